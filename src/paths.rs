@@ -104,8 +104,8 @@ impl Environment {
             platform.as_ref().and_then(pick).map(Path::to_path_buf)
         };
         Self {
-            home: given(std::env::var_os(HOME_VARIABLE)),
-            socket: given(std::env::var_os(SOCKET_VARIABLE)),
+            home: non_empty(std::env::var_os(HOME_VARIABLE)),
+            socket: non_empty(std::env::var_os(SOCKET_VARIABLE)),
             config_folder: folder(|base| Some(base.config_dir())),
             data_folder: folder(|base| Some(base.data_dir())),
             runtime_folder: folder(directories::BaseDirs::runtime_dir),
@@ -127,9 +127,9 @@ impl Paths {
         socket: Option<&Path>,
         environment: &Environment,
     ) -> Result<Self, PathsError> {
-        absolute("--home", home)?;
-        absolute("--config", config)?;
-        absolute("--socket", socket)?;
+        check_absolute("--home", home)?;
+        check_absolute("--config", config)?;
+        check_absolute("--socket", socket)?;
         let variable_socket = match home {
             Some(_) => None,
             None => environment.socket.as_deref(),
@@ -138,8 +138,8 @@ impl Paths {
             Some(_) => None,
             None => environment.home.as_deref(),
         };
-        absolute(HOME_VARIABLE, variable_home)?;
-        absolute(SOCKET_VARIABLE, variable_socket.filter(|_| socket.is_none()))?;
+        check_absolute(HOME_VARIABLE, variable_home)?;
+        check_absolute(SOCKET_VARIABLE, variable_socket.filter(|_| socket.is_none()))?;
 
         let mut paths = match home.or(variable_home) {
             Some(home) => Self::below(home),
@@ -149,7 +149,7 @@ impl Paths {
             paths.config_file = config.to_path_buf();
         }
         if let Some(socket) = socket.or(variable_socket) {
-            paths.acp_socket = acp_socket_beside(socket);
+            paths.acp_socket = derived_acp_socket(socket);
             paths.bridge_socket = socket.to_path_buf();
         }
         Ok(paths)
@@ -201,7 +201,7 @@ impl Paths {
 }
 
 /// The socket for editors of a daemon whose other socket is this one. No two daemons have the same.
-fn acp_socket_beside(socket: &Path) -> PathBuf {
+fn derived_acp_socket(socket: &Path) -> PathBuf {
     if socket.ends_with("sessiond.sock") {
         return socket.with_file_name("acp.sock");
     }
@@ -210,11 +210,11 @@ fn acp_socket_beside(socket: &Path) -> PathBuf {
     path.into()
 }
 
-fn given(variable: Option<OsString>) -> Option<PathBuf> {
+fn non_empty(variable: Option<OsString>) -> Option<PathBuf> {
     variable.filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-fn absolute(source_name: &'static str, path: Option<&Path>) -> Result<(), PathsError> {
+fn check_absolute(source_name: &'static str, path: Option<&Path>) -> Result<(), PathsError> {
     match path {
         Some(path) if path.is_relative() => Err(PathsError::Relative {
             source_name,

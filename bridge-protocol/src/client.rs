@@ -105,7 +105,7 @@ pub enum ConnectError {
     },
     /// The daemon refused the connection, reported why, and closed it: too many are open.
     #[error("the daemon refused the connection at {}", path.display())]
-    TurnedAway {
+    Refused {
         /// The socket.
         path: PathBuf,
         /// The error that the daemon reported.
@@ -159,7 +159,7 @@ pub fn refusal(error: &ClientError) -> Option<&BridgeError> {
     match error {
         ClientError::RestartNeeded(error) => refusal(error),
         ClientError::Transport(error) => match error.downcast_ref()? {
-            ConnectError::TurnedAway { error, .. } => Some(error),
+            ConnectError::Refused { error, .. } => Some(error),
             _ => None,
         },
         _ => None,
@@ -182,7 +182,7 @@ async fn open(socket: &Path) -> Result<(Client, Option<u32>), ConnectError> {
     // Before anything is sent: the path alone does not say who listens.
     let peer = stream.peer_cred().map_err(failed)?;
     let own = rustix::process::geteuid().as_raw();
-    if let Some(error) = foreign(socket, peer.uid(), own) {
+    if let Some(error) = foreign_listener(socket, peer.uid(), own) {
         return Err(error);
     }
     let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok());
@@ -202,7 +202,7 @@ async fn open(socket: &Path) -> Result<(Client, Option<u32>), ConnectError> {
 }
 
 /// Refuses every listener but those of the user `own`; root is no exception, since root has a daemon of its own.
-fn foreign(socket: &Path, owner: u32, own: u32) -> Option<ConnectError> {
+fn foreign_listener(socket: &Path, owner: u32, own: u32) -> Option<ConnectError> {
     (owner != own).then(|| ConnectError::ForeignListener {
         path: socket.to_owned(),
         owner,
@@ -257,7 +257,11 @@ mod tests {
             (0, 1000, true),
             (1000, 0, true),
         ] {
-            assert_eq!(foreign(path, owner, own).is_some(), is_refused, "{owner} {own}");
+            assert_eq!(
+                foreign_listener(path, owner, own).is_some(),
+                is_refused,
+                "{owner} {own}"
+            );
         }
     }
 }

@@ -16,8 +16,8 @@ use tokio::sync::{MutexGuard, oneshot};
 
 use super::editor::Connection;
 use super::message::{self, Reply};
-use super::peer::Open;
-use super::prompting::{cancelled, in_order};
+use super::peer::PendingRequest;
+use super::prompting::{cancelled_reply, submit_in_order};
 use super::session::Session;
 use crate::bridge::NewTurn;
 
@@ -56,11 +56,11 @@ const NO_TURNS: &str = "This session has no turns yet.";
 const LISTED_TURNS: u32 = 50;
 
 /// The agent's commands, byte for byte, followed by ours.
-pub(super) fn announced(of_agent: Option<&RawJson>) -> RawJson {
+pub(super) fn announced_commands(of_agent: Option<&RawJson>) -> RawJson {
     let mut all: Vec<RawJson> = of_agent.and_then(|list| list.read().ok()).unwrap_or_default();
     let taken = names(of_agent);
     all.extend(COMMANDS.map(|(name, description, hint)| {
-        let mut command = json!({ "name": name_beside(name, &taken), "description": description });
+        let mut command = json!({ "name": unused_name(name, &taken), "description": description });
         if let Some(hint) = hint {
             command["input"] = json!({ "hint": hint });
         }
@@ -70,7 +70,7 @@ pub(super) fn announced(of_agent: Option<&RawJson>) -> RawJson {
 }
 
 /// The command of ours with which a prompt begins, and what follows its name.
-pub(super) fn command_in(
+pub(super) fn parse_command(
     prompt: &PromptContent,
     of_agent: Option<&RawJson>,
 ) -> Option<(&'static str, String)> {
@@ -84,13 +84,13 @@ pub(super) fn command_in(
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let taken = names(of_agent);
     let mut known = COMMANDS.iter();
-    let (command, ..) = known.find(|(known, ..)| name_beside(known, &taken) == name)?;
+    let (command, ..) = known.find(|(known, ..)| unused_name(known, &taken) == name)?;
     Some((command, rest.trim().to_owned()))
 }
 
 /// The name under which a command of ours is announced.
 pub(super) fn announced_name(name: &str, of_agent: Option<&RawJson>) -> String {
-    name_beside(name, &names(of_agent))
+    unused_name(name, &names(of_agent))
 }
 
 fn names(commands: Option<&RawJson>) -> Vec<String> {
@@ -101,7 +101,7 @@ fn names(commands: Option<&RawJson>) -> Vec<String> {
     names.collect()
 }
 
-fn name_beside(name: &str, taken: &[String]) -> String {
+fn unused_name(name: &str, taken: &[String]) -> String {
     match taken.iter().any(|taken| taken == name) {
         true => format!("{PREFIX}{name}"),
         false => name.to_owned(),
@@ -109,21 +109,21 @@ fn name_beside(name: &str, taken: &[String]) -> String {
 }
 
 /// A turn with its number, on one line.
-fn line_of(turn: &Checkpoint) -> String {
+fn turn_line(turn: &Checkpoint) -> String {
     let prompt: Vec<&str> = turn.prompt.split_whitespace().collect();
     format!("{}. {}", turn.step, prompt.join(" "))
 }
 
 /// The outcome of a command that continues a turn.
-enum Continued {
+enum ContinueReply {
     /// The answer for the turn that it began.
     Turn(Reply),
-    Words(String),
+    Text(String),
 }
 
 impl Connection {
     /// Carries out a command and answers its prompt. The result or the error is sent as a message.
-    pub(super) async fn command(
+    pub(super) async fn run_command(
         &self,
         session: &Arc<Session>,
         id: ConversationId,
@@ -136,11 +136,11 @@ impl Connection {
                 Ok(reply) => return reply,
                 Err(error) => Err(error),
             },
-            "rewind" if rest.is_empty() && self.peer.client().asks("form") => {
+            "rewind" if rest.is_empty() && self.peer.capabilities().supports_question("form") => {
                 drop(order);
                 match self.rewind_by_form(session, id, &turn.id).await {
                     Ok(Some(words)) => Ok(words),
-                    Ok(None) => return cancelled(),
+                    Ok(None) => return cancelled_reply(),
                     Err(error) => Err(error),
                 }
             }
@@ -149,8 +149,8 @@ impl Connection {
             "fork" => self.fork_off(id, rest).await,
             "undo" => self.undo(session, id).await,
             "continue" => match self.continue_turn(session, id, &turn.id, order).await {
-                Ok(Continued::Turn(reply)) => return reply,
-                Ok(Continued::Words(words)) => Ok(words),
+                Ok(ContinueReply::Turn(reply)) => return reply,
+                Ok(ContinueReply::Text(words)) => Ok(words),
                 Err(error) => Err(error),
             },
             _ => self.turns(id).await,
@@ -170,7 +170,7 @@ impl Connection {
         if turns.is_empty() {
             return Ok(Some(NO_TURNS.to_owned()));
         }
-        let choice = |turn: &Checkpoint| json!({ "const": turn.step.to_string(), "title": line_of(turn) });
+        let choice = |turn: &Checkpoint| json!({ "const": turn.step.to_string(), "title": turn_line(turn) });
         let choices: Vec<_> = turns.iter().map(choice).collect();
         let form = json!({
             "sessionId": session.name,
@@ -183,19 +183,19 @@ impl Connection {
             },
         });
         let (sender, answer) = oneshot::channel();
-        let Some(request) = self.peer.open(Open::Form(sender)) else {
+        let Some(request) = self.peer.register_request(PendingRequest::Form(sender)) else {
             return Ok(None);
         };
-        session.send_own(&message::request(
+        session.send_generated(&message::request(
             request,
             "elicitation/create",
             &form.to_string(),
         ));
         let answer = tokio::select! {
             answer = answer => answer.ok().flatten(),
-            () = session.prompt_cancelled(prompt) => {
-                self.peer.settle(request);
-                session.send_own(&message::withdrawal(request));
+            () = session.wait_until_cancelled_or_closed(prompt) => {
+                self.peer.take_pending(request);
+                session.send_generated(&message::withdrawal(request));
                 return Ok(None);
             }
         };
@@ -217,7 +217,7 @@ impl Connection {
             ..Fork::of(id)
         };
         let own = session.change_history();
-        self.call(fork).await.map_err(|error| match error.kind {
+        self.run_app_call(fork).await.map_err(|error| match error.kind {
             ErrorKind::Busy => BridgeError::new(
                 ErrorKind::Busy,
                 "A turn is running; wait for its end or cancel it, then go back.",
@@ -260,10 +260,10 @@ impl Connection {
             ..Edit::of(id)
         };
         if session.is_cancelled(&edited.id) {
-            return Ok(cancelled());
+            return Ok(cancelled_reply());
         }
-        let edited = in_order(self.bridge.edit(edited, edit), order).await?;
-        Ok(self.answer(session, &edited.turn).await)
+        let edited = submit_in_order(self.bridge.edit(edited, edit), order).await?;
+        Ok(self.turn_reply(session, &edited.turn).await)
     }
 
     async fn fork_off(&self, id: ConversationId, turn: &str) -> Result<String, BridgeError> {
@@ -271,13 +271,13 @@ impl Connection {
             "" => None,
             turn => Some(self.turn(id, turn).await?.to_string()),
         };
-        let source = self.call(GetConversation::of(id)).await?.conversation;
+        let source = self.run_app_call(GetConversation::of(id)).await?.conversation;
         let fork = Fork {
             at,
             title: fork_title(&source.title),
             ..Fork::of(id)
         };
-        let branch = self.call(fork).await?.conversation;
+        let branch = self.run_app_call(fork).await?.conversation;
         let title = match branch.title.as_str() {
             "" => String::new(),
             title => format!("\"{title}\", "),
@@ -290,7 +290,7 @@ impl Connection {
 
     async fn undo(&self, session: &Session, id: ConversationId) -> Result<String, BridgeError> {
         let _own = session.change_history();
-        self.call(Undo::of(id)).await?;
+        self.run_app_call(Undo::of(id)).await?;
         Ok("Undone. Reopen the thread to see the conversation as it is now.".to_owned())
     }
 
@@ -301,15 +301,15 @@ impl Connection {
         id: ConversationId,
         prompt: &TurnId,
         order: MutexGuard<'_, ()>,
-    ) -> Result<Continued, BridgeError> {
-        let conversation = self.call(GetConversation::of(id)).await?.conversation;
+    ) -> Result<ContinueReply, BridgeError> {
+        let conversation = self.run_app_call(GetConversation::of(id)).await?.conversation;
         let resets_at = conversation.limit.as_ref().and_then(|limit| limit.resets_at);
         let call = Continue {
             at: Some(resets_at.map_or(ContinueAt::Now, |_| ContinueAt::Reset)),
             ..Continue::of(id)
         };
-        let mut ended = session.awaits_continuation(prompt);
-        let scheduled = in_order(self.call(call), order)
+        let mut ended = session.expect_continuation(prompt);
+        let scheduled = submit_in_order(self.run_app_call(call), order)
             .await
             .map_err(|error| match error.kind {
                 ErrorKind::Conflict if !conversation.cut_short => {
@@ -320,26 +320,26 @@ impl Connection {
         let scheduled = scheduled?.continuation;
         if let Some(later) = scheduled.filter(|scheduled| scheduled.at > Timestamp::now()) {
             let at = time::text(later.at);
-            return Ok(Continued::Words(format!(
+            return Ok(ContinueReply::Text(format!(
                 "The turn continues when the limit ends, at {at}."
             )));
         }
         let turn = tokio::select! {
             biased;
             turn = &mut ended => turn.ok(),
-            () = session.prompt_cancelled(prompt) => {
-                self.call_off(session, id, prompt).await?;
+            () = session.wait_until_cancelled_or_closed(prompt) => {
+                self.cancel_continuation(session, id, prompt).await?;
                 match ended.try_recv() {
                     Ok(turn) => Some(turn),
-                    Err(_) => return Ok(Continued::Turn(cancelled())),
+                    Err(_) => return Ok(ContinueReply::Turn(cancelled_reply())),
                 }
             }
         };
         if let Some(turn) = turn {
-            return Ok(Continued::Turn(self.answer(session, &turn).await));
+            return Ok(ContinueReply::Turn(self.turn_reply(session, &turn).await));
         }
-        let conversation = self.call(GetConversation::of(id)).await?.conversation;
-        Ok(Continued::Words(
+        let conversation = self.run_app_call(GetConversation::of(id)).await?.conversation;
+        Ok(ContinueReply::Text(
             match (conversation.continuation, conversation.failure) {
                 (Some(later), _) => format!("The turn continues at {}.", time::text(later.at)),
                 (None, Some(failure)) => format!("The turn was not continued: {failure}"),
@@ -349,7 +349,7 @@ impl Connection {
     }
 
     /// Calls the continuation off that a prompt waits for, or cancels its turn if that has begun.
-    async fn call_off(
+    async fn cancel_continuation(
         &self,
         session: &Session,
         id: ConversationId,
@@ -359,11 +359,11 @@ impl Connection {
             cancel: true,
             ..Continue::of(id)
         };
-        match self.call(call_off).await {
+        match self.run_app_call(call_off).await {
             // It is refused if the prompt was sent. Then its turn is known, unless that has ended.
             Err(error) if error.kind != ErrorKind::Busy => Err(error),
             _ => {
-                self.cancel_turns(id, session.continued(prompt).into_iter().collect(), None)
+                self.cancel_turns(id, session.continuation_turn(prompt).into_iter().collect(), None)
                     .await
             }
         }
@@ -375,7 +375,7 @@ impl Connection {
         if turns.is_empty() {
             return Ok(NO_TURNS.to_owned());
         }
-        let lines: Vec<String> = turns.iter().rev().map(line_of).collect();
+        let lines: Vec<String> = turns.iter().rev().map(turn_line).collect();
         Ok(lines.join("\n"))
     }
 
@@ -385,7 +385,7 @@ impl Connection {
             limit: Some(LISTED_TURNS),
             ..Checkpoints::of(id)
         };
-        Ok(self.call(page).await?.checkpoints)
+        Ok(self.run_app_call(page).await?.checkpoints)
     }
 
     /// The checkpoint of a turn.
@@ -398,7 +398,7 @@ impl Connection {
             checkpoint_id: turn.into(),
             conversation_id: Some(id.into()),
         };
-        let found = self.call(get).await.map_err(|error| match error.kind {
+        let found = self.run_app_call(get).await.map_err(|error| match error.kind {
             ErrorKind::CheckpointNotFound => BridgeError::new(
                 error.kind,
                 format!("There is no turn {turn}; /history lists the turns."),
@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn the_agents_commands_keep_their_bytes_and_their_names() {
         let own = r#"{"name" : "undo","x":1.50}"#;
-        let all = announced(Some(&raw(&format!("[{own}]"))));
+        let all = announced_commands(Some(&raw(&format!("[{own}]"))));
         assert_eq!(all.read::<Vec<RawJson>>().unwrap()[0].get(), own);
         assert_eq!(
             names(Some(&all)),
@@ -434,7 +434,7 @@ mod tests {
                 "history"
             ]
         );
-        assert_eq!(names(Some(&announced(None))).len(), COMMANDS.len());
+        assert_eq!(names(Some(&announced_commands(None))).len(), COMMANDS.len());
     }
 
     #[test]
@@ -452,11 +452,11 @@ mod tests {
             ("/", None),
         ];
         for (text, expected) in table {
-            let found = command_in(&PromptContent::text(text), Some(&agents));
+            let found = parse_command(&PromptContent::text(text), Some(&agents));
             let found = found.as_ref().map(|(name, rest)| (*name, rest.as_str()));
             assert_eq!(found, expected, "{text}");
         }
         let image = PromptContent::blocks(vec![raw(r#"{"type":"image","text":"/undo"}"#)]);
-        assert!(command_in(&image, None).is_none());
+        assert!(parse_command(&image, None).is_none());
     }
 }

@@ -21,42 +21,45 @@ use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::message::{self, Failure, Reply};
-use super::peer::{Asked, Open, Peer};
+use super::peer::{ForwardedQuestion, Peer, PendingRequest};
 use super::session::Session;
 use crate::agent::client::ClientProfile;
-use crate::agent::envelope::{Envelope, Kind, Malformed};
-use crate::agent::split::Piece;
-use crate::bridge::{Bridge, Occasion};
-use crate::server::{Admitted, Dialogue, Outbox, Service, SocketLimits, panicked, poll_once};
+use crate::agent::envelope::{Envelope, EnvelopeKind, Malformed};
+use crate::agent::split::SplitLine;
+use crate::bridge::{Bridge, ClientSwitchReason};
+use crate::server::{Dialogue, Outbox, RequestsInFlight, Service, SocketLimits, panic_error, poll_once};
 
 /// The protocol on its socket: one editor for each connection.
 #[derive(Clone)]
-pub struct Face {
+pub struct AcpService {
     bridge: Arc<Bridge>,
-    commands: bool,
+    offers_commands: bool,
 }
 
-impl Face {
-    /// The face of this daemon. `commands`: whether editors are offered commands of ours.
+impl AcpService {
+    /// The ACP service of this daemon. `commands`: whether editors are offered commands of ours.
     pub fn new(bridge: Arc<Bridge>, commands: bool) -> Self {
-        Self { bridge, commands }
+        Self {
+            bridge,
+            offers_commands: commands,
+        }
     }
 }
 
-impl Service for Face {
+impl Service for AcpService {
     type Dialogue = Editor;
 
     fn open(&self, outbox: Outbox, limits: Arc<SocketLimits>) -> Editor {
         let connection = Connection {
             bridge: Arc::clone(&self.bridge),
-            peer: Peer::new(outbox.clone(), self.commands),
-            chosen: Mutex::default(),
+            peer: Peer::new(outbox.clone(), self.offers_commands),
+            chosen_agent: Mutex::default(),
             sessions: Mutex::default(),
         };
         Editor {
             connection: Arc::new(connection),
             requests: Arc::default(),
-            admitted: Admitted::new(outbox),
+            in_flight: RequestsInFlight::new(outbox),
             limits,
         }
     }
@@ -66,8 +69,8 @@ impl Service for Face {
 pub struct Editor {
     connection: Arc<Connection>,
     /// The ids of the requests that are not answered yet, and how they are cancelled. By turns, because an editor may use an id again.
-    requests: Arc<Mutex<HashMap<TurnId, (String, Cancel)>>>,
-    admitted: Admitted,
+    requests: Arc<Mutex<HashMap<TurnId, (String, CancelTarget)>>>,
+    in_flight: RequestsInFlight,
     limits: Arc<SocketLimits>,
 }
 
@@ -76,13 +79,13 @@ pub(super) struct Connection {
     pub(super) bridge: Arc<Bridge>,
     pub(super) peer: Arc<Peer>,
     /// The agent that the editor asks for.
-    chosen: Mutex<Chosen>,
+    chosen_agent: Mutex<Chosen>,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
 }
 
-/// How a request is cancelled.
+/// What cancels a request.
 #[derive(Clone)]
-enum Cancel {
+enum CancelTarget {
     /// A prompt, with its turn: its answer says so.
     Turn(Arc<Session>, TurnId),
     /// Any other: nobody waits for its result any more.
@@ -90,44 +93,50 @@ enum Cancel {
 }
 
 /// The outcome of a request.
-pub(super) struct Done {
+pub(super) struct RequestOutcome {
     reply: Reply,
     /// A session of which everything is held back until the answer is sent.
-    opened: Option<(Arc<Session>, OwnedMutexGuard<()>)>,
+    opened_session: Option<(Arc<Session>, OwnedMutexGuard<()>)>,
 }
 
-impl From<Reply> for Done {
+impl From<Reply> for RequestOutcome {
     fn from(reply: Reply) -> Self {
-        Self { reply, opened: None }
+        Self {
+            reply,
+            opened_session: None,
+        }
     }
 }
 
-impl From<String> for Done {
+impl From<String> for RequestOutcome {
     fn from(result: String) -> Self {
         Self::from(Ok(result))
     }
 }
 
-impl Done {
+impl RequestOutcome {
     /// The answer that makes a session known to the editor.
     pub(super) fn opened(reply: Reply, session: Arc<Session>, order: OwnedMutexGuard<()>) -> Self {
         let opened = Some((session, order));
-        Self { reply, opened }
+        Self {
+            reply,
+            opened_session: opened,
+        }
     }
 }
 
 /// The member that most methods have.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct OfSession {
+struct SessionParams {
     session_id: String,
 }
 
 impl Dialogue for Editor {
-    fn take_line(&mut self, line: Piece<'_>) {
+    fn take_line(&mut self, line: SplitLine<'_>) {
         let bytes = match line {
-            Piece::Line(bytes) => bytes,
-            Piece::TooLong(found) => {
+            SplitLine::Line(bytes) => bytes,
+            SplitLine::TooLong(found) => {
                 if let (Some(id), None) = (&found.id, &found.method) {
                     self.take_answer(id, None, None);
                     return;
@@ -156,9 +165,9 @@ impl Dialogue for Editor {
         };
         let params = envelope.params().unwrap_or("{}");
         match (envelope.kind(), envelope.method(), envelope.id()) {
-            (Kind::Request, Some(method), Some(id)) => self.take_request(&method, id, params),
-            (Kind::Notification, Some(method), _) => self.take_notification(&method, params),
-            (Kind::Response, _, Some(id)) if envelope.has_outcome() => {
+            (EnvelopeKind::Request, Some(method), Some(id)) => self.take_request(&method, id, params),
+            (EnvelopeKind::Notification, Some(method), _) => self.take_notification(&method, params),
+            (EnvelopeKind::Response, _, Some(id)) if envelope.has_outcome() => {
                 self.take_answer(id, envelope.result(), envelope.error());
             }
             (_, _, id) => self.refuse(
@@ -169,25 +178,25 @@ impl Dialogue for Editor {
     }
 
     fn input_ended(&mut self) {
-        self.connection.peer.leaves();
+        self.connection.peer.mark_disconnected();
     }
 
-    fn admitted(&mut self) -> &mut Admitted {
-        &mut self.admitted
+    fn requests_in_flight(&mut self) -> &mut RequestsInFlight {
+        &mut self.in_flight
     }
 }
 
 impl Editor {
     /// Polls what stands for so many requests once, so that it is sent on in the order of arrival.
-    fn begin(&mut self, requests: usize, work: impl Future<Output = ()> + Send + 'static) {
+    fn start_request(&mut self, requests: usize, work: impl Future<Output = ()> + Send + 'static) {
         let mut work = AssertUnwindSafe(work).catch_unwind().map(drop).boxed();
         if poll_once(&mut work).is_pending() {
-            self.admitted.run(requests, work);
+            self.in_flight.run(requests, work);
         }
     }
 
     fn refuse(&mut self, id: Option<&str>, failure: Failure) {
-        self.admitted.answer(message::answer(id, &Err(failure)).into());
+        self.in_flight.answer(message::answer(id, &Err(failure)).into());
     }
 
     /// Takes the editor's answer to a request. One with neither a result nor an error says that the editor cannot answer. An answer
@@ -195,14 +204,14 @@ impl Editor {
     fn take_answer(&mut self, id: &str, result: Option<&str>, error: Option<&str>) {
         let Ok(id) = id.parse() else { return };
         let owned = result.map(ToOwned::to_owned);
-        match self.connection.peer.settle(id) {
-            Some(Open::Forwarded(forwarded)) => forwarded.answered(result, error),
+        match self.connection.peer.take_pending(id) {
+            Some(PendingRequest::Forwarded(forwarded)) => forwarded.complete(result, error),
             // The command that asked may have been cancelled.
-            Some(Open::Form(form)) => drop(form.send(owned)),
-            Some(Open::Question(asked)) => {
+            Some(PendingRequest::Form(form)) => drop(form.send(owned)),
+            Some(PendingRequest::Question(asked)) => {
                 let connection = Arc::clone(&self.connection);
-                let answered = async move { connection.answered(asked, owned.as_deref()).await };
-                self.begin(0, answered);
+                let answered = async move { connection.question_answered(asked, owned.as_deref()).await };
+                self.start_request(0, answered);
             }
             None => {}
         }
@@ -210,7 +219,7 @@ impl Editor {
 
     fn take_request(&mut self, method: &str, id: &str, params: &str) {
         let limit = self.limits.requests_in_flight;
-        if self.admitted.in_flight() >= limit {
+        if self.in_flight.count() >= limit {
             let why = format!("{limit} requests of this connection are in flight, which is the limit");
             self.refuse(Some(id), Failure::of(ErrorKind::InternalError, why));
             return;
@@ -221,10 +230,10 @@ impl Editor {
         let turn = TurnId::mint();
         let cancel = match &session {
             Ok(session) if method == "session/prompt" => {
-                session.prompt_arrives(turn.clone());
-                Cancel::Turn(Arc::clone(session), turn.clone())
+                session.add_prompt(turn.clone());
+                CancelTarget::Turn(Arc::clone(session), turn.clone())
             }
-            _ => Cancel::Request(stop.clone()),
+            _ => CancelTarget::Request(stop.clone()),
         };
         lock(&self.requests).insert(turn.clone(), (id.to_owned(), cancel));
         let (id, requests) = (id.to_owned(), Arc::clone(&self.requests));
@@ -235,7 +244,7 @@ impl Editor {
         let work =
             Arc::clone(&connection).carry_out(method.to_owned(), params.to_owned(), session, turn.clone());
         let work = match makes {
-            true => to_its_end(Arc::clone(&connection), work.boxed()).boxed(),
+            true => complete_or_delete(Arc::clone(&connection), work.boxed()).boxed(),
             false => work.boxed(),
         };
         let work = AssertUnwindSafe(work).catch_unwind();
@@ -243,11 +252,14 @@ impl Editor {
         let answered = async move {
             let done = tokio::select! {
                 biased;
-                done = work => done.unwrap_or_else(|_| Done::from(Err(panicked(&method).into()))),
-                () = stop.cancelled() => Done::from(Err(Failure::cancelled())),
+                done = work => done.unwrap_or_else(|_| RequestOutcome::from(Err(panic_error(&method).into()))),
+                () = stop.cancelled() => RequestOutcome::from(Err(Failure::cancelled())),
             };
             lock(&requests).remove(&turn);
-            let Done { reply, opened } = done;
+            let RequestOutcome {
+                reply,
+                opened_session: opened,
+            } = done;
             if let (Some(session), true, None) = (&about, opens, &opened) {
                 // The next request about the session opens it anew.
                 session.abort_opening();
@@ -261,11 +273,11 @@ impl Editor {
                 session.release().await;
             }
             if let Some(session) = about {
-                session.prompt_answered(&turn);
+                session.remove_prompt(&turn);
                 connection.forget_closed(&session);
             }
         };
-        self.begin(1, answered);
+        self.start_request(1, answered);
     }
 
     fn take_notification(&mut self, method: &str, params: &str) {
@@ -281,25 +293,25 @@ impl Editor {
                     return;
                 };
                 // None if it was answered already.
-                let cancelled: Vec<Cancel> = lock(&self.requests)
+                let cancelled: Vec<CancelTarget> = lock(&self.requests)
                     .values()
                     .filter(|(id, _)| id == request_id.get())
                     .map(|(_, cancel)| cancel.clone())
                     .collect();
                 for cancel in cancelled {
                     match cancel {
-                        Cancel::Turn(session, turn) => self.cancel(session, Some(turn), None),
-                        Cancel::Request(stop) => stop.cancel(),
+                        CancelTarget::Turn(session, turn) => self.cancel(session, Some(turn), None),
+                        CancelTarget::Request(stop) => stop.cancel(),
                     }
                 }
             }
             AGENT => {
                 if let Ok(chosen) = message::read(params) {
-                    *lock(&self.connection.chosen) = chosen;
+                    *lock(&self.connection.chosen_agent) = chosen;
                 }
             }
             _ => {
-                let Ok(OfSession { session_id }) = message::read(params) else {
+                let Ok(SessionParams { session_id }) = message::read(params) else {
                     return;
                 };
                 let connection = &self.connection;
@@ -309,7 +321,7 @@ impl Editor {
                     }
                 } else if let Ok(params) = message::read(params) {
                     // What the protocol does not name passes to the agent of the session, and what is about a subagent.
-                    connection.pass_notification(&session_id, method.to_owned(), params);
+                    connection.forward_unnamed_notification(&session_id, method.to_owned(), params);
                 }
             }
         }
@@ -317,7 +329,7 @@ impl Editor {
 
     fn cancel(&mut self, session: Arc<Session>, only: Option<TurnId>, params: Option<RawJson>) {
         let connection = Arc::clone(&self.connection);
-        self.begin(0, async move {
+        self.start_request(0, async move {
             connection.cancel(&session, only.as_ref(), params).await;
         });
     }
@@ -326,7 +338,7 @@ impl Editor {
 impl Connection {
     /// The session that a message is about.
     fn session_of(&self, params: &str) -> Result<Arc<Session>, Failure> {
-        let OfSession { session_id } = message::read(params)?;
+        let SessionParams { session_id } = message::read(params)?;
         Ok(self.session(&session_id))
     }
 
@@ -337,7 +349,7 @@ impl Connection {
         params: String,
         session: Result<Arc<Session>, Failure>,
         turn: TurnId,
-    ) -> Done {
+    ) -> RequestOutcome {
         let params = params.as_str();
         let done = async {
             Ok(match method.as_str() {
@@ -357,7 +369,10 @@ impl Connection {
                 "session/set_model" => self.set_model(&session?, params).await?.into(),
                 "session/set_config_option" => self.set_option(&session?, params).await?.into(),
                 _ => match session {
-                    Ok(session) => self.pass(&session, method, params).await?.into(),
+                    Ok(session) => self
+                        .forward_unnamed_request(&session, method, params)
+                        .await?
+                        .into(),
                     Err(_) => {
                         let why = format!("there is no method {method:?}");
                         return Err(Failure::of(ErrorKind::MethodNotFound, why));
@@ -365,11 +380,12 @@ impl Connection {
                 },
             })
         };
-        done.await.unwrap_or_else(|failure| Done::from(Err(failure)))
+        done.await
+            .unwrap_or_else(|failure| RequestOutcome::from(Err(failure)))
     }
 
     /// Carries out a call, as an app's.
-    pub(super) async fn call<M: method::Method>(&self, params: M) -> Result<M::Answer, BridgeError>
+    pub(super) async fn run_app_call<M: method::Method>(&self, params: M) -> Result<M::Answer, BridgeError>
     where
         Bridge: Handle<M>,
     {
@@ -377,26 +393,26 @@ impl Connection {
     }
 
     /// The agent that the editor asks for; none for the default.
-    pub(super) fn agent(&self) -> Option<AgentName> {
-        self.chosen().agent
+    pub(super) fn chosen_agent_name(&self) -> Option<AgentName> {
+        self.chosen_agent().agent
     }
 
-    pub(super) fn chosen(&self) -> Chosen {
-        lock(&self.chosen).clone()
+    pub(super) fn chosen_agent(&self) -> Chosen {
+        lock(&self.chosen_agent).clone()
     }
 
     /// Has the agent of a conversation run for this editor.
-    pub(super) fn run_for(
+    pub(super) fn run_agent_for(
         &self,
         session: &Session,
         id: ConversationId,
-        occasion: Occasion,
+        occasion: ClientSwitchReason,
     ) -> Result<(), BridgeError> {
         let client = ClientProfile {
-            session_params: session.params(),
+            session_params: session.open_params(),
             ..self.profile()
         };
-        self.bridge.run_for(id, Arc::new(client), occasion)
+        self.bridge.run_agent_for(id, Arc::new(client), occasion)
     }
 
     /// The session with this id, whether or not there is such a conversation.
@@ -442,7 +458,7 @@ impl Connection {
     }
 
     /// The conversation that the editor means. A transcript that was made elsewhere becomes one.
-    pub(super) async fn find(&self, name: &str) -> Result<ConversationId, Failure> {
+    pub(super) async fn find_conversation(&self, name: &str) -> Result<ConversationId, Failure> {
         match self.bridge.conversation(&ConversationRef::new(name)) {
             // A prefix of an id would let an editor delete what it did not name.
             Ok(id) if id.to_string() != name && id.to_string().starts_with(name) => {
@@ -450,33 +466,33 @@ impl Connection {
             }
             Ok(id) => return Ok(id),
             Err(error) if error.kind == ErrorKind::NotFound && !is_deleted(&error) => {}
-            Err(error) => return Err(unknown(name, error)),
+            Err(error) => return Err(unknown_session_error(name, error)),
         }
         let adopt = method::Adopt {
             upstream_id: UpstreamId::new(name),
             ..method::Adopt::default()
         };
-        match self.call(adopt).await {
+        match self.run_app_call(adopt).await {
             Ok(adopted) => Ok(adopted.conversation.id),
-            Err(error) => Err(unknown(name, error)),
+            Err(error) => Err(unknown_session_error(name, error)),
         }
     }
 
     /// The conversation of a session, which is opened first if the editor did not open it.
-    pub(super) async fn attached(&self, session: &Arc<Session>) -> Result<ConversationId, Failure> {
+    pub(super) async fn ensure_attached(&self, session: &Arc<Session>) -> Result<ConversationId, Failure> {
         if let Some(id) = session.conversation() {
             return Ok(id);
         }
-        let id = self.find(&session.name).await?;
+        let id = self.find_conversation(&session.name).await?;
         session.attach(&self.bridge, id).await?;
         Ok(id)
     }
 
     /// Takes the editor's answer to a question of the agent. An error leaves the question to other clients.
-    async fn answered(&self, asked: Asked, result: Option<&str>) {
+    async fn question_answered(&self, asked: ForwardedQuestion, result: Option<&str>) {
         let session = asked.session.upgrade();
         if let Some(session) = &session {
-            session.answered(&asked.id);
+            session.question_answered(&asked.id);
         }
         let Some(result) = result else {
             if let Some(session) = session {
@@ -494,9 +510,9 @@ impl Connection {
             by: Some("editor".to_owned()),
             ..Respond::default()
         };
-        let refused = match self.call(respond(asked.outcome(result))).await {
+        let refused = match self.run_app_call(respond(asked.outcome(result))).await {
             Err(error) if error.kind == ErrorKind::InvalidParams => {
-                self.call(respond(asked.cancelled())).await.err()
+                self.run_app_call(respond(asked.cancelled())).await.err()
             }
             other => other.err(),
         };
@@ -508,22 +524,25 @@ impl Connection {
 
 /// Carries a request out that makes a conversation, also if nobody waits for it any more: then the conversation is deleted, of
 /// which the editor was not told.
-async fn to_its_end(connection: Arc<Connection>, mut work: BoxFuture<'static, Done>) -> Done {
+async fn complete_or_delete(
+    connection: Arc<Connection>,
+    mut work: BoxFuture<'static, RequestOutcome>,
+) -> RequestOutcome {
     if let Poll::Ready(done) = futures_util::poll!(&mut work) {
         return done;
     }
     let (made, is_made) = oneshot::channel();
     tokio::spawn(async move {
-        if let Err(Done {
-            opened: Some((session, _)),
+        if let Err(RequestOutcome {
+            opened_session: Some((session, _)),
             ..
         }) = made.send(work.await)
         {
-            connection.discard(&session).await;
+            connection.delete_unwanted_session(&session).await;
             connection.forget_closed(&session);
         }
     });
-    let failed = |_| Done::from(Err(Failure::of(ErrorKind::InternalError, "the request failed")));
+    let failed = |_| RequestOutcome::from(Err(Failure::of(ErrorKind::InternalError, "the request failed")));
     is_made.await.unwrap_or_else(failed)
 }
 
@@ -533,7 +552,7 @@ pub(super) fn is_deleted(error: &BridgeError) -> bool {
 }
 
 /// Maps "no such conversation" to the protocol's error; returns any other error as it is.
-fn unknown(name: &str, error: BridgeError) -> Failure {
+fn unknown_session_error(name: &str, error: BridgeError) -> Failure {
     match error.kind {
         ErrorKind::NotFound | ErrorKind::Ambiguous | ErrorKind::InvalidParams => {
             Failure::unknown_session(name)

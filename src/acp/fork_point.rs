@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::editor::Connection;
 use super::message::Failure;
-use super::opening::HISTORY_PAGE;
+use super::session_requests::HISTORY_PAGE;
 use crate::files::digest::sha256;
 
 /// `_meta.jetbrains.air.fork` of `session/fork`.
@@ -42,7 +42,7 @@ impl ForkPoint {
     }
 
     /// Whether it names this message.
-    fn names(&self, id: &str) -> bool {
+    fn matches_message(&self, id: &str) -> bool {
         let named = self.message_id.trim();
         // Older clients send the id of what they show: a part of the message.
         let whole = named.rsplit_once(":segment:").map(|(whole, _)| whole);
@@ -61,7 +61,11 @@ impl ForkPoint {
 
 impl Connection {
     /// The id of the message in the history.
-    pub(super) async fn fork_place(&self, id: ConversationId, point: &ForkPoint) -> Result<String, Failure> {
+    pub(super) async fn fork_message_id(
+        &self,
+        id: ConversationId,
+        point: &ForkPoint,
+    ) -> Result<String, Failure> {
         let (mut same, mut cursor) = (Vec::new(), None);
         loop {
             let history = History {
@@ -69,9 +73,9 @@ impl Connection {
                 limit: Some(HISTORY_PAGE),
                 ..History::of(id)
             };
-            let page = self.call(history).await?;
+            let page = self.run_app_call(history).await?;
             for message in page.messages {
-                if point.names(&message.id) {
+                if point.matches_message(&message.id) {
                     return Ok(message.id);
                 }
                 if point.has_text_of(&message) {

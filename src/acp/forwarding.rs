@@ -14,15 +14,15 @@ use serde::Deserialize;
 
 use super::editor::Connection;
 use super::message::{self, Failure, Reply};
-use super::peer::Open;
-use super::prompting::in_order;
+use super::peer::PendingRequest;
+use super::prompting::submit_in_order;
 use super::session::Session;
 use crate::agent::message::{RawId, RequestKind, method};
-use crate::bridge::{ClientRequest, Occasion, Suits};
+use crate::bridge::{ClientRequest, ClientSuitability, ClientSwitchReason};
 
-/// What the agent wants of the editor in one session.
+/// The agent's requests to the editor in one session, and the terminals that they opened.
 #[derive(Debug, Default)]
-pub(super) struct Forwarding {
+pub(super) struct ForwardedRequests {
     state: Mutex<State>,
 }
 
@@ -35,23 +35,23 @@ struct State {
 }
 
 /// A request that was passed on to the editor.
-pub(super) struct Forwarded {
+pub(super) struct ForwardedRequest {
     session: Weak<Session>,
     request: ClientRequest,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct OfTerminal {
+struct TerminalParams {
     terminal_id: String,
 }
 
 fn terminal_of(json: &str) -> Option<String> {
     let read = serde_json::from_str(json).ok();
-    read.map(|OfTerminal { terminal_id }| terminal_id)
+    read.map(|TerminalParams { terminal_id }| terminal_id)
 }
 
-impl Forwarding {
+impl ForwardedRequests {
     /// A request is answered; the result says of a terminal that the editor has it.
     fn note_answer(&self, request: &ClientRequest, result: Option<&str>) {
         let mut state = self.lock();
@@ -76,17 +76,19 @@ impl Forwarding {
 
 impl Session {
     /// How well the editor is suited to answer a request.
-    pub(super) fn suits(&self, request: &ClientRequest) -> Suits {
+    pub(super) fn suits(&self, request: &ClientRequest) -> ClientSuitability {
         let name = request.method.as_str();
-        if !self.peer.offers(&request.method) {
-            return Suits::No;
+        if !self.peer.supports_method(&request.method) {
+            return ClientSuitability::Unsuited;
         }
         let is_of_terminal = name.starts_with("terminal/") && name != method::TERMINAL_CREATE;
         match terminal_of(request.params.get()).filter(|_| is_of_terminal) {
-            Some(terminal) if self.forwarding.lock().terminals.contains(&terminal) => Suits::HasTerminal,
-            None if !is_of_terminal && self.runs_own_turn() => Suits::RunsTurn,
-            None if !is_of_terminal => Suits::Yes,
-            _ => Suits::No,
+            Some(terminal) if self.forwarding.lock().terminals.contains(&terminal) => {
+                ClientSuitability::HasTerminal
+            }
+            None if !is_of_terminal && self.is_own_turn_running() => ClientSuitability::RunsTurn,
+            None if !is_of_terminal => ClientSuitability::Suited,
+            _ => ClientSuitability::Unsuited,
         }
     }
 
@@ -95,11 +97,11 @@ impl Session {
         let (agents_id, method) = (request.id.clone(), request.method.clone());
         let kind = RequestKind::of(method.as_str());
         let params = self.params_for_editor(request.params.get());
-        let forwarded = Forwarded {
+        let forwarded = ForwardedRequest {
             session: Arc::downgrade(self),
             request,
         };
-        let Some(id) = self.peer.open(Open::Forwarded(forwarded)) else {
+        let Some(id) = self.peer.register_request(PendingRequest::Forwarded(forwarded)) else {
             return;
         };
         self.forwarding
@@ -108,7 +110,7 @@ impl Session {
             .insert(agents_id.clone(), (id, kind));
         if !self.send_request(&message::request(id, method.as_str(), &params)) {
             self.forwarding.lock().requests.remove(&agents_id);
-            self.peer.settle(id);
+            self.peer.take_pending(id);
         }
     }
 
@@ -120,7 +122,7 @@ impl Session {
                 let open = self.forwarding.lock().requests.get(id).copied();
                 open.into_iter().map(|(id, _)| id).collect()
             }
-            None => self.settle_forwarded(|_| true),
+            None => self.fail_forwarded(|_| true),
         };
         for id in ids {
             // An editor that takes nothing has left.
@@ -130,13 +132,13 @@ impl Session {
 
     /// The editor has closed the session: what the agent still wants of it is answered with an error. Gives the requests that the
     /// editor has not answered.
-    pub(super) fn forget_forwarded(&self) -> Vec<u64> {
+    pub(super) fn fail_all_forwarded(&self) -> Vec<u64> {
         self.forwarding.lock().terminals.clear();
-        self.settle_forwarded(|_| true)
+        self.fail_forwarded(|_| true)
     }
 
     /// Answers the agent's requests of these kinds with an error. Gives those that the editor has not answered.
-    pub(super) fn settle_forwarded(&self, is_meant: impl Fn(RequestKind) -> bool) -> Vec<u64> {
+    pub(super) fn fail_forwarded(&self, is_meant: impl Fn(RequestKind) -> bool) -> Vec<u64> {
         let requests: Vec<_> = {
             let mut state = self.forwarding.lock();
             state
@@ -145,13 +147,18 @@ impl Session {
                 .collect()
         };
         let open = requests.into_iter().map(|(_, (id, _))| id);
-        open.filter(|id| self.peer.settle(*id).is_some()).collect()
+        open.filter(|id| self.peer.take_pending(*id).is_some()).collect()
     }
 }
 
 impl Connection {
     /// Passes a request that the protocol does not name on to the agent, if the editor has the session open.
-    pub(super) async fn pass(&self, session: &Arc<Session>, method: String, params: &str) -> Reply {
+    pub(super) async fn forward_unnamed_request(
+        &self,
+        session: &Arc<Session>,
+        method: String,
+        params: &str,
+    ) -> Reply {
         let parent = self.parent_of(&session.name);
         let is_of_subagent = parent.is_some();
         let session = &parent.unwrap_or_else(|| Arc::clone(session));
@@ -160,11 +167,20 @@ impl Connection {
         let unknown = || Failure::unknown_session(&session.name);
         let id = session.conversation().ok_or_else(unknown)?;
         session.release().await;
-        self.run_for(session, id, Occasion::Use)?;
-        if !self.call(GetConversation::of(id)).await?.conversation.live {
-            self.call(Resume::of(id)).await?;
+        self.run_agent_for(session, id, ClientSwitchReason::Using)?;
+        if !self
+            .run_app_call(GetConversation::of(id))
+            .await?
+            .conversation
+            .live
+        {
+            self.run_app_call(Resume::of(id)).await?;
         }
-        let answer = in_order(self.bridge.pass(id, method, params, is_of_subagent), order).await?;
+        let answer = submit_in_order(
+            self.bridge.forward_request(id, method, params, is_of_subagent),
+            order,
+        )
+        .await?;
         let unreadable = || Failure::of(ErrorKind::InternalError, "the agent's error cannot be read");
         match answer {
             Ok(result) => Ok(result.get().to_owned()),
@@ -174,21 +190,23 @@ impl Connection {
 
     /// Passes a notification that the protocol does not name on to the agent, if the session is open. It waits for no request
     /// about the session: any number could wait.
-    pub(super) fn pass_notification(&self, name: &str, method: String, params: RawJson) {
+    pub(super) fn forward_unnamed_notification(&self, name: &str, method: String, params: RawJson) {
         let parent = self.parent_of(name);
         let is_of_subagent = parent.is_some();
         let session = parent.or_else(|| self.known_session(name));
         if let Some(id) = session.and_then(|session| session.conversation())
-            && let Err(error) = self.bridge.pass_notification(id, method, params, is_of_subagent)
+            && let Err(error) = self
+                .bridge
+                .forward_notification(id, method, params, is_of_subagent)
         {
             tracing::debug!(%error, "an editor's notification was not passed on");
         }
     }
 }
 
-impl Forwarded {
+impl ForwardedRequest {
     /// Passes the editor's result or error on to the agent.
-    pub(super) fn answered(self, result: Option<&str>, error: Option<&str>) {
+    pub(super) fn complete(self, result: Option<&str>, error: Option<&str>) {
         let Self { session, request } = self;
         if let Some(session) = session.upgrade() {
             session.forwarding.note_answer(&request, result);

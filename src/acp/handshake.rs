@@ -13,8 +13,8 @@ use bridge_protocol::{AgentName, ErrorKind};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::client::Client;
 use super::editor::Connection;
+use super::editor_capabilities::EditorCapabilities;
 use super::message::{self, Failure, Reply};
 use crate::agent::client::ClientProfile;
 use crate::agent::members::Members;
@@ -29,8 +29,8 @@ const USUAL_CAPABILITIES: &str = r#"{"promptCapabilities":{"image":true,"audio":
 
 impl Connection {
     pub(super) async fn initialize(&self, params: &str) -> Reply {
-        self.peer.initialized(Client::read(params)?);
-        let introduced = tokio::time::timeout(AGENT_WAIT, self.introduced()).await;
+        self.peer.set_capabilities(EditorCapabilities::read(params)?);
+        let introduced = tokio::time::timeout(AGENT_WAIT, self.agent_initialization()).await;
         // A session says why an agent does not start.
         let agent = introduced.ok().and_then(Result::ok);
         // What the agent answers beside what is ours passes byte for byte.
@@ -85,7 +85,7 @@ impl Connection {
             method_id: String,
         }
         let Params { method_id } = message::read(params)?;
-        let offered = methods_of(&*self.introduced().await?);
+        let offered = methods_of(&*self.agent_initialization().await?);
         if offered.is_empty() {
             return Err(not_offered("authenticate"));
         }
@@ -104,7 +104,7 @@ impl Connection {
 
     /// Signs out, if the agent offers that.
     pub(super) async fn logout(&self, params: &str) -> Reply {
-        if !self.introduced().await?.capabilities.logout {
+        if !self.agent_initialization().await?.capabilities.logout {
             return Err(not_offered("logout"));
         }
         let (agent, client) = (self.agent_or_default(), self.profile());
@@ -119,9 +119,9 @@ impl Connection {
         let agent = agent.unwrap_or_else(|| self.agent_or_default());
         let client = ClientProfile {
             arguments: Some((agent.clone(), arguments)),
-            ..self.peer.client().profile()
+            ..self.peer.capabilities().profile()
         };
-        let command = self.bridge.command(&agent, &client)?;
+        let command = self.bridge.agent_command(&agent, &client)?;
         let text = |text: &OsStr| {
             let why = || {
                 Failure::of(
@@ -142,22 +142,23 @@ impl Connection {
 
     /// What agents are sent about the editor.
     pub(super) fn profile(&self) -> ClientProfile {
-        let arguments = self.chosen().arguments;
+        let arguments = self.chosen_agent().arguments;
         let arguments = (!arguments.is_empty()).then(|| (self.agent_or_default(), arguments));
         ClientProfile {
             arguments,
-            ..self.peer.client().profile()
+            ..self.peer.capabilities().profile()
         }
     }
 
     fn agent_or_default(&self) -> AgentName {
-        self.agent().unwrap_or_else(|| self.bridge.default_agent())
+        self.chosen_agent_name()
+            .unwrap_or_else(|| self.bridge.default_agent())
     }
 
     /// The agent's own answer to `initialize`. It is started for this editor, unless its answer is known.
-    async fn introduced(&self) -> Result<Arc<Initialized>, Failure> {
+    async fn agent_initialization(&self) -> Result<Arc<Initialized>, Failure> {
         let (agent, client) = (self.agent_or_default(), self.profile());
-        Ok(self.bridge.introduce(&agent, &client).await?)
+        Ok(self.bridge.initialize_agent(&agent, &client).await?)
     }
 
     /// The agent's sign-in methods that the editor can use. It appends the arguments of one in a terminal to its own command,
@@ -176,7 +177,7 @@ impl Connection {
             let mut members: Members = raw
                 .read()
                 .ok()
-                .filter(|_| self.peer.client().has_terminal_sign_in())?;
+                .filter(|_| self.peer.capabilities().has_terminal_sign_in())?;
             let own = ["--", SIGN_IN].map(str::to_owned).into_iter();
             let arguments: Vec<String> = own.chain(method.args.unwrap_or_default()).collect();
             members.insert("args".to_owned(), RawJson::from_value(&arguments).ok()?);

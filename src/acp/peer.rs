@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::client::Client;
-use super::forwarding::Forwarded;
+use super::editor_capabilities::EditorCapabilities;
+use super::forwarding::ForwardedRequest;
 use super::session::Session;
 use crate::agent::message::MethodName;
 use crate::server::Outbox;
@@ -23,38 +23,38 @@ pub(super) struct Peer {
     /// Its lines, in order.
     pub(super) outbox: Outbox,
     /// Whether editors are offered commands of ours.
-    commands: bool,
+    offers_commands: bool,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    client: Arc<Client>,
+    capabilities: Arc<EditorCapabilities>,
     /// The id of the last request that was sent.
     last_id: u64,
     /// The requests that the editor has not answered.
-    open: HashMap<u64, Open>,
+    pending: HashMap<u64, PendingRequest>,
     /// Whether the editor sends nothing more, and so answers nothing.
-    has_left: bool,
+    is_disconnected: bool,
     /// How many messages are held back, and their bytes.
     held: (usize, usize),
 }
 
-/// Who waits for the editor's answer to a request.
-pub(super) enum Open {
+/// A request to the editor that is not answered: who waits for its answer.
+pub(super) enum PendingRequest {
     /// The conversation, for the answer to a question of the agent.
-    Question(Asked),
+    Question(ForwardedQuestion),
     /// The agent.
-    Forwarded(Forwarded),
+    Forwarded(ForwardedRequest),
     /// A command of ours.
-    Form(Form),
+    Form(FormReply),
 }
 
 /// Takes the result of a form of ours; none if the editor answered with an error.
-pub(super) type Form = oneshot::Sender<Option<String>>;
+pub(super) type FormReply = oneshot::Sender<Option<String>>;
 
-/// A question that the editor was asked.
-pub(super) struct Asked {
+/// A question of the agent that was forwarded to the editor.
+pub(super) struct ForwardedQuestion {
     /// The session that it is about.
     pub(super) session: Weak<Session>,
     /// Its conversation.
@@ -68,55 +68,55 @@ impl Peer {
     pub(super) fn new(outbox: Outbox, commands: bool) -> Arc<Self> {
         Arc::new(Self {
             outbox,
-            commands,
+            offers_commands: commands,
             state: Mutex::default(),
         })
     }
 
     /// What the editor can do.
-    pub(super) fn client(&self) -> Arc<Client> {
-        Arc::clone(&self.lock().client)
+    pub(super) fn capabilities(&self) -> Arc<EditorCapabilities> {
+        Arc::clone(&self.lock().capabilities)
     }
 
     /// Whether commands of ours are announced to the editor. A client that knows the daemon's extras has its own means.
     pub(super) fn wants_commands(&self) -> bool {
-        self.commands && !self.client().knows_extras()
+        self.offers_commands && !self.capabilities().supports_sessiond_extensions()
     }
 
     /// Notes what the editor can do.
-    pub(super) fn initialized(&self, client: Client) {
-        self.lock().client = Arc::new(client);
+    pub(super) fn set_capabilities(&self, client: EditorCapabilities) {
+        self.lock().capabilities = Arc::new(client);
     }
 
     /// Whether the editor may answer a request of the agent.
-    pub(super) fn offers(&self, method: &MethodName) -> bool {
+    pub(super) fn supports_method(&self, method: &MethodName) -> bool {
         let state = self.lock();
-        !state.has_left && state.client.offers(method)
+        !state.is_disconnected && state.capabilities.supports_method(method)
     }
 
     /// Registers a request, and gives its id; none if the editor has left.
-    pub(super) fn open(&self, request: Open) -> Option<u64> {
+    pub(super) fn register_request(&self, request: PendingRequest) -> Option<u64> {
         let mut state = self.lock();
-        if state.has_left {
+        if state.is_disconnected {
             return None;
         }
         state.last_id += 1;
         let id = state.last_id;
-        state.open.insert(id, request);
+        state.pending.insert(id, request);
         Some(id)
     }
 
     /// The request with this id, if it is open. It is settled from now on.
-    pub(super) fn settle(&self, id: u64) -> Option<Open> {
-        self.lock().open.remove(&id)
+    pub(super) fn take_pending(&self, id: u64) -> Option<PendingRequest> {
+        self.lock().pending.remove(&id)
     }
 
     /// The editor sends nothing more: the agent gets errors for what it wants of it, and no form is answered.
-    pub(super) fn leaves(&self) {
+    pub(super) fn mark_disconnected(&self) {
         let left = {
             let mut state = self.lock();
-            state.has_left = true;
-            std::mem::take(&mut state.open)
+            state.is_disconnected = true;
+            std::mem::take(&mut state.pending)
         };
         // Outside the lock: their sessions have this peer.
         drop(left);
@@ -127,19 +127,19 @@ impl Peer {
         let (messages, bytes) = self.lock().held;
         let has_room = self.outbox.limits().has_room(messages, bytes, length);
         if has_room {
-            self.hold_one_more(length);
+            self.hold_regardless(length);
         }
         has_room
     }
 
     /// The same, whatever is held back already.
-    pub(super) fn hold_one_more(&self, length: usize) {
+    pub(super) fn hold_regardless(&self, length: usize) {
         let (messages, bytes) = &mut self.lock().held;
         (*messages, *bytes) = (*messages + 1, *bytes + length);
     }
 
     /// Releases `count` held messages of `length` bytes in total.
-    pub(super) fn let_go(&self, count: usize, length: usize) {
+    pub(super) fn release_held(&self, count: usize, length: usize) {
         let (messages, bytes) = &mut self.lock().held;
         (*messages, *bytes) = (*messages - count, *bytes - length);
     }
@@ -150,7 +150,7 @@ impl Peer {
     }
 }
 
-impl Asked {
+impl ForwardedQuestion {
     pub(super) fn new(session: Weak<Session>, conversation: ConversationId, asked: &Interrupt) -> Self {
         Self {
             session,

@@ -18,16 +18,16 @@ use tokio::sync::MutexGuard;
 
 use super::editor::Connection;
 use super::message::{self, Failure, Reply};
-use super::opening::Extras;
 use super::session::Session;
+use super::session_requests::SessiondExtensions;
 use crate::agent::members::Members;
-use crate::bridge::{NewTurn, Occasion};
+use crate::bridge::{ClientSwitchReason, NewTurn};
 
 /// How long an answer waits for the checkpoint of its turn.
 const CHECKPOINT_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize)]
-struct Params {
+struct PromptParams {
     prompt: PromptContent,
     #[serde(default, rename = "_meta")]
     meta: Value,
@@ -39,17 +39,17 @@ impl Connection {
         let order = tokio::select! {
             biased;
             // It does not wait for a session that is being opened.
-            () = session.cancelled(&turn) => return cancelled(),
+            () = session.wait_until_cancelled(&turn) => return cancelled_reply(),
             order = session.order.lock() => order,
         };
-        let Params { prompt, meta } = message::read(params)?;
-        let extras = Extras::read(&meta)?;
-        let id = self.attached(session).await?;
+        let PromptParams { prompt, meta } = message::read(params)?;
+        let extras = SessiondExtensions::read(&meta)?;
+        let id = self.ensure_attached(session).await?;
         session.release().await;
         if session.is_cancelled(&turn) {
-            return cancelled();
+            return cancelled_reply();
         }
-        self.run_for(session, id, Occasion::Use)?;
+        self.run_agent_for(session, id, ClientSwitchReason::Using)?;
         let turn = NewTurn {
             id: turn,
             params: message::other_params(params, &["sessionId", "prompt"]),
@@ -60,32 +60,34 @@ impl Connection {
                 prompt,
                 ..Edit::of(id)
             };
-            return match in_order(self.bridge.edit(turn, edit), order).await {
-                Ok(edited) => self.answer(session, &edited.turn).await,
-                Err(error) => refused(session, error),
+            return match submit_in_order(self.bridge.edit(turn, edit), order).await {
+                Ok(edited) => self.turn_reply(session, &edited.turn).await,
+                Err(error) => refusal_reply(session, error),
             };
         }
-        if let Some((name, rest)) = session.command_in(&prompt) {
+        if let Some((name, rest)) = session.parse_command(&prompt) {
             let command = (name, rest.as_str());
-            return self.command(session, id, command, &prompt, (turn, order)).await;
+            return self
+                .run_command(session, id, command, &prompt, (turn, order))
+                .await;
         }
         let call = Prompt {
             prompt,
             on_busy: OnBusy::Queue,
             ..Prompt::of(id)
         };
-        match in_order(self.bridge.prompt(turn, call), order).await {
-            Ok(turn) => self.answer(session, &turn).await,
-            Err(error) => refused(session, error),
+        match submit_in_order(self.bridge.prompt(turn, call), order).await {
+            Ok(turn) => self.turn_reply(session, &turn).await,
+            Err(error) => refusal_reply(session, error),
         }
     }
 
     /// The answer to a prompt whose turn ended. A client that knows the daemon's extras gets the checkpoint after it, for which its
     /// answer waits: agents write a turn up to a tenth of a second after its end.
-    pub(super) async fn answer(&self, session: &Session, turn: &TurnResult) -> Reply {
+    pub(super) async fn turn_reply(&self, session: &Session, turn: &TurnResult) -> Reply {
         let is_complete = !matches!(turn.stop_reason, StopReason::Failed | StopReason::Cancelled);
-        let saved = match is_complete && self.peer.client().knows_extras() {
-            true => tokio::time::timeout(CHECKPOINT_WAIT, session.checkpoint_after(&turn.turn_id))
+        let saved = match is_complete && self.peer.capabilities().supports_sessiond_extensions() {
+            true => tokio::time::timeout(CHECKPOINT_WAIT, session.wait_for_checkpoint(&turn.turn_id))
                 .await
                 .ok(),
             false => None,
@@ -126,7 +128,7 @@ impl Connection {
 
 /// Waits for a call to end. It is in the conversation's mailbox after the first poll, and what comes next about the session
 /// behind it.
-pub(super) async fn in_order<T>(call: impl Future<Output = T>, order: MutexGuard<'_, ()>) -> T {
+pub(super) async fn submit_in_order<T>(call: impl Future<Output = T>, order: MutexGuard<'_, ()>) -> T {
     let mut call = pin!(call);
     let first = futures_util::poll!(&mut call);
     drop(order);
@@ -137,7 +139,7 @@ pub(super) async fn in_order<T>(call: impl Future<Output = T>, order: MutexGuard
 }
 
 /// The answer to a prompt that was cancelled before it became a turn.
-pub(super) fn cancelled() -> Reply {
+pub(super) fn cancelled_reply() -> Reply {
     message::result(&json!({ "stopReason": StopReason::Cancelled }))
 }
 
@@ -147,7 +149,7 @@ fn answer(session: &Session, turn: &TurnResult, checkpoint: Option<CheckpointId>
         (StopReason::Failed, Some(failure)) => match failure.kind {
             FailureKind::RateLimited => {
                 let continues = turn.continuation.is_some();
-                session.send_text(&limit_words(
+                session.send_text(&limit_message(
                     session,
                     &failure.message,
                     failure.resets_at,
@@ -194,23 +196,23 @@ fn answer(session: &Session, turn: &TurnResult, checkpoint: Option<CheckpointId>
 }
 
 /// The answer to a prompt that did not reach the agent.
-fn refused(session: &Session, error: BridgeError) -> Reply {
+fn refusal_reply(session: &Session, error: BridgeError) -> Reply {
     if error.kind != ErrorKind::Limited {
         return Err(error.into());
     }
     let resets_at = error.detail("resetsAt");
     let resets_at = resets_at.as_str().and_then(|text| text.parse().ok());
-    session.send_text(&limit_words(session, &error.message, resets_at, false));
+    session.send_text(&limit_message(session, &error.message, resets_at, false));
     message::result(&json!({ "stopReason": StopReason::EndTurn }))
 }
 
 /// The message in place of an answer when a usage limit is reached. `continues`: whether the turn continues then anyway.
-fn limit_words(session: &Session, message: &str, resets_at: Option<Timestamp>, continues: bool) -> String {
+fn limit_message(session: &Session, message: &str, resets_at: Option<Timestamp>, continues: bool) -> String {
     let until = match resets_at {
         Some(at) => format!("The limit ends at {}.", time::text(at)),
         None => "The agent did not report when the limit ends.".to_owned(),
     };
-    let how = match (continues, session.command_named("continue")) {
+    let how = match (continues, session.announced_command_name("continue")) {
         (true, _) => " The turn continues automatically.".to_owned(),
         (false, Some(name)) => format!(" To continue this turn then, send /{name}."),
         (false, None) => String::new(),

@@ -17,20 +17,20 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::{Notify, oneshot};
 
-use super::forwarding::Forwarding;
-use super::peer::{Asked, Open, Peer};
+use super::forwarding::ForwardedRequests;
+use super::peer::{ForwardedQuestion, Peer, PendingRequest};
 use super::{commands, message};
 use crate::agent::message::{RequestKind, method};
-use crate::bridge::{Bridge, Encoded, Taken};
+use crate::bridge::{Bridge, Delivery, EncodedEvent};
 use crate::server::PushError;
 
-mod held;
+mod held_messages;
 mod lines;
 mod prompts;
 mod subscriber;
 
-use held::{Held, Until};
-use prompts::OwnPrompt;
+use held_messages::{HeldMessages, HoldUntil};
+use prompts::EditorPrompt;
 
 /// How many URLs that the editor was asked to open are remembered.
 const OPEN_URLS: usize = 64;
@@ -53,7 +53,7 @@ pub(super) struct Session {
     /// The beginning of each update, encoded once.
     head: String,
     pub(super) peer: Arc<Peer>,
-    pub(super) forwarding: Forwarding,
+    pub(super) forwarding: ForwardedRequests,
     state: Mutex<State>,
 }
 
@@ -61,45 +61,45 @@ pub(super) struct Session {
 struct State {
     conversation: Option<ConversationId>,
     /// With what the editor opened it last, beside what the protocol names.
-    params: Option<RawJson>,
+    open_params: Option<RawJson>,
     /// The number of the subscription that counts; none before the first. Events of earlier ones are ignored. A later one counts
     /// from its first event on.
     subscription: u64,
     /// During a load of an open session: the number of the earlier subscription, which takes what the agent asks of the editor until
     /// the next one begins. Its events are ignored.
-    asked_by: Option<u64>,
+    load_subscription: Option<u64>,
     /// Whether the next snapshot is that of a load.
-    replays: bool,
+    is_load_snapshot: bool,
     /// The number of the newest subscription.
     last_subscription: u64,
     /// What waits until it may be sent; none while everything is sent at once.
-    held: Option<Held>,
+    held: Option<HeldMessages>,
     /// The editor's prompts that are not answered, in the order of arrival.
-    prompts: Vec<OwnPrompt>,
+    prompts: Vec<EditorPrompt>,
     /// How many prompts were accepted since the snapshot.
-    accepted: usize,
+    accepted_prompts: usize,
     /// The running turn, of any client, and whether the editor has cancelled it.
-    running: Option<(TurnId, bool)>,
+    running_turn: Option<(TurnId, bool)>,
     /// Whether the user was told that updates of this turn are missing.
-    is_lossy: bool,
+    has_reported_loss: bool,
     /// The commands, as the agent reported them.
     commands: Option<RawJson>,
     /// The options, as the agent reported them.
     options: Option<RawJson>,
     /// The newest turns that ended, with the checkpoints after them.
-    ended: VecDeque<(TurnId, Timestamp, Option<CheckpointId>)>,
+    ended_turns: VecDeque<(TurnId, Timestamp, Option<CheckpointId>)>,
     /// Whether a command of the editor changes the history at the moment.
     changes_history: bool,
     /// Whether the history was edited, and the new prompt did not come yet.
-    was_edited: bool,
+    awaits_edited_prompt: bool,
     /// The questions that the editor was asked, with the ids of the requests.
     questions: HashMap<InterruptId, u64>,
     /// The sessions of subagents that the editor knows.
     subagents: IndexSet<String>,
     /// The agent's own id of the session, once it has announced one of those.
-    id_of_agent: String,
+    agent_session_id: String,
     /// The ids of the URLs that the editor was asked to open, the newest last.
-    urls: VecDeque<String>,
+    opened_urls: VecDeque<String>,
 }
 
 /// The conversation when a subscription began.
@@ -109,7 +109,7 @@ pub(super) struct Snapshot {
     pub(super) at: Timestamp,
     pub(super) running: Option<RunningTurn>,
     /// The updates of the running turn, as they came.
-    pub(super) updates: Vec<Encoded>,
+    pub(super) updates: Vec<EncodedEvent>,
     pub(super) info: SessionInfo,
 }
 
@@ -126,19 +126,19 @@ impl Session {
                 r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":{quoted},"update":"#
             ),
             peer,
-            forwarding: Forwarding::default(),
+            forwarding: ForwardedRequests::default(),
             state: Mutex::default(),
         })
     }
 
     /// Notes with what the editor opens it, beside what the protocol names.
-    pub(super) fn opens_with(&self, params: Option<RawJson>) {
-        self.lock().params = params;
+    pub(super) fn set_open_params(&self, params: Option<RawJson>) {
+        self.lock().open_params = params;
     }
 
     /// With what the editor opened it last.
-    pub(super) fn params(&self) -> Option<RawJson> {
-        self.lock().params.clone()
+    pub(super) fn open_params(&self) -> Option<RawJson> {
+        self.lock().open_params.clone()
     }
 
     /// Its conversation, while the editor has it open.
@@ -189,8 +189,10 @@ impl Session {
 
     /// Holds everything back until the answer that makes the session known.
     fn hold(&self, state: &mut State) {
-        let until = Until::Answer;
-        let held = state.held.get_or_insert_with(|| Held::new(until, &self.peer));
+        let until = HoldUntil::Answer;
+        let held = state
+            .held
+            .get_or_insert_with(|| HeldMessages::new(until, &self.peer));
         held.until = until;
     }
 
@@ -198,11 +200,11 @@ impl Session {
     /// the history. Gives the updates that were held back, for a history that cannot be shown.
     pub(super) fn begin_load(&self) -> Vec<Arc<str>> {
         let mut state = self.lock();
-        state.replays = true;
+        state.is_load_snapshot = true;
         if state.conversation.is_some() {
             // The editor may have forgotten them.
             state.subagents.clear();
-            state.asked_by = state.asked_by.or(Some(state.subscription));
+            state.load_subscription = state.load_subscription.or(Some(state.subscription));
             state.subscription = state.next_subscription();
             self.hold(&mut state);
         }
@@ -213,7 +215,7 @@ impl Session {
     /// Detaches, if it was being opened: what opened it failed or was cancelled.
     pub(super) fn abort_opening(&self) {
         let mut state = self.lock();
-        if state.holds_until(Until::Answer) {
+        if state.is_held_until(HoldUntil::Answer) {
             self.forget(&mut state);
         }
     }
@@ -226,8 +228,8 @@ impl Session {
     fn forget(&self, state: &mut State) {
         let State { questions, held, .. } = state;
         let questions = questions.drain().map(|(_, request)| request);
-        let open = questions.filter(|request| self.peer.settle(*request).is_some());
-        for request in open.chain(self.forget_forwarded()) {
+        let open = questions.filter(|request| self.peer.take_pending(*request).is_some());
+        for request in open.chain(self.fail_all_forwarded()) {
             if !held.as_ref().is_some_and(|held| held.has_unsent(request)) {
                 // An editor that takes nothing has left.
                 let _sent = self.peer.outbox.try_push(&[&message::withdrawal(request)]);
@@ -238,20 +240,20 @@ impl Session {
             subscription,
             last_subscription: subscription,
             prompts: std::mem::take(&mut state.prompts),
-            params: state.params.take(),
+            open_params: state.open_params.take(),
             ..State::default()
         };
         self.prompts_cancelled.notify_waiters();
     }
 
     /// Whether the agent has reported its commands since the session was attached.
-    pub(super) fn commands(&self) -> Option<RawJson> {
+    pub(super) fn has_reported_commands(&self) -> Option<RawJson> {
         self.lock().commands.clone()
     }
 
     /// How many prompts were accepted since the snapshot.
-    pub(super) fn accepted(&self) -> usize {
-        self.lock().accepted
+    pub(super) fn accepted_prompts(&self) -> usize {
+        self.lock().accepted_prompts
     }
 
     /// The options, as the agent last reported them.
@@ -263,7 +265,7 @@ impl Session {
     pub(super) fn hold_commands(&self, commands: Option<RawJson>) {
         let mut state = self.lock();
         state.commands = state.commands.take().or(commands);
-        let line = self.line(&self.announcement(&state));
+        let line = self.update_line(&self.announcement(&state));
         if let Some(held) = &mut state.held {
             held.push_first(&line);
         }
@@ -274,18 +276,18 @@ impl Session {
         let update = {
             let mut state = self.lock();
             if let Some(held) = &mut state.held {
-                held.remove(is_of_commands);
+                held.remove(is_commands_update);
             }
             self.announcement(&state)
         };
-        self.replay_as_it_is(&update).await;
+        self.replay_unchanged(&update).await;
     }
 
     /// The command of ours that a prompt is, and what follows its name.
-    pub(super) fn command_in(&self, prompt: &PromptContent) -> Option<(&'static str, String)> {
+    pub(super) fn parse_command(&self, prompt: &PromptContent) -> Option<(&'static str, String)> {
         let wanted = self.peer.wants_commands();
         let state = self.lock();
-        commands::command_in(prompt, state.commands.as_ref()).filter(|_| wanted)
+        commands::parse_command(prompt, state.commands.as_ref()).filter(|_| wanted)
     }
 
     /// Sends an update that the editor takes before everything that is held back, waiting for room. The commands are announced once.
@@ -293,12 +295,12 @@ impl Session {
         let kind = message::kind_of(update);
         let shown = self.shown(&mut self.lock(), &kind, update, None);
         if let Some(shown) = shown.filter(|_| kind != COMMANDS) {
-            self.replay_as_it_is(&shown).await;
+            self.replay_unchanged(&shown).await;
         }
     }
 
     /// The same for an update of the running turn.
-    pub(super) async fn replay_event(&self, event: &Encoded) {
+    pub(super) async fn replay_event(&self, event: &EncodedEvent) {
         let line = self.line_of(&mut self.lock(), event);
         if let Some(line) = line {
             self.replay_line(&line).await;
@@ -310,7 +312,7 @@ impl Session {
         let _gone = self.peer.outbox.push_leaving_room(&[line]).await;
     }
 
-    async fn replay_as_it_is(&self, update: &str) {
+    async fn replay_unchanged(&self, update: &str) {
         // An editor that is gone needs no history.
         let update = [&self.head, update, "}}"];
         let _gone = self.peer.outbox.push_leaving_room(&update).await;
@@ -318,13 +320,13 @@ impl Session {
 
     /// Sends a text to the user as a message of the agent.
     pub(super) fn send_text(&self, words: &str) {
-        self.send_own(&self.line(&message::text_chunk(words)));
+        self.send_generated(&self.update_line(&message::text_chunk(words)));
     }
 
     /// Says that the agent was faster than its conversation, once in a turn.
-    fn updates_are_missing(&self) {
+    fn report_missing_updates(&self) {
         let mut state = self.lock();
-        if !std::mem::replace(&mut state.is_lossy, true) {
+        if !std::mem::replace(&mut state.has_reported_loss, true) {
             let words =
                 "\n\nUpdates are missing here: the agent sent them faster than they could be shown.\n\n";
             drop(state);
@@ -333,37 +335,37 @@ impl Session {
     }
 
     /// Sends a message of our own. An editor that reads too slowly for it is disconnected: what it lacks would not be noticed.
-    pub(super) fn send_own(&self, line: &str) {
-        if self.send(&mut self.lock(), line) == Taken::Full {
+    pub(super) fn send_generated(&self, line: &str) {
+        if self.send(&mut self.lock(), line) == Delivery::QueueFull {
             self.peer.outbox.abandon();
         }
     }
 
     /// Tells the user something about the conversation.
     pub(super) fn send_note(&self, words: &str) {
-        self.send_own(&self.line(&self.note(words)));
+        self.send_generated(&self.update_line(&self.note(words)));
     }
 
     /// The name under which a command of ours was announced to the editor; none if none are announced.
-    pub(super) fn command_named(&self, name: &str) -> Option<String> {
+    pub(super) fn announced_command_name(&self, name: &str) -> Option<String> {
         let wanted = self.peer.wants_commands();
         let state = self.lock();
         wanted.then(|| commands::announced_name(name, state.commands.as_ref()))
     }
 
     /// Notes that a command of the editor changes the history, until the guard is dropped.
-    pub(super) fn change_history(&self) -> OwnChange<'_> {
+    pub(super) fn change_history(&self) -> OwnHistoryChange<'_> {
         self.lock().changes_history = true;
-        OwnChange(self)
+        OwnHistoryChange(self)
     }
 
     /// Waits for the checkpoint after a turn that has ended.
-    pub(super) async fn checkpoint_after(&self, turn: &TurnId) -> CheckpointId {
+    pub(super) async fn wait_for_checkpoint(&self, turn: &TurnId) -> CheckpointId {
         loop {
             let saved = self.checkpoint_saved.notified();
             let found = {
                 let state = self.lock();
-                let ended = state.ended.iter().find(|(ended, ..)| ended == turn);
+                let ended = state.ended_turns.iter().find(|(ended, ..)| ended == turn);
                 ended.and_then(|(.., checkpoint)| checkpoint.clone())
             };
             match found {
@@ -377,14 +379,14 @@ impl Session {
     /// are held back: the agent may release its terminals.
     pub(super) fn send_request(&self, line: &str) -> bool {
         let mut state = self.lock();
-        match state.holds_until(Until::NextTurn) {
+        match state.is_held_until(HoldUntil::NextTurn) {
             true => self.peer.outbox.try_push(&[line]).is_ok(),
-            false => self.send(&mut state, line) == Taken::Yes,
+            false => self.send(&mut state, line) == Delivery::Delivered,
         }
     }
 
     /// The editor has answered this question, or cannot.
-    pub(super) fn answered(&self, question: &InterruptId) {
+    pub(super) fn question_answered(&self, question: &InterruptId) {
         self.lock().questions.remove(question);
     }
 
@@ -396,44 +398,44 @@ impl Session {
     fn on_encoded(
         self: &Arc<Self>,
         number: u64,
-        event: &Encoded,
+        event: &EncodedEvent,
         awaited: &mut Option<oneshot::Sender<Snapshot>>,
-    ) -> Taken {
+    ) -> Delivery {
         let mut state = self.lock();
-        if state.asked_by == Some(number) {
-            return Taken::Yes;
+        if state.load_subscription == Some(number) {
+            return Delivery::Delivered;
         }
         if number > state.subscription {
-            (state.subscription, state.asked_by) = (number, None);
+            (state.subscription, state.load_subscription) = (number, None);
         }
         if state.subscription != number || self.peer.outbox.is_closed() {
-            return Taken::Gone;
+            return Delivery::Disconnected;
         }
-        if let Some(params) = event.of_subagent() {
-            return match self.line_of_subagent(&mut state, params) {
+        if let Some(params) = event.subagent_params() {
+            return match self.subagent_update_line(&mut state, params) {
                 Some(line) => self.send(&mut state, &line),
-                None => Taken::Yes,
+                None => Delivery::Delivered,
             };
         }
         match event.update() {
             Some(update) => self.on_update(&mut state, update, event.params()),
             None => match serde_json::from_str::<EventEnvelope>(&event.text) {
-                Ok(envelope) => self.on_event(&mut state, envelope, event.updates(), awaited),
+                Ok(envelope) => self.on_event(&mut state, envelope, event.turn_updates(), awaited),
                 Err(error) => {
                     tracing::error!(%error, "an event of the daemon cannot be read");
                     match awaited {
-                        Some(_) => Taken::Gone,
-                        None => Taken::Yes,
+                        Some(_) => Delivery::Disconnected,
+                        None => Delivery::Delivered,
                     }
                 }
             },
         }
     }
 
-    fn on_update(&self, state: &mut State, update: &str, params: Option<&str>) -> Taken {
+    fn on_update(&self, state: &mut State, update: &str, params: Option<&str>) -> Delivery {
         let kind = message::kind_of(update);
         let Some(update) = self.shown(state, &kind, update, params) else {
-            return Taken::Yes;
+            return Delivery::Delivered;
         };
         let update = &*update;
         if kind == OPTIONS {
@@ -443,23 +445,23 @@ impl Session {
             let commands = message::member(update, "availableCommands");
             // Reported again with each reopening; the editor has them, and expects none after a load.
             if state.commands == commands {
-                return Taken::Yes;
+                return Delivery::Delivered;
             }
             state.commands = commands;
             self.commands_reported.notify_waiters();
             if self.peer.wants_commands() {
-                let commands = commands::announced(state.commands.as_ref());
+                let commands = commands::announced_commands(state.commands.as_ref());
                 let update = message::with_member(update, "availableCommands", commands);
-                return self.send_as_it_came(state, &update, params);
+                return self.send_unchanged(state, &update, params);
             }
         }
-        self.send_as_it_came(state, update, params)
+        self.send_unchanged(state, update, params)
     }
 
     /// Sends an update with what came beside it.
-    fn send_as_it_came(&self, state: &mut State, update: &str, params: Option<&str>) -> Taken {
+    fn send_unchanged(&self, state: &mut State, update: &str, params: Option<&str>) -> Delivery {
         match params {
-            Some(params) => self.send(state, &self.line_with(params, update)),
+            Some(params) => self.send(state, &self.update_line_with(params, update)),
             None => self.send_update(state, update),
         }
     }
@@ -468,9 +470,9 @@ impl Session {
         self: &Arc<Self>,
         state: &mut State,
         envelope: EventEnvelope,
-        updates: &[Encoded],
+        updates: &[EncodedEvent],
         awaited: &mut Option<oneshot::Sender<Snapshot>>,
-    ) -> Taken {
+    ) -> Delivery {
         match envelope.event {
             Event::Snapshot {
                 conversation,
@@ -479,7 +481,10 @@ impl Session {
                 ..
             } => {
                 let is_whole = running.as_ref().is_some_and(|running| !running.truncated);
-                if std::mem::take(&mut state.replays) && is_whole && !conversation.interrupts.is_empty() {
+                if std::mem::take(&mut state.is_load_snapshot)
+                    && is_whole
+                    && !conversation.interrupts.is_empty()
+                {
                     // A question may come from a subagent's session that the replay announces.
                     for event in updates {
                         drop(self.line_of(state, event));
@@ -496,10 +501,10 @@ impl Session {
                 let mut info = session.unwrap_or_default();
                 info.config_options = info
                     .config_options
-                    .map(|options| self.peer.client().shown_options(options));
-                state.accepted = 0;
-                state.running = running.as_ref().map(|running| (running.turn_id.clone(), false));
-                state.continuation_missed();
+                    .map(|options| self.peer.capabilities().supported_options(options));
+                state.accepted_prompts = 0;
+                state.running_turn = running.as_ref().map(|running| (running.turn_id.clone(), false));
+                state.drop_missed_continuations();
                 state.options.clone_from(&info.config_options);
                 if let Some(snapshot) = awaited.take() {
                     // The caller may have been cancelled.
@@ -522,49 +527,49 @@ impl Session {
                 if let Some(awaited) = awaited.find(|awaited| awaited.turn.is_none()) {
                     awaited.turn = Some(turn_id);
                 }
-                Taken::Yes
+                Delivery::Delivered
             }
             Event::Updated { conversation } => {
-                state.continuation_changed(&conversation);
-                Taken::Yes
+                state.update_continuations(&conversation);
+                Delivery::Delivered
             }
             Event::PromptAccepted { turn_id, prompt } => {
                 let taken = self.end_hold_after_cancel(state);
-                if taken != Taken::Yes {
+                if taken != Delivery::Delivered {
                     return taken;
                 }
-                state.accepted += 1;
-                let is_own = state.is_own(&turn_id);
-                state.running = Some((turn_id, false));
-                if std::mem::take(&mut state.was_edited) && !is_own {
+                state.accepted_prompts += 1;
+                let is_own = state.is_own_turn(&turn_id);
+                state.running_turn = Some((turn_id, false));
+                if std::mem::take(&mut state.awaits_edited_prompt) && !is_own {
                     let _taken = self.send_update(state, &self.note(EDITED_ELSEWHERE));
                 }
                 match is_own {
-                    true => Taken::Yes,
+                    true => Delivery::Delivered,
                     // Another client's: the editor does not know it.
                     false => self.send_prompt(state, &prompt),
                 }
             }
             Event::TurnEnded { turn } => {
-                (state.running, state.is_lossy) = (None, false);
+                (state.running_turn, state.has_reported_loss) = (None, false);
                 // An editor may never answer what it does not know.
-                for request in self.settle_forwarded(|kind| kind == RequestKind::Unnamed) {
+                for request in self.fail_forwarded(|kind| kind == RequestKind::Extension) {
                     let taken = self.send(state, &message::withdrawal(request));
-                    if taken != Taken::Yes {
+                    if taken != Delivery::Delivered {
                         return taken;
                     }
                 }
                 state
-                    .ended
+                    .ended_turns
                     .push_back((turn.turn_id.clone(), Timestamp::now(), None));
-                if state.ended.len() > ENDED_TURNS {
-                    state.ended.pop_front();
+                if state.ended_turns.len() > ENDED_TURNS {
+                    state.ended_turns.pop_front();
                 }
-                if state.is_own(&turn.turn_id)
+                if state.is_own_turn(&turn.turn_id)
                     && turn.stop_reason == StopReason::Cancelled
                     && state.held.is_none()
                 {
-                    state.held = Some(Held::new(Until::NextTurn, &self.peer));
+                    state.held = Some(HeldMessages::new(HoldUntil::NextTurn, &self.peer));
                 }
                 let mut own = state.prompts.iter_mut();
                 if let Some(own) = own.find(|own| *own.turn() == turn.turn_id)
@@ -573,62 +578,62 @@ impl Session {
                     // The command may have been cancelled.
                     let _unwanted = awaited.ended.send(turn);
                 }
-                Taken::Yes
+                Delivery::Delivered
             }
             // It comes after the end of its turn, which may be that of a later one, too.
             Event::CheckpointSaved { checkpoint } => {
                 let later = |end: Timestamp| checkpoint.at.is_some_and(|at| at <= end);
-                let of_last = state.ended.len().saturating_sub(1);
+                let of_last = state.ended_turns.len().saturating_sub(1);
                 let its = state
-                    .ended
+                    .ended_turns
                     .iter()
                     .position(|(_, end, saved)| saved.is_none() && later(*end));
-                if let Some((.., saved)) = state.ended.get_mut(its.unwrap_or(of_last)) {
+                if let Some((.., saved)) = state.ended_turns.get_mut(its.unwrap_or(of_last)) {
                     *saved = Some(checkpoint.id);
                     self.checkpoint_saved.notify_waiters();
                 }
-                Taken::Yes
+                Delivery::Delivered
             }
             Event::Resumed { resumed } => match message::loss_message(&resumed) {
                 Some(words) => self.send_update(state, &self.note(&words)),
-                None => Taken::Yes,
+                None => Delivery::Delivered,
             },
             Event::Edited { .. } => {
-                state.was_edited = true;
-                Taken::Yes
+                state.awaits_edited_prompt = true;
+                Delivery::Delivered
             }
             Event::Forked { conversation_id, .. } if Some(conversation_id) != state.conversation => {
-                Taken::Yes
+                Delivery::Delivered
             }
-            Event::Forked { .. } | Event::Undone { .. } if state.changes_history => Taken::Yes,
+            Event::Forked { .. } | Event::Undone { .. } if state.changes_history => Delivery::Delivered,
             Event::Forked { .. } => self.send_update(state, &self.note(REWOUND_ELSEWHERE)),
             Event::Undone { .. } => self.send_update(state, &self.note(UNDONE_ELSEWHERE)),
             Event::Reset {} => self.send_update(state, &self.note(RESET_ELSEWHERE)),
             Event::InterruptRaised { interrupt } => match state.conversation {
                 Some(id) => self.ask(state, id, &interrupt),
-                None => Taken::Yes,
+                None => Delivery::Delivered,
             },
             Event::InterruptResolved { interrupt_id, .. } => {
                 self.withdraw_questions(state, |id| *id == interrupt_id)
             }
             Event::Deleted {} => {
                 self.forget(state);
-                Taken::Gone
+                Delivery::Disconnected
             }
-            _ => Taken::Yes,
+            _ => Delivery::Delivered,
         }
     }
 
     /// Passes a question of the agent to the editor. If the editor cannot show it, a message says how to answer it.
-    fn ask(self: &Arc<Self>, state: &mut State, conversation: ConversationId, asked: &Interrupt) -> Taken {
+    fn ask(self: &Arc<Self>, state: &mut State, conversation: ConversationId, asked: &Interrupt) -> Delivery {
         if state.questions.contains_key(&asked.id) {
-            return Taken::Yes;
+            return Delivery::Delivered;
         }
         let method = match asked.kind {
             InterruptKind::Permission => "session/request_permission",
             _ => {
                 let mode = message::text_of(asked.request.get(), "mode").unwrap_or_else(|| "form".to_owned());
-                if !self.peer.client().asks(&mode) {
+                if !self.peer.capabilities().supports_question(&mode) {
                     let question = message::question_of(asked.request.get());
                     let words = format!(
                         "The agent asks: {question}\n\nThis editor cannot show the question. To answer it, run in a terminal: \
@@ -638,44 +643,44 @@ impl Session {
                 }
                 // The agent reports when the user is done at the URL, long after the answer.
                 state
-                    .urls
+                    .opened_urls
                     .extend(message::text_of(asked.request.get(), "elicitationId"));
-                if state.urls.len() > OPEN_URLS {
-                    state.urls.pop_front();
+                if state.opened_urls.len() > OPEN_URLS {
+                    state.opened_urls.pop_front();
                 }
                 "elicitation/create"
             }
         };
-        let question = Asked::new(Arc::downgrade(self), conversation, asked);
-        let Some(request) = self.peer.open(Open::Question(question)) else {
-            return Taken::Yes;
+        let question = ForwardedQuestion::new(Arc::downgrade(self), conversation, asked);
+        let Some(request) = self.peer.register_request(PendingRequest::Question(question)) else {
+            return Delivery::Delivered;
         };
         state.questions.insert(asked.id.clone(), request);
         let params = self.for_editor(state, asked.request.get());
         let line = message::request(request, method, &params);
-        match state.holds_until(Until::NextTurn) {
+        match state.is_held_until(HoldUntil::NextTurn) {
             // It must not wait unseen for the editor's next prompt.
-            true => taken(self.peer.outbox.try_push(&[&line])),
+            true => push_result(self.peer.outbox.try_push(&[&line])),
             false => self.send(state, &line),
         }
     }
 
     /// Tells the editor that these questions need no answer any more.
-    fn withdraw_questions(&self, state: &mut State, is_meant: impl Fn(&InterruptId) -> bool) -> Taken {
+    fn withdraw_questions(&self, state: &mut State, is_meant: impl Fn(&InterruptId) -> bool) -> Delivery {
         let meant: Vec<(InterruptId, u64)> = state.questions.extract_if(|id, _| is_meant(id)).collect();
-        let mut taken = Taken::Yes;
+        let mut taken = Delivery::Delivered;
         for (_, request) in meant {
-            self.peer.settle(request);
+            self.peer.take_pending(request);
             taken = self.send(state, &message::withdrawal(request));
         }
         taken
     }
 
     /// Passes a notification of the agent on. That the user is done at a URL concerns only the editor that was asked to open it.
-    fn notified(&self, method: &str, params: &str) {
+    fn handle_notification(&self, method: &str, params: &str) {
         let line = if method == method::ELICITATION_COMPLETE {
             let id = message::text_of(params, "elicitationId");
-            let urls = &mut self.lock().urls;
+            let urls = &mut self.lock().opened_urls;
             let known = id.and_then(|id| urls.iter().position(|known| *known == id));
             let Some(index) = known else { return };
             urls.remove(index);
@@ -683,48 +688,48 @@ impl Session {
         } else {
             message::notification(method, &self.for_editor(&self.lock(), params))
         };
-        self.send_own(&line);
+        self.send_generated(&line);
     }
 
     /// Shows a prompt that the editor did not send.
-    fn send_prompt(&self, state: &mut State, prompt: &PromptContent) -> Taken {
-        let mut taken = Taken::Yes;
+    fn send_prompt(&self, state: &mut State, prompt: &PromptContent) -> Delivery {
+        let mut taken = Delivery::Delivered;
         for update in chunks_of(prompt) {
             taken = self.send_update(state, &update);
         }
         taken
     }
 
-    fn send_text_in(&self, state: &mut State, words: &str) -> Taken {
+    fn send_text_in(&self, state: &mut State, words: &str) -> Delivery {
         self.send_update(state, &message::text_chunk(words))
     }
 
-    fn send_update(&self, state: &mut State, update: &str) -> Taken {
+    fn send_update(&self, state: &mut State, update: &str) -> Delivery {
         match state.held {
-            Some(_) => self.send(state, &self.line(update)),
-            None => taken(self.peer.outbox.try_push(&[&self.head, update, "}}"])),
+            Some(_) => self.send(state, &self.update_line(update)),
+            None => push_result(self.peer.outbox.try_push(&[&self.head, update, "}}"])),
         }
     }
 
     /// Sends what was held back after a cancelled prompt.
-    fn end_hold_after_cancel(&self, state: &mut State) -> Taken {
-        let held = (state.held).take_if(|held| held.until == Until::NextTurn);
-        let mut lines = held.iter().flat_map(Held::lines);
+    fn end_hold_after_cancel(&self, state: &mut State) -> Delivery {
+        let held = (state.held).take_if(|held| held.until == HoldUntil::NextTurn);
+        let mut lines = held.iter().flat_map(HeldMessages::lines);
         let failed = lines.find_map(|line| self.peer.outbox.try_push(&[line]).err());
-        taken(failed.map_or(Ok(()), Err))
+        push_result(failed.map_or(Ok(()), Err))
     }
 
-    fn send(&self, state: &mut State, line: &str) -> Taken {
+    fn send(&self, state: &mut State, line: &str) -> Delivery {
         if let Some(held) = &mut state.held {
             if held.push(line) {
-                return Taken::Yes;
+                return Delivery::Delivered;
             }
-            if held.until != Until::NextTurn {
-                return Taken::Full;
+            if held.until != HoldUntil::NextTurn {
+                return Delivery::QueueFull;
             }
         }
         match self.end_hold_after_cancel(state) {
-            Taken::Yes => taken(self.peer.outbox.try_push(&[line])),
+            Delivery::Delivered => push_result(self.peer.outbox.try_push(&[line])),
             taken => taken,
         }
     }
@@ -738,15 +743,15 @@ impl State {
     }
 
     /// Whether messages are held back, until then.
-    fn holds_until(&self, until: Until) -> bool {
+    fn is_held_until(&self, until: HoldUntil) -> bool {
         self.held.as_ref().is_some_and(|held| held.until == until)
     }
 }
 
-/// While it is held, a change of the history is the editor's own.
-pub(super) struct OwnChange<'a>(&'a Session);
+/// A guard: while it exists, a change of the history is the editor's own.
+pub(super) struct OwnHistoryChange<'a>(&'a Session);
 
-impl Drop for OwnChange<'_> {
+impl Drop for OwnHistoryChange<'_> {
     fn drop(&mut self) {
         self.0.lock().changes_history = false;
     }
@@ -767,7 +772,7 @@ const UNDONE_ELSEWHERE: &str =
     "Another client undid a change of this conversation; reopen the thread to see it so.\n\n";
 
 /// Whether a message announces commands.
-fn is_of_commands(line: &str) -> bool {
+fn is_commands_update(line: &str) -> bool {
     let params = message::member(line, "params").filter(|_| line.contains(COMMANDS));
     let update = params.and_then(|params| message::member(params.get(), "update"));
     update.is_some_and(|update| message::kind_of(update.get()) == COMMANDS)
@@ -779,10 +784,10 @@ pub(super) fn chunks_of(prompt: &PromptContent) -> impl Iterator<Item = String> 
     blocks.map(|block| message::chunk("user_message_chunk", block.get()))
 }
 
-fn taken(pushed: Result<(), PushError>) -> Taken {
+fn push_result(pushed: Result<(), PushError>) -> Delivery {
     match pushed {
-        Ok(()) => Taken::Yes,
-        Err(PushError::Full) => Taken::Full,
-        Err(PushError::Closed) => Taken::Gone,
+        Ok(()) => Delivery::Delivered,
+        Err(PushError::Full) => Delivery::QueueFull,
+        Err(PushError::Closed) => Delivery::Disconnected,
     }
 }

@@ -13,7 +13,7 @@ use super::editor::Connection;
 use super::message::{self, Failure, Reply};
 use super::session::Session;
 use crate::agent::members::Members;
-use crate::bridge::Occasion;
+use crate::bridge::ClientSwitchReason;
 
 impl Connection {
     pub(super) async fn set_mode(&self, session: &Arc<Session>, params: &str) -> Reply {
@@ -81,7 +81,7 @@ impl Connection {
     /// Changes settings, one change at a time. `other`: further parameters for the agent.
     async fn set(&self, session: &Arc<Session>, settings: Settings, other: Option<RawJson>) -> Reply {
         let _order = session.order.lock().await;
-        let id = self.attached(session).await?;
+        let id = self.ensure_attached(session).await?;
         session.release().await;
         self.open_closed(session, id).await?;
         self.update(id, settings, other).await?;
@@ -90,10 +90,15 @@ impl Connection {
 
     /// Opens the session if its agent has closed it: only the agent knows which settings it takes.
     async fn open_closed(&self, session: &Session, id: ConversationId) -> Result<(), BridgeError> {
-        if self.call(GetConversation::of(id)).await?.conversation.live {
+        if self
+            .run_app_call(GetConversation::of(id))
+            .await?
+            .conversation
+            .live
+        {
             return Ok(());
         }
-        if let Err(error) = self.open_at_agent(session, id, Occasion::Use).await {
+        if let Err(error) = self.open_at_agent(session, id, ClientSwitchReason::Using).await {
             // The setting is applied when the session is next opened. It may be what the agent refused.
             tracing::info!(conversation = %id, %error, "a session is not open in its agent when an editor changes a setting");
         }
@@ -114,7 +119,7 @@ impl Connection {
         match self.bridge.update(other.clone(), update.clone()).await {
             // The session is being opened or closed. It is set when that is done.
             Err(error) if error.kind == ErrorKind::Busy => {
-                self.call(Resume::of(id)).await?;
+                self.run_app_call(Resume::of(id)).await?;
                 self.bridge.update(other, update).await?;
             }
             set => drop(set?),

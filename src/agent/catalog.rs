@@ -12,7 +12,7 @@ use super::client::ClientProfile;
 use super::kinds::{self, AgentKind, ForkPointSupport};
 use super::policy::InterruptPolicy;
 use super::pool::{Launch, PoolKey};
-use crate::transcript::shelf::Format;
+use crate::transcript::transcript_list::Format;
 
 /// One agent.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl AgentEntry {
         initialize.client_info = client.info.clone().map(RawJson::into_raw);
         initialize.client_params = client.other.clone().map(RawJson::into_raw);
         wire.allowed_requests.extend(client.offered_methods());
-        wire.allows_unnamed = true;
+        wire.allows_extensions = true;
         entry.session_params.clone_from(&client.session_params);
         Arc::new(entry)
     }
@@ -80,14 +80,14 @@ impl AgentEntry {
 
     /// Whether its program exists and can be executed.
     #[must_use]
-    pub fn is_found(&self) -> bool {
+    pub fn is_program_found(&self) -> bool {
         find_program(&self.launch.command.program, self.search_path().as_deref()).is_some()
     }
 
     /// Returns a path where the program was looked for and something else is: a file that is not executable, or a
     /// folder.
     #[must_use]
-    pub fn find_unusable(&self) -> Option<PathBuf> {
+    pub fn find_unusable_program(&self) -> Option<PathBuf> {
         candidates(&self.launch.command.program, self.search_path().as_deref())
             .find(|candidate| candidate.exists())
     }
@@ -120,7 +120,7 @@ impl AgentEntry {
     #[must_use]
     pub fn copyable_transcripts(&self) -> Option<(&Path, Format)> {
         self.listed_transcripts()
-            .filter(|(_, format)| format.dialect().can().copy)
+            .filter(|(_, format)| format.dialect().abilities().can_copy)
     }
 
     /// Whether a session can be forked after an earlier turn: as a cut copy, or by the agent itself.
@@ -171,7 +171,7 @@ impl Catalog {
             .iter()
             .filter(|entry| entry.kind.name == kind && (is_namesake(entry) || !is_generic))
             // Among equal ones, the first.
-            .min_by_key(|entry| (!entry.is_found(), !is_namesake(entry)))
+            .min_by_key(|entry| (!entry.is_program_found(), !is_namesake(entry)))
     }
 
     /// Returns the agent to use if none is named. A user may install an agent while the daemon runs: unless the
@@ -181,7 +181,7 @@ impl Catalog {
         if let Some(default) = &self.default {
             return default.clone();
         }
-        let installed = |entry: &&Arc<AgentEntry>| *entry.kind != kinds::LOOPBACK && entry.is_found();
+        let installed = |entry: &&Arc<AgentEntry>| *entry.kind != kinds::LOOPBACK && entry.is_program_found();
         let found = self.entries.iter().find(installed);
         found.map_or_else(|| kinds::LOOPBACK.name.into(), |entry| entry.name.clone())
     }

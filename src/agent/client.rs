@@ -47,7 +47,9 @@ impl ClientProfile {
         let capabilities = self.capabilities.as_ref();
         let capabilities: Value = capabilities.and_then(|raw| raw.read().ok()).unwrap_or_default();
         let has = |pointer| capabilities.pointer(pointer) == Some(&Value::Bool(true));
-        let offered = method::OF_CLIENT.iter().filter(|(_, capability)| has(capability));
+        let offered = method::CLIENT_RESOURCES
+            .iter()
+            .filter(|(_, capability)| has(capability));
         offered.map(|(name, _)| MethodName::known(name)).collect()
     }
 }

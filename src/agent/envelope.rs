@@ -46,7 +46,7 @@ pub enum Malformed {
 
 /// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Kind {
+pub enum EnvelopeKind {
     /// A method with an id. The sender waits for a response.
     Request,
     /// A method without an id.
@@ -75,7 +75,7 @@ impl Span {
 /// The positions of the values needed for routing. Strings include their quotes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Parts {
-    kind: Kind,
+    kind: EnvelopeKind,
     id: Span,
     method: Span,
     params: Span,
@@ -127,7 +127,7 @@ impl<'line> Envelope<'line> {
 
     /// Returns whether it is a request, a notification or a response.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> EnvelopeKind {
         self.parts.kind
     }
 
@@ -253,7 +253,7 @@ impl Line {
 
     /// `params`, if there is more in it than a session and an update.
     #[must_use]
-    pub fn params_beside_update(&self) -> Option<&str> {
+    pub fn extra_params(&self) -> Option<&str> {
         self.params().filter(|_| self.parts.has_other_params)
     }
 

@@ -3,25 +3,25 @@
 //! Data takes precedence over text: the JSON-RPC code, the agents' own error kinds in `data`, an HTTP status in
 //! `data`, and the failure record in `_meta`. Only without data do the words of the message decide. [`classify`]
 //! classifies a known failure, [`failure_of_result`] detects failures that look like an ordinary end of turn, and
-//! [`TurnSigns`] collects the evidence from a turn's updates.
+//! [`FailureSigns`] collects the evidence from a turn's updates.
 //!
 //! This module does not know how a failure is handled, which conversation it belongs to, or the bridge's wire names.
 //! The evidence is from one turn, so a failure never affects the classification in another conversation. Pure: the
 //! time is a parameter.
 
-mod plain;
 mod reset_time;
 mod signs;
 mod tables;
+mod terminal_text;
 
 use jiff::{Timestamp, Zoned};
 use serde_json::Value;
 
 use crate::agent::kinds::AgentKind;
 
-pub use plain::plain;
 use signs::CodexRetry;
-pub use signs::{RateLimitNotice, RateLimitStatus, TurnSigns};
+pub use signs::{FailureSigns, RateLimitNotice, RateLimitStatus};
+pub use terminal_text::strip_terminal_codes;
 
 /// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -90,7 +90,7 @@ pub struct Evidence<'a> {
     /// The whole result, if the prompt got one (`stopReason`, `usage`, `_meta`).
     pub result: Option<&'a Value>,
     /// What the turn's updates showed.
-    pub signs: Option<&'a TurnSigns>,
+    pub signs: Option<&'a FailureSigns>,
 }
 
 impl<'a> Evidence<'a> {
@@ -113,7 +113,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// Adds what the turn's updates showed.
-    pub fn with_signs(self, signs: &'a TurnSigns) -> Self {
+    pub fn with_signs(self, signs: &'a FailureSigns) -> Self {
         Evidence {
             signs: Some(signs),
             ..self
@@ -146,7 +146,7 @@ impl Verdict {
     }
 
     /// Creates a verdict for something that waiting does not fix.
-    fn lasting(kind: FailureKind) -> Verdict {
+    fn not_retryable(kind: FailureKind) -> Verdict {
         Verdict {
             kind,
             retryable: false,
@@ -154,7 +154,7 @@ impl Verdict {
     }
 
     /// Creates a verdict for an unspecified server fault that usually passes.
-    fn passing_fault() -> Verdict {
+    fn transient_server_fault() -> Verdict {
         Verdict {
             kind: FailureKind::Unknown,
             retryable: true,
@@ -184,7 +184,7 @@ pub fn classify(agent: &AgentKind, evidence: &Evidence<'_>, now: &Zoned) -> Fail
     let session_unknown = is_session_unknown(agent, evidence, &joined);
     let verdict = if session_unknown {
         Verdict::of(FailureKind::InvalidRequest)
-    } else if is_session_held(evidence) {
+    } else if is_session_in_use(evidence) {
         Verdict {
             kind: FailureKind::InvalidRequest,
             retryable: true,
@@ -214,13 +214,13 @@ pub fn failure_of_result(agent: &AgentKind, evidence: &Evidence<'_>, now: &Zoned
         return None;
     }
     let recorded = failure_record(evidence).is_some();
-    let broken = evidence.signs.is_some_and(TurnSigns::thread_broke);
+    let broken = evidence.signs.is_some_and(FailureSigns::thread_broke);
     (recorded || broken).then(|| classify(agent, evidence, now))
 }
 
 /// Creates the failure of an agent whose process ended. Its message is the last line of standard error.
 pub fn agent_died(status: &str, standard_error: &str) -> Failure {
-    let standard_error = plain(standard_error);
+    let standard_error = strip_terminal_codes(standard_error);
     let last_words = standard_error.lines().rev().find(|line| !line.trim().is_empty());
     let message = match last_words {
         Some(line) => format!("the agent's process ended ({status}): {}", line.trim()),
@@ -283,12 +283,12 @@ fn texts_of<'a>(evidence: &Evidence<'a>, record: Option<&'a Value>) -> Vec<&'a s
     let spoken = if is_error {
         None
     } else {
-        evidence.signs.and_then(TurnSigns::last_notice)
+        evidence.signs.and_then(FailureSigns::last_notice)
     };
     let candidates = [
         member(record, "title"),
         member(record, "details"),
-        evidence.message.map(without_wrapping),
+        evidence.message.map(strip_adapter_prefix),
         member(evidence.data, "message"),
         member(evidence.data, "details"),
         evidence.data.and_then(Value::as_str),
@@ -304,7 +304,7 @@ fn texts_of<'a>(evidence: &Evidence<'a>, record: Option<&'a Value>) -> Vec<&'a s
 }
 
 /// Removes the prefix that the adapters put before each internal error. Empty if there was nothing else.
-fn without_wrapping(message: &str) -> &str {
+fn strip_adapter_prefix(message: &str) -> &str {
     let message = message.trim();
     match message.strip_prefix("Internal error") {
         Some(rest) => rest.strip_prefix(':').unwrap_or(rest).trim(),
@@ -315,7 +315,7 @@ fn without_wrapping(message: &str) -> &str {
 fn message_of(evidence: &Evidence<'_>, texts: &[&str], kind: FailureKind) -> String {
     let texts_and_message = texts.iter().copied().chain(evidence.message);
     let first = texts_and_message
-        .map(|text| plain(text).trim().to_owned())
+        .map(|text| strip_terminal_codes(text).trim().to_owned())
         .find(|text| !text.is_empty());
     first.unwrap_or_else(|| match evidence.code {
         Some(code) => format!("the agent answered with error {code} and no message"),
@@ -341,7 +341,7 @@ fn is_session_unknown(agent: &AgentKind, evidence: &Evidence<'_>, joined: &str) 
 /// Whether the agent reports that another writer has the requested session, and opens it only after that one is done.
 /// Codex's app-server counts as a writer for up to a minute, or until it ends, after it was told to close the
 /// session.
-pub fn is_session_held(evidence: &Evidence<'_>) -> bool {
+pub fn is_session_in_use(evidence: &Evidence<'_>) -> bool {
     if evidence.code.is_none() {
         return false;
     }
@@ -358,7 +358,7 @@ pub fn is_session_held(evidence: &Evidence<'_>) -> bool {
 fn resets_at(evidence: &Evidence<'_>, texts: &[&str], now: &Zoned) -> Option<Timestamp> {
     let announced = evidence
         .signs
-        .and_then(TurnSigns::rejected)
+        .and_then(FailureSigns::rejected)
         .and_then(|notice| notice.resets_at);
     let in_data = || {
         let seconds = ["resetsAt", "resets_at"]

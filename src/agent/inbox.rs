@@ -87,9 +87,9 @@ pub enum Incoming {
 
 /// The result of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pushed {
+pub enum PushResult {
     /// Queued; the number of queued entries.
-    Waiting(usize),
+    Queued(usize),
     /// An update that was dropped because the inbox is full.
     Dropped,
     /// The receiver was dropped.
@@ -133,7 +133,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: VecDeque<Incoming>,
+    queue: VecDeque<Incoming>,
     updates: usize,
     update_bytes: usize,
     is_closed: bool,
@@ -141,7 +141,7 @@ struct State {
 
 impl InboxSender {
     /// Pushes a notification. Drops and counts it beyond the limits.
-    pub fn push_update(&self, method: MethodName, line: Line) -> Pushed {
+    pub fn push_update(&self, method: MethodName, line: Line) -> PushResult {
         let bytes = line.len_bytes();
         let limits = self.shared.limits;
         self.push(|state| {
@@ -149,28 +149,28 @@ impl InboxSender {
                 || state.update_bytes.saturating_add(bytes) > limits.update_bytes
             {
                 state.drop_updates(1);
-                return Pushed::Dropped;
+                return PushResult::Dropped;
             }
             state.updates += 1;
             state.update_bytes += bytes;
-            state.waiting.push_back(Incoming::Notification { method, line });
-            Pushed::Waiting(state.waiting.len())
+            state.queue.push_back(Incoming::Notification { method, line });
+            PushResult::Queued(state.queue.len())
         })
     }
 
     /// Records updates that were lost before they reached the inbox.
-    pub fn push_overflow(&self, dropped: u64) -> Pushed {
+    pub fn push_overflow(&self, dropped: u64) -> PushResult {
         self.push(|state| {
             state.drop_updates(dropped);
-            Pushed::Dropped
+            PushResult::Dropped
         })
     }
 
     /// Pushes anything but an update. Never drops it.
-    pub fn push_control(&self, incoming: Incoming) -> Pushed {
+    pub fn push_control(&self, incoming: Incoming) -> PushResult {
         self.push(|state| {
-            state.waiting.push_back(incoming);
-            Pushed::Waiting(state.waiting.len())
+            state.queue.push_back(incoming);
+            PushResult::Queued(state.queue.len())
         })
     }
 
@@ -186,12 +186,12 @@ impl InboxSender {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    fn push(&self, change: impl FnOnce(&mut State) -> Pushed) -> Pushed {
+    fn push(&self, change: impl FnOnce(&mut State) -> PushResult) -> PushResult {
         let mut state = self.shared.lock();
         if state.is_closed {
-            return Pushed::Closed;
+            return PushResult::Closed;
         }
-        let was_empty = state.waiting.is_empty();
+        let was_empty = state.queue.is_empty();
         let pushed = change(&mut state);
         drop(state);
         // If the queue was not empty, the receiver is already notified and has not run yet.
@@ -219,11 +219,11 @@ impl InboxReceiver {
     /// Appends at most `limit` queued entries to `into`, without waiting. Returns how many.
     pub fn take_up_to(&mut self, into: &mut Vec<Incoming>, limit: usize) -> usize {
         let mut state = self.shared.lock();
-        let count = limit.min(state.waiting.len());
+        let count = limit.min(state.queue.len());
         into.reserve(count);
         for _ in 0..count {
-            if let Some(incoming) = state.waiting.pop_front() {
-                state.forget(&incoming);
+            if let Some(incoming) = state.queue.pop_front() {
+                state.release_quota(&incoming);
                 into.push(incoming);
             }
         }
@@ -236,7 +236,7 @@ impl Drop for InboxReceiver {
         let waiting = {
             let mut state = self.shared.lock();
             state.is_closed = true;
-            std::mem::take(&mut state.waiting)
+            std::mem::take(&mut state.queue)
         };
         // Dropped outside the lock, because it may be many megabytes.
         drop(waiting);
@@ -252,14 +252,14 @@ impl Shared {
 
 impl State {
     fn drop_updates(&mut self, count: u64) {
-        if let Some(Incoming::Overflow { dropped }) = self.waiting.back_mut() {
+        if let Some(Incoming::Overflow { dropped }) = self.queue.back_mut() {
             *dropped = dropped.saturating_add(count);
         } else {
-            self.waiting.push_back(Incoming::Overflow { dropped: count });
+            self.queue.push_back(Incoming::Overflow { dropped: count });
         }
     }
 
-    fn forget(&mut self, incoming: &Incoming) {
+    fn release_quota(&mut self, incoming: &Incoming) {
         if let Incoming::Notification { line, .. } = incoming {
             self.updates = self.updates.saturating_sub(1);
             self.update_bytes = self.update_bytes.saturating_sub(line.len_bytes());

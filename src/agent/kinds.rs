@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use super::failure::FailureKind;
-use crate::transcript::shelf::Format;
+use crate::transcript::transcript_list::Format;
 
 pub use claude::{CLAUDE, RAW_EVENT_METHOD, announced_transcript};
 pub use codex::CODEX;
@@ -68,7 +68,7 @@ pub struct AgentKind {
     /// Words, in lower case, of an error that says that it does not have the requested session. All words of one entry
     /// occur together.
     pub unknown_session: &'static [&'static [&'static str]],
-    /// Whether a notification may show a failure (see [`TurnSigns`](super::failure::TurnSigns)). May return true needlessly,
+    /// Whether a notification may show a failure (see [`super::failure::FailureSigns`]). May return true needlessly,
     /// but never false wrongly. Looks only for short markers, so that ordinary chunks are not decoded.
     pub may_show_failure: fn(&[u8]) -> bool,
     /// What the category `connection` of its failure records means.
@@ -115,7 +115,7 @@ pub enum Retention {
     /// Not known.
     Unknown,
     /// It is not known to delete any. The words say what is known.
-    Kept(&'static str),
+    NotDeleted(&'static str),
     /// It deletes those that were not written for some days.
     DeletedAfter {
         /// How many, unless `cleanupPeriodDays` is set.

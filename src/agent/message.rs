@@ -87,7 +87,7 @@ pub mod method {
     pub const AUTH_STATUS_UPDATE: &str = "_auth/status_update";
 
     /// The methods for files and terminals of a client, and where its capabilities say whether it has them.
-    pub const OF_CLIENT: [(&str, &str); 7] = [
+    pub const CLIENT_RESOURCES: [(&str, &str); 7] = [
         (READ_TEXT_FILE, "/fs/readTextFile"),
         (WRITE_TEXT_FILE, "/fs/writeTextFile"),
         (TERMINAL_CREATE, "/terminal"),
@@ -117,9 +117,9 @@ pub enum RequestKind {
     /// An answer of the user, likewise.
     Elicitation,
     /// The files or terminals of one client.
-    OfClient,
+    ClientResource,
     /// Something that the protocol does not name.
-    Unnamed,
+    Extension,
 }
 
 impl RequestKind {
@@ -129,8 +129,8 @@ impl RequestKind {
         match method {
             method::REQUEST_PERMISSION => Self::Permission,
             method::ELICITATION_CREATE => Self::Elicitation,
-            _ if method::OF_CLIENT.iter().any(|(known, _)| *known == method) => Self::OfClient,
-            _ => Self::Unnamed,
+            _ if method::CLIENT_RESOURCES.iter().any(|(known, _)| *known == method) => Self::ClientResource,
+            _ => Self::Extension,
         }
     }
 }
@@ -276,7 +276,7 @@ impl AgentError {
                 ..error
             },
             Err(_) => {
-                let text: String = raw.chars().take(MAX_STRANGE_ERROR_CHARACTERS).collect();
+                let text: String = raw.chars().take(MAX_MALFORMED_ERROR_CHARACTERS).collect();
                 Self::new(INTERNAL_ERROR, text)
             }
         }
@@ -299,7 +299,7 @@ impl fmt::Display for Details<'_> {
 const MAX_DETAILS_CHARACTERS: usize = 500;
 
 /// How many characters of a malformed error are kept as its message.
-const MAX_STRANGE_ERROR_CHARACTERS: usize = 1_000;
+const MAX_MALFORMED_ERROR_CHARACTERS: usize = 1_000;
 
 /// Why a call to the agent failed.
 #[derive(Debug, Clone, thiserror::Error)]

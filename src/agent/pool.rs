@@ -10,9 +10,9 @@
 //! leases.
 
 mod backoff;
-mod keeper;
 mod key;
 mod lease;
+mod process_task;
 #[cfg(test)]
 mod tests;
 
@@ -30,11 +30,11 @@ use super::message::CallError;
 use super::process::{AgentCommand, Instance, ProgramFile, SpawnError, SpawnRecorder, StopDeadlines};
 use super::session::{AgentCalls, InitializeRequest, Initialized};
 use super::sweep::{SweepDeadlines, SweepTarget, sweep};
-use super::wire::{Chatter, Connection, WireOptions};
+use super::wire::{Connection, StrayOutput, WireOptions};
 use backoff::Backoff;
-use keeper::Leases;
 pub use key::PoolKey;
 pub use lease::Lease;
+use process_task::Leases;
 
 /// How many keys the pool holds: agents, times the different clients that they run for.
 const MAX_KEYS: usize = 256;
@@ -43,10 +43,10 @@ const MAX_KEYS: usize = 256;
 #[derive(Debug, Clone)]
 pub struct PoolSettings {
     /// How long a process without leases keeps running.
-    pub idle: Duration,
+    pub idle_limit: Duration,
     /// The limit from the spawn to the answer to `initialize`. Adapters need 0.3 s; a cold disk or a busy machine
     /// needs much more.
-    pub initialize: Duration,
+    pub initialize_limit: Duration,
     /// The deadlines of a stop that the pool initiates.
     pub stop: StopDeadlines,
 }
@@ -54,8 +54,8 @@ pub struct PoolSettings {
 impl Default for PoolSettings {
     fn default() -> Self {
         Self {
-            idle: Duration::from_secs(10 * 60),
-            initialize: Duration::from_secs(30),
+            idle_limit: Duration::from_secs(10 * 60),
+            initialize_limit: Duration::from_secs(30),
             stop: StopDeadlines::default(),
         }
     }
@@ -109,18 +109,18 @@ pub enum AcquireError {
         /// The agent's configured name.
         agent: String,
         /// What it printed on its standard output.
-        printed: Box<Chatter>,
+        printed: Box<StrayOutput>,
         /// The cause. An agent's error, for example, if a login is missing.
         #[source]
         source: Box<CallError>,
     },
     /// The process prints lines that are not messages, and was stopped.
     #[error("the agent {agent} does not speak the protocol{printed}; check its command and arguments")]
-    Chatters {
+    NotProtocol {
         /// The agent's configured name.
         agent: String,
         /// What it printed on its standard output.
-        printed: Box<Chatter>,
+        printed: Box<StrayOutput>,
     },
     /// The agent speaks another version of the protocol, and was stopped.
     #[error(
@@ -259,7 +259,7 @@ struct Inner {
     state: Mutex<State>,
     /// Set when the pool shuts down, to the deadlines of all later stops.
     shutdown: watch::Sender<Option<StopDeadlines>>,
-    hurry: CancellationToken,
+    skip_waits: CancellationToken,
     tasks: TaskTracker,
 }
 
@@ -276,7 +276,7 @@ struct Slot {
     /// What its processes answered last to `initialize`, and their program.
     initialized: Option<(Arc<Initialized>, Option<ProgramFile>)>,
     /// Earlier processes that have not ended completely.
-    earlier: Vec<Weak<Agent>>,
+    unended_predecessors: Vec<Weak<Agent>>,
 }
 
 type StartOutcome = Result<Arc<Agent>, AcquireError>;
@@ -300,7 +300,7 @@ impl Pool {
                 recorder,
                 state: Mutex::default(),
                 shutdown: watch::Sender::new(None),
-                hurry: CancellationToken::new(),
+                skip_waits: CancellationToken::new(),
                 tasks: TaskTracker::new(),
             }),
         }
@@ -327,7 +327,7 @@ impl Pool {
     /// # Errors
     ///
     /// [`AcquireError`].
-    pub async fn fresh(
+    pub async fn acquire_replacement(
         &self,
         key: &PoolKey,
         launch: &Launch,
@@ -388,9 +388,9 @@ impl Pool {
 
     /// Returns the process ids of all agents that have not ended completely, including their descendants.
     #[must_use]
-    pub fn unended(&self) -> Vec<u32> {
+    pub fn remaining_pids(&self) -> Vec<u32> {
         let state = self.inner.lock();
-        let all = state.slots.values().flat_map(|slot| &slot.earlier);
+        let all = state.slots.values().flat_map(|slot| &slot.unended_predecessors);
         let alive = all
             .filter_map(Weak::upgrade)
             .filter(|agent| !*agent.stopped.borrow());
@@ -400,11 +400,11 @@ impl Pool {
     /// Returns the other processes of an agent that get no new leases and have not ended. They serve their users
     /// until then.
     #[must_use]
-    pub fn leaving(&self, own: &Agent) -> Vec<Arc<Agent>> {
+    pub fn retiring_agents(&self, own: &Agent) -> Vec<Arc<Agent>> {
         let state = self.inner.lock();
         let slots = state.slots.iter();
         let of_agent = slots.filter(|(key, _)| key.agent() == own.key.agent());
-        let all = of_agent.flat_map(|(_, slot)| slot.earlier.iter().filter_map(Weak::upgrade));
+        let all = of_agent.flat_map(|(_, slot)| slot.unended_predecessors.iter().filter_map(Weak::upgrade));
         let leaves = |agent: &Arc<Agent>| {
             let is_leaving = agent.is_retired() || agent.is_ending();
             agent.generation != own.generation && is_leaving && !agent.is_finished()
@@ -434,9 +434,9 @@ impl Pool {
         drop(self.inner.lock());
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
-        let remains = SweepTarget::remains(self.inner.instance.clone());
+        let remains = SweepTarget::leftovers(self.inner.instance.clone());
         let sweep_deadlines = SweepDeadlines {
-            term: match self.inner.hurry.is_cancelled() {
+            term: match self.inner.skip_waits.is_cancelled() {
                 true => Duration::ZERO,
                 false => deadlines.term,
             },
@@ -455,8 +455,8 @@ impl Pool {
     }
 
     /// Skips the remaining waits of a running shutdown: the user sent a second signal.
-    pub fn hurry(&self) {
-        self.inner.hurry.cancel();
+    pub fn skip_shutdown_waits(&self) {
+        self.inner.skip_waits.cancel();
     }
 
     async fn acquire_newer(
@@ -472,12 +472,12 @@ impl Pool {
                 self.inner.decide(&mut state, key, launch, urgency, failed)?
             };
             match decision {
-                Decision::Have(lease) => return Ok(lease),
-                Decision::Await(starting) => break starting,
+                Decision::Leased(lease) => return Ok(lease),
+                Decision::AwaitStart(starting) => break starting,
                 // Meanwhile another caller may start it, or the pool may shut down.
-                Decision::WaitOut(retry_in) => tokio::select! {
+                Decision::WaitForBackoff(retry_in) => tokio::select! {
                     () = tokio::time::sleep(retry_in) => {}
-                    () = keeper::is_shut_down(&self.inner) => {}
+                    () = process_task::wait_for_shutdown(&self.inner) => {}
                 },
             }
         };
@@ -492,9 +492,9 @@ impl Pool {
 
 /// What an acquire does after it releases the lock.
 enum Decision {
-    Have(Lease),
-    WaitOut(Duration),
-    Await(watch::Receiver<Option<StartOutcome>>),
+    Leased(Lease),
+    WaitForBackoff(Duration),
+    AwaitStart(watch::Receiver<Option<StartOutcome>>),
 }
 
 impl Inner {
@@ -528,16 +528,16 @@ impl Inner {
             // The lease is counted under the lock, so that the agent cannot be stopped as idle in between.
             SlotProcess::Running(agent) if !is_out(agent) => {
                 agent.leases.mark_inspected(false);
-                return Ok(Decision::Have(Lease::new(Arc::clone(agent))));
+                return Ok(Decision::Leased(Lease::new(Arc::clone(agent))));
             }
             SlotProcess::Running(agent) => agent.leases.retire(),
-            SlotProcess::Starting(_, outcome) => return Ok(Decision::Await(outcome.clone())),
+            SlotProcess::Starting(_, outcome) => return Ok(Decision::AwaitStart(outcome.clone())),
             SlotProcess::None => {}
         }
         slot.process = SlotProcess::None;
         let retry_in = slot.backoff.retry_in(now);
         if urgency == Urgency::Background && !retry_in.is_zero() {
-            return Ok(Decision::WaitOut(retry_in));
+            return Ok(Decision::WaitForBackoff(retry_in));
         }
         state.last_generation += 1;
         let generation = Generation(state.last_generation);
@@ -547,51 +547,55 @@ impl Inner {
             .slots
             .iter()
             .filter(|(other, _)| other.agent() == key.agent());
-        let earlier = of_agent.flat_map(|(_, slot)| slot.earlier.clone()).collect();
+        let earlier = of_agent
+            .flat_map(|(_, slot)| slot.unended_predecessors.clone())
+            .collect();
         let slot = state.slots.entry(key.clone()).or_default();
         slot.process = SlotProcess::Starting(generation, outcome.clone());
-        let start = keeper::Start {
+        let start = process_task::StartRequest {
             key: key.clone(),
             launch: launch.clone(),
             generation,
-            earlier,
+            predecessors: earlier,
         };
-        self.tasks.spawn(keeper::run(Arc::clone(self), start, sender));
-        Ok(Decision::Await(outcome))
+        self.tasks
+            .spawn(process_task::run(Arc::clone(self), start, sender));
+        Ok(Decision::AwaitStart(outcome))
     }
 
     /// Records a successful start: the agent can be acquired.
-    fn started(&self, agent: &Arc<Agent>) {
+    fn record_start(&self, agent: &Arc<Agent>) {
         let mut state = self.lock();
         if let Some(slot) = state.slots.get_mut(&agent.key)
             && slot.process.generation() == Some(agent.generation)
         {
             slot.process = SlotProcess::Running(Arc::clone(agent));
             slot.initialized = Some((Arc::clone(&agent.initialized), agent.program));
-            slot.earlier.retain(|earlier| earlier.strong_count() > 0);
-            slot.earlier.push(Arc::downgrade(agent));
+            slot.unended_predecessors
+                .retain(|earlier| earlier.strong_count() > 0);
+            slot.unended_predecessors.push(Arc::downgrade(agent));
         }
     }
 
     /// Records a failed start.
-    fn failed(&self, key: &PoolKey, generation: Generation) {
+    fn record_failed_start(&self, key: &PoolKey, generation: Generation) {
         let mut state = self.lock();
         let Some(slot) = state.slots.get_mut(key) else {
             return;
         };
-        slot.backoff.failed(Instant::now());
+        slot.backoff.record_failure(Instant::now());
         if slot.process.generation() == Some(generation) {
             slot.process = SlotProcess::None;
         }
     }
 
     /// Records that a process ended on its own.
-    fn died(&self, agent: &Agent, lived: Duration) {
+    fn record_death(&self, agent: &Agent, lived: Duration) {
         let mut state = self.lock();
         let Some(slot) = state.slots.get_mut(&agent.key) else {
             return;
         };
-        slot.backoff.died(Instant::now(), lived);
+        slot.backoff.record_death(Instant::now(), lived);
         if slot.process.generation() == Some(agent.generation) {
             slot.process = SlotProcess::None;
         }
@@ -636,6 +640,9 @@ impl Slot {
     fn is_worth_keeping(&self, now: Instant) -> bool {
         !matches!(self.process, SlotProcess::None)
             || !self.backoff.retry_in(now).is_zero()
-            || self.earlier.iter().any(|earlier| earlier.strong_count() > 0)
+            || self
+                .unended_predecessors
+                .iter()
+                .any(|earlier| earlier.strong_count() > 0)
     }
 }

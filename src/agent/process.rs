@@ -33,7 +33,7 @@ pub use mark::{Instance, MARK_VARIABLE, SpawnMark};
 pub use stderr::{STDERR_TAIL_BYTES, StderrTail};
 
 use super::catalog::find_program;
-use super::sweep::{self, Family, SweepDeadlines, SweepReport, SweepTarget};
+use super::sweep::{self, ProcessTree, SweepDeadlines, SweepReport, SweepTarget};
 
 /// How to start an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -215,9 +215,9 @@ impl Default for StopDeadlines {
 
 /// The step of a stop that ended the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StoppedBy {
+pub enum StopStep {
     /// It had already ended.
-    Itself,
+    AlreadyEnded,
     /// The end of its input.
     EndOfInput,
     /// SIGTERM to its group.
@@ -225,14 +225,14 @@ pub enum StoppedBy {
     /// SIGKILL to its group.
     Kill,
     /// None: it survived SIGKILL and its deadline.
-    Nothing,
+    Survived,
 }
 
 /// The result of a stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StopReport {
     /// The step that ended the process.
-    pub stopped_by: StoppedBy,
+    pub last_step: StopStep,
     /// Its exit status.
     pub status: Option<ExitStatus>,
     /// The result of the sweep afterwards.
@@ -243,7 +243,7 @@ impl StopReport {
     /// Whether the process and all its descendants have ended.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.stopped_by != StoppedBy::Nothing && self.sweep.survivors.is_empty()
+        self.last_step != StopStep::Survived && self.sweep.survivors.is_empty()
     }
 }
 
@@ -271,7 +271,7 @@ impl DeathWatch {
             Ok(_) => {}
             Err(_) => tracing::debug!("an agent's output ended, but its process did not"),
         }
-        self.stderr.settle().await;
+        self.stderr.wait_for_rest().await;
         Death {
             status: *self.exit.borrow(),
             stderr_tail: self.stderr.text(),
@@ -288,7 +288,7 @@ pub struct ChildProcess {
     stdout: Option<ChildStdout>,
     watch: DeathWatch,
     /// Its descendants before its end began.
-    family: Family,
+    descendants: ProcessTree,
 }
 
 /// Starts an agent and records the spawn.
@@ -305,7 +305,7 @@ pub async fn spawn(
     recorder: &dyn SpawnRecorder,
 ) -> Result<ChildProcess, SpawnError> {
     let mut child = {
-        let mut started = sweep::started();
+        let mut started = sweep::started_children();
         let child = build(command, mark).spawn();
         started.extend(child.as_ref().ok().and_then(Child::id));
         child.map_err(|error| spawn_error(command, error))?
@@ -343,7 +343,7 @@ pub async fn spawn(
         stdin,
         stdout,
         watch,
-        family: Family::default(),
+        descendants: ProcessTree::default(),
     };
     recorder.record(record).await.map_err(SpawnError::NotRecorded)?;
     Ok(process)
@@ -381,10 +381,10 @@ impl ChildProcess {
 
     /// Notes its descendants, for [`ChildProcess::stop`]: those without a mark do not descend from it any more once it has
     /// ended. To be called before its input is closed.
-    pub async fn note_family(&mut self) {
+    pub async fn record_descendants(&mut self) {
         let record = self.record.clone();
-        match tokio::task::spawn_blocking(move || Family::of(&record)).await {
-            Ok(family) => self.family = family,
+        match tokio::task::spawn_blocking(move || ProcessTree::of(&record)).await {
+            Ok(family) => self.descendants = family,
             Err(error) => {
                 tracing::error!(%error, pid = self.record.pid, "cannot note the descendants of an agent");
             }
@@ -402,7 +402,8 @@ impl ChildProcess {
             // has members.
             self.signal_group(Signal::KILL);
         }
-        let target = SweepTarget::process(self.record.clone()).with(std::mem::take(&mut self.family));
+        let target =
+            SweepTarget::process(self.record.clone()).with_descendants(std::mem::take(&mut self.descendants));
         let sweep_deadlines = SweepDeadlines {
             term: if hurry.is_cancelled() {
                 Duration::ZERO
@@ -417,29 +418,29 @@ impl ChildProcess {
             SweepReport::default()
         });
         StopReport {
-            stopped_by,
+            last_step: stopped_by,
             status: *self.watch.exit.borrow(),
             sweep,
         }
     }
 
-    async fn end_leader(&mut self, deadlines: StopDeadlines, hurry: &CancellationToken) -> StoppedBy {
+    async fn end_leader(&mut self, deadlines: StopDeadlines, hurry: &CancellationToken) -> StopStep {
         if !self.is_running() {
-            return StoppedBy::Itself;
+            return StopStep::AlreadyEnded;
         }
         if self.ends_within(deadlines.eof, hurry).await {
-            return StoppedBy::EndOfInput;
+            return StopStep::EndOfInput;
         }
         self.signal_group(Signal::TERM);
         if self.ends_within(deadlines.term, hurry).await {
-            return StoppedBy::Terminate;
+            return StopStep::Terminate;
         }
         self.signal_group(Signal::KILL);
         if self.ends_within(deadlines.kill, &CancellationToken::new()).await {
-            return StoppedBy::Kill;
+            return StopStep::Kill;
         }
         tracing::error!(pid = self.record.pid, "an agent survived SIGKILL");
-        StoppedBy::Nothing
+        StopStep::Survived
     }
 
     async fn ends_within(&mut self, deadline: Duration, hurry: &CancellationToken) -> bool {
@@ -508,7 +509,7 @@ fn await_exit(mut child: Child) -> watch::Receiver<Option<ExitStatus>> {
     tokio::spawn(async move {
         let pid = child.id();
         let ended = child.wait().await;
-        sweep::started().retain(|started| Some(*started) != pid);
+        sweep::started_children().retain(|started| Some(*started) != pid);
         match ended {
             Ok(status) => {
                 sender.send_replace(Some(status));

@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 
 use super::inbox::InboxSender;
 use super::message::{CallError, MethodName, RequestId, method};
-use super::wire::{Attachment, Connection, Handle};
+use super::wire::{Attachment, Connection, SessionHandle};
 
 pub use capabilities::{Capabilities, Initialized, PromptCapabilities};
 pub use params::Params;
@@ -135,11 +135,11 @@ impl AgentCalls {
     /// [`CallError`]; nothing was sent or attached then.
     pub fn load(
         &self,
-        handle: &Handle,
+        handle: &SessionHandle,
         options: &SessionOptions,
         inbox: &InboxSender,
     ) -> Result<(RequestId, Attachment), CallError> {
-        self.offered(self.capabilities().load_session, method::SESSION_LOAD)?;
+        self.check_offered(self.capabilities().load_session, method::SESSION_LOAD)?;
         self.reopen(method::SESSION_LOAD, handle, options, inbox)
     }
 
@@ -150,11 +150,11 @@ impl AgentCalls {
     /// [`CallError`]; nothing was sent or attached then.
     pub fn resume(
         &self,
-        handle: &Handle,
+        handle: &SessionHandle,
         options: &SessionOptions,
         inbox: &InboxSender,
     ) -> Result<(RequestId, Attachment), CallError> {
-        self.offered(self.capabilities().resume, method::SESSION_RESUME)?;
+        self.check_offered(self.capabilities().resume, method::SESSION_RESUME)?;
         self.reopen(method::SESSION_RESUME, handle, options, inbox)
     }
 
@@ -165,11 +165,11 @@ impl AgentCalls {
     /// [`CallError`]; nothing was sent then.
     pub fn fork(
         &self,
-        source: &Handle,
+        source: &SessionHandle,
         options: &SessionOptions,
         inbox: &InboxSender,
     ) -> Result<RequestId, CallError> {
-        self.offered(self.capabilities().fork, method::SESSION_FORK)?;
+        self.check_offered(self.capabilities().fork, method::SESSION_FORK)?;
         let params = self.session_params(method::SESSION_FORK, Some(source), options)?;
         self.connection.open(method::SESSION_FORK, &params, inbox)
     }
@@ -182,7 +182,7 @@ impl AgentCalls {
     /// [`CallError`]; nothing was sent then.
     pub fn prompt(
         &self,
-        handle: &Handle,
+        handle: &SessionHandle,
         prompt: &RawValue,
         client_params: Option<&RawValue>,
         inbox: &InboxSender,
@@ -199,8 +199,8 @@ impl AgentCalls {
     /// # Errors
     ///
     /// [`CallError`]; nothing was sent then.
-    pub fn cancel(&self, handle: &Handle, client_params: Option<&RawValue>) -> Result<(), CallError> {
-        let params = Self::of_session(method::SESSION_CANCEL, handle, client_params)?.build()?;
+    pub fn cancel(&self, handle: &SessionHandle, client_params: Option<&RawValue>) -> Result<(), CallError> {
+        let params = Self::params_for_session(method::SESSION_CANCEL, handle, client_params)?.build()?;
         self.connection.notify(method::SESSION_CANCEL, &params)
     }
 
@@ -209,9 +209,13 @@ impl AgentCalls {
     /// # Errors
     ///
     /// [`CallError`].
-    pub async fn close(&self, handle: &Handle, deadline: Duration) -> Result<Box<RawValue>, CallError> {
-        self.offered(self.capabilities().close, method::SESSION_CLOSE)?;
-        let params = Self::of_session(method::SESSION_CLOSE, handle, None)?.build()?;
+    pub async fn close(
+        &self,
+        handle: &SessionHandle,
+        deadline: Duration,
+    ) -> Result<Box<RawValue>, CallError> {
+        self.check_offered(self.capabilities().close, method::SESSION_CLOSE)?;
+        let params = Self::params_for_session(method::SESSION_CLOSE, handle, None)?.build()?;
         self.connection
             .call_within(method::SESSION_CLOSE, &params, deadline)
             .await
@@ -222,9 +226,9 @@ impl AgentCalls {
     /// # Errors
     ///
     /// [`CallError`].
-    pub async fn delete(&self, handle: &Handle) -> Result<Box<RawValue>, CallError> {
-        self.offered(self.capabilities().delete, method::SESSION_DELETE)?;
-        self.set(Self::of_session(method::SESSION_DELETE, handle, None)?)
+    pub async fn delete(&self, handle: &SessionHandle) -> Result<Box<RawValue>, CallError> {
+        self.check_offered(self.capabilities().delete, method::SESSION_DELETE)?;
+        self.set(Self::params_for_session(method::SESSION_DELETE, handle, None)?)
             .await
     }
 
@@ -234,7 +238,7 @@ impl AgentCalls {
     ///
     /// [`CallError`].
     pub async fn list(&self, cwd: Option<&Path>, cursor: Option<&str>) -> Result<Box<RawValue>, CallError> {
-        self.offered(self.capabilities().list, method::SESSION_LIST)?;
+        self.check_offered(self.capabilities().list, method::SESSION_LIST)?;
         let mut params = Params::new(method::SESSION_LIST);
         if let Some(cwd) = cwd {
             params.set("cwd", cwd)?;
@@ -252,11 +256,11 @@ impl AgentCalls {
     /// [`CallError`].
     pub async fn set_mode(
         &self,
-        handle: &Handle,
+        handle: &SessionHandle,
         mode_id: &str,
         client_params: Option<&RawValue>,
     ) -> Result<Box<RawValue>, CallError> {
-        let mut params = Self::of_session(method::SESSION_SET_MODE, handle, client_params)?;
+        let mut params = Self::params_for_session(method::SESSION_SET_MODE, handle, client_params)?;
         params.set("modeId", mode_id)?;
         self.set(params).await
     }
@@ -268,12 +272,12 @@ impl AgentCalls {
     /// [`CallError`].
     pub async fn set_config_option(
         &self,
-        handle: &Handle,
+        handle: &SessionHandle,
         config_id: &str,
         value: &RawValue,
         client_params: Option<&RawValue>,
     ) -> Result<Box<RawValue>, CallError> {
-        let mut params = Self::of_session(method::SESSION_SET_CONFIG_OPTION, handle, client_params)?;
+        let mut params = Self::params_for_session(method::SESSION_SET_CONFIG_OPTION, handle, client_params)?;
         params.set("configId", config_id)?;
         if matches!(value.get(), "true" | "false") {
             params.set("type", "boolean")?;
@@ -290,11 +294,11 @@ impl AgentCalls {
     /// [`CallError`].
     pub async fn set_model(
         &self,
-        handle: &Handle,
+        handle: &SessionHandle,
         model_id: &str,
         client_params: Option<&RawValue>,
     ) -> Result<Box<RawValue>, CallError> {
-        let mut params = Self::of_session(method::SESSION_SET_MODEL, handle, client_params)?;
+        let mut params = Self::params_for_session(method::SESSION_SET_MODEL, handle, client_params)?;
         params.set("modelId", model_id)?;
         self.set(params).await
     }
@@ -322,7 +326,7 @@ impl AgentCalls {
     ///
     /// [`CallError`].
     pub async fn logout(&self, client_params: Option<&RawValue>) -> Result<Box<RawValue>, CallError> {
-        self.offered(self.capabilities().logout, method::LOGOUT)?;
+        self.check_offered(self.capabilities().logout, method::LOGOUT)?;
         self.set(Params::from_client(method::LOGOUT, client_params)?)
             .await
     }
@@ -331,7 +335,7 @@ impl AgentCalls {
         &self.initialized.capabilities
     }
 
-    fn offered(&self, is_offered: bool, method: &'static str) -> Result<(), CallError> {
+    fn check_offered(&self, is_offered: bool, method: &'static str) -> Result<(), CallError> {
         if is_offered {
             Ok(())
         } else {
@@ -339,9 +343,9 @@ impl AgentCalls {
         }
     }
 
-    fn of_session(
+    fn params_for_session(
         method: &'static str,
-        handle: &Handle,
+        handle: &SessionHandle,
         client_params: Option<&RawValue>,
     ) -> Result<Params, CallError> {
         let mut params = Params::from_client(method, client_params)?;
@@ -359,7 +363,7 @@ impl AgentCalls {
     fn session_params(
         &self,
         method: &'static str,
-        handle: Option<&Handle>,
+        handle: Option<&SessionHandle>,
         options: &SessionOptions,
     ) -> Result<Box<RawValue>, CallError> {
         let mut params = Params::from_client(method, options.client_params.as_deref())?;
@@ -381,7 +385,7 @@ impl AgentCalls {
     fn reopen(
         &self,
         method: &'static str,
-        handle: &Handle,
+        handle: &SessionHandle,
         options: &SessionOptions,
         inbox: &InboxSender,
     ) -> Result<(RequestId, Attachment), CallError> {

@@ -15,7 +15,7 @@ const MAX_IDLE_GROWTH: usize = 8;
 
 /// One line, or what was found in a line that was too long.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Piece<'buffer> {
+pub enum SplitLine<'buffer> {
     /// Without its line end, never blank. May not be UTF-8.
     Line(&'buffer [u8]),
     /// Over the limit. It was read to its end and dropped.
@@ -124,12 +124,12 @@ impl Splitter {
     }
 
     /// Returns the next line.
-    pub fn next_line(&mut self) -> Option<Piece<'_>> {
+    pub fn next_line(&mut self) -> Option<SplitLine<'_>> {
         self.has_line();
         let line = self.line.take()?;
         Some(match self.skipping.take() {
-            Some(scanner) => Piece::TooLong(scanner.finish()),
-            None => Piece::Line(self.buffer.get(line).unwrap_or_default()),
+            Some(scanner) => SplitLine::TooLong(scanner.finish()),
+            None => SplitLine::Line(self.buffer.get(line).unwrap_or_default()),
         })
     }
 

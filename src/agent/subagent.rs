@@ -16,7 +16,7 @@ pub const MAX_SESSIONS: usize = 1_024;
 
 /// The session that an update announces or reports, if it is of such a kind.
 #[must_use]
-pub fn announced(kind: &str, update: &str) -> Option<String> {
+pub fn announced_session(kind: &str, update: &str) -> Option<String> {
     let member = match kind {
         UPDATE => "sessionId",
         SPAWNED => "subagentSessionId",

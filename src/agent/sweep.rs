@@ -56,16 +56,16 @@ pub struct SweepTarget {
     instance: Option<Instance>,
     recorded: Vec<SpawnRecord>,
     /// Processes that descended from the agent when they were found.
-    family: Family,
+    descendants: ProcessTree,
     /// Whether the orphans among this process's children are included.
     includes_orphans: bool,
 }
 
 /// Pid and start time of a process and its descendants.
 #[derive(Debug, Clone, Default)]
-pub struct Family(Vec<(u32, u64)>);
+pub struct ProcessTree(Vec<(u32, u64)>);
 
-impl Family {
+impl ProcessTree {
     /// The family of a recorded process; empty once that has ended.
     #[must_use]
     pub fn of(record: &SpawnRecord) -> Self {
@@ -86,8 +86,11 @@ impl SweepTarget {
 
     /// Includes processes that descended from it earlier.
     #[must_use]
-    pub fn with(self, family: Family) -> Self {
-        Self { family, ..self }
+    pub fn with_descendants(self, family: ProcessTree) -> Self {
+        Self {
+            descendants: family,
+            ..self
+        }
     }
 
     /// Agents and their descendants with these marks.
@@ -111,7 +114,7 @@ impl SweepTarget {
 
     /// Everything that the agents of this process have left, once they have ended.
     #[must_use]
-    pub fn remains(instance: Instance) -> Self {
+    pub fn leftovers(instance: Instance) -> Self {
         Self {
             instance: Some(instance),
             includes_orphans: true,
@@ -122,7 +125,7 @@ impl SweepTarget {
 
 /// A process that was ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndedProcess {
     /// Process id.
     pub pid: u32,
     /// The kernel's short name of the process.
@@ -153,7 +156,7 @@ pub struct Survivor {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SweepReport {
     /// The processes that it ended.
-    pub ended: Vec<Ended>,
+    pub ended: Vec<EndedProcess>,
     /// The processes that are still there. Normally empty.
     pub survivors: Vec<Survivor>,
 }
@@ -179,14 +182,14 @@ pub fn descendants(pid: u32) -> Vec<u32> {
 
 /// Processes to wait for, without signalling them. Empty without `/proc`.
 #[derive(Debug)]
-pub struct Watch(linux::Watched);
+pub struct DescendantWatch(linux::WatchedProcesses);
 
-impl Watch {
+impl DescendantWatch {
     /// Watches an agent's descendants that belong to one session: those with a command-line argument that ends with
     /// the session's handle.
     #[must_use]
     pub fn of_session(pid: u32, handle: &str) -> Self {
-        Self(linux::Watched::naming(pid, handle))
+        Self(linux::WatchedProcesses::with_argument(pid, handle))
     }
 
     /// Waits until all have ended. Returns whether they did in time.
@@ -206,7 +209,7 @@ pub fn adopt_orphans() -> std::io::Result<()> {
 }
 
 /// The processes that this process has started and waits for, which are no orphans. To be locked while one is started.
-pub(super) fn started() -> MutexGuard<'static, BTreeSet<u32>> {
+pub(super) fn started_children() -> MutexGuard<'static, BTreeSet<u32>> {
     /// A set for the whole process, as the kernel's list of children is.
     static STARTED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
     // Each change is one call.

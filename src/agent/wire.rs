@@ -7,9 +7,9 @@
 //! This module owns the routes from session handles to inboxes, and the requests in flight. It does not know what a
 //! method means, except where its session id is, and it knows only of processes that they end.
 
-mod chatter;
 mod reader;
 mod routes;
+mod stray_output;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -28,8 +28,8 @@ use super::envelope::push_json_string;
 use super::inbox::InboxSender;
 use super::message::{AgentError, CallError, MethodName, REQUEST_CANCELLED, RawId, RequestId, method};
 use super::process::{Death, DeathWatch};
-pub use chatter::Chatter;
 use routes::{Pending, Routes};
+pub use stray_output::StrayOutput;
 
 /// The longest line that is read, in bytes, unless configured. The same limit applies to clients.
 pub const DEFAULT_MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
@@ -52,7 +52,7 @@ pub struct WireOptions {
     /// The requests of the agent that are passed on. All others are refused with -32601.
     pub allowed_requests: Vec<MethodName>,
     /// Whether requests that the protocol does not name are passed on, too.
-    pub allows_unnamed: bool,
+    pub allows_extensions: bool,
 }
 
 impl Default for WireOptions {
@@ -64,16 +64,16 @@ impl Default for WireOptions {
                 MethodName::known(method::REQUEST_PERMISSION),
                 MethodName::known(method::ELICITATION_CREATE),
             ],
-            allows_unnamed: false,
+            allows_extensions: false,
         }
     }
 }
 
 /// The ACP session id of a session in a running agent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Handle(Arc<str>);
+pub struct SessionHandle(Arc<str>);
 
-impl Handle {
+impl SessionHandle {
     /// Creates a handle from opaque text.
     #[must_use]
     pub fn new(text: &str) -> Self {
@@ -87,7 +87,7 @@ impl Handle {
     }
 }
 
-impl fmt::Display for Handle {
+impl fmt::Display for SessionHandle {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
     }
@@ -98,7 +98,7 @@ impl fmt::Display for Handle {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
     /// The session.
-    pub handle: Handle,
+    pub handle: SessionHandle,
     /// The number of the attachment, unique in the connection.
     pub generation: u64,
 }
@@ -118,7 +118,7 @@ struct Shared {
     last_sent: Mutex<Option<RequestId>>,
     outgoing: mpsc::Sender<String>,
     queued_bytes: AtomicUsize,
-    chatter: watch::Sender<Chatter>,
+    stray_output: watch::Sender<StrayOutput>,
     auth_status: watch::Sender<Option<Arc<RawValue>>>,
     options: WireOptions,
     died: watch::Sender<Option<Arc<Death>>>,
@@ -141,7 +141,7 @@ impl Connection {
             last_sent: Mutex::default(),
             outgoing,
             queued_bytes: AtomicUsize::new(0),
-            chatter: watch::Sender::default(),
+            stray_output: watch::Sender::default(),
             auth_status: watch::Sender::default(),
             options,
             died: watch::Sender::new(None),
@@ -249,7 +249,7 @@ impl Connection {
     /// # Errors
     ///
     /// [`CallError::Died`]; the inbox gets nothing then.
-    pub fn attach(&self, handle: &Handle, inbox: &InboxSender) -> Result<Attachment, CallError> {
+    pub fn attach(&self, handle: &SessionHandle, inbox: &InboxSender) -> Result<Attachment, CallError> {
         self.shared.with_routes(|routes| routes.attach(handle, inbox))
     }
 
@@ -261,8 +261,8 @@ impl Connection {
 
     /// Returns how many handles are routed to an inbox.
     #[must_use]
-    pub fn attached(&self) -> usize {
-        self.shared.routes().attached()
+    pub fn attached_count(&self) -> usize {
+        self.shared.routes().attached_count()
     }
 
     /// Whether a session is open under this handle.
@@ -382,13 +382,13 @@ impl Connection {
 
     /// Returns the lines so far that are not messages.
     #[must_use]
-    pub fn chatter(&self) -> Chatter {
-        self.shared.chatter.borrow().clone()
+    pub fn stray_output(&self) -> StrayOutput {
+        self.shared.stray_output.borrow().clone()
     }
 
     /// Waits until this many lines were not messages. Cancel safe.
-    pub async fn chatters(&self, lines: u64) {
-        let mut chatter = self.shared.chatter.subscribe();
+    pub async fn stray_lines_reached(&self, lines: u64) {
+        let mut chatter = self.shared.stray_output.subscribe();
         // The sender lives as long as `self`.
         let _ended = chatter.wait_for(|chatter| chatter.lines >= lines).await;
     }
@@ -399,7 +399,7 @@ impl Connection {
         // Reserve a slot in the queue first: a waiter must not be registered for a line that is not sent.
         let place = self.shared.reserve(line.len())?;
         self.shared.routes().register(request, method, pending)?;
-        self.shared.sent(Some(request));
+        self.shared.record_sent(Some(request));
         self.shared.queued_bytes.fetch_add(line.len(), Ordering::Relaxed);
         place.send(line);
         Ok(request)
@@ -463,13 +463,13 @@ impl Shared {
     }
 
     /// Records what the last line sent was: a request, or another message.
-    fn sent(&self, request: Option<RequestId>) {
+    fn record_sent(&self, request: Option<RequestId>) {
         *self.last_sent.lock().unwrap_or_else(PoisonError::into_inner) = request;
     }
 
     /// Records that the agent has sent a line. Returns the last line that was sent to it, if that was a request and the agent
     /// had sent nothing since.
-    fn heard(&self) -> Option<RequestId> {
+    fn record_received(&self) -> Option<RequestId> {
         self.last_sent
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -479,7 +479,7 @@ impl Shared {
     /// Queues a line that is not a request.
     fn enqueue(&self, line: String) -> Result<(), CallError> {
         let place = self.reserve(line.len())?;
-        self.sent(None);
+        self.record_sent(None);
         self.queued_bytes.fetch_add(line.len(), Ordering::Relaxed);
         place.send(line);
         Ok(())

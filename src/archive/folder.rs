@@ -11,36 +11,36 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::MutexGuard;
 
-use super::list::{BUFFER_BYTES, Copy, List, Stamp, is_transcript, open};
-use super::restoring::{KeptFrom, Relocating};
-use super::{HeldFile, Key, MissingTurns};
+use super::list::{ArchivedCopy, BUFFER_BYTES, CopyList, FileStamp, is_transcript, open};
+use super::restoring::{CopyOrigin, RelocationLookup};
+use super::{ArchivedFile, MissingTurns, SessionKey};
 use crate::files::durable::{self, NewFile};
 use crate::files::identity::Hashed;
 use crate::files::set_aside::{Unreadable, set_aside};
-use crate::files::{entries, if_there, is_absence};
+use crate::files::{entries, is_absence, none_if_absent};
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Dialect;
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::{Lines, line_text};
 use crate::transcript::parts::{is_lines, whole_lines};
 use crate::transcript::relocate::Relocation;
-use crate::transcript::shelf::Format;
+use crate::transcript::transcript_list::Format;
 
-pub(super) use copying::Origin;
+pub(super) use copying::SourceFacts;
 
 /// The list's own file.
-pub(super) const LIST: &str = "kept.json";
+pub(super) const LIST_FILE: &str = "kept.json";
 
 /// The list while it is written.
-const NEW_LIST: &str = "kept.json.new";
+const NEW_LIST_FILE: &str = "kept.json.new";
 
 /// How much of a copy is looked at for the folder that its records name, in bytes.
 const BEGINNING_BYTES: u64 = 1024 * 1024;
 
 /// The folder of one session's copies.
-pub(super) struct Folder<'a> {
+pub(super) struct SessionFolder<'a> {
     pub(super) path: PathBuf,
-    pub(super) list: List,
+    pub(super) list: CopyList,
     has_changed: bool,
     /// What [`Folder::best`] has found, because it may have to read all copies.
     best: RefCell<BTreeMap<String, Option<(usize, u64)>>>,
@@ -50,7 +50,7 @@ pub(super) struct Folder<'a> {
     locked: Option<MutexGuard<'a, ()>>,
 }
 
-impl<'a> Folder<'a> {
+impl<'a> SessionFolder<'a> {
     /// The folder of a session, if there is one. The archive has checked that it is its own.
     ///
     /// # Errors
@@ -59,10 +59,10 @@ impl<'a> Folder<'a> {
         path: &Path,
         locked: Option<MutexGuard<'a, ()>>,
     ) -> Result<Option<Self>, TranscriptError> {
-        let list = path.join(LIST);
+        let list = path.join(LIST_FILE);
         let damaged = |why: &str| Err(Unreadable::Damaged(why.to_owned()));
         let read = match fs::read(&list) {
-            Ok(text) => List::read(&text),
+            Ok(text) => CopyList::read(&text),
             Err(error) if is_absence(&error) => {
                 let entries = entries(path).map_err(TranscriptError::io("read the folder", path))?;
                 match entries.iter().any(|entry| is_copy(entry)) {
@@ -77,7 +77,7 @@ impl<'a> Folder<'a> {
         Ok(Some(Self::with(path, read, locked)))
     }
 
-    fn with(path: &Path, list: List, locked: Option<MutexGuard<'a, ()>>) -> Self {
+    fn with(path: &Path, list: CopyList, locked: Option<MutexGuard<'a, ()>>) -> Self {
         Self {
             path: path.to_owned(),
             list,
@@ -101,7 +101,11 @@ impl<'a> Folder<'a> {
 
     /// As [`Folder::open_to_change`], but the folder is created if it is missing, and what a kill left in it is deleted. A folder
     /// whose list is damaged is set aside, and the session is kept anew.
-    pub(super) fn make(path: &Path, key: &Key, locked: MutexGuard<'a, ()>) -> Result<Self, TranscriptError> {
+    pub(super) fn open_or_create(
+        path: &Path,
+        key: &SessionKey,
+        locked: MutexGuard<'a, ()>,
+    ) -> Result<Self, TranscriptError> {
         let opened = match Self::open_to_change(path, None) {
             Err(TranscriptError::Unreadable {
                 why: why @ Unreadable::Damaged(_),
@@ -117,7 +121,7 @@ impl<'a> Folder<'a> {
             None => {
                 let made = durable::make_folders(path);
                 made.map_err(TranscriptError::io("make the folder", path))?;
-                let folder = Self::with(path, List::new(key), None);
+                let folder = Self::with(path, CopyList::new(key), None);
                 // Before any copy, so that copies without a list show that it was lost.
                 folder.write_list()?;
                 folder
@@ -139,7 +143,7 @@ impl<'a> Folder<'a> {
         }
         if self.path.file_name() != Some(self.list.upstream_id.as_ref()) {
             return Err(TranscriptError::Unreadable {
-                path: self.path.join(LIST),
+                path: self.path.join(LIST_FILE),
                 why: Unreadable::Damaged("it is the list of another session".to_owned()),
             });
         }
@@ -170,7 +174,7 @@ impl<'a> Folder<'a> {
     ///
     /// # Errors
     /// The system's error if the copy cannot be read now.
-    fn is_as_listed(&self, copy: &Copy) -> Result<bool, TranscriptError> {
+    fn is_as_listed(&self, copy: &ArchivedCopy) -> Result<bool, TranscriptError> {
         let path = self.path.join(&copy.file);
         if !is_copy(Path::new(&copy.file)) {
             return Ok(false);
@@ -182,7 +186,7 @@ impl<'a> Folder<'a> {
             }
             let mut text = Hashed::new(open(&path, copy)?.take(copy.bytes));
             io::copy(&mut text, &mut io::sink())?;
-            Ok(text.passed() == (copy.sha256.clone(), copy.bytes))
+            Ok(text.digest_and_bytes() == (copy.sha256.clone(), copy.bytes))
         });
         match looked {
             Ok(is_as_listed) => Ok(is_as_listed),
@@ -194,7 +198,7 @@ impl<'a> Folder<'a> {
     /// The files in the folder that the daemon wrote and that do not count.
     fn unlisted(&self) -> io::Result<Vec<PathBuf>> {
         let mut listed: BTreeSet<&str> = self.copies().map(|(_, copy)| copy.file.as_str()).collect();
-        listed.insert(LIST);
+        listed.insert(LIST_FILE);
         let is_listed = |path: &Path| {
             let name = path.file_name().and_then(|name| name.to_str());
             name.is_some_and(|name| listed.contains(name))
@@ -229,42 +233,42 @@ impl<'a> Folder<'a> {
 
     fn write_list(&self) -> Result<(), TranscriptError> {
         let written = || -> io::Result<()> {
-            let new = self.path.join(NEW_LIST);
-            let mut file = NewFile::anew(&new)?;
+            let new = self.path.join(NEW_LIST_FILE);
+            let mut file = NewFile::create_or_replace(&new)?;
             file.write_all(&self.list.text()?)?;
             file.sync()?;
-            durable::rename(&new, &self.path.join(LIST))?;
+            durable::rename(&new, &self.path.join(LIST_FILE))?;
             // With the copies that it names.
             durable::sync_folder(&self.path)
         };
-        written().map_err(TranscriptError::io("write", &self.path.join(LIST)))
+        written().map_err(TranscriptError::io("write", &self.path.join(LIST_FILE)))
     }
 
     /// Each copy, with the name of its file.
-    fn copies(&self) -> impl Iterator<Item = (&str, &Copy)> {
+    fn copies(&self) -> impl Iterator<Item = (&str, &ArchivedCopy)> {
         let files = self.list.files.iter();
         files.flat_map(|(name, copies)| copies.iter().map(|copy| (name.as_str(), copy)))
     }
 
     /// The copies that are links.
-    pub(super) fn links(&self) -> impl Iterator<Item = (&str, &Copy)> {
+    pub(super) fn links(&self) -> impl Iterator<Item = (&str, &ArchivedCopy)> {
         self.copies().filter(|(_, copy)| copy.is_link())
     }
 
     /// The state of a copy's own file.
-    fn stamp(&self, copy: &Copy) -> Option<Stamp> {
-        Stamp::of(&self.path.join(&copy.file)).ok()
+    fn stamp(&self, copy: &ArchivedCopy) -> Option<FileStamp> {
+        FileStamp::of(&self.path.join(&copy.file)).ok()
     }
 
     /// Each copy, with the disk space it takes.
-    pub(super) fn held(&self) -> Vec<HeldFile> {
+    pub(super) fn archived_files(&self) -> Vec<ArchivedFile> {
         let held = self.copies().map(|(_, copy)| {
             let path = self.path.join(&copy.file);
             let bytes = path.symlink_metadata().map_or(0, |metadata| {
                 let is_shared = copy.is_link() && metadata.nlink() > 1;
                 if is_shared { 0 } else { metadata.len() }
             });
-            HeldFile { path, bytes }
+            ArchivedFile { path, bytes }
         });
         held.collect()
     }
@@ -278,15 +282,15 @@ impl<'a> Folder<'a> {
         written.unwrap_or_default().max(self.list.changed_ms)
     }
 
-    pub(super) fn key(&self) -> Key {
-        Key {
+    pub(super) fn key(&self) -> SessionKey {
+        SessionKey {
             root: PathBuf::from(&self.list.root),
             upstream_id: self.list.upstream_id.clone(),
         }
     }
 
     /// Records that the session counts as written to at this time, if that is later by a day.
-    pub(super) fn note_changed(&mut self, at_ms: i64) {
+    pub(super) fn record_change_time(&mut self, at_ms: i64) {
         const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
         if at_ms.saturating_sub(self.list.changed_ms) >= DAY_MS {
             self.list.changed_ms = at_ms;
@@ -300,9 +304,9 @@ impl<'a> Folder<'a> {
     }
 
     /// How many acknowledged turns are later than the copy to restore. `None` if no copy of the transcript can be used.
-    pub(super) fn turns_behind(&self, acknowledged: u64) -> Result<Option<MissingTurns>, TranscriptError> {
+    pub(super) fn missing_turns(&self, acknowledged: u64) -> Result<Option<MissingTurns>, TranscriptError> {
         if let Some(rejoined) = self.rejoin(self.dialect(), None)? {
-            return Ok(Some(rejoined.turns_behind(acknowledged)));
+            return Ok(Some(rejoined.missing_turns(acknowledged)));
         }
         let best = self.best_transcript()?;
         Ok(best.map(|(copy, _)| match copy.turns {
@@ -330,39 +334,39 @@ impl<'a> Folder<'a> {
     }
 
     /// The session that its transcript continues by reference.
-    pub(super) fn base(&self) -> Result<Option<String>, TranscriptError> {
+    pub(super) fn continued_session(&self) -> Result<Option<String>, TranscriptError> {
         let dialect = self.dialect();
-        let best = match dialect.can().by_reference {
+        let best = match dialect.abilities().continues_by_reference {
             true => self.best_transcript()?,
             false => None,
         };
         let Some((copy, bytes)) = best else {
             return Ok(None);
         };
-        let base = dialect.base(&mut self.text(copy, bytes)?);
+        let base = dialect.continued_session(&mut self.text(copy, bytes)?);
         base.map_err(TranscriptError::io("read a copy in", &self.path))
     }
 
     /// Where the copy of the transcript is from that would be restored. `None` if no copy can be used.
-    pub(super) fn kept_from(&self) -> Result<Option<KeptFrom>, TranscriptError> {
+    pub(super) fn copy_origin(&self) -> Result<Option<CopyOrigin>, TranscriptError> {
         let Some((copy, bytes)) = self.best_transcript()? else {
             return Ok(None);
         };
         let cwd = first_cwd(self.text(copy, bytes.min(BEGINNING_BYTES))?);
-        Ok(Some(KeptFrom {
+        Ok(Some(CopyOrigin {
             folder: PathBuf::from(&copy.folder),
             cwd: cwd.map_err(TranscriptError::io("read", &self.path))?,
         }))
     }
 
     /// What the records of the transcript are to name.
-    pub(super) fn relocation(&self, relocation: Relocating<'_>) -> Result<Relocation, TranscriptError> {
-        self.kept_from()?
+    pub(super) fn relocation(&self, relocation: RelocationLookup<'_>) -> Result<Relocation, TranscriptError> {
+        self.copy_origin()?
             .map_or_else(|| Ok(Relocation::default()), |from| relocation(&from))
     }
 
     /// The copy of the transcript to restore, as [`Folder::best`].
-    pub(super) fn best_transcript(&self) -> Result<Option<(&Copy, u64)>, TranscriptError> {
+    pub(super) fn best_transcript(&self) -> Result<Option<(&ArchivedCopy, u64)>, TranscriptError> {
         self.transcript().map_or(Ok(None), |name| self.best(name))
     }
 
@@ -372,7 +376,7 @@ impl<'a> Folder<'a> {
     ///
     /// # Errors
     /// The system's error: a copy that cannot be read now may be the best.
-    pub(super) fn best(&self, name: &str) -> Result<Option<(&Copy, u64)>, TranscriptError> {
+    pub(super) fn best(&self, name: &str) -> Result<Option<(&ArchivedCopy, u64)>, TranscriptError> {
         let copies = self.list.files.get(name).map_or(&[][..], Vec::as_slice);
         let known = self.best.borrow().get(name).copied();
         let best = match known {
@@ -383,7 +387,11 @@ impl<'a> Folder<'a> {
         Ok(best.map(|(index, bytes)| (&copies[index], bytes)))
     }
 
-    fn find_best(&self, name: &str, copies: &[Copy]) -> Result<Option<(usize, u64)>, TranscriptError> {
+    fn find_best(
+        &self,
+        name: &str,
+        copies: &[ArchivedCopy],
+    ) -> Result<Option<(usize, u64)>, TranscriptError> {
         let mut usable = Vec::new();
         for (index, copy) in copies.iter().enumerate() {
             usable.extend(self.usable_bytes(name, copy)?.map(|bytes| (index, bytes)));
@@ -400,7 +408,7 @@ impl<'a> Folder<'a> {
     }
 
     /// The copies of the transcript that can be used, oldest first, and how many bytes of the text of each count.
-    pub(super) fn usable_transcripts(&self) -> Result<Vec<(&Copy, u64)>, TranscriptError> {
+    pub(super) fn usable_transcripts(&self) -> Result<Vec<(&ArchivedCopy, u64)>, TranscriptError> {
         let name = self.transcript().unwrap_or_default();
         let copies = self.list.files.get(name).into_iter().flatten();
         let mut usable = Vec::new();
@@ -411,7 +419,7 @@ impl<'a> Folder<'a> {
     }
 
     /// How many bytes of a copy's text count. `None` if its file is missing or cut off.
-    fn usable_bytes(&self, name: &str, copy: &Copy) -> Result<Option<u64>, TranscriptError> {
+    fn usable_bytes(&self, name: &str, copy: &ArchivedCopy) -> Result<Option<u64>, TranscriptError> {
         let path = self.path.join(&copy.file);
         if !copy.is_link() {
             let is_whole = self
@@ -426,7 +434,7 @@ impl<'a> Folder<'a> {
     }
 
     /// How many lines a copy has before any damage, preceded by whether it has no damage.
-    fn count_lines(&self, copy: &Copy, bytes: u64) -> Result<(bool, u64), TranscriptError> {
+    fn count_lines(&self, copy: &ArchivedCopy, bytes: u64) -> Result<(bool, u64), TranscriptError> {
         let mut lines = Lines::new(self.text(copy, bytes)?, 0);
         let mut count = 0;
         loop {
@@ -446,14 +454,18 @@ impl<'a> Folder<'a> {
     }
 
     /// The text of a copy, up to this many bytes.
-    pub(super) fn text(&self, copy: &Copy, bytes: u64) -> Result<impl BufRead + use<>, TranscriptError> {
+    pub(super) fn text(
+        &self,
+        copy: &ArchivedCopy,
+        bytes: u64,
+    ) -> Result<impl BufRead + use<>, TranscriptError> {
         let path = self.path.join(&copy.file);
         let text = open(&path, copy).map_err(TranscriptError::io("open", &path))?;
         Ok(BufReader::with_capacity(BUFFER_BYTES, text.take(bytes)))
     }
 
     /// Whether the file of a compressed copy is there in full.
-    fn is_whole(&self, copy: &Copy) -> io::Result<bool> {
+    fn is_whole(&self, copy: &ArchivedCopy) -> io::Result<bool> {
         match self.path.join(&copy.file).symlink_metadata() {
             // What a link leads to is not a copy, and is not appended to.
             Ok(found) => Ok(found.is_file() && copy.packed_bytes.is_some_and(|bytes| bytes <= found.len())),
@@ -474,7 +486,7 @@ impl<'a> Folder<'a> {
     }
 
     /// Lists a copy, or its new state.
-    fn put(&mut self, name: &str, copy: Copy) {
+    fn put(&mut self, name: &str, copy: ArchivedCopy) {
         self.list.changed_ms = self.list.changed_ms.max(copy.source.written_ms());
         self.best.get_mut().clear();
         let copies = self.list.files.entry(name.to_owned()).or_default();
@@ -487,10 +499,10 @@ impl<'a> Folder<'a> {
     }
 
     fn drop_links(&mut self, name: &str) {
-        self.drop_copies(name, Copy::is_link);
+        self.drop_copies(name, ArchivedCopy::is_link);
     }
 
-    fn drop_copies(&mut self, name: &str, is_obsolete: impl Fn(&Copy) -> bool) {
+    fn drop_copies(&mut self, name: &str, is_obsolete: impl Fn(&ArchivedCopy) -> bool) {
         let Some(copies) = self.list.files.get_mut(name) else {
             return;
         };
@@ -513,9 +525,9 @@ impl<'a> Folder<'a> {
 pub(super) fn remove_ours(folder: &Path) -> io::Result<bool> {
     // Sorted: the list is the last, so that no copy is left without one.
     for path in entries(folder)?.iter().filter(|path| is_ours(path)) {
-        if_there(fs::remove_file(path))?;
+        none_if_absent(fs::remove_file(path))?;
     }
-    match if_there(fs::remove_dir(folder)) {
+    match none_if_absent(fs::remove_dir(folder)) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(false),
         Err(error) => Err(error),
@@ -526,7 +538,7 @@ pub(super) fn remove_ours(folder: &Path) -> io::Result<bool> {
 /// meanwhile is its own too.
 pub(super) fn is_ours(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
-    let is_named = is_copy(path) || matches!(name, Some(LIST | NEW_LIST));
+    let is_named = is_copy(path) || matches!(name, Some(LIST_FILE | NEW_LIST_FILE));
     is_named && !path.symlink_metadata().is_ok_and(|found| found.is_dir())
 }
 

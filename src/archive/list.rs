@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::Key;
+use super::SessionKey;
 use crate::files::checked_lines;
 use crate::files::set_aside::Unreadable;
 
@@ -30,7 +30,7 @@ const OLD_VERSION: u64 = 1;
 /// What is kept of one session.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct List {
+pub(super) struct CopyList {
     /// In lists without a checksum only. The others have it in the line around them.
     #[serde(default, skip_serializing)]
     version: Option<u64>,
@@ -54,10 +54,10 @@ pub(super) struct List {
     /// When something of it was last written, as far as that was seen, in milliseconds since the epoch.
     pub(super) changed_ms: i64,
     /// The copies of each file by its name below the transcript's folder, oldest first.
-    pub(super) files: BTreeMap<String, Vec<Copy>>,
+    pub(super) files: BTreeMap<String, Vec<ArchivedCopy>>,
 }
 
-impl List {
+impl CopyList {
     /// Reads a list of this or an earlier version.
     pub(super) fn read(text: &[u8]) -> Result<Self, Unreadable> {
         let unknown = || serde::de::Error::custom("its version is unknown");
@@ -101,7 +101,7 @@ impl List {
         self.version.is_none()
     }
 
-    pub(super) fn new(key: &Key) -> Self {
+    pub(super) fn new(key: &SessionKey) -> Self {
         Self {
             version: None,
             root: key.root.to_string_lossy().into_owned(),
@@ -125,7 +125,7 @@ pub(super) fn is_transcript(name: &str) -> bool {
 /// One copy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Copy {
+pub(super) struct ArchivedCopy {
     /// The name of the copy's file, beside the list.
     pub(super) file: String,
     /// How many bytes of the source it holds, and their digest. For a link: how many it held when it was made, and no digest.
@@ -136,7 +136,7 @@ pub(super) struct Copy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) packed_bytes: Option<u64>,
     /// The state of the source at that time.
-    pub(super) source: Stamp,
+    pub(super) source: FileStamp,
     /// Of a copy of the transcript: the folder below the root in which the transcript was then.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) folder: String,
@@ -146,7 +146,7 @@ pub(super) struct Copy {
     pub(super) turns: Option<u64>,
 }
 
-impl Copy {
+impl ArchivedCopy {
     pub(super) fn is_link(&self) -> bool {
         self.packed_bytes.is_none()
     }
@@ -155,7 +155,7 @@ impl Copy {
 /// What identifies a file and its state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Stamp {
+pub(super) struct FileStamp {
     device: u64,
     inode: u64,
     pub(super) bytes: u64,
@@ -163,7 +163,7 @@ pub(super) struct Stamp {
     nanoseconds: i64,
 }
 
-impl Stamp {
+impl FileStamp {
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         let metadata = path.symlink_metadata()?;
         Ok(Self {
@@ -186,7 +186,7 @@ impl Stamp {
 }
 
 /// The text of a copy.
-pub(super) fn open(path: &Path, copy: &Copy) -> io::Result<Box<dyn Read>> {
+pub(super) fn open(path: &Path, copy: &ArchivedCopy) -> io::Result<Box<dyn Read>> {
     let file = File::open(path)?;
     match copy.packed_bytes {
         // Whatever follows was appended before a kill and does not count.

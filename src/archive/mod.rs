@@ -11,10 +11,10 @@
 
 mod folder;
 mod list;
-mod marks;
 mod pruning;
 mod rejoining;
 mod removing;
+mod restore_marks;
 mod restoring;
 mod unpacking;
 
@@ -27,23 +27,23 @@ use crate::paths::names::Kind;
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Dialect;
 use crate::transcript::locate::file_name;
-use folder::{Folder, Origin};
+use folder::{SessionFolder, SourceFacts};
 
-pub use marks::MissingTurns;
-pub use pruning::{KeptSession, Total};
-pub use restoring::{Advice, KeptFrom, Placing, Relocating};
-use unpacking::Recent;
+pub use pruning::{ArchiveTotal, ArchivedSession};
+pub use restore_marks::MissingTurns;
+pub use restoring::{CopyOrigin, OnPlacing, RelocationLookup, RestoreCallbacks};
+use unpacking::RecentlyUnpacked;
 pub use unpacking::Unpacked;
 
 /// How many sessions can be kept or restored at the same time: sessions that share a lock wait for each other.
-const LOCKS: usize = 64;
+const LOCK_COUNT: usize = 64;
 
 /// How many hexadecimal digits the name of a root's folder has.
 const DIGEST_DIGITS: usize = 16;
 
 /// The key of a session whose files are kept: an id is unique within one root.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
+pub struct SessionKey {
     /// The agent's folder of transcripts.
     pub root: PathBuf,
     /// The agent's own id of the session.
@@ -52,7 +52,7 @@ pub struct Key {
 
 /// What happened while a session was kept.
 #[derive(Debug, Default)]
-pub struct KeepOutcome {
+pub struct BackupOutcome {
     /// Whether the transcript is shorter than its newest copy or begins differently. A move does not count.
     pub is_rewritten: bool,
     /// The first error. The files without an error are kept all the same.
@@ -61,7 +61,7 @@ pub struct KeepOutcome {
 
 /// One copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldFile {
+pub struct ArchivedFile {
     /// Where it is.
     pub path: PathBuf,
     /// How many bytes of disk space it takes; 0 while it is a link to a file that the agent has too.
@@ -74,7 +74,7 @@ pub struct Archive {
     folder: PathBuf,
     locks: Vec<Mutex<()>>,
     /// The copies that were unpacked for reading last.
-    recent: Mutex<Recent>,
+    recent: Mutex<RecentlyUnpacked>,
 }
 
 impl Archive {
@@ -83,7 +83,7 @@ impl Archive {
     pub fn new(folder: PathBuf) -> Self {
         Self {
             folder,
-            locks: (0..LOCKS).map(|_| Mutex::default()).collect(),
+            locks: (0..LOCK_COUNT).map(|_| Mutex::default()).collect(),
             recent: Mutex::default(),
         }
     }
@@ -98,32 +98,32 @@ impl Archive {
     ///
     /// # Errors
     /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
-    pub fn pack_links(&self, key: &Key, turns: Option<u64>) -> Result<(), TranscriptError> {
-        self.change(key, |folder| folder.pack_links(turns, |_| false))
+    pub fn pack_links(&self, key: &SessionKey, turns: Option<u64>) -> Result<(), TranscriptError> {
+        self.change_list(key, |folder| folder.compress_links(turns, |_| false))
     }
 
     /// Makes a session's files survive if the agent deletes them: with hard links where the file system has them, otherwise with
     /// copies. If `is_packed`, the part of the agent's files that no copy has yet is copied, and the links are deleted. `turns` is how
     /// many turns were acknowledged on the session before, if that is known.
     #[must_use]
-    pub fn keep(
+    pub fn back_up(
         &self,
-        key: &Key,
+        key: &SessionKey,
         dialect: &dyn Dialect,
         transcript: &Path,
         turns: Option<u64>,
         is_packed: bool,
-    ) -> KeepOutcome {
+    ) -> BackupOutcome {
         let mut is_rewritten = false;
         let mut keep_files = || {
-            let place = self.place(key)?;
+            let place = self.session_folder(key)?;
             let locked = self.lock(key);
             let parts = dialect.own_parts(transcript)?.files;
-            let mut folder = Folder::make(&place, key, locked)?;
+            let mut folder = SessionFolder::open_or_create(&place, key, locked)?;
             let below = transcript
                 .parent()
                 .and_then(|folder| folder.strip_prefix(&key.root).ok());
-            let mut origin = Origin {
+            let mut origin = SourceFacts {
                 folder: below.and_then(Path::to_str).unwrap_or_default().to_owned(),
                 turns,
             };
@@ -132,7 +132,7 @@ impl Archive {
                 // Only of the first, the transcript.
                 let origin = std::mem::take(&mut origin);
                 let kept = match is_packed {
-                    true => folder.pack(part, &origin),
+                    true => folder.compress(part, &origin),
                     false => folder.link(part, &origin),
                 };
                 match kept {
@@ -143,13 +143,13 @@ impl Archive {
             }
             if is_packed {
                 let is_there = |name: &str| parts.iter().any(|part| part.name == name);
-                done = done.and(folder.pack_links(None, is_there));
+                done = done.and(folder.compress_links(None, is_there));
             }
             folder.save()?;
             done
         };
         let error = keep_files().err();
-        KeepOutcome { is_rewritten, error }
+        BackupOutcome { is_rewritten, error }
     }
 
     /// How many acknowledged turns of a session are later than the copy that would be restored. `None` if no transcript is kept. The
@@ -158,16 +158,18 @@ impl Archive {
     ///
     /// # Errors
     /// As [`Archive::pack_links`].
-    pub fn turns_behind(
+    pub fn missing_turns(
         &self,
-        key: &Key,
+        key: &SessionKey,
         acknowledged: u64,
     ) -> Result<Option<MissingTurns>, TranscriptError> {
         let Some(folder) = self.open(key)? else {
             return Ok(None);
         };
-        let later = folder.turns_behind(acknowledged)?;
-        let unreported = self.unreported(key)?.unwrap_or(MissingTurns::Known(0));
+        let later = folder.missing_turns(acknowledged)?;
+        let unreported = self
+            .unreported_missing_turns(key)?
+            .unwrap_or(MissingTurns::Known(0));
         Ok(later.map(|later| later.max(unreported)))
     }
 
@@ -176,9 +178,9 @@ impl Archive {
     ///
     /// # Errors
     /// As [`Archive::pack_links`].
-    pub fn note_continued(&self, key: &Key, at_ms: i64) -> Result<(), TranscriptError> {
-        self.change(key, |folder| {
-            folder.note_changed(at_ms);
+    pub fn record_continued(&self, key: &SessionKey, at_ms: i64) -> Result<(), TranscriptError> {
+        self.change_list(key, |folder| {
+            folder.record_change_time(at_ms);
             Ok(())
         })
     }
@@ -187,34 +189,36 @@ impl Archive {
     ///
     /// # Errors
     /// As [`Archive::pack_links`].
-    pub fn held(&self, key: &Key) -> Result<Vec<HeldFile>, TranscriptError> {
-        Ok(self.open(key)?.map_or_else(Vec::new, |folder| folder.held()))
+    pub fn archived_files(&self, key: &SessionKey) -> Result<Vec<ArchivedFile>, TranscriptError> {
+        Ok(self
+            .open(key)?
+            .map_or_else(Vec::new, |folder| folder.archived_files()))
     }
 
     /// Whether the transcript of a session is kept.
     ///
     /// # Errors
     /// As [`Archive::pack_links`].
-    pub fn has_transcript(&self, key: &Key) -> Result<bool, TranscriptError> {
+    pub fn has_transcript(&self, key: &SessionKey) -> Result<bool, TranscriptError> {
         Ok(self
             .open(key)?
             .is_some_and(|folder| folder.transcript().is_some()))
     }
 
     /// The folder of a session, if something of it is kept. The session is locked while it is held.
-    fn open(&self, key: &Key) -> Result<Option<Folder<'_>>, TranscriptError> {
-        let place = self.place(key)?;
-        Folder::open(&place, Some(self.lock(key)))
+    fn open(&self, key: &SessionKey) -> Result<Option<SessionFolder<'_>>, TranscriptError> {
+        let place = self.session_folder(key)?;
+        SessionFolder::open(&place, Some(self.lock(key)))
     }
 
     /// Changes the list of a session, if there is one. What was changed before an error is saved too.
-    fn change(
+    fn change_list(
         &self,
-        key: &Key,
-        change: impl FnOnce(&mut Folder<'_>) -> Result<(), TranscriptError>,
+        key: &SessionKey,
+        change: impl FnOnce(&mut SessionFolder<'_>) -> Result<(), TranscriptError>,
     ) -> Result<(), TranscriptError> {
-        let place = self.place(key)?;
-        let Some(mut folder) = Folder::open_to_change(&place, Some(self.lock(key)))? else {
+        let place = self.session_folder(key)?;
+        let Some(mut folder) = SessionFolder::open_to_change(&place, Some(self.lock(key)))? else {
             return Ok(());
         };
         let changed = change(&mut folder);
@@ -223,8 +227,8 @@ impl Archive {
     }
 
     /// Where the copies of a session are.
-    fn place(&self, key: &Key) -> Result<PathBuf, TranscriptError> {
-        self.own(self.folder.join(below(key)?))
+    fn session_folder(&self, key: &SessionKey) -> Result<PathBuf, TranscriptError> {
+        self.check_own_folder(self.folder.join(relative_folder(key)?))
     }
 
     /// A folder of the archive that may be read and changed: neither it nor one above it is something else, such as a link to the
@@ -232,7 +236,7 @@ impl Archive {
     ///
     /// # Errors
     /// [`TranscriptError::Misplaced`] for the outermost that is something else, [`TranscriptError::Io`].
-    fn own(&self, folder: PathBuf) -> Result<PathBuf, TranscriptError> {
+    fn check_own_folder(&self, folder: PathBuf) -> Result<PathBuf, TranscriptError> {
         let is_ours = |above: &&Path| above.starts_with(&self.folder);
         let way: Vec<&Path> = folder.ancestors().take_while(is_ours).collect();
         for above in way.into_iter().rev() {
@@ -245,19 +249,19 @@ impl Archive {
         Ok(folder)
     }
 
-    fn lock(&self, key: &Key) -> MutexGuard<'_, ()> {
+    fn lock(&self, key: &SessionKey) -> MutexGuard<'_, ()> {
         let sum = key.upstream_id.bytes().fold(0_usize, |sum, byte| {
             sum.wrapping_mul(31).wrapping_add(usize::from(byte))
         });
         // The mutex guards no data, only exclusivity.
-        self.locks[sum % LOCKS]
+        self.locks[sum % LOCK_COUNT]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Where a session's files are below the folder of all of them. The id must be a file name, as it is for the agent.
-fn below(key: &Key) -> Result<PathBuf, TranscriptError> {
+fn relative_folder(key: &SessionKey) -> Result<PathBuf, TranscriptError> {
     file_name(&key.upstream_id)?;
     Ok(Path::new(&root_name(&key.root)).join(&key.upstream_id))
 }

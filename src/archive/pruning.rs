@@ -3,18 +3,18 @@
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
-use super::folder::{Folder, is_ours, remove_ours};
-use super::{Archive, DIGEST_DIGITS, Key};
+use super::folder::{SessionFolder, is_ours, remove_ours};
+use super::{Archive, DIGEST_DIGITS, SessionKey};
 use crate::files::{entries, set_aside};
 use crate::paths::names::UNREPORTED;
 use crate::transcript::TranscriptError;
 
 /// How the name of a folder begins whose copies are being deleted; a UUID follows.
-pub(super) const REMOVING: &str = "gone-";
+pub(super) const REMOVING_PREFIX: &str = "gone-";
 
 /// What some copies are together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Total {
+pub struct ArchiveTotal {
     /// How many sessions.
     pub sessions: u64,
     /// How many files they have.
@@ -23,16 +23,16 @@ pub struct Total {
     pub bytes: u64,
 }
 
-impl Total {
-    fn add(&mut self, session: &KeptSession) {
+impl ArchiveTotal {
+    fn add(&mut self, session: &ArchivedSession) {
         self.sessions += 1;
         self.files += session.files;
         self.bytes += session.bytes;
     }
 }
 
-impl<'a> FromIterator<&'a KeptSession> for Total {
-    fn from_iter<T: IntoIterator<Item = &'a KeptSession>>(sessions: T) -> Self {
+impl<'a> FromIterator<&'a ArchivedSession> for ArchiveTotal {
+    fn from_iter<T: IntoIterator<Item = &'a ArchivedSession>>(sessions: T) -> Self {
         let mut total = Self::default();
         sessions.into_iter().for_each(|session| total.add(session));
         total
@@ -41,9 +41,9 @@ impl<'a> FromIterator<&'a KeptSession> for Total {
 
 /// A session of which something is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptSession {
+pub struct ArchivedSession {
     /// Its key.
-    pub key: Key,
+    pub key: SessionKey,
     /// When it was last written to, in milliseconds since the epoch.
     pub changed_ms: i64,
     /// How many files it has.
@@ -57,7 +57,7 @@ pub struct KeptSession {
     /// Whether its copies stay only for those other sessions.
     pub is_released: bool,
     /// Its folder, which counts: its list may name another session.
-    place: PathBuf,
+    folder: PathBuf,
 }
 
 impl Archive {
@@ -65,7 +65,7 @@ impl Archive {
     ///
     /// # Errors
     /// As [`Archive::sessions`].
-    pub fn total(&self) -> Result<Total, TranscriptError> {
+    pub fn total(&self) -> Result<ArchiveTotal, TranscriptError> {
         Ok(self.sessions()?.iter().collect())
     }
 
@@ -73,20 +73,20 @@ impl Archive {
     ///
     /// # Errors
     /// [`TranscriptError::Io`] if the folders cannot be read.
-    pub fn sessions(&self) -> Result<Vec<KeptSession>, TranscriptError> {
+    pub fn sessions(&self) -> Result<Vec<ArchivedSession>, TranscriptError> {
         let mut sessions = Vec::new();
-        self.each(|place, opened| match opened {
+        self.for_each_session(|place, opened| match opened {
             Ok(Some(folder)) if !folder.list.files.is_empty() => {
-                let held = folder.held();
-                sessions.push(KeptSession {
+                let held = folder.archived_files();
+                sessions.push(ArchivedSession {
                     key: folder.key(),
                     changed_ms: folder.changed_ms(),
                     files: held.len() as u64,
                     bytes: held.iter().map(|file| file.bytes).sum(),
                     has_links: folder.links().next().is_some(),
-                    may_be_base: folder.dialect().can().by_reference,
+                    may_be_base: folder.dialect().abilities().continues_by_reference,
                     is_released: folder.list.released,
-                    place: place.to_owned(),
+                    folder: place.to_owned(),
                 });
             }
             // The backup of the session reports it, and so does `unusable`.
@@ -104,11 +104,15 @@ impl Archive {
     ///
     /// # Errors
     /// As [`Archive::sessions`].
-    pub fn prune(&self, oldest_ms: Option<i64>, most_bytes: Option<u64>) -> Result<Total, TranscriptError> {
+    pub fn prune(
+        &self,
+        oldest_ms: Option<i64>,
+        most_bytes: Option<u64>,
+    ) -> Result<ArchiveTotal, TranscriptError> {
         let mut all = self.sessions()?;
         all.sort_by_key(|session| Reverse(session.changed_ms));
         let mut kept_bytes = 0_u64;
-        let mut pruned = Total::default();
+        let mut pruned = ArchiveTotal::default();
         let mut is_full = false;
         let mut done = Ok(());
         for session in all {
@@ -121,7 +125,7 @@ impl Archive {
                 kept_bytes = with_it;
                 continue;
             }
-            match self.remove_copies(&session.place, &session.key) {
+            match self.remove_copies(&session.folder, &session.key) {
                 Ok(()) => pruned.add(&session),
                 // The others are deleted all the same.
                 Err(error) => done = done.and(Err(error)),
@@ -141,11 +145,11 @@ impl Archive {
             let others = entries(folder).unwrap_or_default().into_iter();
             others.filter(|path| !is_ours(path)).map(|path| {
                 let why = "the copy was not as its list said";
-                let why = set_aside::is_name(&path).then(|| why.to_owned());
+                let why = set_aside::is_set_aside(&path).then(|| why.to_owned());
                 (path, why)
             })
         };
-        self.each(|place, opened| match opened {
+        self.for_each_session(|place, opened| match opened {
             Ok(_) => found.extend(strangers_in(place)),
             Err(error) => found.push((place.to_owned(), Some(error.to_string()))),
         })?;
@@ -153,12 +157,12 @@ impl Archive {
         let all = entries(&self.folder).map_err(TranscriptError::io("read the folder", &self.folder))?;
         let removing = all
             .iter()
-            .filter(|folder| is_removing(folder) && !folder.is_symlink());
+            .filter(|folder| is_removing_name(folder) && !folder.is_symlink());
         found.extend(removing.flat_map(|folder| strangers_in(folder)));
         let why = "its list of copies could not be read";
         let mut folders: Vec<_> = self.roots()?.into_iter().map(|root| (root, why)).collect();
         let marks = self.folder.join(UNREPORTED);
-        match self.own(marks.clone()) {
+        match self.check_own_folder(marks.clone()) {
             Ok(marks) => {
                 let why = "how many turns a restored transcript lacks could not be read from it";
                 let roots = entries(&marks).map_err(TranscriptError::io("read the folder", &marks))?;
@@ -167,9 +171,9 @@ impl Archive {
             Err(why) => found.push((marks, Some(why.to_string()))),
         }
         for (folder, why) in folders {
-            match self.own(folder.clone()) {
+            match self.check_own_folder(folder.clone()) {
                 Ok(folder) => {
-                    let aside = set_aside::all_in(&folder);
+                    let aside = set_aside::set_aside_files_in(&folder);
                     let aside = aside.map_err(TranscriptError::io("read the folder", &folder))?;
                     found.extend(aside.into_iter().map(|path| (path, Some(why.to_owned()))));
                 }
@@ -180,16 +184,20 @@ impl Archive {
     }
 
     /// Opens the folder of each session.
-    fn each(
+    fn for_each_session(
         &self,
-        mut look: impl FnMut(&Path, Result<Option<Folder<'_>>, TranscriptError>),
+        mut look: impl FnMut(&Path, Result<Option<SessionFolder<'_>>, TranscriptError>),
     ) -> Result<(), TranscriptError> {
-        for root in self.roots()?.into_iter().filter_map(|root| self.own(root).ok()) {
+        for root in self
+            .roots()?
+            .into_iter()
+            .filter_map(|root| self.check_own_folder(root).ok())
+        {
             for place in entries(&root).map_err(TranscriptError::io("read the folder", &root))? {
-                if !set_aside::is_name(&place) {
+                if !set_aside::is_set_aside(&place) {
                     let opened = self
-                        .own(place.clone())
-                        .and_then(|place| Folder::open(&place, None));
+                        .check_own_folder(place.clone())
+                        .and_then(|place| SessionFolder::open(&place, None));
                     look(&place, opened);
                 }
             }
@@ -204,10 +212,10 @@ impl Archive {
 
     /// The folder of each root, or what is in its place. Removals that were cut short are completed.
     fn roots(&self) -> Result<Vec<PathBuf>, TranscriptError> {
-        let folder = self.own(self.folder.clone())?;
+        let folder = self.check_own_folder(self.folder.clone())?;
         let mut roots = entries(&folder).map_err(TranscriptError::io("read the folder", &folder))?;
         roots.retain(|root| {
-            if is_removing(root) && self.own(root.clone()).is_ok() {
+            if is_removing_name(root) && self.check_own_folder(root.clone()).is_ok() {
                 // A kill cut it short, or another thread is at it. A later call tries again.
                 let _left = remove_ours(root);
             }
@@ -218,9 +226,9 @@ impl Archive {
 }
 
 /// Whether a folder is called as one whose copies are being deleted.
-fn is_removing(folder: &Path) -> bool {
+fn is_removing_name(folder: &Path) -> bool {
     let name = folder.file_name().and_then(|name| name.to_str());
-    let uuid = name.and_then(|name| name.strip_prefix(REMOVING));
+    let uuid = name.and_then(|name| name.strip_prefix(REMOVING_PREFIX));
     uuid.is_some_and(|uuid| uuid::Uuid::try_parse(uuid).is_ok())
 }
 

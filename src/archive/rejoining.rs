@@ -6,32 +6,32 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::Archive;
-use super::folder::Folder;
-use super::list::{BUFFER_BYTES, Copy};
-use super::{Key, MissingTurns};
+use super::folder::SessionFolder;
+use super::list::{ArchivedCopy, BUFFER_BYTES};
+use super::{MissingTurns, SessionKey};
 use crate::files::set_aside::{Unreadable, set_aside};
 use crate::transcript::TranscriptError;
 use crate::transcript::copy::rename_if_free;
 use crate::transcript::dialect::{Continuation, Dialect};
-use crate::transcript::moving::holders;
+use crate::transcript::moving::open_files;
 use crate::transcript::parts::open_text;
 
 /// A copy and what continues it.
-pub(super) struct Rejoined {
+pub(super) struct RejoinedCopy {
     /// The copy with the beginning.
-    pub(super) copy: Copy,
+    pub(super) copy: ArchivedCopy,
     /// How many bytes of its text count.
     pub(super) bytes: u64,
-    rest: Rest,
+    source: ContinuationSource,
     continuation: Continuation,
 }
 
 /// The rest of a transcript.
-enum Rest {
+enum ContinuationSource {
     /// The agent's file, and how many bytes it had.
     Transcript(PathBuf, u64),
     /// A later copy, and how many bytes of its text count.
-    Copy(Copy, u64),
+    Copy(ArchivedCopy, u64),
 }
 
 impl Archive {
@@ -43,7 +43,7 @@ impl Archive {
     pub fn lost_part(
         &self,
         dialect: &dyn Dialect,
-        key: &Key,
+        key: &SessionKey,
         transcript: &Path,
     ) -> Result<Option<i64>, TranscriptError> {
         let folder = self.open(key)?;
@@ -53,7 +53,7 @@ impl Archive {
     }
 }
 
-impl Folder<'_> {
+impl SessionFolder<'_> {
     /// The copy that has what the transcript, or without one the newest copies, have lost. `None` if nothing is lost that a copy
     /// has.
     ///
@@ -63,7 +63,7 @@ impl Folder<'_> {
         &self,
         dialect: &dyn Dialect,
         there: Option<&Path>,
-    ) -> Result<Option<Rejoined>, TranscriptError> {
+    ) -> Result<Option<RejoinedCopy>, TranscriptError> {
         let copies = self.usable_transcripts()?;
         let rests = match there {
             Some(path) => {
@@ -71,34 +71,38 @@ impl Folder<'_> {
                     .metadata()
                     .map_err(TranscriptError::io("look at", path))?
                     .len();
-                vec![Rest::Transcript(path.to_owned(), bytes)]
+                vec![ContinuationSource::Transcript(path.to_owned(), bytes)]
             }
             None if copies.len() < 2 => return Ok(None),
             None => {
                 let newest_first = copies.iter().rev();
                 newest_first
-                    .map(|(copy, bytes)| Rest::Copy((*copy).clone(), *bytes))
+                    .map(|(copy, bytes)| ContinuationSource::Copy((*copy).clone(), *bytes))
                     .collect()
             }
         };
-        let mut best: Option<Rejoined> = None;
+        let mut best: Option<RejoinedCopy> = None;
         for rest in rests {
             for (copy, bytes) in &copies {
-                if matches!(&rest, Rest::Copy(other, _) if other == *copy) {
+                if matches!(&rest, ContinuationSource::Copy(other, _) if other == *copy) {
                     continue;
                 }
-                let texts = (self.text(copy, *bytes)?, self.rest_text(&rest)?);
+                let texts = (self.text(copy, *bytes)?, self.continuation_text(&rest)?);
                 let (mut kept, mut text) = texts;
                 let found = dialect.continuation(&mut kept, &mut text);
                 let found = found.map_err(TranscriptError::io("compare copies in", &self.path))?;
                 if let Some(continuation) = found {
                     let is_whole = continuation.is_whole;
-                    best = Some(Rejoined {
+                    best = Some(RejoinedCopy {
                         copy: (*copy).clone(),
                         bytes: *bytes,
-                        rest: match &rest {
-                            Rest::Transcript(path, bytes) => Rest::Transcript(path.clone(), *bytes),
-                            Rest::Copy(copy, bytes) => Rest::Copy(copy.clone(), *bytes),
+                        source: match &rest {
+                            ContinuationSource::Transcript(path, bytes) => {
+                                ContinuationSource::Transcript(path.clone(), *bytes)
+                            }
+                            ContinuationSource::Copy(copy, bytes) => {
+                                ContinuationSource::Copy(copy.clone(), *bytes)
+                            }
                         },
                         continuation,
                     });
@@ -111,35 +115,38 @@ impl Folder<'_> {
         Ok(best)
     }
 
-    fn rest_text(&self, rest: &Rest) -> Result<Box<dyn BufRead>, TranscriptError> {
+    fn continuation_text(&self, rest: &ContinuationSource) -> Result<Box<dyn BufRead>, TranscriptError> {
         Ok(match rest {
-            Rest::Transcript(path, bytes) => {
+            ContinuationSource::Transcript(path, bytes) => {
                 let text = open_text(path).map_err(TranscriptError::io("read", path))?;
                 Box::new(BufReader::with_capacity(BUFFER_BYTES, text.take(*bytes)))
             }
-            Rest::Copy(copy, bytes) => Box::new(self.text(copy, *bytes)?),
+            ContinuationSource::Copy(copy, bytes) => Box::new(self.text(copy, *bytes)?),
         })
     }
 }
 
 /// A writer that knows whether what was written ends with a newline.
-pub(super) struct Ended<'a> {
+pub(super) struct NewlineTracker<'a> {
     to: &'a mut dyn Write,
-    is_ended: bool,
+    ends_with_newline: bool,
 }
 
-impl<'a> Ended<'a> {
+impl<'a> NewlineTracker<'a> {
     pub(super) fn new(to: &'a mut dyn Write) -> Self {
-        Self { to, is_ended: true }
+        Self {
+            to,
+            ends_with_newline: true,
+        }
     }
 }
 
-impl Write for Ended<'_> {
+impl Write for NewlineTracker<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.to.write(bytes)?;
-        self.is_ended = bytes[..written]
+        self.ends_with_newline = bytes[..written]
             .last()
-            .map_or(self.is_ended, |byte| *byte == b'\n');
+            .map_or(self.ends_with_newline, |byte| *byte == b'\n');
         Ok(written)
     }
 
@@ -148,15 +155,15 @@ impl Write for Ended<'_> {
     }
 }
 
-impl Rejoined {
+impl RejoinedCopy {
     /// How many acknowledged turns both together lack.
-    pub(super) fn turns_behind(&self, acknowledged: u64) -> MissingTurns {
-        let turns = match &self.rest {
+    pub(super) fn missing_turns(&self, acknowledged: u64) -> MissingTurns {
+        let turns = match &self.source {
             _ if !self.continuation.is_whole => None,
             // It has what the agent appended.
-            Rest::Transcript(..) => Some(acknowledged),
-            Rest::Copy(copy, _) if copy.is_link() => Some(acknowledged),
-            Rest::Copy(copy, _) => copy.turns,
+            ContinuationSource::Transcript(..) => Some(acknowledged),
+            ContinuationSource::Copy(copy, _) if copy.is_link() => Some(acknowledged),
+            ContinuationSource::Copy(copy, _) => copy.turns,
         };
         turns.map_or(MissingTurns::Unknown, |turns| {
             MissingTurns::Known(acknowledged.saturating_sub(turns))
@@ -167,10 +174,14 @@ impl Rejoined {
     ///
     /// # Errors
     /// The system's error.
-    pub(super) fn write_rest(&self, folder: &Folder<'_>, to: &mut Ended<'_>) -> Result<(), TranscriptError> {
-        let mut text = folder.rest_text(&self.rest)?;
+    pub(super) fn write_continuation(
+        &self,
+        folder: &SessionFolder<'_>,
+        to: &mut NewlineTracker<'_>,
+    ) -> Result<(), TranscriptError> {
+        let mut text = folder.continuation_text(&self.source)?;
         let mut write = || -> io::Result<()> {
-            if !to.is_ended {
+            if !to.ends_with_newline {
                 to.write_all(b"\n")?;
             }
             let mut at = 0;
@@ -189,20 +200,20 @@ impl Rejoined {
 
     /// A text that changes when something else would be added to the copy.
     pub(super) fn state(&self) -> String {
-        match &self.rest {
-            Rest::Transcript(path, bytes) => format!("{} {bytes}", path.display()),
-            Rest::Copy(copy, bytes) => format!("{} {bytes}", copy.file),
+        match &self.source {
+            ContinuationSource::Transcript(path, bytes) => format!("{} {bytes}", path.display()),
+            ContinuationSource::Copy(copy, bytes) => format!("{} {bytes}", copy.file),
         }
     }
 
     /// Whether the agent has the rest.
     pub(super) fn has_transcript(&self) -> bool {
-        matches!(self.rest, Rest::Transcript(..))
+        matches!(self.source, ContinuationSource::Transcript(..))
     }
 
     /// Whether the rest is this transcript.
     pub(super) fn is_of(&self, transcript: &Path) -> bool {
-        matches!(&self.rest, Rest::Transcript(path, _) if path == transcript)
+        matches!(&self.source, ContinuationSource::Transcript(path, _) if path == transcript)
     }
 
     /// Sets the transcript aside, unless an agent has written to it since.
@@ -211,10 +222,10 @@ impl Rejoined {
     /// [`TranscriptError::InUse`] if another process holds it open, [`TranscriptError::AlreadyExists`] if it has grown,
     /// [`TranscriptError::Io`] otherwise.
     pub(super) fn set_aside(&self, transcript: &Path) -> Result<(), TranscriptError> {
-        let Rest::Transcript(path, bytes) = &self.rest else {
+        let ContinuationSource::Transcript(path, bytes) = &self.source else {
             return Ok(());
         };
-        holders::check(std::slice::from_ref(path))?;
+        open_files::check_not_open(std::slice::from_ref(path))?;
         let why = "its beginning is missing; a copy with all of it takes its place".to_owned();
         let aside = set_aside(transcript, &Unreadable::Damaged(why));
         let aside = aside.map_err(TranscriptError::io("set aside", transcript))?;

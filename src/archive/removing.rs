@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::folder::{Folder, remove_ours};
-use super::{Archive, Key, pruning, root_name};
+use super::folder::{SessionFolder, remove_ours};
+use super::{Archive, SessionKey, pruning, root_name};
 use crate::files::{durable, entries, set_aside};
 use crate::transcript::TranscriptError;
 
 /// Which of the kept sessions of a root continue which.
-struct Bases {
+struct ContinuedSessions {
     /// Of each session: the session that it continues, and whether it was released.
-    kept: BTreeMap<String, (Option<String>, bool)>,
+    by_session: BTreeMap<String, (Option<String>, bool)>,
     /// Whether every session could be read. If not, an unknown session may continue any other.
     are_all_known: bool,
 }
@@ -23,9 +23,9 @@ impl Archive {
     ///
     /// # Errors
     /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
-    pub fn remove(&self, key: &Key) -> Result<(), TranscriptError> {
-        let noted = self.note_reported(key);
-        let place = self.place(key)?;
+    pub fn remove(&self, key: &SessionKey) -> Result<(), TranscriptError> {
+        let noted = self.clear_restore_mark(key);
+        let place = self.session_folder(key)?;
         let removed = self.remove_copies(&place, key).and(noted);
         removed.and(self.complete_removals())
     }
@@ -43,7 +43,10 @@ impl Archive {
         is_used: impl Fn(&str) -> bool,
     ) -> Result<(), TranscriptError> {
         self.complete_removals()?;
-        let Bases { kept, are_all_known } = self.read_bases(root)?;
+        let ContinuedSessions {
+            by_session: kept,
+            are_all_known,
+        } = self.read_bases(root)?;
         let is_going = |id: &str, is_released: bool| ids.contains(id) || is_released && !is_used(id);
         let (going, staying): (Vec<_>, Vec<_>) = kept
             .iter()
@@ -56,14 +59,17 @@ impl Archive {
                 base = kept.get(id).and_then(|(base, _)| base.as_ref());
             }
         }
-        let key = |id: &String| Key {
+        let key = |id: &String| SessionKey {
             root: root.to_owned(),
             upstream_id: id.clone(),
         };
         // The conversations are deleted, so no restored transcript has losses to report any more.
         let noted = ids.iter().map(|id| {
             let key = key(id);
-            match self.note_reported(&key).and(self.place(&key).map(drop)) {
+            match self
+                .clear_restore_mark(&key)
+                .and(self.session_folder(&key).map(drop))
+            {
                 // Such a session has no files.
                 Err(TranscriptError::InvalidId { .. }) => Ok(()),
                 noted => noted,
@@ -72,7 +78,7 @@ impl Archive {
         let removed = going
             .into_iter()
             .map(|(id, _)| match needed.contains(id) || !are_all_known {
-                true => self.change(&key(id), |folder| {
+                true => self.change_list(&key(id), |folder| {
                     folder.release();
                     Ok(())
                 }),
@@ -87,30 +93,30 @@ impl Archive {
     /// # Errors
     /// [`TranscriptError::Io`].
     pub fn bases(&self, root: &Path) -> Result<BTreeSet<String>, TranscriptError> {
-        let kept = self.read_bases(root)?.kept;
+        let kept = self.read_bases(root)?.by_session;
         Ok(kept.into_values().filter_map(|(base, _)| base).collect())
     }
 
     /// Which sessions the kept ones of a root continue. One that cannot be read is logged and left out.
-    fn read_bases(&self, root: &Path) -> Result<Bases, TranscriptError> {
+    fn read_bases(&self, root: &Path) -> Result<ContinuedSessions, TranscriptError> {
         let mut kept = BTreeMap::new();
         let mut are_all_known = true;
-        let root = self.own(self.folder.join(root_name(root)))?;
+        let root = self.check_own_folder(self.folder.join(root_name(root)))?;
         for place in entries(&root).map_err(TranscriptError::io("read the folder", &root))? {
             let mut is_known = || -> Result<bool, TranscriptError> {
-                if set_aside::is_name(&place) || place.is_symlink() {
+                if set_aside::is_set_aside(&place) || place.is_symlink() {
                     return Ok(false);
                 }
                 // A file here belongs to no session.
                 let opened = if place.is_dir() {
-                    Folder::open(&place, None)?
+                    SessionFolder::open(&place, None)?
                 } else {
                     None
                 };
                 let Some(folder) = opened else { return Ok(true) };
-                let aside = set_aside::all_in(&place);
+                let aside = set_aside::set_aside_files_in(&place);
                 let aside = aside.map_err(TranscriptError::io("read the folder", &place))?;
-                let found = (folder.base()?, folder.list.released);
+                let found = (folder.continued_session()?, folder.list.released);
                 kept.insert(folder.list.upstream_id.clone(), found);
                 Ok(folder.best_transcript()?.is_some() && aside.is_empty())
             };
@@ -119,13 +125,16 @@ impl Archive {
                 false
             });
         }
-        Ok(Bases { kept, are_all_known })
+        Ok(ContinuedSessions {
+            by_session: kept,
+            are_all_known,
+        })
     }
 
     /// Deletes the copies in the folder of a session. It is renamed first, so that half of a session is never taken for one. Files that the
     /// daemon did not write are put back.
-    pub(super) fn remove_copies(&self, place: &Path, key: &Key) -> Result<(), TranscriptError> {
-        let removing = format!("{}{}", pruning::REMOVING, uuid::Uuid::new_v4());
+    pub(super) fn remove_copies(&self, place: &Path, key: &SessionKey) -> Result<(), TranscriptError> {
+        let removing = format!("{}{}", pruning::REMOVING_PREFIX, uuid::Uuid::new_v4());
         let removing = self.folder.join(removing);
         let locked = self.lock(key);
         let remove = || match place.exists() {

@@ -5,34 +5,34 @@ use std::fs;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
-use super::folder::{Folder, LIST};
-use super::list::{BUFFER_BYTES, Copy, is_transcript};
-use super::rejoining::{Ended, Rejoined};
-use super::{Archive, Key, MissingTurns, root_name};
+use super::folder::{LIST_FILE, SessionFolder};
+use super::list::{ArchivedCopy, BUFFER_BYTES, is_transcript};
+use super::rejoining::{NewlineTracker, RejoinedCopy};
+use super::{Archive, MissingTurns, SessionKey, root_name};
 use crate::files::digest::sha256;
-use crate::files::durable::unfinished;
+use crate::files::durable::unfinished_path;
 use crate::files::identity::Hashed;
 use crate::files::set_aside::{Unreadable, set_aside};
-use crate::files::{if_there, is_absence, refuse_links_below};
+use crate::files::{is_absence, none_if_absent, refuse_links_below};
 use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
 use crate::transcript::codex::rollouts::LINEAGE_LIMIT;
 use crate::transcript::copy::{fill_temporary, make_folder, rename_if_free, settle};
 use crate::transcript::dialect::Dialect;
-use crate::transcript::moving::comparing::begins_with_lines_of;
-use crate::transcript::moving::holders;
+use crate::transcript::moving::comparison::begins_with_lines_of;
+use crate::transcript::moving::open_files;
 use crate::transcript::parts::{is_lines, open_text};
-use crate::transcript::relocate::{Relocation, relocate};
+use crate::transcript::relocate::{Relocation, rewrite_lines};
 
 /// Is called when a transcript is about to get its name, with the id of its session and how many bytes it has.
-pub type Placing<'a> = &'a mut dyn FnMut(&str, u64) -> Result<(), TranscriptError>;
+pub type OnPlacing<'a> = &'a mut dyn FnMut(&str, u64) -> Result<(), TranscriptError>;
 
 /// Returns which folders the records of a copy name when it is restored or unpacked.
-pub type Relocating<'a> = &'a dyn Fn(&KeptFrom) -> Result<Relocation, TranscriptError>;
+pub type RelocationLookup<'a> = &'a dyn Fn(&CopyOrigin) -> Result<Relocation, TranscriptError>;
 
 /// Where a copy is from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptFrom {
+pub struct CopyOrigin {
     /// The folder in which the transcript was when it was copied, below the agent's own.
     pub folder: PathBuf,
     /// The first folder that its records name.
@@ -41,20 +41,20 @@ pub struct KeptFrom {
 
 /// What the caller knows of a session that is to be restored.
 #[derive(Clone, Copy)]
-pub struct Advice<'a> {
+pub struct RestoreCallbacks<'a> {
     /// Which folders the restored records name. The copies do not change between this question and the restore.
-    pub relocation: Relocating<'a>,
+    pub find_relocation: RelocationLookup<'a>,
     /// How many turns the copy of the session of this id lacks.
-    pub lacking: &'a dyn Fn(&str) -> Result<MissingTurns, TranscriptError>,
+    pub count_missing_turns: &'a dyn Fn(&str) -> Result<MissingTurns, TranscriptError>,
 }
 
 /// A session of a history.
-pub(super) struct Member {
-    pub(super) key: Key,
+pub(super) struct HistorySession {
+    pub(super) key: SessionKey,
     /// Its transcript. `None` if that is missing or blank, and a copy is kept.
-    pub(super) there: Option<PathBuf>,
+    pub(super) transcript: Option<PathBuf>,
     /// What its copy is joined with, if the transcript has lost what it continues.
-    pub(super) rejoined: Option<Rejoined>,
+    pub(super) rejoined: Option<RejoinedCopy>,
     /// A text that changes when something else would be unpacked from the copy.
     pub(super) state: String,
 }
@@ -71,35 +71,36 @@ impl Archive {
     pub fn restore(
         &self,
         dialect: &dyn Dialect,
-        key: &Key,
+        key: &SessionKey,
         cwd: Option<&Path>,
-        advice: Advice<'_>,
-        placing: Placing<'_>,
+        advice: RestoreCallbacks<'_>,
+        placing: OnPlacing<'_>,
     ) -> Result<Vec<PathBuf>, TranscriptError> {
         let mut there = dialect.locate(&key.root, &key.upstream_id)?;
-        let members = self.history(dialect, key, advice.relocation)?;
+        let members = self.history_sessions(dialect, key, advice.find_relocation)?;
         let rejoined = members.first().and_then(|own| own.rejoined.as_ref());
         there.retain(|path| !rejoined.is_some_and(|rejoined| rejoined.is_of(path)));
-        let is_whole = holds_all(&self.kept(key)?, &there)?;
+        let is_whole = has_all_copied(&self.archived_folder(key)?, &there)?;
         let members = members.into_iter().rev();
-        let missing = members.filter(|member| member.there.is_none() && !(is_whole && member.key == *key));
+        let missing =
+            members.filter(|member| member.transcript.is_none() && !(is_whole && member.key == *key));
         let mut restored = Vec::new();
-        for Member { key, rejoined, .. } in missing {
+        for HistorySession { key, rejoined, .. } in missing {
             let rejoined = rejoined.as_ref();
             let lacking = match rejoined.filter(|rejoined| rejoined.has_transcript()) {
-                Some(rejoined) => rejoined.turns_behind(0),
-                None => (advice.lacking)(&key.upstream_id)?,
+                Some(rejoined) => rejoined.missing_turns(0),
+                None => (advice.count_missing_turns)(&key.upstream_id)?,
             };
-            let folder = self.kept(&key)?;
-            let relocation = folder.relocation(advice.relocation)?;
-            let places = places(dialect, &folder, &key.root, cwd)?;
-            self.marked(&key, lacking, |mark| {
+            let folder = self.archived_folder(&key)?;
+            let relocation = folder.relocation(advice.find_relocation)?;
+            let places = target_paths(dialect, &folder, &key.root, cwd)?;
+            self.restore_with_mark(&key, lacking, |mark| {
                 for (name, path) in places {
                     let placed = |bytes| match folder.transcript() == Some(name.as_str()) {
                         true => mark().and_then(|()| placing(&key.upstream_id, bytes)),
                         false => Ok(()),
                     };
-                    if write(&folder, &name, &path, (&relocation, rejoined), placed)? {
+                    if restore_file(&folder, &name, &path, (&relocation, rejoined), placed)? {
                         restored.push(path);
                     }
                 }
@@ -110,7 +111,7 @@ impl Archive {
     }
 
     /// The folder of a session whose transcript is kept.
-    pub(super) fn kept(&self, key: &Key) -> Result<Folder<'_>, TranscriptError> {
+    pub(super) fn archived_folder(&self, key: &SessionKey) -> Result<SessionFolder<'_>, TranscriptError> {
         let folder = self.open(key)?.filter(|folder| folder.transcript().is_some());
         folder.ok_or_else(|| TranscriptError::NotFound {
             upstream_id: key.upstream_id.clone(),
@@ -119,13 +120,13 @@ impl Archive {
     }
 
     /// A session and those in which its history begins, the nearest first, as far as each is there or kept.
-    pub(super) fn history(
+    pub(super) fn history_sessions(
         &self,
         dialect: &dyn Dialect,
-        key: &Key,
-        relocation: Relocating<'_>,
-    ) -> Result<Vec<Member>, TranscriptError> {
-        let mut members: Vec<Member> = Vec::new();
+        key: &SessionKey,
+        relocation: RelocationLookup<'_>,
+    ) -> Result<Vec<HistorySession>, TranscriptError> {
+        let mut members: Vec<HistorySession> = Vec::new();
         let mut wanted = Some(key.clone());
         while let Some(key) = wanted.take() {
             if members.len() >= LINEAGE_LIMIT || members.iter().any(|member| member.key == key) {
@@ -140,29 +141,33 @@ impl Archive {
             let there = there.filter(|path| !rejoined.as_ref().is_some_and(|rejoined| rejoined.is_of(path)));
             let (base, state) = match &there {
                 Some(path) => {
-                    let base = open_text(path)
-                        .and_then(|text| dialect.base(&mut BufReader::with_capacity(BUFFER_BYTES, text)));
+                    let base = open_text(path).and_then(|text| {
+                        dialect.continued_session(&mut BufReader::with_capacity(BUFFER_BYTES, text))
+                    });
                     let base = base.map_err(TranscriptError::io("read", path))?;
                     (base, path.to_string_lossy().into_owned())
                 }
-                None => match self.kept(&key) {
+                None => match self.archived_folder(&key) {
                     Ok(folder) => {
                         let folders = folder.relocation(relocation)?.folders;
-                        let rest = rejoined.as_ref().map(Rejoined::state);
-                        (folder.base()?, format!("{folders:?} {rest:?} {}", folder.state()))
+                        let rest = rejoined.as_ref().map(RejoinedCopy::state);
+                        (
+                            folder.continued_session()?,
+                            format!("{folders:?} {rest:?} {}", folder.state()),
+                        )
                     }
                     // It may never have been backed up. A reader of the session that continues it reports that.
                     Err(TranscriptError::NotFound { .. }) => break,
                     Err(error) => return Err(error),
                 },
             };
-            wanted = base.map(|upstream_id| Key {
+            wanted = base.map(|upstream_id| SessionKey {
                 root: key.root.clone(),
                 upstream_id,
             });
-            members.push(Member {
+            members.push(HistorySession {
                 key,
-                there,
+                transcript: there,
                 rejoined,
                 state,
             });
@@ -173,18 +178,18 @@ impl Archive {
 
 /// The kept files of a session by their names, and where each goes below a root that is laid out as the agent's folder. The
 /// transcript is the last: a failure before it means that it is not there.
-pub(super) fn places(
+pub(super) fn target_paths(
     dialect: &dyn Dialect,
-    folder: &Folder<'_>,
+    folder: &SessionFolder<'_>,
     root: &Path,
     cwd: Option<&Path>,
 ) -> Result<Vec<(String, PathBuf)>, TranscriptError> {
     let best = folder.best_transcript()?;
     let below = best.map_or("", |(copy, _)| copy.folder.as_str());
-    let below = inside(Path::new(below), &folder.path)?;
+    let below = checked_relative_path(Path::new(below), &folder.path)?;
     let place = |name: &str| -> Result<PathBuf, TranscriptError> {
-        let name = inside(Path::new(name), &folder.path)?;
-        Ok(dialect.place(root, cwd, below, name))
+        let name = checked_relative_path(Path::new(name), &folder.path)?;
+        Ok(dialect.expected_path(root, cwd, below, name))
     };
     let transcript = folder.transcript();
     let names = folder.list.files.keys().map(String::as_str);
@@ -206,13 +211,13 @@ pub(super) fn places(
 }
 
 /// A path from the list, which leads to nowhere else.
-fn inside<'a>(path: &'a Path, place: &Path) -> Result<&'a Path, TranscriptError> {
+fn checked_relative_path<'a>(path: &'a Path, place: &Path) -> Result<&'a Path, TranscriptError> {
     if path.components().all(|part| matches!(part, Component::Normal(_))) {
         return Ok(path);
     }
     let what = format!("it names {}, which is no name below a folder", path.display());
     Err(TranscriptError::Unreadable {
-        path: place.join(LIST),
+        path: place.join(LIST_FILE),
         why: Unreadable::Damaged(what),
     })
 }
@@ -221,7 +226,7 @@ fn inside<'a>(path: &'a Path, place: &Path) -> Result<&'a Path, TranscriptError>
 ///
 /// # Errors
 /// [`TranscriptError::AlreadyExists`] if one is there that does not.
-fn holds_all(folder: &Folder<'_>, there: &[PathBuf]) -> Result<bool, TranscriptError> {
+fn has_all_copied(folder: &SessionFolder<'_>, there: &[PathBuf]) -> Result<bool, TranscriptError> {
     if there.is_empty() {
         return Ok(false);
     }
@@ -252,8 +257,8 @@ fn holds_all(folder: &Folder<'_>, there: &[PathBuf]) -> Result<bool, TranscriptE
 ///
 /// # Errors
 /// [`TranscriptError::Io`], also if the copy is damaged.
-pub(super) fn pour(
-    (copy, bytes): (&Copy, u64),
+pub(super) fn write_copy_text(
+    (copy, bytes): (&ArchivedCopy, u64),
     text: impl Read,
     path: &Path,
     relocation: &Relocation,
@@ -261,11 +266,11 @@ pub(super) fn pour(
 ) -> Result<(), TranscriptError> {
     let mut text = Hashed::new(text);
     let mut poured = || -> io::Result<()> {
-        if relocation.is_nothing() || !is_lines(path) {
+        if relocation.is_empty() || !is_lines(path) {
             io::copy(&mut text, to)?;
         } else {
             let reader = BufReader::with_capacity(BUFFER_BYTES, &mut text);
-            let unchanged = relocate(reader, to, relocation)?;
+            let unchanged = rewrite_lines(reader, to, relocation)?;
             if unchanged > 0 {
                 tracing::warn!(
                     unchanged,
@@ -273,7 +278,7 @@ pub(super) fn pour(
                 );
             }
         }
-        let (digest, read) = text.passed();
+        let (digest, read) = text.digest_and_bytes();
         if read < bytes {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -290,11 +295,11 @@ pub(super) fn pour(
 
 /// Writes what is kept of a file, unless one of its name is there. A blank transcript in its place is set aside once the copy is
 /// whole. Returns whether it was written; `placing` is called with its length before the file is there.
-fn write(
-    folder: &Folder<'_>,
+fn restore_file(
+    folder: &SessionFolder<'_>,
     name: &str,
     path: &Path,
-    (relocation, rejoined): (&Relocation, Option<&Rejoined>),
+    (relocation, rejoined): (&Relocation, Option<&RejoinedCopy>),
     placing: impl FnOnce(u64) -> Result<(), TranscriptError>,
 ) -> Result<bool, TranscriptError> {
     let rejoined = rejoined.filter(|_| is_transcript(name));
@@ -316,13 +321,15 @@ fn write(
     refuse_links_below(above.unwrap_or(parent), path).map_err(TranscriptError::io("write", path))?;
     make_folder(parent)?;
     // Always the same, so that the next attempt finds what a kill left.
-    let new = unfinished(parent, &sha256(name.as_bytes())[..16], "restored");
-    if_there(fs::remove_file(&new)).map_err(TranscriptError::io("remove", &new))?;
+    let new = unfinished_path(parent, &sha256(name.as_bytes())[..16], "restored");
+    none_if_absent(fs::remove_file(&new)).map_err(TranscriptError::io("remove", &new))?;
     let (temporary, ()) = fill_temporary(&new, |writer: &mut dyn Write| {
         let copy = rejoined.map_or((copy, bytes), |rejoined| (&rejoined.copy, rejoined.bytes));
-        let mut writer = Ended::new(writer);
-        pour(copy, folder.text(copy.0, copy.1)?, path, relocation, &mut writer)?;
-        rejoined.map_or(Ok(()), |rejoined| rejoined.write_rest(folder, &mut writer))
+        let mut writer = NewlineTracker::new(writer);
+        write_copy_text(copy, folder.text(copy.0, copy.1)?, path, relocation, &mut writer)?;
+        rejoined.map_or(Ok(()), |rejoined| {
+            rejoined.write_continuation(folder, &mut writer)
+        })
     })?;
     if let Some(rejoined) = rejoined.filter(|_| is_rest) {
         rejoined.set_aside(path)?;
@@ -348,7 +355,7 @@ fn write(
 /// [`TranscriptError::InUse`] if another process holds it open, [`TranscriptError::AlreadyExists`] if it is not blank any more,
 /// [`TranscriptError::Io`] otherwise.
 pub(super) fn set_blank_aside(path: &Path) -> Result<(), TranscriptError> {
-    holders::check(&[path.to_owned()])?;
+    open_files::check_not_open(&[path.to_owned()])?;
     let is_blank = |at: &Path| is_blank(at).map_err(TranscriptError::io("read", at));
     let is_written = || TranscriptError::AlreadyExists {
         path: path.to_owned(),

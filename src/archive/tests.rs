@@ -13,12 +13,12 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use tempfile::TempDir;
 
-use super::folder::LIST;
+use super::folder::LIST_FILE;
 use super::*;
 use crate::files::durable::tests::Disk;
 use crate::transcript::locate::own_folder;
 use crate::transcript::relocate::Relocation;
-use crate::transcript::shelf::Format;
+use crate::transcript::transcript_list::Format;
 
 fn claude() -> &'static dyn Dialect {
     Format::Claude.dialect()
@@ -47,8 +47,8 @@ impl Place {
         }
     }
 
-    fn key(&self, id: &str) -> Key {
-        Key {
+    fn key(&self, id: &str) -> SessionKey {
+        SessionKey {
             root: self.root.clone(),
             upstream_id: id.to_owned(),
         }
@@ -64,7 +64,7 @@ impl Place {
 
     /// Links a session. Returns whether its transcript was rewritten.
     fn link(&self, id: &str, path: &Path) -> bool {
-        rewritten(&self.archive.keep(&self.key(id), claude(), path, None, false))
+        rewritten(&self.archive.back_up(&self.key(id), claude(), path, None, false))
     }
 
     /// Copies a session with no acknowledged turn. Returns whether its transcript was rewritten.
@@ -73,7 +73,7 @@ impl Place {
     }
 
     fn pack_with(&self, id: &str, path: &Path, turns: Option<u64>) -> bool {
-        rewritten(&self.archive.keep(&self.key(id), claude(), path, turns, true))
+        rewritten(&self.archive.back_up(&self.key(id), claude(), path, turns, true))
     }
 
     fn restore(&self, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
@@ -86,22 +86,22 @@ impl Place {
         cwd: Option<&str>,
         relocation: &Relocation,
     ) -> Result<Vec<PathBuf>, TranscriptError> {
-        let advice = Advice {
-            relocation: &|_| Ok(relocation.clone()),
+        let advice = RestoreCallbacks {
+            find_relocation: &|_| Ok(relocation.clone()),
             ..ADVICE
         };
         let (archive, cwd) = (&self.archive, cwd.map(Path::new));
         archive.restore(claude(), &self.key(id), cwd, advice, &mut |_, _| Ok(()))
     }
 
-    fn kept_from(&self, id: &str) -> KeptFrom {
-        let folder = self.archive.kept(&self.key(id)).unwrap();
-        folder.kept_from().unwrap().unwrap()
+    fn kept_from(&self, id: &str) -> CopyOrigin {
+        let folder = self.archive.archived_folder(&self.key(id)).unwrap();
+        folder.copy_origin().unwrap().unwrap()
     }
 
     fn files(&self, id: &str) -> Vec<(String, u64)> {
-        let held = self.archive.held(&self.key(id)).unwrap();
-        let name = |file: &HeldFile| file.path.file_name().unwrap().to_str().unwrap().to_owned();
+        let held = self.archive.archived_files(&self.key(id)).unwrap();
+        let name = |file: &ArchivedFile| file.path.file_name().unwrap().to_str().unwrap().to_owned();
         held.iter().map(|file| (name(file), file.bytes)).collect()
     }
 
@@ -110,7 +110,7 @@ impl Place {
     }
 
     fn folder(&self, id: &str) -> PathBuf {
-        self.archive.place(&self.key(id)).unwrap()
+        self.archive.session_folder(&self.key(id)).unwrap()
     }
 
     /// Deletes all that the agent has.
@@ -125,10 +125,10 @@ impl Place {
         &self,
         id: &str,
         turns: u64,
-        placing: Placing<'_>,
+        placing: OnPlacing<'_>,
     ) -> Result<Vec<PathBuf>, TranscriptError> {
-        let advice = Advice {
-            lacking: &|_| Ok(MissingTurns::Known(turns)),
+        let advice = RestoreCallbacks {
+            count_missing_turns: &|_| Ok(MissingTurns::Known(turns)),
             ..ADVICE
         };
         self.archive
@@ -137,18 +137,22 @@ impl Place {
 }
 
 /// Nothing was moved, and nothing is missing.
-const ADVICE: Advice<'static> = Advice {
-    relocation: &|_| Ok(Relocation::default()),
-    lacking: &|_| Ok(MissingTurns::Known(0)),
+const ADVICE: RestoreCallbacks<'static> = RestoreCallbacks {
+    find_relocation: &|_| Ok(Relocation::default()),
+    count_missing_turns: &|_| Ok(MissingTurns::Known(0)),
 };
 
-fn rewritten(kept: &KeepOutcome) -> bool {
+fn rewritten(kept: &BackupOutcome) -> bool {
     assert!(kept.error.is_none(), "{kept:?}");
     kept.is_rewritten
 }
 
 fn pack_rollout(place: &Place, id: &str, path: &Path) -> bool {
-    rewritten(&place.archive.keep(&place.key(id), codex(), path, Some(0), true))
+    rewritten(
+        &place
+            .archive
+            .back_up(&place.key(id), codex(), path, Some(0), true),
+    )
 }
 
 fn append(path: &Path, text: &str) {
@@ -234,7 +238,7 @@ fn what_a_kill_leaves_is_not_taken_for_more_than_it_is() {
         .map(|entry| entry.unwrap().file_name())
         .collect();
     there.sort();
-    assert_eq!(there, ["1.zst", LIST]);
+    assert_eq!(there, ["1.zst", LIST_FILE]);
     place.lose();
     let temporary = {
         let digest = sha256(b"s.jsonl");
@@ -285,9 +289,12 @@ fn what_something_newer_goes_on_from_is_as_old_as_that() {
     let day = 24 * 60 * 60 * 1_000;
     place
         .archive
-        .note_continued(&place.key("continued"), 3 * day)
+        .record_continued(&place.key("continued"), 3 * day)
         .unwrap();
-    place.archive.note_continued(&place.key("none"), 3 * day).unwrap();
+    place
+        .archive
+        .record_continued(&place.key("none"), 3 * day)
+        .unwrap();
     place.archive.prune(Some(2 * day), None).unwrap();
     assert_eq!(place.names("old"), [] as [String; 0]);
     assert_eq!(place.names("continued"), ["1.zst"]);
@@ -323,7 +330,7 @@ fn nobody_else_can_look_into_it() {
     assert_eq!(mode(place.archive.folder()), 0o700);
     assert_eq!(mode(&folder), 0o700);
     assert_eq!(mode(&folder.join("1.zst")), 0o600);
-    assert_eq!(mode(&folder.join(LIST)), 0o600);
+    assert_eq!(mode(&folder.join(LIST_FILE)), 0o600);
     place.lose();
     place.restore("s").unwrap();
     assert_eq!(mode(&path), 0o600);

@@ -2,7 +2,7 @@
 //! to the agent's folders.
 //!
 //! A folder is deleted when its last user drops it. Because a history is read page by page, the folders that were used last stay,
-//! up to [`STAY_BYTES`], until the next [`Archive::forget_unpacked`]. A folder never changes: when the copies change, they are
+//! up to [`UNPACKED_LIMIT_BYTES`], until the next [`Archive::forget_unpacked`]. A folder never changes: when the copies change, they are
 //! unpacked into another one.
 
 use std::fs;
@@ -11,12 +11,12 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use super::folder::Folder;
+use super::folder::SessionFolder;
 use super::list::is_transcript;
 use super::pruning::is_digest;
-use super::rejoining::{Ended, Rejoined};
-use super::restoring::{Member, Relocating, places, pour};
-use super::{Archive, Key};
+use super::rejoining::{NewlineTracker, RejoinedCopy};
+use super::restoring::{HistorySession, RelocationLookup, target_paths, write_copy_text};
+use super::{Archive, SessionKey};
 use crate::files::durable::NewFile;
 use crate::files::{entries, is_absence};
 use crate::paths::names::UNPACKED;
@@ -27,21 +27,21 @@ use crate::transcript::meter::Metered;
 use crate::transcript::relocate::Relocation;
 
 /// How much stays unpacked although nobody uses it, in bytes: some long transcripts. The last folder stays whatever its size.
-const STAY_BYTES: u64 = 256 * 1024 * 1024;
+const UNPACKED_LIMIT_BYTES: u64 = 256 * 1024 * 1024;
 
 /// A kept session as its agent had it, for as long as this is held.
 #[derive(Clone, Debug)]
-pub struct Unpacked(Arc<Scratch>);
+pub struct Unpacked(Arc<UnpackedFolder>);
 
 /// A folder of unpacked files, which is deleted with this.
 #[derive(Debug)]
-struct Scratch {
+struct UnpackedFolder {
     root: PathBuf,
     sessions: Vec<String>,
     bytes: u64,
 }
 
-impl Drop for Scratch {
+impl Drop for UnpackedFolder {
     fn drop(&mut self) {
         if let Err(error) = remove(&self.root) {
             tracing::warn!(%error, "could not delete an unpacked copy; the next start deletes it");
@@ -64,15 +64,15 @@ impl Unpacked {
 
     /// Whether a session is read from its copy.
     #[must_use]
-    pub fn holds(&self, upstream_id: &str) -> bool {
+    pub fn has_session(&self, upstream_id: &str) -> bool {
         self.sessions().iter().any(|id| id == upstream_id)
     }
 }
 
 /// What was unpacked last: the session, the state of the copies, and where it is.
 #[derive(Debug, Default)]
-pub(super) struct Recent {
-    unpacked: Vec<(Key, String, Unpacked)>,
+pub(super) struct RecentlyUnpacked {
+    unpacked: Vec<(SessionKey, String, Unpacked)>,
     /// Whether what an earlier daemon left was deleted.
     is_swept: bool,
 }
@@ -86,12 +86,12 @@ impl Archive {
     pub fn unpack(
         &self,
         dialect: &dyn Dialect,
-        key: &Key,
-        relocation: Relocating<'_>,
+        key: &SessionKey,
+        relocation: RelocationLookup<'_>,
     ) -> Result<Unpacked, TranscriptError> {
         let mut recent = self.recent();
-        let members = self.history(dialect, key, relocation)?;
-        if members.iter().all(|member| member.there.is_some()) {
+        let members = self.history_sessions(dialect, key, relocation)?;
+        if members.iter().all(|member| member.transcript.is_some()) {
             return Err(TranscriptError::NotFound {
                 upstream_id: key.upstream_id.clone(),
                 root: self.folder.clone(),
@@ -107,7 +107,7 @@ impl Archive {
         };
         recent.push((key.clone(), state, unpacked.clone()));
         let mut bytes: u64 = recent.iter().map(|(_, _, unpacked)| unpacked.0.bytes).sum();
-        while recent.len() > 1 && bytes > STAY_BYTES {
+        while recent.len() > 1 && bytes > UNPACKED_LIMIT_BYTES {
             bytes -= recent.remove(0).2.0.bytes;
         }
         Ok(unpacked)
@@ -117,32 +117,32 @@ impl Archive {
         &self,
         dialect: &dyn Dialect,
         agents: &Path,
-        members: &[Member],
-        relocation: Relocating<'_>,
+        members: &[HistorySession],
+        relocation: RelocationLookup<'_>,
     ) -> Result<Unpacked, TranscriptError> {
-        let root = self.own(self.folder.join(UNPACKED))?;
+        let root = self.check_own_folder(self.folder.join(UNPACKED))?;
         let root = root.join(uuid::Uuid::new_v4().to_string());
         make_folder(&root)?;
-        let mut scratch = Scratch {
+        let mut scratch = UnpackedFolder {
             root: root.clone(),
             sessions: Vec::new(),
             bytes: 0,
         };
         for member in members {
             let key = &member.key;
-            if let Some(path) = &member.there {
+            if let Some(path) = &member.transcript {
                 let link = root.join(path.strip_prefix(agents).unwrap_or(Path::new("")));
                 make_folder(link.parent().unwrap_or(&root))?;
                 symlink(path, &link).map_err(TranscriptError::io("link", &link))?;
                 continue;
             }
-            let folder = self.kept(key)?;
+            let folder = self.archived_folder(key)?;
             let relocation = folder.relocation(relocation)?;
-            for (name, path) in places(dialect, &folder, &root, None)? {
+            for (name, path) in target_paths(dialect, &folder, &root, None)? {
                 let rejoined = member.rejoined.as_ref().filter(|_| is_transcript(&name));
                 scratch.bytes += unpack_file(&folder, &name, &path, (&relocation, rejoined))?;
             }
-            if !member.rejoined.as_ref().is_some_and(Rejoined::has_transcript) {
+            if !member.rejoined.as_ref().is_some_and(RejoinedCopy::has_transcript) {
                 scratch.sessions.push(key.upstream_id.clone());
             }
         }
@@ -155,13 +155,13 @@ impl Archive {
     }
 
     /// Lets go of what was unpacked of a session.
-    pub(super) fn forget_unpacked_of(&self, key: &Key) {
+    pub(super) fn forget_unpacked_of(&self, key: &SessionKey) {
         let recent = &mut self.recent().unpacked;
-        recent.retain(|(_, _, unpacked)| !unpacked.holds(&key.upstream_id));
+        recent.retain(|(_, _, unpacked)| !unpacked.has_session(&key.upstream_id));
     }
 
     /// What was unpacked last. Only one thread at a time unpacks.
-    fn recent(&self) -> MutexGuard<'_, Recent> {
+    fn recent(&self) -> MutexGuard<'_, RecentlyUnpacked> {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if !recent.is_swept {
             let swept = self.sweep_unpacked();
@@ -175,7 +175,7 @@ impl Archive {
 
     /// Deletes what an earlier daemon left unpacked.
     fn sweep_unpacked(&self) -> Result<(), TranscriptError> {
-        let all = self.own(self.folder.join(UNPACKED))?;
+        let all = self.check_own_folder(self.folder.join(UNPACKED))?;
         let left = entries(&all).map_err(TranscriptError::io("read the folder", &all))?;
         let is_ours = |path: &&PathBuf| {
             let name = path
@@ -193,10 +193,10 @@ impl Archive {
 /// Writes what is kept of a file, only to be read: it need not survive a crash, and nothing is written once nobody waits for it.
 /// Returns how many bytes the copy has.
 fn unpack_file(
-    folder: &Folder<'_>,
+    folder: &SessionFolder<'_>,
     name: &str,
     path: &Path,
-    (relocation, rejoined): (&Relocation, Option<&Rejoined>),
+    (relocation, rejoined): (&Relocation, Option<&RejoinedCopy>),
 ) -> Result<u64, TranscriptError> {
     let Some((copy, bytes)) = folder.best(name)? else {
         return Ok(0);
@@ -206,10 +206,10 @@ fn unpack_file(
     let failed = |error| TranscriptError::io("write", path)(error);
     let mut file = NewFile::create(path).map_err(failed)?;
     let text = Metered::new(folder.text(copy, bytes)?, bytes);
-    let mut writer = Ended::new(&mut file);
-    pour((copy, bytes), text, path, relocation, &mut writer)?;
+    let mut writer = NewlineTracker::new(&mut file);
+    write_copy_text((copy, bytes), text, path, relocation, &mut writer)?;
     if let Some(rejoined) = rejoined {
-        rejoined.write_rest(folder, &mut writer)?;
+        rejoined.write_continuation(folder, &mut writer)?;
     }
     file.flush().map_err(failed)?;
     Ok(bytes)

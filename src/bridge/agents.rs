@@ -19,13 +19,13 @@ handlers! {
     Authenticate(self, params, request) {
         let registry = Arc::clone(&self.registry);
         let sign_in = || async move { registry.sign_in(&params.agent, None, &params.method_id, None).await };
-        self.registry.once(None, request, sign_in).await?.read()
+        self.registry.run_idempotent(None, request, sign_in).await?.read()
     }
 
     Logout(self, params, request) {
         let registry = Arc::clone(&self.registry);
         let sign_out = || async move { registry.sign_out(&params.agent, None, params.reset, None).await };
-        self.registry.once(None, request, sign_out).await?.read()
+        self.registry.run_idempotent(None, request, sign_out).await?.read()
     }
 }
 
@@ -41,12 +41,12 @@ impl Bridge {
     ///
     /// # Errors
     /// The agent cannot be run.
-    pub async fn introduce(
+    pub async fn initialize_agent(
         &self,
         agent: &AgentName,
         client: &ClientProfile,
     ) -> Result<Arc<Initialized>, BridgeError> {
-        Ok(self.registry.introduce(agent, client).await?)
+        Ok(self.registry.initialize_agent(agent, client).await?)
     }
 
     /// Signs in to an agent by one of its methods. `params`: further parameters for the agent.
@@ -85,7 +85,11 @@ impl Bridge {
     ///
     /// # Errors
     /// There is no such agent.
-    pub fn command(&self, agent: &AgentName, client: &ClientProfile) -> Result<AgentCommand, BridgeError> {
+    pub fn agent_command(
+        &self,
+        agent: &AgentName,
+        client: &ClientProfile,
+    ) -> Result<AgentCommand, BridgeError> {
         let entry = self.registry.services().agent_for(agent, Some(client))?;
         Ok(entry.launch.command.clone())
     }

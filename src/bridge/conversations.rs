@@ -14,8 +14,8 @@ use bridge_protocol::turn::TurnResult;
 use bridge_protocol::{BridgeError, TurnId};
 
 use super::parameters::{
-    LINEAGE_LIMITS, LIST_LIMITS, answerer, check_fidelity, check_prompt, history_part, page_limit, place,
-    unknown_word,
+    LINEAGE_LIMITS, LIST_LIMITS, answerer, check_fidelity, check_prompt, history_part, page_limit,
+    parse_place, unknown_word,
 };
 use super::{Act, Bridge, Outcome, handlers};
 use crate::conversation::answer::CallKey;
@@ -66,7 +66,7 @@ handlers! {
     }
 
     ResolveConversation(self, params, _) {
-        let found = self.registry.named(&params.name, params.cwd.as_deref());
+        let found = self.registry.resolve_in_folder(&params.name, params.cwd.as_deref());
         Ok(ConversationAnswer {
             conversation: found.await?,
         })
@@ -112,7 +112,7 @@ handlers! {
         check_fidelity(params.min_fidelity)?;
         let call = Call::Fork(effect::Fork {
             in_place: params.in_place,
-            at: params.at.map(|at| place(&at)).transpose()?,
+            at: params.at.map(|at| parse_place(&at)).transpose()?,
             cwd: params.cwd,
             title: params.title,
             min_fidelity: params.min_fidelity,
@@ -306,7 +306,7 @@ impl Bridge {
         check_fidelity(params.min_fidelity)?;
         let call = Call::Edit {
             turn,
-            at: place(&params.at)?,
+            at: parse_place(&params.at)?,
             prompt: params.prompt,
             min_fidelity: params.min_fidelity,
         };

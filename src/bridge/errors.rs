@@ -9,11 +9,11 @@ use crate::conversation::error::{Candidate, ConversationError};
 
 impl From<ConversationError> for BridgeError {
     fn from(error: ConversationError) -> Self {
-        bridge(&error)
+        bridge_error(&error)
     }
 }
 
-fn bridge(error: &ConversationError) -> BridgeError {
+fn bridge_error(error: &ConversationError) -> BridgeError {
     let made = |kind: ErrorKind| BridgeError::new(kind, error.to_string());
     match error {
         ConversationError::NotFound { .. } => made(ErrorKind::NotFound),
@@ -101,8 +101,10 @@ fn bridge(error: &ConversationError) -> BridgeError {
         ConversationError::RevisionMismatch { is, .. } => {
             made(ErrorKind::RevisionMismatch).with("revision", *is)
         }
-        ConversationError::StoreFailed(failure) => made(ErrorKind::StoreFailed).retryable(failure.is_passing),
-        ConversationError::Of { member, id, error } => bridge(error).with(member, id.as_str()),
+        ConversationError::StoreFailed(failure) => {
+            made(ErrorKind::StoreFailed).retryable(failure.is_transient)
+        }
+        ConversationError::Of { member, id, error } => bridge_error(error).with(member, id.as_str()),
         ConversationError::ShuttingDown => made(ErrorKind::ShuttingDown),
         ConversationError::Lost => made(ErrorKind::InternalError).retryable(true),
     }

@@ -11,7 +11,7 @@ use bridge_protocol::openrpc;
 use super::{StopRequest, handlers};
 use crate::conversation::error::ConversationError;
 use crate::conversation::services::chain_text;
-use crate::diagnosis::{Question, diagnose};
+use crate::diagnosis::{DiagnosisOptions, diagnose};
 
 handlers! {
     Status(self, _, _) {
@@ -32,7 +32,7 @@ handlers! {
                 sequence: store.sequence.0,
                 journal_bytes: store.journal_bytes,
                 set_aside: self
-                    .set_aside
+                    .set_aside_store
                     .as_ref()
                     // An erasure may have deleted it.
                     .filter(|path| path.exists())
@@ -43,17 +43,17 @@ handlers! {
     }
 
     RunningWork(self, _, _) {
-        let work = self.registry.work();
+        let work = self.registry.running_work();
         Ok(WorkAnswer { work })
     }
 
     Diagnose(self, params, _) {
-        let question = Question {
+        let question = DiagnosisOptions {
             with_agents: params.agents != Some(false),
             path: params.path,
         };
         let mut found = diagnose(self.registry.services(), &question).await;
-        found.diagnostics.insert(0, (self.configuration)());
+        found.diagnostics.insert(0, (self.diagnose_configuration)());
         Ok(found)
     }
 

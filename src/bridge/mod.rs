@@ -33,10 +33,10 @@ use crate::conversation::registry::Registry;
 use crate::store::RequestId;
 use fingerprint::fingerprint;
 
-pub use crate::conversation::actor::Occasion;
-pub use crate::conversation::client_request::{ClientRequest, Suits};
+pub use crate::conversation::actor::ClientSwitchReason;
+pub use crate::conversation::client_request::{ClientRequest, ClientSuitability};
 pub use crate::conversation::effect::NewTurn;
-pub use crate::conversation::events::{Encoded, Subscriber, Taken};
+pub use crate::conversation::events::{Delivery, EncodedEvent, Subscriber};
 
 /// The longest idempotency key: a few UUIDs and a name. Each is kept for days.
 const MAX_REQUEST_ID_BYTES: usize = 256;
@@ -59,9 +59,9 @@ pub struct Bridge {
     /// When this life began.
     pub started: Instant,
     /// A store that would not open and was set aside at this start.
-    pub set_aside: Option<PathBuf>,
+    pub set_aside_store: Option<PathBuf>,
     /// What is to be said of the configuration file, as it is now.
-    pub configuration: Box<dyn Fn() -> Diagnostic + Send + Sync>,
+    pub diagnose_configuration: Box<dyn Fn() -> Diagnostic + Send + Sync>,
     /// Where a request to stop goes; one is enough.
     pub stop: mpsc::Sender<StopRequest>,
 }
@@ -113,9 +113,9 @@ impl Bridge {
         Self: Act<M>,
     {
         self.complete(&mut params);
-        let request = request(&params)?;
+        let request = call_key(&params)?;
         // Before anything else is checked: a repeated call that succeeded returns its result whatever has happened since.
-        if let Some(answer) = self.earlier(&params, request.as_ref())? {
+        if let Some(answer) = self.stored_answer(&params, request.as_ref())? {
             return Ok(answer.read()?);
         }
         let named = params.conversation().cloned();
@@ -130,7 +130,7 @@ impl Bridge {
                 .filter(|_| concerns_it)
                 .map(|named| self.registry.resolve(&named))
             {
-                Some(Ok(id)) => error.of("conversationId", &id),
+                Some(Ok(id)) => error.with_id("conversationId", &id),
                 _ => error,
             }
         })?)
@@ -157,20 +157,20 @@ impl Bridge {
     ///
     /// # Errors
     /// The conversation does not exist any more, or too many calls wait for it.
-    pub fn run_for(
+    pub fn run_agent_for(
         &self,
         id: ConversationId,
         client: Arc<ClientProfile>,
-        occasion: Occasion,
+        occasion: ClientSwitchReason,
     ) -> Result<(), BridgeError> {
-        Ok(self.registry.run_for(id, client, occasion)?)
+        Ok(self.registry.run_agent_for(id, client, occasion)?)
     }
 
     /// Passes a client's request on to the agent of a conversation. Gives the agent's result or error, byte for byte.
     ///
     /// # Errors
     /// The conversation does not exist any more, too many calls wait for it, or it is not open in its agent.
-    pub async fn pass(
+    pub async fn forward_request(
         &self,
         id: ConversationId,
         method: String,
@@ -179,7 +179,7 @@ impl Bridge {
     ) -> Result<Result<RawJson, RawJson>, BridgeError> {
         let (reply, answer) = oneshot::channel();
         let reply = Some(reply);
-        self.registry.pass(
+        self.registry.forward_message(
             id,
             ClientMessage {
                 method,
@@ -203,7 +203,7 @@ impl Bridge {
     ///
     /// # Errors
     /// The conversation does not exist any more, or too many calls wait for it.
-    pub fn pass_notification(
+    pub fn forward_notification(
         &self,
         id: ConversationId,
         method: String,
@@ -211,7 +211,7 @@ impl Bridge {
         is_of_subagent: bool,
     ) -> Result<(), BridgeError> {
         let reply = None;
-        Ok(self.registry.pass(
+        Ok(self.registry.forward_message(
             id,
             ClientMessage {
                 method,
@@ -243,7 +243,7 @@ impl Bridge {
     }
 
     /// The answer of an earlier call with the same key; of a deleted conversation too.
-    fn earlier<M: Method>(
+    fn stored_answer<M: Method>(
         &self,
         params: &M,
         request: Option<&CallKey>,
@@ -254,7 +254,7 @@ impl Bridge {
             // The method itself refuses it.
             Some(Err(_)) => return Ok(None),
         };
-        self.registry.kept(scope, request)
+        self.registry.stored_answer(scope, request)
     }
 
     /// Sends a call to its conversation and waits for the answer.
@@ -281,12 +281,15 @@ impl Bridge {
             let answer = self.registry.call(id, call, None);
             async move { answer?.await.unwrap_or(Err(ConversationError::Lost)) }
         };
-        self.registry.once(Some(id), request, start).await?.read()
+        self.registry
+            .run_idempotent(Some(id), request, start)
+            .await?
+            .read()
     }
 }
 
 /// The idempotency key of a call: the caller's id, and a hash of the call's content.
-fn request<M: Method>(params: &M) -> Result<Option<CallKey>, ConversationError> {
+fn call_key<M: Method>(params: &M) -> Result<Option<CallKey>, ConversationError> {
     let Some(id) = params.request_id() else {
         return Ok(None);
     };

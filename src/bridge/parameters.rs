@@ -6,7 +6,7 @@ use bridge_protocol::raw::PromptContent;
 use serde::Deserialize;
 
 use crate::conversation::error::ConversationError;
-use crate::conversation::history::Part;
+use crate::conversation::history::PageStart;
 use crate::transcript::checkpoint::PlaceRef;
 
 /// Conversations on one page unless asked otherwise, and at most.
@@ -24,7 +24,7 @@ pub(super) fn check_fidelity(min_fidelity: Fidelity) -> Result<(), ConversationE
 }
 
 /// A place in a history.
-pub(super) fn place(at: &str) -> Result<PlaceRef, ConversationError> {
+pub(super) fn parse_place(at: &str) -> Result<PlaceRef, ConversationError> {
     at.parse()
         .map_err(|_| ConversationError::invalid("at", "at must be the id of a checkpoint or of a message"))
 }
@@ -34,10 +34,10 @@ pub(super) fn unknown_word(parameter: &'static str, known: &str) -> Conversation
 }
 
 /// The name reported for a client that answers a question without giving one.
-const ANSWERER: &str = "client";
+const DEFAULT_ANSWERER: &str = "client";
 
 /// The words for a question that no client answers.
-const NO_CLIENTS: [&str; 7] = ["agent", "cancel", "edit", "fork", "policy", "reset", "undo"];
+const RESERVED_ANSWERERS: [&str; 7] = ["agent", "cancel", "edit", "fork", "policy", "reset", "undo"];
 
 /// How long a client's name may be, in characters.
 const NAME_LIMIT: usize = 64;
@@ -45,12 +45,12 @@ const NAME_LIMIT: usize = 64;
 /// The name reported to other clients for the one that answers a question.
 pub(super) fn answerer(by: Option<String>) -> Result<String, ConversationError> {
     let Some(by) = by else {
-        return Ok(ANSWERER.to_owned());
+        return Ok(DEFAULT_ANSWERER.to_owned());
     };
     let is_fit =
         !by.trim().is_empty() && by.chars().count() <= NAME_LIMIT && !by.chars().any(char::is_control);
-    if !is_fit || NO_CLIENTS.contains(&by.as_str()) {
-        let taken = NO_CLIENTS.join(", ");
+    if !is_fit || RESERVED_ANSWERERS.contains(&by.as_str()) {
+        let taken = RESERVED_ANSWERERS.join(", ");
         let why = format!("by must be a name of 1 to {NAME_LIMIT} characters, and none of {taken}");
         return Err(ConversationError::invalid("by", why));
     }
@@ -80,29 +80,34 @@ pub(super) fn history_part(
     cursor: Option<Cursor>,
     limit: Option<u32>,
     last: Option<u32>,
-) -> Result<(Part, usize), ConversationError> {
+) -> Result<(PageStart, usize), ConversationError> {
     let part = match (cursor, last) {
         (Some(_), Some(_)) => {
             let why = "cursor and last cannot be combined, because last begins at the end";
             return Err(ConversationError::invalid("last", why));
         }
-        (Some(cursor), None) => Part::At(cursor),
-        (None, None) => Part::First,
+        (Some(cursor), None) => PageStart::Cursor(cursor),
+        (None, None) => PageStart::Beginning,
         // Only the page has a limit then.
-        (None, Some(last @ 1..)) if limit.is_some() => Part::Newest(last as usize),
+        (None, Some(last @ 1..)) if limit.is_some() => PageStart::Newest(last as usize),
         (None, Some(last)) => {
             let hint = " unless limit is given too";
-            return Ok((Part::Last, within("last", last, LINEAGE_LIMITS.1, hint)?));
+            return Ok((PageStart::End, check_limit("last", last, LINEAGE_LIMITS.1, hint)?));
         }
     };
     Ok((part, page_limit(limit, LINEAGE_LIMITS)?))
 }
 
 pub(super) fn page_limit(limit: Option<u32>, (usual, most): (u32, u32)) -> Result<usize, ConversationError> {
-    within("limit", limit.unwrap_or(usual), most, "")
+    check_limit("limit", limit.unwrap_or(usual), most, "")
 }
 
-fn within(parameter: &'static str, value: u32, most: u32, hint: &str) -> Result<usize, ConversationError> {
+fn check_limit(
+    parameter: &'static str,
+    value: u32,
+    most: u32,
+    hint: &str,
+) -> Result<usize, ConversationError> {
     if value == 0 || value > most {
         let why = format!("{parameter} must be between 1 and {most}{hint}, not {value}");
         return Err(ConversationError::invalid(parameter, why));

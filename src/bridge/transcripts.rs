@@ -8,7 +8,7 @@ use bridge_protocol::{AgentName, ConversationRef, UpstreamId};
 use super::parameters::{LIST_LIMITS, page_limit};
 use super::{Bridge, handlers};
 use crate::conversation::error::ConversationError;
-use crate::conversation::registry::{Target, TranscriptFilter};
+use crate::conversation::registry::{SessionSelector, TranscriptFilter};
 
 handlers! {
     ListTranscripts(self, params, _) {
@@ -23,13 +23,13 @@ handlers! {
     }
 
     Check(self, params, request) {
-        let target = self.target(params.conversation_id.as_ref(), params.upstream_id, params.agent)?;
+        let target = self.session_selector(params.conversation_id.as_ref(), params.upstream_id, params.agent)?;
         let registry = &self.registry;
         let repaired = match (target.ok_or_else(no_target)?, params.repair) {
-            (Target::Conversation(id), false) => return registry.check_head(id).await,
-            (Target::Session(id, agent), false) => return registry.check_transcript(id, agent.as_ref()).await,
-            (Target::Conversation(id), true) => registry.repair_head(id, request).await,
-            (Target::Session(id, agent), true) => {
+            (SessionSelector::Conversation(id), false) => return registry.check_head(id).await,
+            (SessionSelector::Session(id, agent), false) => return registry.check_transcript(id, agent.as_ref()).await,
+            (SessionSelector::Conversation(id), true) => registry.repair_head(id, request).await,
+            (SessionSelector::Session(id, agent), true) => {
                 registry.repair_transcript(id, agent.as_ref(), request).await
             }
         };
@@ -37,22 +37,22 @@ handlers! {
     }
 
     Keep(self, params, request) {
-        let target = self.target(params.conversation_id.as_ref(), params.upstream_id, params.agent)?;
+        let target = self.session_selector(params.conversation_id.as_ref(), params.upstream_id, params.agent)?;
         match target {
-            Some(target) => self.registry.keep_named(target, request).await,
-            None => self.registry.keep_totals().await,
+            Some(target) => self.registry.back_up_named(target, request).await,
+            None => self.registry.backup_totals().await,
         }
     }
 
     Restore(self, params, request) {
-        let target = self.target(params.conversation_id.as_ref(), params.upstream_id, params.agent)?;
+        let target = self.session_selector(params.conversation_id.as_ref(), params.upstream_id, params.agent)?;
         let target = target.ok_or_else(no_target)?;
         self.registry.restore_named(target, request).await
     }
 
     Forget(self, params, request) {
         let (id, agent) = (params.upstream_id, params.agent);
-        self.registry.forget_named(id, agent, request).await
+        self.registry.delete_backup_named(id, agent, request).await
     }
 
     MoveTree(self, params, request) {
@@ -84,17 +84,17 @@ handlers! {
 
 impl Bridge {
     /// What a call is about; none if the caller names nothing.
-    fn target(
+    fn session_selector(
         &self,
         conversation: Option<&ConversationRef>,
         session: Option<UpstreamId>,
         agent: Option<AgentName>,
-    ) -> Result<Option<Target>, ConversationError> {
+    ) -> Result<Option<SessionSelector>, ConversationError> {
         let invalid = |parameter, why: &str| Err(ConversationError::invalid(parameter, why));
         match (conversation, session, agent) {
             (None, None, None) => Ok(None),
-            (Some(name), None, None) => Ok(Some(Target::Conversation(self.resolve(name)?))),
-            (None, Some(id), agent) => Ok(Some(Target::Session(id, agent))),
+            (Some(name), None, None) => Ok(Some(SessionSelector::Conversation(self.resolve(name)?))),
+            (None, Some(id), agent) => Ok(Some(SessionSelector::Session(id, agent))),
             (Some(_), Some(_), _) => invalid(
                 "upstreamId",
                 "name the conversation by conversationId or the transcript by upstreamId, not both",

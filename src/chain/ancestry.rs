@@ -68,7 +68,7 @@ impl Origins {
     pub fn collect<'a>(lineage: impl IntoIterator<Item = &'a LineageEntry>, links: &[Link]) -> Self {
         let mut origins = Self::default();
         for entry in lineage {
-            origins.learn(entry);
+            origins.add_entry(entry);
         }
         for link in links {
             if let Some(known) = origins.by_id.get_mut(&link.upstream_id) {
@@ -90,7 +90,7 @@ impl Origins {
         self.by_id.get(upstream_id).cloned()
     }
 
-    fn learn(&mut self, entry: &LineageEntry) {
+    fn add_entry(&mut self, entry: &LineageEntry) {
         let is_about_a_session = !matches!(entry.reason, LineageReason::Reset | LineageReason::Deleted);
         if !is_about_a_session || entry.upstream_id.is_empty() {
             return;

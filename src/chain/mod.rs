@@ -8,11 +8,11 @@
 
 mod ancestry;
 mod restoring;
-mod undoing;
+mod undo;
 
 pub use ancestry::{Ancestor, HistorySource, LinkOrigin, Origins, ancestors, history_sources};
 pub use restoring::ChainFault;
-pub use undoing::{EarlierHead, Undoing, has_moved_from, undoing, undoing_to};
+pub use undo::{EarlierHead, UndoEffect, has_moved_from, next_undo, undo_to};
 
 use bridge_protocol::link::{Fidelity, LineageEntry, LineageReason, Link, LinkReason, Relation, RollCause};
 use bridge_protocol::{AgentName, CheckpointId, UpstreamId};
@@ -74,12 +74,12 @@ pub enum ClearReason {
 /// The effects of a change besides the change of the chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "the lineage entries have to be written with the chain, in one change"]
-pub struct Appended {
+pub struct ChainChange {
     /// Entries to add to the lineage, in one write with the chain. `in_chain` is derived when they are read, and
     /// `false` here.
     pub entries: Vec<LineageEntry>,
     /// The links that left the chain, oldest first.
-    pub left: Vec<Link>,
+    pub removed_links: Vec<Link>,
 }
 
 impl Default for Chain {
@@ -137,9 +137,9 @@ impl Chain {
     ///
     /// One id names one transcript, so a link that returns keeps the older link's facts: its acknowledged turns,
     /// whether it was written and, if the new link names no origin, its origin.
-    pub fn append(&mut self, new: NewLink, fidelity: Fidelity, at: Timestamp) -> Appended {
+    pub fn append(&mut self, new: NewLink, fidelity: Fidelity, at: Timestamp) -> ChainChange {
         let Some(mut link) = new.into_link(at) else {
-            return Appended::default();
+            return ChainChange::default();
         };
         if let Some(head) = self.links.last_mut()
             && head.upstream_id == link.upstream_id
@@ -153,9 +153,9 @@ impl Chain {
             updated.at = at;
             updated.cause = link.cause;
             let entry = self.log(&updated, LineageReason::Updated, fidelity);
-            return Appended {
+            return ChainChange {
                 entries: vec![entry],
-                left: Vec::new(),
+                removed_links: Vec::new(),
             };
         }
 
@@ -172,9 +172,9 @@ impl Chain {
             // The chain grows by one link per call, so at most one leaves. It is older than a phantom.
             left.insert(0, self.links.remove(0));
         }
-        Appended {
+        ChainChange {
             entries: vec![entry],
-            left,
+            removed_links: left,
         }
     }
 
@@ -200,12 +200,12 @@ impl Chain {
 
     /// Empties the chain at the user's request. The lineage continues with an entry about the former head. A reset,
     /// which can be undone, logs the state of the other links before that.
-    pub fn clear(&mut self, reason: ClearReason, at: Timestamp) -> Appended {
+    pub fn clear(&mut self, reason: ClearReason, at: Timestamp) -> ChainChange {
         let left = std::mem::take(&mut self.links);
         let mut entries = Vec::new();
         if let (ClearReason::Reset, Some((_, others))) = (reason, left.split_last()) {
             for link in others {
-                entries.extend(self.log_leaving(link, at));
+                entries.extend(self.log_removed_link(link, at));
             }
         }
         let head = left.last();
@@ -231,7 +231,10 @@ impl Chain {
             attempts: Vec::new(),
         };
         entries.push(entry);
-        Appended { entries, left }
+        ChainChange {
+            entries,
+            removed_links: left,
+        }
     }
 
     /// Records that sessions run in another folder from now on: those for which `target` returns one. `target` is
@@ -241,7 +244,7 @@ impl Chain {
         target: impl Fn(&Link, bool) -> Option<String>,
         reason: LinkReason,
         at: Timestamp,
-    ) -> Appended {
+    ) -> ChainChange {
         let mut entries = Vec::new();
         let last = self.links.len().saturating_sub(1);
         for number in 0..self.links.len() {
@@ -259,15 +262,20 @@ impl Chain {
             let reason = link.reason.into();
             entries.push(self.log(&moved, reason, Fidelity::Full));
         }
-        Appended {
+        ChainChange {
             entries,
-            left: Vec::new(),
+            removed_links: Vec::new(),
         }
     }
 
     /// Logs a branch that never became the head. The links do not change. An empty id is ignored.
     #[must_use = "the lineage entry has to be written with the chain, in one change"]
-    pub fn abandon(&mut self, branch: NewLink, fidelity: Fidelity, at: Timestamp) -> Option<LineageEntry> {
+    pub fn log_abandoned_branch(
+        &mut self,
+        branch: NewLink,
+        fidelity: Fidelity,
+        at: Timestamp,
+    ) -> Option<LineageEntry> {
         let link = branch.into_link(at)?;
         Some(self.log(&link, LineageReason::Abandoned, fidelity))
     }
@@ -285,7 +293,7 @@ impl Chain {
     }
 
     /// Logs a link that leaves the chain if it has acknowledged turns. Only the lineage then knows their number.
-    fn log_leaving(&mut self, link: &Link, at: Timestamp) -> Option<LineageEntry> {
+    fn log_removed_link(&mut self, link: &Link, at: Timestamp) -> Option<LineageEntry> {
         let mut leaving = link.clone();
         leaving.at = at;
         leaving.cause = None;

@@ -18,10 +18,10 @@ pub enum ChainFault {
     TooLong,
     /// A link has no session, or the same session as another.
     #[error("its chain has a link with a missing or repeated session")]
-    Link,
+    InvalidLink,
     /// The entries are not numbered 1, 2, 3 and so on.
     #[error("an entry of its lineage is missing")]
-    Hole,
+    MissingEntry,
     /// The lineage has no entry for a link.
     #[error("its lineage has no entry for the session of a link")]
     UnknownLink,
@@ -42,10 +42,10 @@ impl Chain {
             !id.is_empty() && id.trim() == id && seen.insert(id.to_owned())
         };
         if !links.iter().all(is_own) {
-            return Err(ChainFault::Link);
+            return Err(ChainFault::InvalidLink);
         }
         if lineage.iter().zip(1..).any(|(entry, seq)| entry.seq != seq) {
-            return Err(ChainFault::Hole);
+            return Err(ChainFault::MissingEntry);
         }
         let knows = |link: &Link| lineage.iter().any(|entry| entry.upstream_id == link.upstream_id);
         if !links.iter().all(knows) {
@@ -60,7 +60,7 @@ impl Chain {
     /// Logs that the head's transcript was restored from a backup. The links do not change. `None` if there is no
     /// head.
     #[must_use = "the lineage entry has to be written with the chain, in one change"]
-    pub fn note_restored(&mut self, fidelity: Fidelity, at: Timestamp) -> Option<LineageEntry> {
+    pub fn log_restored(&mut self, fidelity: Fidelity, at: Timestamp) -> Option<LineageEntry> {
         let mut head = self.head()?.clone();
         head.at = at;
         head.cause = None;
@@ -117,11 +117,11 @@ mod tests {
         let mut holed = lineage.clone();
         holed[1].seq = 3;
         for (links, lineage, fault) in [
-            (nameless, &lineage, ChainFault::Link),
-            (twice, &lineage, ChainFault::Link),
+            (nameless, &lineage, ChainFault::InvalidLink),
+            (twice, &lineage, ChainFault::InvalidLink),
             (many, &lineage, ChainFault::TooLong),
             (unknown, &lineage, ChainFault::UnknownLink),
-            (links.to_vec(), &holed, ChainFault::Hole),
+            (links.to_vec(), &holed, ChainFault::MissingEntry),
         ] {
             assert_eq!(Chain::from_parts(links, lineage), Err(fault));
         }
@@ -132,9 +132,7 @@ mod tests {
         let (mut chain, mut lineage) = made();
         let links = chain.links().to_vec();
         let before = Origins::collect(&lineage, &links).get(&"s2".into());
-        let entry = chain
-            .note_restored(Fidelity::Full, Timestamp::UNIX_EPOCH)
-            .unwrap();
+        let entry = chain.log_restored(Fidelity::Full, Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!((entry.seq, entry.reason), (3, LineageReason::Restored));
         lineage.push(entry);
         assert_eq!(chain.links(), links);
@@ -142,7 +140,7 @@ mod tests {
         assert_eq!(chain.last_lineage_seq(), 3);
         assert!(
             Chain::default()
-                .note_restored(Fidelity::Full, Timestamp::UNIX_EPOCH)
+                .log_restored(Fidelity::Full, Timestamp::UNIX_EPOCH)
                 .is_none()
         );
     }

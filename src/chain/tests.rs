@@ -39,9 +39,9 @@ fn ids(chain: &Chain) -> Vec<&str> {
         .collect()
 }
 
-fn left(appended: &Appended) -> Vec<&str> {
+fn left(appended: &ChainChange) -> Vec<&str> {
     appended
-        .left
+        .removed_links
         .iter()
         .map(|link| link.upstream_id.as_str())
         .collect()
@@ -70,7 +70,7 @@ fn appending_orders_the_chain() {
         let mut chain = chain_of(before);
         let appended = chain.append(link(new), Fidelity::Full, START);
         assert_eq!(ids(&chain), after, "{name}");
-        assert!(appended.left.is_empty(), "{name}");
+        assert!(appended.removed_links.is_empty(), "{name}");
         assert_eq!(appended.entries.is_empty(), new.trim().is_empty(), "{name}");
     }
 }
@@ -79,8 +79,14 @@ fn appending_orders_the_chain() {
 fn an_empty_id_leaves_no_trace() {
     let mut chain = chain_of(&["a"]);
     let before = chain.clone();
-    assert_eq!(chain.append(link(""), Fidelity::Full, START), Appended::default());
-    assert_eq!(chain.abandon(link("  "), Fidelity::Full, START), None);
+    assert_eq!(
+        chain.append(link(""), Fidelity::Full, START),
+        ChainChange::default()
+    );
+    assert_eq!(
+        chain.log_abandoned_branch(link("  "), Fidelity::Full, START),
+        None
+    );
     assert_eq!(chain, before);
 }
 
@@ -161,7 +167,7 @@ fn beyond_the_limit_the_oldest_leaves() {
     assert_eq!(ids(&chain).last(), Some(&"one more"));
     let appended = chain.append(link("s5"), Fidelity::Full, START);
     assert!(
-        appended.left.is_empty(),
+        appended.removed_links.is_empty(),
         "removing the older equal entry makes room"
     );
 }
@@ -178,7 +184,7 @@ fn a_phantom_head_leaves_when_another_is_appended_over_it() {
     assert!(chain.mark_written());
     assert!(!chain.mark_written(), "already recorded");
     let appended = chain.append(link("c"), Fidelity::Full, START);
-    assert!(appended.left.is_empty());
+    assert!(appended.removed_links.is_empty());
     assert_eq!(ids(&chain), ["a", "b", "c"]);
 }
 
@@ -187,7 +193,7 @@ fn a_phantom_is_updated_by_its_own_id() {
     let mut chain = chain_of(&["a"]);
     let _ = chain.append(phantom("ghost"), Fidelity::Full, START);
     let appended = chain.append(phantom("ghost"), Fidelity::Full, START);
-    assert!(appended.left.is_empty());
+    assert!(appended.removed_links.is_empty());
     assert_eq!(ids(&chain), ["a", "ghost"]);
 }
 
@@ -244,7 +250,9 @@ fn clearing_an_empty_chain_is_logged_too() {
 #[test]
 fn an_abandoned_branch_is_logged_and_never_head() {
     let mut chain = chain_of(&["a"]);
-    let entry = chain.abandon(link("branch"), Fidelity::Full, second(2)).unwrap();
+    let entry = chain
+        .log_abandoned_branch(link("branch"), Fidelity::Full, second(2))
+        .unwrap();
     assert_eq!((entry.reason, entry.seq), (LineageReason::Abandoned, 2));
     assert_eq!(ids(&chain), ["a"]);
     assert_eq!(chain.last_lineage_seq(), 2);
@@ -297,7 +305,7 @@ fn run(steps: &[Step]) -> (Chain, Vec<LineageEntry>) {
             }
             Step::Clear => lineage.extend(chain.clear(ClearReason::Reset, START).entries),
             Step::Abandon { id } => {
-                lineage.extend(chain.abandon(link(&format!("b{id}")), Fidelity::Full, START));
+                lineage.extend(chain.log_abandoned_branch(link(&format!("b{id}")), Fidelity::Full, START));
             }
         }
     }

@@ -4,7 +4,7 @@ use super::args;
 
 /// A command about one conversation that a chat has too.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Call<'a> {
+pub(super) enum SuggestedCommand<'a> {
     /// Answers the open question, with these words.
     Answer(&'a str),
     /// Lists the turns.
@@ -55,32 +55,36 @@ impl Advice {
     }
 
     /// The command as the user types it.
-    pub(super) fn command(&self, call: Call<'_>) -> String {
+    pub(super) fn command(&self, call: SuggestedCommand<'_>) -> String {
         let id = &self.conversation;
         let (shell, chat) = match call {
-            Call::Answer(words) => (format!("answer {id} {words}"), format!("/answer {words}")),
-            Call::Checkpoints => (format!("checkpoints {id}"), "/rewind".to_owned()),
-            Call::Continue(options) => (format!("continue {id} {options}"), format!("/continue {options}")),
-            Call::Edit(turn) => (
+            SuggestedCommand::Answer(words) => (format!("answer {id} {words}"), format!("/answer {words}")),
+            SuggestedCommand::Checkpoints => (format!("checkpoints {id}"), "/rewind".to_owned()),
+            SuggestedCommand::Continue(options) => {
+                (format!("continue {id} {options}"), format!("/continue {options}"))
+            }
+            SuggestedCommand::Edit(turn) => (
                 format!("edit {id} --at {turn} 'Hello'"),
                 format!("/edit {turn} Hello"),
             ),
-            Call::Fork(turn) => (format!("fork {id} --at {turn}"), format!("/fork {turn}")),
-            Call::History => (format!("history {id}"), "/history".to_owned()),
-            Call::Send(prompt) => (format!("send {id} '{prompt}'"), prompt.to_owned()),
-            Call::Set(key, value) => (format!("set {id} {key}={value}"), format!("/{key} {value}")),
-            Call::Undo => (format!("undo {id}"), "/undo".to_owned()),
+            SuggestedCommand::Fork(turn) => (format!("fork {id} --at {turn}"), format!("/fork {turn}")),
+            SuggestedCommand::History => (format!("history {id}"), "/history".to_owned()),
+            SuggestedCommand::Send(prompt) => (format!("send {id} '{prompt}'"), prompt.to_owned()),
+            SuggestedCommand::Set(key, value) => {
+                (format!("set {id} {key}={value}"), format!("/{key} {value}"))
+            }
+            SuggestedCommand::Undo => (format!("undo {id}"), "/undo".to_owned()),
         };
         match self.in_chat {
             true => chat.trim_end().to_owned(),
-            false => addressed(&format!("sessionctl {}", shell.trim_end()), &self.options),
+            false => with_daemon_options(&format!("sessionctl {}", shell.trim_end()), &self.options),
         }
     }
 }
 
 /// Adds the options that name the daemon to the commands in a text of ours, so that they can be pasted. Quoted words of a shell
 /// stay as they are.
-pub(super) fn addressed(text: &str, options: &str) -> String {
+pub(super) fn with_daemon_options(text: &str, options: &str) -> String {
     if options.is_empty() {
         return text.to_owned();
     }
@@ -104,7 +108,7 @@ pub(super) fn addressed(text: &str, options: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::addressed;
+    use super::with_daemon_options;
 
     #[test]
     fn commands_of_our_own_have_the_options() {
@@ -133,7 +137,7 @@ mod tests {
                 "no \"sessionctl ls\" or \"a sessionctl ls\"",
             ),
         ] {
-            assert_eq!(addressed(text, "-S"), expected);
+            assert_eq!(with_daemon_options(text, "-S"), expected);
         }
     }
 }

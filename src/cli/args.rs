@@ -10,16 +10,16 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::commands::{
-    Context, Filter, acp, adopt, archive, carry, doctor, generate, lifecycle, list, look, make, mv, past,
-    set, transcripts,
+    Context, Filter, acp, adopt, archive, create, doctor, export_import, generate, history, inspect,
+    lifecycle, list, mv, set, transcripts,
 };
 use super::demo;
 use super::exit::Exit;
 use super::output::one_line;
-use super::problem::{Outcome, Problem};
-use super::select::Target;
-use super::start::Launch;
-use super::talk::{answer, attach, chat, continuing, edit, send};
+use super::problem::{CommandResult, Problem};
+use super::select::ConversationArgs;
+use super::start::DaemonOptions;
+use super::talk::{answer, attach, chat, continuation, edit, send};
 use crate::paths;
 
 /// Continue conversations with coding agents across limits and crashes
@@ -85,7 +85,7 @@ const GLOBAL: &str = "Global options";
 pub(super) struct Global {
     /// Which daemon.
     #[command(flatten)]
-    pub(super) launch: Launch,
+    pub(super) launch: DaemonOptions,
     /// Do not start the daemon; fail if it is not running
     #[arg(long, global = true)]
     pub(super) no_start: bool,
@@ -116,45 +116,45 @@ pub(super) enum Command {
     Send(send::Send),
     /// Follow a conversation as it happens
     #[command(after_help = attach::HELP)]
-    Attach(Target),
+    Attach(ConversationArgs),
     /// Answer a question from the agent
     Answer(answer::Answer),
     /// Stop the running turn
     Cancel(answer::Cancel),
     /// Continue interrupted turns, now or at a time
     #[command(alias = "recover")]
-    Continue(continuing::Continue),
+    Continue(continuation::Continue),
     /// Open the agent session without sending a prompt
-    Resume(Target),
+    Resume(ConversationArgs),
     /// List conversations, those of this folder first
     Ls(list::List),
     /// Show the details of a conversation
-    Show(Target),
+    Show(ConversationArgs),
     /// Show the messages of a conversation
     ///
     /// The oldest message is printed first; with -n, the first one is always a prompt. Each tool call is shortened to one line. On a
     /// terminal, each prompt has the number of its turn, for fork --at and edit --at.
-    History(past::Past),
+    History(history::HistoryArgs),
     /// Draw a conversation with its sessions and forks
     ///
     /// Below each session are its newest turns, with their numbers in the history. The history also counts turns that failed or were
     /// cancelled; turns completed are without them.
-    Tree(Target),
+    Tree(ConversationArgs),
     /// List the turns to fork from or to edit, newest first
-    Checkpoints(past::Past),
+    Checkpoints(history::HistoryArgs),
     /// List agent transcripts on this machine, newest first
     ///
     /// Each word must be in the title, the folder, the path or the id, in any case.
     Transcripts(Filter),
     Adopt(adopt::Adopt),
-    New(make::New),
-    Fork(make::Fork),
+    New(create::New),
+    Fork(create::Fork),
     /// Replace an earlier prompt and print the new answer
     Edit(edit::Edit),
     /// Undo the last edit, in-place fork, move or reset
     ///
     /// Run it again to undo the change before that one. To undo the move of a project folder, use sessionctl mv --undo.
-    Undo(Target),
+    Undo(ConversationArgs),
     Set(set::Set),
     #[command(hide = true)]
     Rename(set::Rename),
@@ -162,30 +162,30 @@ pub(super) enum Command {
     /// Start a new chat under the same id
     ///
     /// The next prompt starts without the history. To bring the history back, use sessionctl undo.
-    Reset(Target),
+    Reset(ConversationArgs),
     /// Close the agent session until the next prompt
-    Close(Target),
+    Close(ConversationArgs),
     Rm(lifecycle::Remove),
     #[command(subcommand)]
     Archive(archive::Archive),
     /// Back up transcripts now, as archive add
     #[command(hide = true)]
-    Keep(archive::Subject),
+    Keep(archive::ArchiveArgs),
     /// Restore deleted transcripts, as archive restore
     #[command(hide = true)]
-    Restore(archive::Subject),
+    Restore(archive::ArchiveArgs),
     Check(adopt::Check),
-    Export(carry::Export),
-    Import(carry::Import),
+    Export(export_import::Export),
+    Import(export_import::Import),
     /// List the agent sessions that make up a conversation
     ///
     /// The last session is the head, which the next prompt resumes. Sessions marked undone belong to an undone edit, fork or reset.
     /// Turns completed are those that ended well in the session; history also counts those that failed or were cancelled.
-    Chain(Target),
+    Chain(ConversationArgs),
     /// Show the log of all changes to a conversation's sessions
     ///
     /// The oldest change is listed first. The log includes sessions that chain no longer lists, and failed attempts to reopen one.
-    Lineage(Target),
+    Lineage(ConversationArgs),
     /// List the configured agents
     Agents,
     Doctor(doctor::Doctor),
@@ -206,7 +206,7 @@ impl Command {
     ///
     /// # Errors
     /// It did not work; the problem has the message and the exit code.
-    pub(super) async fn run(self, context: &mut Context<'_>) -> Outcome {
+    pub(super) async fn run(self, context: &mut Context<'_>) -> CommandResult {
         let is_text = matches!(
             self,
             Self::Acp(_) | Self::Demo(_) | Self::Completions(_) | Self::Man(_) | Self::Generate(_)
@@ -224,17 +224,17 @@ impl Command {
             Self::Attach(target) => attach::attach(context, target).await,
             Self::Answer(options) => answer::answer(context, options).await,
             Self::Cancel(options) => answer::cancel(context, options).await,
-            Self::Continue(options) => continuing::continue_(context, options).await,
+            Self::Continue(options) => continuation::continue_(context, options).await,
             Self::Resume(target) => answer::resume(context, target).await,
             Self::Ls(options) => list::list(context, options).await,
-            Self::Show(target) => look::show(context, target).await,
-            Self::History(past) => past::history(context, past).await,
-            Self::Tree(target) => look::tree(context, target).await,
-            Self::Checkpoints(past) => past::checkpoints(context, past).await,
+            Self::Show(target) => inspect::show(context, target).await,
+            Self::History(past) => history::history(context, past).await,
+            Self::Tree(target) => inspect::tree(context, target).await,
+            Self::Checkpoints(past) => history::checkpoints(context, past).await,
             Self::Transcripts(options) => transcripts::transcripts(context, options).await,
             Self::Adopt(options) => adopt::adopt(context, options).await,
-            Self::New(new) => make::new(context, new).await,
-            Self::Fork(fork) => make::fork(context, fork).await,
+            Self::New(new) => create::new(context, new).await,
+            Self::Fork(fork) => create::fork(context, fork).await,
             Self::Edit(options) => edit::edit(context, options).await,
             Self::Undo(target) => edit::undo(context, target).await,
             Self::Set(set) => set::set(context, set).await,
@@ -247,13 +247,13 @@ impl Command {
             Self::Keep(subject) => archive::archive(context, archive::Archive::Add(subject)).await,
             Self::Restore(subject) => archive::archive(context, archive::Archive::Restore(subject)).await,
             Self::Check(options) => adopt::check(context, options).await,
-            Self::Export(options) => carry::export(context, options).await,
-            Self::Import(options) => carry::import(context, options).await,
-            Self::Chain(target) => look::chain(context, target).await,
-            Self::Lineage(target) => look::lineage(context, target).await,
-            Self::Agents => look::agents(context).await,
+            Self::Export(options) => export_import::export(context, options).await,
+            Self::Import(options) => export_import::import(context, options).await,
+            Self::Chain(target) => inspect::chain(context, target).await,
+            Self::Lineage(target) => inspect::lineage(context, target).await,
+            Self::Agents => inspect::agents(context).await,
             Self::Doctor(options) => doctor::doctor(context, options).await,
-            Self::Status => look::status(context).await,
+            Self::Status => inspect::status(context).await,
             Self::Start(start) => lifecycle::start(context, &start).await,
             Self::Stop(stop) => lifecycle::stop(context, stop).await,
             Self::Acp(options) => acp::acp(context, options).await,

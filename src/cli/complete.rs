@@ -11,9 +11,9 @@ use clap_complete::{ArgValueCompleter, CompletionCandidate};
 
 use super::args::{self, Global};
 use super::connect::Daemon;
+use super::humanize;
 use super::output::one_line;
-use super::spoken::spoken;
-use super::words;
+use super::prompt_text::readable_prompt;
 
 /// How long a shell waits for candidates.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 const CANDIDATES: u32 = 100;
 
 /// The `COMP_TYPE` of bash when it only lists what a word may become, as after a second Tab.
-const LISTS: &str = "63";
+const COMP_TYPE_LIST: &str = "63";
 
 /// Completes the name of a conversation.
 pub(super) fn conversation() -> ArgValueCompleter {
@@ -52,7 +52,7 @@ pub(super) fn keys(keys: [&'static str; 3]) -> ArgValueCompleter {
 /// The agents whose names begin with what was typed.
 fn agents(typed: &OsStr) -> Vec<CompletionCandidate> {
     let typed = typed.to_string_lossy();
-    ask(async |daemon, _| {
+    ask_daemon(async |daemon, _| {
         let agents = daemon.call(method::ListAgents::default()).await.ok()?.agents;
         let names = agents.iter().map(|agent| agent.name.as_str());
         let meant = names.filter(|name| name.starts_with(&*typed));
@@ -67,7 +67,7 @@ fn conversations(typed: &OsStr) -> Vec<CompletionCandidate> {
     // Elsewhere a space has a backslash.
     let is_quoted = typed.contains(' ') && !typed.contains('\\');
     let typed = unquoted(&typed);
-    ask(async |daemon, _| {
+    ask_daemon(async |daemon, _| {
         let list = method::ListConversations {
             query: Some(typed.clone()).filter(|typed| !typed.trim().is_empty()),
             limit: Some(CANDIDATES),
@@ -76,7 +76,7 @@ fn conversations(typed: &OsStr) -> Vec<CompletionCandidate> {
         let found = daemon.call(list).await.ok()?.conversations;
         let titles: Vec<String> = found.iter().map(|one| one.title.to_lowercase()).collect();
         let candidates = found.iter().zip(&titles).filter_map(|(conversation, lower)| {
-            let (short, whole) = (words::short_id(conversation.id), conversation.id.to_string());
+            let (short, whole) = (humanize::short_id(conversation.id), conversation.id.to_string());
             let title = one_line(&conversation.title);
             if !whole.starts_with(&typed) && !lower.starts_with(&typed.to_lowercase()) {
                 return None;
@@ -84,7 +84,9 @@ fn conversations(typed: &OsStr) -> Vec<CompletionCandidate> {
             let is_named = titles.iter().filter(|title| title.contains(lower)).count() == 1;
             Some(match whole.starts_with(&typed) {
                 true if typed.len() > short.len() => (whole, title),
-                false if is_named && title == conversation.title => (word(&title, is_quoted), short),
+                false if is_named && title == conversation.title => {
+                    (shell_candidate(&title, is_quoted), short)
+                }
                 _ => (short, title),
             })
         });
@@ -105,7 +107,7 @@ fn is_bash() -> bool {
 }
 
 /// A candidate with its description as one text, for a list of bash, which knows no descriptions. It inserts none of these.
-fn described(candidate: CompletionCandidate) -> CompletionCandidate {
+fn with_inline_help(candidate: CompletionCandidate) -> CompletionCandidate {
     let word = candidate.get_value().to_string_lossy();
     match candidate.get_help() {
         Some(help) => {
@@ -122,7 +124,7 @@ fn unquoted(typed: &str) -> String {
 }
 
 /// A text as a word of the command line. Within quotes, and in other shells, it stays as it is.
-fn word(text: &str, is_quoted: bool) -> String {
+fn shell_candidate(text: &str, is_quoted: bool) -> String {
     if is_quoted || !is_bash() {
         return text.to_owned();
     }
@@ -137,7 +139,7 @@ fn word(text: &str, is_quoted: bool) -> String {
 /// The checkpoints of the conversation on the same command line, newest first: the step of each, with its prompt.
 fn checkpoints(typed: &OsStr) -> Vec<CompletionCandidate> {
     let typed = typed.to_string_lossy();
-    ask(async |daemon, line| {
+    ask_daemon(async |daemon, line| {
         let (_, command) = line.subcommand()?;
         let word: &String = command.try_get_one("conversation").ok()??;
         let list = method::Checkpoints {
@@ -153,7 +155,7 @@ fn checkpoints(typed: &OsStr) -> Vec<CompletionCandidate> {
         let found = found.map(|checkpoint| (checkpoint.step.to_string(), checkpoint.prompt));
         let found = found.filter(|(step, _)| step.starts_with(&*typed));
         let candidate = found.enumerate().map(|(at, (step, prompt))| {
-            let help = Some(one_line(&spoken(&prompt)).into());
+            let help = Some(one_line(&readable_prompt(&prompt)).into());
             CompletionCandidate::new(step).help(help).display_order(Some(at))
         });
         Some(candidate.collect())
@@ -161,7 +163,7 @@ fn checkpoints(typed: &OsStr) -> Vec<CompletionCandidate> {
 }
 
 /// Asks the daemon of the command line that is being typed. The shell passes that line after `--`.
-fn ask(
+fn ask_daemon(
     question: impl AsyncFnOnce(&Daemon, &ArgMatches) -> Option<Vec<CompletionCandidate>>,
 ) -> Vec<CompletionCandidate> {
     let line: Vec<OsString> = std::env::args_os()
@@ -173,7 +175,7 @@ fn ask(
             .ignore_errors(true)
             .try_get_matches_from(line)
             .ok()?;
-        let reach = super::reach(Global::from_arg_matches(&line).ok()?).ok()?;
+        let reach = super::daemon_connector(Global::from_arg_matches(&line).ok()?).ok()?;
         let daemon = reach.find().await.ok()??;
         question(&daemon, &line).await
     };
@@ -185,7 +187,7 @@ fn ask(
     runtime.shutdown_background();
     let candidates = answer.ok().flatten().unwrap_or_default();
     match asked_by_bash().as_deref() {
-        Some(LISTS) => candidates.into_iter().map(described).collect(),
+        Some(COMP_TYPE_LIST) => candidates.into_iter().map(with_inline_help).collect(),
         _ => candidates,
     }
 }

@@ -18,8 +18,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::exit::Exit;
-use super::problem::{DOCTOR_HINT, Outcome, Problem};
-use super::start::{self, Launch, START_LIMIT};
+use super::problem::{CommandResult, DOCTOR_HINT, Problem};
+use super::start::{self, DaemonOptions, START_LIMIT};
 use crate::paths::ownership::open_own;
 use crate::paths::{Paths, lock_holder, ownership, shell_word};
 
@@ -27,48 +27,48 @@ use crate::paths::{Paths, lock_holder, ownership, shell_word};
 pub(super) struct Daemon {
     client: Client,
     /// How it was found.
-    reach: Reach,
+    connector: DaemonConnector,
     socket: PathBuf,
     /// Its socket for editors, if the lock file names one.
     acp_socket: Option<PathBuf>,
     /// The configuration file that it was started with, if the lock file names one.
     config: Option<PathBuf>,
-    /// When it was asked last whether it still answers.
-    asked_at: Cell<Option<tokio::time::Instant>>,
+    /// When its status was last requested, to see whether it still answers.
+    last_status_check: Cell<Option<tokio::time::Instant>>,
 }
 
-/// How a daemon is found.
+/// Finds the daemon, and starts one if it may.
 #[derive(Clone, Debug)]
-pub(super) struct Reach {
+pub(super) struct DaemonConnector {
     /// Where things are.
     pub(super) paths: Paths,
-    /// Whether the user named the socket, so that no other is tried.
-    pub(super) socket_named: bool,
+    /// Whether the user named the socket. Then no other one is tried.
+    pub(super) is_socket_explicit: bool,
     /// Whether one may be started.
     pub(super) may_start: bool,
     /// How one is started.
-    pub(super) launch: Launch,
+    pub(super) daemon_options: DaemonOptions,
 }
 
 /// How long to wait for a daemon that holds the lock and does not listen: once its socket is missing, it makes a new one within
 /// a second.
-pub(super) const LISTENS_LIMIT: Duration = Duration::from_secs(3);
+pub(super) const LISTEN_LIMIT: Duration = Duration::from_secs(3);
 
 /// The pause between two attempts.
-pub(super) const LISTENS_PAUSE: Duration = Duration::from_millis(10);
+pub(super) const LISTEN_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// How long a command waits before it asks whether the daemon still answers. An agent is often silent for longer.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 
 /// How long a daemon may take to say that it is still there, before it is sent the next command anyway.
-const PRESENCE_LIMIT: Duration = Duration::from_secs(1);
+const PRESENCE_CHECK_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long a daemon may take to answer that: longer than [`FIRST_ANSWER_LIMIT`], because on a busy machine it is no reason to give
 /// up on a turn that runs.
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+const STATUS_ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// See [`has_passed`].
-const STEP: Duration = Duration::from_secs(1);
+/// See [`sleep_while_running`].
+const RUNNING_TIME_STEP: Duration = Duration::from_secs(1);
 
 /// The longest path of a Unix socket: what `sockaddr_un` holds on Linux, without the final zero.
 const SOCKET_PATH_LIMIT_BYTES: usize = 107;
@@ -86,12 +86,12 @@ struct LockFile {
     config: Option<PathBuf>,
 }
 
-impl Reach {
+impl DaemonConnector {
     /// Connects, and starts a daemon when none answers.
     ///
     /// # Errors
     /// A socket cannot be used, no daemon answers and none may be started, or it does not start.
-    pub(super) async fn connect(&self) -> Outcome<Daemon> {
+    pub(super) async fn connect(&self) -> CommandResult<Daemon> {
         if let Some(daemon) = self.find().await? {
             return Ok(daemon);
         }
@@ -100,14 +100,14 @@ impl Reach {
                 Exit::NoDaemon,
                 format!("no daemon answers at {}", self.paths.bridge_socket.display()),
             )
-            .hint(format!("start it: {}", self.launch.command())));
+            .hint(format!("start it: {}", self.daemon_options.command())));
         }
         // If several commands find no daemon at once, one of them starts it and the others find it here.
-        let turn = start::turn(&self.paths).await?;
+        let turn = start::acquire_start_lock(&self.paths).await?;
         if let Some(daemon) = self.find().await? {
             return Ok(daemon);
         }
-        let started = start::start(&self.launch, &self.paths).await;
+        let started = start::start_daemon(&self.daemon_options, &self.paths).await;
         drop(turn);
         if let Some(daemon) = self.find().await? {
             return Ok(daemon);
@@ -128,46 +128,51 @@ impl Reach {
     ///
     /// # Errors
     /// Another user owns or can change what a daemon would believe, or listens on the socket; or the socket cannot be used.
-    pub(super) async fn find(&self) -> Outcome<Option<Daemon>> {
+    pub(super) async fn find(&self) -> CommandResult<Option<Daemon>> {
         let began = Instant::now();
         loop {
-            let found = self.try_to_find().await?;
-            if found.is_some() || began.elapsed() >= LISTENS_LIMIT || !self.is_expected() {
+            let found = self.find_once().await?;
+            if found.is_some() || began.elapsed() >= LISTEN_LIMIT || !self.is_daemon_expected() {
                 return Ok(found);
             }
-            tokio::time::sleep(LISTENS_PAUSE).await;
+            tokio::time::sleep(LISTEN_RETRY_PAUSE).await;
         }
     }
 
     /// Whether a daemon runs that should listen on a socket that is tried.
-    fn is_expected(&self) -> bool {
-        let is_looked_for = |socket: &Path| !self.socket_named || socket == self.paths.bridge_socket;
-        start::is_held(&self.paths) && self.locked_socket().is_some_and(|socket| is_looked_for(&socket))
+    fn is_daemon_expected(&self) -> bool {
+        let is_looked_for = |socket: &Path| !self.is_socket_explicit || socket == self.paths.bridge_socket;
+        start::is_lock_held(&self.paths)
+            && self
+                .last_daemon_socket()
+                .is_some_and(|socket| is_looked_for(&socket))
     }
 
-    async fn try_to_find(&self) -> Outcome<Option<Daemon>> {
+    async fn find_once(&self) -> CommandResult<Option<Daemon>> {
         ownership::check(&self.paths)?;
         // The file of a daemon that ended names a socket that may be anybody's by now.
-        let locked = self.locked_socket().filter(|_| start::is_held(&self.paths));
-        for socket in candidates(&self.paths.bridge_socket, self.socket_named, locked) {
+        let locked = self
+            .last_daemon_socket()
+            .filter(|_| start::is_lock_held(&self.paths));
+        for socket in socket_candidates(&self.paths.bridge_socket, self.is_socket_explicit, locked) {
             match self.connect_to(&socket).await {
                 Ok(client) => {
                     // It may have started meanwhile.
                     let lock = read_lock(&self.paths.lock_file()).filter(|lock| lock.socket == socket);
                     return Ok(Some(Daemon {
                         client,
-                        reach: self.clone(),
+                        connector: self.clone(),
                         socket,
                         acp_socket: lock.as_ref().and_then(|lock| lock.acp_socket.clone()),
                         config: lock.and_then(|lock| lock.config),
-                        asked_at: Cell::default(),
+                        last_status_check: Cell::default(),
                     }));
                 }
                 // The socket of a process that is being killed accepts connections until its last moment.
                 Err(ConnectError::NotRunning { .. } | ConnectError::Closed { .. }) => {}
                 // Nothing can listen below a file; the start of a daemon there reports what is wrong.
                 Err(ConnectError::Io { source, .. }) if source.kind() == io::ErrorKind::NotADirectory => {}
-                Err(error) => return Err(not_connected(error, self.holder(&socket))),
+                Err(error) => return Err(connect_problem(error, self.lock_holder_pid(&socket))),
             }
         }
         Ok(None)
@@ -184,29 +189,29 @@ impl Reach {
             };
             waited += limit;
             // A daemon may have taken the lock meanwhile.
-            let lock = self.held_lock(socket);
-            if let Some(next) = next_wait(lock.as_ref().map(|lock| lock.pid), listener, waited) {
+            let lock = self.read_held_lock(socket);
+            if let Some(next) = next_answer_limit(lock.as_ref().map(|lock| lock.pid), listener, waited) {
                 limit = next;
                 continue;
             }
             return Err(ConnectError::NoAnswer {
                 path,
-                pid: self.holder(socket).or(listener),
+                pid: self.lock_holder_pid(socket).or(listener),
                 limit: waited,
             });
         }
     }
 
     /// The lock file if a daemon holds its lock and listens on this socket.
-    fn held_lock(&self, socket: &Path) -> Option<LockFile> {
+    fn read_held_lock(&self, socket: &Path) -> Option<LockFile> {
         let lock = read_lock(&self.paths.lock_file()).filter(|lock| lock.socket == socket);
-        lock.filter(|_| start::is_held(&self.paths))
+        lock.filter(|_| start::is_lock_held(&self.paths))
     }
 
     /// The process that holds the data folder now and listens on this socket. The lock file alone does not show that: it may have
     /// been written before the lock was taken, or in another namespace of processes.
-    pub(super) fn holder(&self, socket: &Path) -> Option<u32> {
-        let pid = self.held_lock(socket)?.pid?;
+    pub(super) fn lock_holder_pid(&self, socket: &Path) -> Option<u32> {
+        let pid = self.read_held_lock(socket)?.pid?;
         let is_shown = !cfg!(target_os = "linux") || {
             let data = self.paths.data.canonicalize().ok()?;
             lock_holder::data_folder_of(pid) == Some(data)
@@ -217,19 +222,23 @@ impl Reach {
 
 /// How much longer to wait for an answer on a socket, if at all. `holder` is the process of the held lock, if any; `listener` is the
 /// process that listens.
-fn next_wait(holder: Option<Option<u32>>, listener: Option<u32>, waited: Duration) -> Option<Duration> {
+fn next_answer_limit(
+    holder: Option<Option<u32>>,
+    listener: Option<u32>,
+    waited: Duration,
+) -> Option<Duration> {
     let is_starting = holder.is_some_and(|pid| pid.is_none() || pid != listener);
     (is_starting && waited < START_LIMIT).then_some(START_LIMIT)
 }
 
-impl Reach {
+impl DaemonConnector {
     /// The process that held the data folder last, whether or not it still runs.
-    pub(super) fn last_daemon(&self) -> Option<u32> {
+    pub(super) fn last_daemon_pid(&self) -> Option<u32> {
         read_lock(&self.paths.lock_file())?.pid
     }
 
     /// The socket of that process.
-    pub(super) fn locked_socket(&self) -> Option<PathBuf> {
+    pub(super) fn last_daemon_socket(&self) -> Option<PathBuf> {
         Some(read_lock(&self.paths.lock_file())?.socket)
     }
 }
@@ -249,7 +258,7 @@ impl Daemon {
     ///
     /// # Errors
     /// What the daemon answers, that it is lost, or that it does not answer any more.
-    pub(super) async fn call<M: Method>(&self, params: M) -> Outcome<M::Answer> {
+    pub(super) async fn call<M: Method>(&self, params: M) -> CommandResult<M::Answer> {
         self.call_raw(params).await.map(|(answer, _)| answer)
     }
 
@@ -257,9 +266,9 @@ impl Daemon {
     ///
     /// # Errors
     /// As there.
-    pub(super) async fn call_raw<M: Method>(&self, params: M) -> Outcome<(M::Answer, RawJson)> {
+    pub(super) async fn call_raw<M: Method>(&self, params: M) -> CommandResult<(M::Answer, RawJson)> {
         let call = self.client.request(M::NAME, ByName(params));
-        let raw: RawJson = self.while_it_answers(call).await??;
+        let raw: RawJson = self.while_responsive(call).await??;
         let answer = raw.read().map_err(ClientError::ParseError)?;
         Ok((answer, raw))
     }
@@ -268,11 +277,11 @@ impl Daemon {
     ///
     /// # Errors
     /// As for a call.
-    pub(super) async fn subscribe(&self, to: Subscribe) -> Outcome<Subscription<RawJson>> {
+    pub(super) async fn subscribe(&self, to: Subscribe) -> CommandResult<Subscription<RawJson>> {
         let events = self
             .client
             .subscribe(Subscribe::NAME, ByName(to), "conversation/unsubscribe");
-        Ok(self.while_it_answers(events).await??)
+        Ok(self.while_responsive(events).await??)
     }
 
     /// Waits for something that the daemon sends, which may take hours, as long as the daemon answers at all. Nothing is lost when
@@ -280,18 +289,18 @@ impl Daemon {
     ///
     /// # Errors
     /// That the daemon does not answer any more.
-    pub(super) async fn while_it_answers<T>(&self, awaited: impl Future<Output = T>) -> Outcome<T> {
+    pub(super) async fn while_responsive<T>(&self, awaited: impl Future<Output = T>) -> CommandResult<T> {
         tokio::select! {
             biased;
             sent = awaited => Ok(sent),
-            problem = self.stops_answering() => Err(problem),
+            problem = self.wait_until_unresponsive() => Err(problem),
         }
     }
 
     /// Asks the daemon now and then whether it answers, until it does not. What else waits on this connection need not ask too.
-    async fn stops_answering(&self) -> Problem {
+    async fn wait_until_unresponsive(&self) -> Problem {
         loop {
-            is_to_be_asked(&self.asked_at).await;
+            wait_until_status_check_due(&self.last_status_check).await;
             let status = self
                 .client
                 .request::<RawJson, _>(Status::NAME, ByName(Status::default()));
@@ -302,18 +311,18 @@ impl Daemon {
                     Ok(_) | Err(ClientError::Call(_)) => {}
                     Err(error) => return error.into(),
                 },
-                () = has_passed(ANSWER_LIMIT) => {
-                    let holder = self.reach.holder(&self.socket);
+                () = sleep_while_running(STATUS_ANSWER_LIMIT) => {
+                    let holder = self.connector.lock_holder_pid(&self.socket);
                     let path = self.socket.clone();
-                    let error = ConnectError::NoAnswer { path, pid: holder, limit: ANSWER_LIMIT };
-                    return not_connected(error, holder);
+                    let error = ConnectError::NoAnswer { path, pid: holder, limit: STATUS_ANSWER_LIMIT };
+                    return connect_problem(error, holder);
                 }
             }
         }
     }
 
     /// Whether the daemon is still there. Asks it, since the end of the connection may not have been read yet.
-    pub(super) async fn is_there(&self) -> bool {
+    pub(super) async fn is_connected(&self) -> bool {
         let status = self
             .client
             .request::<RawJson, _>(Status::NAME, ByName(Status::default()));
@@ -321,7 +330,7 @@ impl Daemon {
             biased;
             _answer = status => {}
             // It is slow; the next command reports that.
-            () = has_passed(PRESENCE_LIMIT) => {}
+            () = sleep_while_running(PRESENCE_CHECK_LIMIT) => {}
         }
         self.client.is_connected()
     }
@@ -329,12 +338,12 @@ impl Daemon {
     /// Waits until the connection has ended, or the daemon does not answer any more.
     pub(super) async fn closed(&self) {
         // In both cases there is nothing left to wait for here; what comes next meets what is wrong.
-        let _ = self.while_it_answers(self.client.on_disconnect()).await;
+        let _ = self.while_responsive(self.client.on_disconnect()).await;
     }
 }
 
-/// Waits until no caller has asked the daemon for `SILENCE_LIMIT`.
-async fn is_to_be_asked(asked_at: &Cell<Option<tokio::time::Instant>>) {
+/// Waits until the last status check is `SILENCE_LIMIT` ago.
+async fn wait_until_status_check_due(asked_at: &Cell<Option<tokio::time::Instant>>) {
     loop {
         tokio::time::sleep(SILENCE_LIMIT).await;
         if asked_at
@@ -349,13 +358,13 @@ async fn is_to_be_asked(asked_at: &Cell<Option<tokio::time::Instant>>) {
 
 /// Waits for this time while this process runs. The time in which it was stopped, or its thread waited for an editor or a pager, does
 /// not count: an answer may have come that could not be read.
-async fn has_passed(limit: Duration) {
+async fn sleep_while_running(limit: Duration) {
     let mut left = limit;
     while !left.is_zero() {
         let began = tokio::time::Instant::now();
-        tokio::time::sleep(STEP).await;
-        left = match began.elapsed() < 2 * STEP {
-            true => left.saturating_sub(STEP),
+        tokio::time::sleep(RUNNING_TIME_STEP).await;
+        left = match began.elapsed() < 2 * RUNNING_TIME_STEP {
+            true => left.saturating_sub(RUNNING_TIME_STEP),
             false => limit,
         };
     }
@@ -363,14 +372,14 @@ async fn has_passed(limit: Duration) {
 
 /// What is wrong with a socket on which something may listen. `holder` is the daemon that should answer there: no other process is
 /// named in a command that ends it, because the listener may be the user's service manager.
-fn not_connected(error: ConnectError, holder: Option<u32>) -> Problem {
+fn connect_problem(error: ConnectError, holder: Option<u32>) -> Problem {
     let problem = Problem::new(Exit::NoDaemon, error.to_string());
     match error {
         ConnectError::ForeignListener { path, owner, .. } => problem
             .hint("nothing was sent; use a folder of your own: sessionctl --home \"$HOME/.sessiond\" ls")
-            .details(json!({ "path": path, "owner": owner })),
+            .with_details(json!({ "path": path, "owner": owner })),
         ConnectError::NoAnswer { path, pid, .. } => {
-            let problem = problem.details(json!({ "path": path, "pid": pid }));
+            let problem = problem.with_details(json!({ "path": path, "pid": pid }));
             match holder {
                 Some(pid) => problem.hint(format!(
                     "{DOCTOR_HINT}; if it is stopped, continue it: kill -CONT {pid}; if it hangs, end it: \
@@ -382,19 +391,19 @@ fn not_connected(error: ConnectError, holder: Option<u32>) -> Problem {
         ConnectError::OtherProtocol { path, pid } => problem
             .hint(format!(
                 "use another socket: sessionctl --socket {} ls; {DOCTOR_HINT}",
-                shell_word(&another(&path).to_string_lossy())
+                shell_word(&alternative_socket(&path).to_string_lossy())
             ))
-            .details(json!({ "path": path, "pid": pid })),
+            .with_details(json!({ "path": path, "pid": pid })),
         ConnectError::PermissionDenied { .. } => {
             problem.hint("each user has a daemon of their own: sessionctl --home \"$HOME/.sessiond\" ls")
         }
-        ConnectError::Io { path, source, .. } => unusable(&path, &source),
+        ConnectError::Io { path, source, .. } => unusable_socket(&path, &source),
         _ => problem,
     }
 }
 
-/// A socket beside one that is taken.
-fn another(socket: &Path) -> PathBuf {
+/// Another socket path in the same folder, for a socket that another program uses.
+fn alternative_socket(socket: &Path) -> PathBuf {
     let mut name = socket.file_stem().unwrap_or_default().to_owned();
     name.push("-2");
     if let Some(end) = socket.extension() {
@@ -405,7 +414,7 @@ fn another(socket: &Path) -> PathBuf {
 }
 
 /// A socket that cannot be connected to, whether or not a daemon listens.
-fn unusable(socket: &Path, error: &io::Error) -> Problem {
+fn unusable_socket(socket: &Path, error: &io::Error) -> Problem {
     let path = socket.display();
     let length = socket.as_os_str().len();
     if error.kind() == io::ErrorKind::InvalidInput && length > SOCKET_PATH_LIMIT_BYTES {
@@ -425,7 +434,7 @@ fn unusable(socket: &Path, error: &io::Error) -> Problem {
 }
 
 /// The sockets to try, in order: only the one that the user named, else the running daemon's, then the default.
-fn candidates(default: &Path, named: bool, locked: Option<PathBuf>) -> Vec<PathBuf> {
+fn socket_candidates(default: &Path, named: bool, locked: Option<PathBuf>) -> Vec<PathBuf> {
     let mut sockets = Vec::new();
     if !named {
         sockets.extend(locked);
@@ -464,20 +473,20 @@ mod tests {
     use tokio::time::advance;
 
     use super::{
-        LockFile, SILENCE_LIMIT, START_LIMIT, STEP, candidates, has_passed, is_to_be_asked, next_wait,
-        read_lock,
+        LockFile, RUNNING_TIME_STEP, SILENCE_LIMIT, START_LIMIT, next_answer_limit, read_lock,
+        sleep_while_running, socket_candidates, wait_until_status_check_due,
     };
 
     #[tokio::test(start_paused = true)]
     async fn the_time_in_which_this_process_was_stopped_does_not_count() {
-        let mut limit = pin!(has_passed(2 * STEP));
+        let mut limit = pin!(sleep_while_running(2 * RUNNING_TIME_STEP));
         let mut is_over = || limit.as_mut().now_or_never().is_some();
         for (step, expected) in [
             (Duration::ZERO, false),
-            (STEP, false),
-            (1000 * STEP, false),
-            (STEP, false),
-            (STEP, true),
+            (RUNNING_TIME_STEP, false),
+            (1000 * RUNNING_TIME_STEP, false),
+            (RUNNING_TIME_STEP, false),
+            (RUNNING_TIME_STEP, true),
         ] {
             advance(step).await;
             assert_eq!(is_over(), expected, "{step:?}");
@@ -487,7 +496,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn of_those_who_wait_one_asks_and_another_asks_when_that_one_is_gone() {
         let asked_at = Cell::default();
-        let [mut one, mut other] = [0, 1].map(|_| Box::pin(is_to_be_asked(&asked_at)));
+        let [mut one, mut other] = [0, 1].map(|_| Box::pin(wait_until_status_check_due(&asked_at)));
         assert!((&mut one).now_or_never().is_none());
         assert!((&mut other).now_or_never().is_none());
         advance(SILENCE_LIMIT).await;
@@ -507,7 +516,7 @@ mod tests {
             (false, Some("/default"), vec!["/default"]),
         ];
         for (named, locked, expected) in table {
-            let sockets = candidates(Path::new("/default"), named, locked.map(PathBuf::from));
+            let sockets = socket_candidates(Path::new("/default"), named, locked.map(PathBuf::from));
             assert_eq!(
                 sockets,
                 expected.into_iter().map(PathBuf::from).collect::<Vec<_>>()
@@ -527,7 +536,7 @@ mod tests {
             (None, None, 5, None),
         ];
         for (holder, listener, waited, expected) in table {
-            let next = next_wait(holder, listener, Duration::from_secs(waited));
+            let next = next_answer_limit(holder, listener, Duration::from_secs(waited));
             assert_eq!(next, expected, "{holder:?} {listener:?} {waited}");
         }
     }

@@ -19,14 +19,14 @@ use tokio::io::AsyncReadExt as _;
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
-use super::connect::{Daemon, Reach};
+use super::connect::{Daemon, DaemonConnector};
+use super::event_stream::EventStream;
 use super::exit::Exit;
-use super::follow::Follower;
+use super::humanize;
 use super::output::{BAD, DIM, GOOD, Output, STRONG, one_line};
-use super::problem::{Outcome, Problem};
-use super::signals::stopped;
-use super::start::{self, Launch};
-use super::words;
+use super::problem::{CommandResult, Problem};
+use super::signals::termination_signal;
+use super::start::{self, DaemonOptions};
 use crate::paths::{Environment, Paths, shell_word};
 
 /// Run a self-checking demo in a temporary folder
@@ -44,13 +44,13 @@ pub(in crate::cli) struct Demo {
 const RECALL: &str = "[[recall]]";
 
 /// In place of a prompt that the daemon wrote itself to continue a turn or to pass an answer on.
-const AUTOMATIC: &str = "(automatic)";
+const AUTOMATIC_PROMPT: &str = "(automatic)";
 
 /// How long one command may take. Each takes milliseconds, and one that waits for a limit some seconds.
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 
 /// The signal by which the system says that nobody reads.
-const PIPE: u8 = 13;
+const SIGPIPE: u8 = 13;
 
 const INTRODUCTION: &str = "\
 The main job: one conversation that outlives the sessions under it.
@@ -66,7 +66,7 @@ ends it.
 ";
 
 /// The steps: `#` and the title of each, and below it what happens: a verb, and what it takes. What the verbs mean stands in
-/// [`Play::act`].
+/// [`DemoRun::run_step`].
 const STEPS: &str = r#"
 # A conversation and two turns
 new The main job
@@ -120,11 +120,11 @@ tree
 /// # Errors
 /// The play cannot be set up, is stopped by a signal, or its output cannot be written. A check that does not hold is printed and
 /// makes the exit code [`Exit::Failed`].
-pub(super) async fn demo(output: &mut Output, options: &Demo) -> Outcome {
+pub(super) async fn demo(output: &mut Output, options: &Demo) -> CommandResult {
     // From here on a signal is a request: what has been set up is taken down first.
-    let stopped = stopped()
+    let stopped = termination_signal()
         .map_err(|error| Problem::new(Exit::Failed, format!("cannot listen for signals: {error}")))?;
-    let mut play = Play::set_up(output)?;
+    let mut play = DemoRun::set_up(output)?;
     let played = tokio::select! {
         // Ctrl-C may also end a daemon that is being started, which is not the reason then.
         biased;
@@ -135,9 +135,9 @@ pub(super) async fn demo(output: &mut Output, options: &Demo) -> Outcome {
                 _ => "SIGTERM",
             };
             let what = format!("the demonstration was stopped by {name}");
-            Err(Problem::new(Exit::Stopped(number), what))
+            Err(Problem::new(Exit::Signal(number), what))
         }
-        played = play.steps() => played,
+        played = play.run_steps() => played,
     };
     // Taken down first and reported afterwards: the output may have no reader any more.
     let cleaned = play.clean_up(options.keep).await;
@@ -151,12 +151,12 @@ pub(super) async fn demo(output: &mut Output, options: &Demo) -> Outcome {
         return Err(match problem.message {
             Some(_) => problem,
             // The reader left before the end, so that nothing has been shown to hold.
-            None => problem.with_exit(Exit::Stopped(PIPE)),
+            None => problem.with_exit(Exit::Signal(SIGPIPE)),
         });
     }
-    if play.failed > 0 {
+    if play.failed_checks > 0 {
         return Err(
-            Problem::new(Exit::Failed, format!("{} checks failed", play.failed))
+            Problem::new(Exit::Failed, format!("{} checks failed", play.failed_checks))
                 .hint("sessionctl demo --keep keeps the folder, with the daemon's log in log/"),
         );
     }
@@ -166,18 +166,18 @@ pub(super) async fn demo(output: &mut Output, options: &Demo) -> Outcome {
 
 /// What the agent should remember.
 #[derive(Clone, Debug, Default)]
-struct History {
+struct ExpectedHistory {
     /// The prompts of the turns that ended well, in order, the recalls among them.
     prompts: Vec<String>,
     /// Prompts of turns that were cut short: the agent may remember them or not.
     cut_short: Vec<String>,
 }
 
-impl History {
+impl ExpectedHistory {
     /// What is wrong with the prompts that the agent remembers; nothing if they are the whole history, once and in order.
-    fn fault<'p>(&self, recalled: impl Iterator<Item = &'p str>) -> Option<String> {
-        let prompts = recalled.map(|prompt| match words::own_prompt(prompt) {
-            Some(_) => AUTOMATIC,
+    fn mismatch<'p>(&self, recalled: impl Iterator<Item = &'p str>) -> Option<String> {
+        let prompts = recalled.map(|prompt| match humanize::mark_daemon_prompt(prompt) {
+            Some(_) => AUTOMATIC_PROMPT,
             None => prompt,
         });
         let is_whole = |prompt: &&str| !self.cut_short.iter().any(|cut| cut == prompt);
@@ -186,67 +186,67 @@ impl History {
     }
 }
 
-/// The play: a conversation, and everything that can happen to the session under it.
-struct Play<'a> {
-    reach: Reach,
+/// A run of the demonstration: a conversation, and everything that can happen to its session.
+struct DemoRun<'a> {
+    connector: DaemonConnector,
     output: &'a mut Output,
     /// Everything of the demonstration.
     folder: PathBuf,
     /// How many headings were numbered so far.
-    numbered: u32,
+    heading_count: u32,
     /// How many checks failed so far.
-    failed: u32,
+    failed_checks: u32,
     /// A connection that is being made, which may be starting a daemon.
-    connecting: Option<JoinHandle<Outcome<Daemon>>>,
+    pending_connection: Option<JoinHandle<CommandResult<Daemon>>>,
     /// The conversation's id, shortened as the program prints it.
     id: String,
-    history: History,
+    history: ExpectedHistory,
 }
 
-impl<'a> Play<'a> {
+impl<'a> DemoRun<'a> {
     /// A new private folder, with a daemon of its own: nothing of the user's is touched, and none of the user's configuration is
     /// read. Its name is new each time, so that two demonstrations never meet.
-    fn set_up(output: &'a mut Output) -> Outcome<Self> {
+    fn set_up(output: &'a mut Output) -> CommandResult<Self> {
         let temporary = std::env::temp_dir();
         let made = temporary.canonicalize().and_then(|temporary| {
             let folder = tempfile::Builder::new()
                 .prefix("sessiond-demo-")
                 .tempdir_in(temporary)?;
-            fs::create_dir(project(folder.path()))?;
+            fs::create_dir(project_folder(folder.path()))?;
             Ok(folder.keep())
         });
-        let folder = made.map_err(|error| Problem::file("make a folder in", &temporary, &error))?;
-        let reach = Reach {
+        let folder = made.map_err(|error| Problem::file_error("make a folder in", &temporary, &error))?;
+        let reach = DaemonConnector {
             paths: Paths::resolve(Some(&folder), None, None, &Environment::default())?,
-            socket_named: false,
+            is_socket_explicit: false,
             may_start: true,
-            launch: Launch {
+            daemon_options: DaemonOptions {
                 home: Some(folder.clone()),
                 config: None,
                 socket: None,
             },
         };
         Ok(Self {
-            reach,
+            connector: reach,
             output,
             folder,
-            numbered: 0,
-            failed: 0,
-            connecting: None,
+            heading_count: 0,
+            failed_checks: 0,
+            pending_connection: None,
             id: String::new(),
-            history: History::default(),
+            history: ExpectedHistory::default(),
         })
     }
 
     /// Stops the daemon, and removes the folder unless it is kept. Returns what was done, or what could not be done.
     async fn clean_up(&mut self, keep: bool) -> Result<String, String> {
-        if let Some(connecting) = self.connecting.take() {
+        if let Some(connecting) = self.pending_connection.take() {
             // A daemon that is starting has to be found. Whether it has started shows then.
             drop(connecting.await);
         }
         let stopped = match self.command(&["stop"]) {
             Ok(mut stop) => stop.output().await.map_err(|error| error.to_string()),
-            Err(problem) => Err(problem.words()),
+            Err(problem) => Err(problem.text()),
         };
         let stopped = stopped.and_then(|ended| match ended.status.success() {
             true => Ok(()),
@@ -267,7 +267,7 @@ impl<'a> Play<'a> {
     ///
     /// # Errors
     /// There is no daemon to play with, or the output cannot be written.
-    async fn steps(&mut self) -> Outcome {
+    async fn run_steps(&mut self) -> CommandResult {
         if self.output.look.columns.is_some() {
             self.output.line(DURATION)?;
         }
@@ -275,12 +275,12 @@ impl<'a> Play<'a> {
         self.connect().await?;
         for step in STEPS.split("\n# ").skip(1) {
             let mut lines = step.trim_end().lines();
-            self.numbered += 1;
+            self.heading_count += 1;
             let title = lines.next().unwrap_or_default();
-            self.heading(&format!("{}. {title}", self.numbered))?;
+            self.heading(&format!("{}. {title}", self.heading_count))?;
             for line in lines {
                 let (verb, text) = line.split_once(' ').unwrap_or((line, ""));
-                match self.act(verb, text).await {
+                match self.run_step(verb, text).await {
                     Err(Problem {
                         message: Some(message),
                         ..
@@ -297,48 +297,48 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    async fn act(&mut self, verb: &str, text: &str) -> Outcome {
+    async fn run_step(&mut self, verb: &str, text: &str) -> CommandResult {
         let id = self.id.clone();
         match verb {
             "new" => {
                 let call = ["new", "--agent", "loopback", "--title", text];
-                let printed = self.run(&call, Exit::Done).await?;
-                self.id = words::short(printed.trim());
+                let printed = self.run(&call, Exit::Success).await?;
+                self.id = humanize::short(printed.trim());
                 Ok(())
             }
             // A turn, by how it ends.
-            "say" => self.send(text, Exit::Done).await,
+            "say" => self.send(text, Exit::Success).await,
             "limited" => self.send(text, Exit::Limited).await,
             "crashes" => self.send(text, Exit::Agent).await,
-            "asks" => self.send(text, Exit::Asked).await,
+            "asks" => self.send(text, Exit::QuestionOpen).await,
             // The conversation continues without a command.
-            "continues" => self.continues().await,
+            "continues" => self.wait_for_continuation().await,
             // The daemon is killed, in a turn that the waiting command then continues; or between two commands.
-            "killed" => self.killed(text).await,
+            "killed" => self.kill_during_turn(text).await,
             "kill" => self.kill_and_restart().await,
             "answer" => {
-                self.run(&["answer", &id, "allow"], Exit::Done).await?;
+                self.run(&["answer", &id, "allow"], Exit::Success).await?;
                 // A new turn passes the answer on.
-                self.turn_ended().await
+                self.wait_for_turn_end().await
             }
             // The agent has the whole history before it.
-            "whole" => self.whole().await,
+            "whole" => self.check_history().await,
             // A turn by the id of the first session, on a branch beside the conversation, and on one in its place.
             "by-old-id" => {
-                let chain = self.run(&["chain", &id], Exit::Done).await?;
-                self.run(&["close", &id], Exit::Done).await?;
-                self.id = words::short(chain.split('\t').next().unwrap_or_default());
-                let said = self.send(text, Exit::Done).await;
+                let chain = self.run(&["chain", &id], Exit::Success).await?;
+                self.run(&["close", &id], Exit::Success).await?;
+                self.id = humanize::short(chain.split('\t').next().unwrap_or_default());
+                let said = self.send(text, Exit::Success).await;
                 self.id = id;
                 said
             }
             "fork" => {
                 let call = ["fork", &id, "--title", "Another way"];
-                let branch = self.run(&call, Exit::Done).await?;
+                let branch = self.run(&call, Exit::Success).await?;
                 let history = self.history.clone();
-                self.id = words::short(branch.trim());
-                let said = match self.send(text, Exit::Done).await {
-                    Ok(()) => self.whole().await,
+                self.id = humanize::short(branch.trim());
+                let said = match self.send(text, Exit::Success).await {
+                    Ok(()) => self.check_history().await,
                     failed => failed,
                 };
                 (self.id, self.history) = (id, history);
@@ -346,37 +346,38 @@ impl<'a> Play<'a> {
                 self.print("and the conversation that it came from, without the branch's turns:")
             }
             "fork-in-place" => {
-                self.run(&["fork", &id, "--in-place"], Exit::Done).await?;
-                self.send(text, Exit::Done).await
+                self.run(&["fork", &id, "--in-place"], Exit::Success).await?;
+                self.send(text, Exit::Success).await
             }
-            _ => self.run(&["tree", &id], Exit::Done).await.map(drop),
+            _ => self.run(&["tree", &id], Exit::Success).await.map(drop),
         }
     }
 
     /// Sends a prompt whose turn should end so, and adds it to what the agent should remember.
-    async fn send(&mut self, text: &str, exit: Exit) -> Outcome {
+    async fn send(&mut self, text: &str, exit: Exit) -> CommandResult {
         let id = self.id.clone();
         let flag = (exit == Exit::Limited).then_some("--wait-limit");
         let call: Vec<&str> = ["send", &id, text].into_iter().chain(flag).collect();
         self.run(&call, exit).await?;
         match exit {
-            Exit::Done => self.history.prompts.push(text.to_owned()),
+            Exit::Success => self.history.prompts.push(text.to_owned()),
             _ => self.history.cut_short.push(text.to_owned()),
         }
         Ok(())
     }
 
     /// Waits until the scheduled continuation has ended.
-    async fn continues(&mut self) -> Outcome {
-        self.turn_ended().await?;
+    async fn wait_for_continuation(&mut self) -> CommandResult {
+        self.wait_for_turn_end().await?;
         self.check(true, "it continues without a command")
     }
 
     /// Waits for the end of a turn that the daemon began, and notes its prompt.
-    async fn turn_ended(&mut self) -> Outcome {
+    async fn wait_for_turn_end(&mut self) -> CommandResult {
         let daemon = self.connect().await?;
         let ended = async {
-            let mut follower = Follower::start(&daemon, ConversationRef::new(self.id.as_str()), None).await?;
+            let mut follower =
+                EventStream::start(&daemon, ConversationRef::new(self.id.as_str()), None).await?;
             loop {
                 match follower.next().await?.envelope.event {
                     // A turn whose session is still being opened does not run yet.
@@ -393,15 +394,15 @@ impl<'a> Play<'a> {
                     _ => {}
                 }
             }
-            Outcome::Ok(())
+            CommandResult::Ok(())
         };
         within_limit(ended).await??;
-        self.history.prompts.push(AUTOMATIC.to_owned());
+        self.history.prompts.push(AUTOMATIC_PROMPT.to_owned());
         Ok(())
     }
 
     /// Kills the daemon in the middle of a turn. The command that waits for the turn continues it.
-    async fn killed(&mut self, text: &str) -> Outcome {
+    async fn kill_during_turn(&mut self, text: &str) -> CommandResult {
         let id = self.id.clone();
         let call = ["send", &id, text];
         let mut child = self.spawn(&call)?;
@@ -412,13 +413,13 @@ impl<'a> Play<'a> {
         }
         self.print(&String::from_utf8_lossy(&begun))?;
         self.history.cut_short.push(text.to_owned());
-        self.history.prompts.push(AUTOMATIC.to_owned());
+        self.history.prompts.push(AUTOMATIC_PROMPT.to_owned());
         self.kill_and_restart().await?;
-        self.finish(child, &call, Exit::Done).await.map(drop)
+        self.check_exit(child, &call, Exit::Success).await.map(drop)
     }
 
     /// Kills the daemon's process and starts another one.
-    async fn kill_and_restart(&mut self) -> Outcome {
+    async fn kill_and_restart(&mut self) -> CommandResult {
         let pid = self.daemon_pid().await?;
         self.print(&format!("$ kill -KILL {pid}    (the daemon's process)"))?;
         let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
@@ -427,32 +428,34 @@ impl<'a> Play<'a> {
             let what = format!("cannot kill the daemon {pid}: {killed:?}");
             return Err(Problem::new(Exit::Failed, what));
         }
-        start::wait_for_end(&self.reach.paths).await?;
+        start::wait_for_daemon_end(&self.connector.paths).await?;
         let is_another = self.daemon_pid().await? != pid;
         self.check(is_another, "another daemon was started and answers")
     }
 
     /// The process of the daemon that answers. The lock file may name one that has ended, and another process may have its number.
-    async fn daemon_pid(&mut self) -> Outcome<u32> {
+    async fn daemon_pid(&mut self) -> CommandResult<u32> {
         let daemon = self.connect().await?;
         Ok(daemon.call(method::Status::default()).await?.pid)
     }
 
     /// Checks that the agent runs on the whole history. Asking is a turn, which belongs to the history from then on.
-    async fn whole(&mut self) -> Outcome {
+    async fn check_history(&mut self) -> CommandResult {
         /// One turn of the history that the agent runs on: the prompt's text as it was sent.
         #[derive(Deserialize)]
         struct Recalled {
             user: String,
         }
         let id = self.id.clone();
-        let answer = self.run(&["send", &id, RECALL], Exit::Done).await?;
+        let answer = self.run(&["send", &id, RECALL], Exit::Success).await?;
         let recalled: Vec<Recalled> = serde_json::from_str(answer.trim()).map_err(|error| {
             let what = format!("the agent's recall is not what it should be: {error}: {answer}");
             Problem::new(Exit::Failed, what)
         })?;
-        let fault = self.history.fault(recalled.iter().map(|turn| turn.user.as_str()));
-        let turns = words::count(recalled.len() as u64, "turn", "turns");
+        let fault = self
+            .history
+            .mismatch(recalled.iter().map(|turn| turn.user.as_str()));
+        let turns = humanize::count(recalled.len() as u64, "turn", "turns");
         let what = format!("the agent has the whole history before it: {turns}, in order");
         self.history.prompts.push(RECALL.to_owned());
         self.check(fault.is_none(), &fault.unwrap_or(what))
@@ -460,21 +463,21 @@ impl<'a> Play<'a> {
 
     /// Connects to the daemon, and starts it when none runs. A start that has begun is finished even if this is dropped, so that
     /// no daemon starts unseen: see [`clean_up`](Self::clean_up).
-    async fn connect(&mut self) -> Outcome<Daemon> {
-        let reach = self.reach.clone();
+    async fn connect(&mut self) -> CommandResult<Daemon> {
+        let reach = self.connector.clone();
         let connecting = tokio::spawn(async move { reach.connect().await });
-        let connected = self.connecting.insert(connecting).await;
-        self.connecting = None;
+        let connected = self.pending_connection.insert(connecting).await;
+        self.pending_connection = None;
         connected.map_err(|error| Problem::new(Exit::Failed, error.to_string()))?
     }
 
     /// Runs a command of this program, prints it and what it prints, and returns its standard output.
-    async fn run(&mut self, call: &[&str], exit: Exit) -> Outcome<String> {
+    async fn run(&mut self, call: &[&str], exit: Exit) -> CommandResult<String> {
         let child = self.spawn(call)?;
-        self.finish(child, call, exit).await
+        self.check_exit(child, call, exit).await
     }
 
-    fn spawn(&mut self, call: &[&str]) -> Outcome<Child> {
+    fn spawn(&mut self, call: &[&str]) -> CommandResult<Child> {
         let line: Vec<String> = call.iter().map(|word| shell_word(word)).collect();
         let line = format!("$ sessionctl {}", line.join(" "));
         let line = self.output.look.paint(STRONG, &line);
@@ -484,17 +487,17 @@ impl<'a> Play<'a> {
     }
 
     /// A command of this program, about the daemon of the demonstration.
-    fn command(&self, call: &[&str]) -> Outcome<Command> {
+    fn command(&self, call: &[&str]) -> CommandResult<Command> {
         let mut command = Command::new(start::this_program()?);
         // The demonstration starts the daemon itself, so that it can stop it.
         command.args(["--no-start", "--home"]).arg(&self.folder);
-        command.args(call).current_dir(project(&self.folder));
+        command.args(call).current_dir(project_folder(&self.folder));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
         Ok(command)
     }
 
-    async fn finish(&mut self, child: Child, call: &[&str], exit: Exit) -> Outcome<String> {
+    async fn check_exit(&mut self, child: Child, call: &[&str], exit: Exit) -> CommandResult<String> {
         let ended = within_limit(child.wait_with_output()).await?;
         let Ended {
             status,
@@ -508,32 +511,32 @@ impl<'a> Play<'a> {
         // Of a turn that was seen to begin, the rest of a line may come first.
         let printed_lines = printed.lines().skip_while(|line| line.is_empty());
         for line in printed_lines.filter(|_| !recalls).chain(notes.lines()) {
-            self.print(&look.paint(DIM, &look.safe(line)))?;
+            self.print(&look.paint(DIM, &look.sanitize(line)))?;
         }
         let code = i32::from(exit.code());
         if status.code() != Some(code) {
             let what = format!("{}: {status} instead of {code}", one_line(&call.join(" ")));
             return Err(Problem::new(Exit::Failed, what));
         }
-        if exit != Exit::Done {
+        if exit != Exit::Success {
             self.check(true, &format!("exit code {code} reports it"))?;
         }
         Ok(printed)
     }
 
-    fn heading(&mut self, title: &str) -> Outcome {
+    fn heading(&mut self, title: &str) -> CommandResult {
         let heading = self.output.look.paint(STRONG, title);
         self.output.line(&format!("\n{heading}"))
     }
 
     /// Prints what happens.
-    fn print(&mut self, text: &str) -> Outcome {
+    fn print(&mut self, text: &str) -> CommandResult {
         self.output.line(&format!("   {text}"))
     }
 
     /// Prints whether something holds.
-    fn check(&mut self, holds: bool, what: &str) -> Outcome {
-        self.failed += u32::from(!holds);
+    fn check(&mut self, holds: bool, what: &str) -> CommandResult {
+        self.failed_checks += u32::from(!holds);
         let verdict = match holds {
             true => self.output.look.paint(GOOD, "ok"),
             false => self.output.look.paint(BAD, "FAILED"),
@@ -543,12 +546,12 @@ impl<'a> Play<'a> {
 }
 
 /// The folder that the agent works in.
-fn project(folder: &Path) -> PathBuf {
+fn project_folder(folder: &Path) -> PathBuf {
     folder.join("project")
 }
 
 /// The output of a future, unless that takes too long.
-async fn within_limit<T>(awaited: impl Future<Output = T>) -> Outcome<T> {
+async fn within_limit<T>(awaited: impl Future<Output = T>) -> CommandResult<T> {
     tokio::time::timeout(COMMAND_LIMIT, awaited).await.map_err(|_| {
         let what = format!("it has not ended after {} s", COMMAND_LIMIT.as_secs());
         Problem::new(Exit::Failed, what)
@@ -557,14 +560,16 @@ async fn within_limit<T>(awaited: impl Future<Output = T>) -> Outcome<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{AUTOMATIC, History, RECALL};
+    use super::{AUTOMATIC_PROMPT, ExpectedHistory, RECALL};
     use bridge_protocol::turn::CONTINUE_PROMPT;
 
     /// It must see what is missing, doubled or out of order.
     #[test]
     fn only_the_whole_history_once_and_in_order_is_right() {
-        let history = History {
-            prompts: ["one", RECALL, AUTOMATIC, "two"].map(str::to_owned).to_vec(),
+        let history = ExpectedHistory {
+            prompts: ["one", RECALL, AUTOMATIC_PROMPT, "two"]
+                .map(str::to_owned)
+                .to_vec(),
             cut_short: vec!["crashed".to_owned()],
         };
         let table: [(&[&str], bool); 9] = [
@@ -579,7 +584,7 @@ mod tests {
             (&[], false),
         ];
         for (prompts, right) in table {
-            let fault = history.fault(prompts.iter().copied());
+            let fault = history.mismatch(prompts.iter().copied());
             assert_eq!(fault.is_none(), right, "{prompts:?}");
         }
     }

@@ -11,7 +11,7 @@ use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {
     /// It did what was asked.
-    Done,
+    Success,
     /// It did not, and none of the other codes says why.
     Failed,
     /// It was called in a way that makes no sense.
@@ -26,17 +26,17 @@ pub(super) enum Exit {
     Agent,
     /// A usage limit.
     Limited,
-    /// A question of the agent was left open, for somebody to answer.
-    Asked,
+    /// A question of the agent is still open; another client can answer it.
+    QuestionOpen,
     /// A signal of this number stopped it before its end.
-    Stopped(u8),
+    Signal(u8),
 }
 
 impl Exit {
     /// The code that the process ends with.
     pub(super) const fn code(self) -> u8 {
         match self {
-            Self::Done => 0,
+            Self::Success => 0,
             Self::Failed => 1,
             Self::Usage => 2,
             Self::NoDaemon => 3,
@@ -44,24 +44,24 @@ impl Exit {
             Self::Busy => 5,
             Self::Agent => 6,
             Self::Limited => 7,
-            Self::Asked => 8,
+            Self::QuestionOpen => 8,
             // The convention of shells for a process that a signal ended.
-            Self::Stopped(signal) => 128 + signal,
+            Self::Signal(signal) => 128 + signal,
         }
     }
 
     /// The `kind` of an error that has none from the daemon, in the words of the wire contract.
     pub(super) const fn kind(self) -> &'static str {
         match self {
-            Self::Done | Self::Failed => "failed",
+            Self::Success | Self::Failed => "failed",
             Self::Usage => "usage",
             Self::NoDaemon => "noDaemon",
             Self::NotFound => "notFound",
             Self::Busy => "busy",
             Self::Agent => "agentError",
             Self::Limited => "limited",
-            Self::Asked => "questionOpen",
-            Self::Stopped(_) => "stopped",
+            Self::QuestionOpen => "questionOpen",
+            Self::Signal(_) => "stopped",
         }
     }
 
@@ -88,7 +88,7 @@ impl Exit {
     pub(super) fn of_turn(turn: &TurnResult) -> Self {
         match (&turn.failure, &turn.stop_reason) {
             (Some(failure), _) => Self::of_failure(failure.kind),
-            (None, StopReason::EndTurn) => Self::Done,
+            (None, StopReason::EndTurn) => Self::Success,
             (None, _) => Self::Failed,
         }
     }

@@ -11,13 +11,13 @@ use std::time::Duration;
 use crossterm::event::{self, Event};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::signals::terminal;
+use super::signals::open_terminal;
 
 /// What was typed before a question was asked: it is no answer to it, but the beginning of the next line.
-static KEPT: Mutex<VecDeque<Event>> = Mutex::new(VecDeque::new());
+static BUFFERED_EVENTS: Mutex<VecDeque<Event>> = Mutex::new(VecDeque::new());
 
 /// How long one wait for a key lasts. A resize is noticed after it at the latest, and so is that nobody waits any more.
-const WAIT: Timespec = Timespec {
+const INPUT_POLL_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 250_000_000,
 };
@@ -32,7 +32,7 @@ pub(super) async fn next_event() -> io::Result<Event> {
         if event::poll(Duration::ZERO)? {
             return event::read();
         }
-        is_typed().await?;
+        wait_for_input().await?;
     }
 }
 
@@ -40,10 +40,13 @@ pub(super) async fn next_event() -> io::Result<Event> {
 ///
 /// # Errors
 /// The terminal cannot be watched.
-pub(super) async fn is_typed() -> io::Result<bool> {
+pub(super) async fn wait_for_input() -> io::Result<bool> {
     let waited = tokio::task::spawn_blocking(|| {
-        let terminal = terminal()?;
-        match poll(&mut [PollFd::new(&terminal, PollFlags::IN)], Some(&WAIT)) {
+        let terminal = open_terminal()?;
+        match poll(
+            &mut [PollFd::new(&terminal, PollFlags::IN)],
+            Some(&INPUT_POLL_INTERVAL),
+        ) {
             Ok(ready) => Ok(ready > 0),
             Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(error.into()),
@@ -56,7 +59,7 @@ pub(super) async fn is_typed() -> io::Result<bool> {
 ///
 /// # Errors
 /// The terminal cannot be read.
-pub(super) fn typed_ahead() -> io::Result<Option<Event>> {
+pub(super) fn poll_event() -> io::Result<Option<Event>> {
     match event::poll(Duration::ZERO)? {
         true => event::read().map(Some),
         false => Ok(None),
@@ -67,18 +70,18 @@ pub(super) fn typed_ahead() -> io::Result<Option<Event>> {
 ///
 /// # Errors
 /// The terminal cannot be read.
-pub(super) fn keep() -> io::Result<()> {
-    while let Some(event) = typed_ahead()? {
-        kept().push_back(event);
+pub(super) fn buffer_typed_events() -> io::Result<()> {
+    while let Some(event) = poll_event()? {
+        buffered_events().push_back(event);
     }
     Ok(())
 }
 
 /// The next of the events that were kept.
-pub(super) fn next_kept() -> Option<Event> {
-    kept().pop_front()
+pub(super) fn next_buffered_event() -> Option<Event> {
+    buffered_events().pop_front()
 }
 
-fn kept() -> MutexGuard<'static, VecDeque<Event>> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+fn buffered_events() -> MutexGuard<'static, VecDeque<Event>> {
+    BUFFERED_EVENTS.lock().unwrap_or_else(PoisonError::into_inner)
 }

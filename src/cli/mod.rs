@@ -7,25 +7,25 @@ mod advice;
 mod args;
 mod commands;
 mod complete;
-mod confirm;
+mod confirmation;
 mod connect;
 mod demo;
+mod event_stream;
 mod exit;
-mod follow;
+mod history_text;
+mod humanize;
 mod keyboard;
 mod output;
-mod past;
 mod picker;
 mod problem;
 mod progress;
+mod prompt_text;
 mod select;
 mod signals;
-mod spoken;
 mod start;
 mod table;
 mod talk;
 mod tree;
-mod words;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -37,10 +37,10 @@ use tracing_subscriber::filter::LevelFilter;
 
 use args::{Arguments, Global};
 use commands::Context;
-use connect::Reach;
+use connect::DaemonConnector;
 use exit::Exit;
 use output::Output;
-use problem::{Outcome, Problem};
+use problem::{CommandResult, Problem};
 
 use crate::paths::{Environment, Paths};
 
@@ -63,7 +63,7 @@ pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode
             let exit = if error.use_stderr() {
                 Exit::Usage
             } else {
-                Exit::Done
+                Exit::Success
             };
             // A reader that has left needs no help text.
             return match error.print() {
@@ -85,12 +85,12 @@ pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode
     log_to_stderr(global.verbose);
     let mut output = Output::of_this_process(global.json);
     output.quiet = global.quiet;
-    output.options = global.launch.as_words();
+    output.daemon_options = global.launch.shell_options();
     if arguments.command.is_none() && !(picker::is_possible(&output) && output.look.columns.is_some()) {
         return without_command(&mut output);
     }
     match carry_out(arguments, daemon, &mut output) {
-        Ok(()) => Exit::Done.into(),
+        Ok(()) => Exit::Success.into(),
         Err(problem) => {
             output.problem(&problem);
             problem.exit.into()
@@ -134,15 +134,15 @@ fn log_to_stderr(verbose: u8) {
     let _ = log.with_writer(std::io::stderr).with_ansi(false).try_init();
 }
 
-fn carry_out(arguments: Arguments, daemon: Definition, output: &mut Output) -> Outcome {
+fn carry_out(arguments: Arguments, daemon: Definition, output: &mut Output) -> CommandResult {
     let (yes, command) = (arguments.global.yes, arguments.name);
-    let reach = reach(arguments.global)?;
+    let reach = daemon_connector(arguments.global)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Problem::new(Exit::Failed, format!("cannot start the runtime: {error}")))?;
     let mut context = Context {
-        reach,
+        connector: reach,
         output,
         daemon,
         yes,
@@ -150,7 +150,7 @@ fn carry_out(arguments: Arguments, daemon: Definition, output: &mut Output) -> O
     };
     let result = match arguments.command {
         Some(command) => runtime.block_on(command.run(&mut context)),
-        None => runtime.block_on(select::start(&mut context)),
+        None => runtime.block_on(select::start_interactive(&mut context)),
     };
     // Nothing that still runs in the background is worth waiting for: a lock that was given up on, a terminal's line.
     runtime.shutdown_background();
@@ -158,7 +158,7 @@ fn carry_out(arguments: Arguments, daemon: Definition, output: &mut Output) -> O
 }
 
 /// How the daemon is found and started, from the options and the environment.
-fn reach(global: Global) -> Outcome<Reach> {
+fn daemon_connector(global: Global) -> CommandResult<DaemonConnector> {
     let environment = Environment::of_this_process();
     let launch = global.launch;
     let paths = Paths::resolve(
@@ -167,10 +167,11 @@ fn reach(global: Global) -> Outcome<Reach> {
         launch.socket.as_deref(),
         &environment,
     )?;
-    Ok(Reach {
+    Ok(DaemonConnector {
         paths,
-        socket_named: launch.socket.is_some() || (launch.home.is_none() && environment.socket.is_some()),
+        is_socket_explicit: launch.socket.is_some()
+            || (launch.home.is_none() && environment.socket.is_some()),
         may_start: !global.no_start,
-        launch,
+        daemon_options: launch,
     })
 }

@@ -18,9 +18,9 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use super::advice::{self, Advice};
 use super::commands::list::table;
 use super::exit::Exit;
-use super::problem::{Outcome, Problem};
+use super::humanize;
+use super::problem::{CommandResult, Problem};
 use super::table::Table;
-use super::words;
 
 #[cfg(test)]
 mod tests;
@@ -72,9 +72,9 @@ impl Look {
 
     /// Text that a terminal may be given: without the control characters with which it could be steered. What goes to
     /// a file or a pipe stays as it is.
-    pub(super) fn safe(self, text: &str) -> String {
+    pub(super) fn sanitize(self, text: &str) -> String {
         if self.columns.is_some() {
-            without_controls(text)
+            strip_controls(text)
         } else {
             text.to_owned()
         }
@@ -82,14 +82,18 @@ impl Look {
 
     /// The text with its lines broken between words on a terminal. What follows a break is indented as the line is, by `indent`
     /// at least. Commands are not broken, since they are pasted as they stand.
-    pub(super) fn in_lines(self, text: &str, indent: usize) -> String {
+    pub(super) fn wrap(self, text: &str, indent: usize) -> String {
         let Some(columns) = self.columns else {
             return text.to_owned();
         };
         let own_indent = |line: &str| line.len() - line.trim_start().len();
         let lines = text.split('\n').map(|line| {
             let indent = indent.max(own_indent(line));
-            filled(phrases(line, columns - indent.min(columns)), columns, indent)
+            fill_lines(
+                unbreakable_parts(line, columns - indent.min(columns)),
+                columns,
+                indent,
+            )
         });
         lines.collect::<Vec<_>>().join("\n")
     }
@@ -123,9 +127,9 @@ pub(super) struct Output {
     /// Whether the user is in a chat: advice names its commands.
     pub(super) in_chat: bool,
     /// The options by which the user named the daemon, as words of a shell.
-    pub(super) options: String,
-    answers: Box<dyn Write + Send>,
-    notes: Box<dyn Write + Send>,
+    pub(super) daemon_options: String,
+    stdout: Box<dyn Write + Send>,
+    stderr: Box<dyn Write + Send>,
     /// How many line breaks standard output ends with. Two where nothing stands above that the next text would continue.
     line_breaks: usize,
 }
@@ -142,20 +146,20 @@ impl Output {
             json,
             quiet: false,
             in_chat: false,
-            options: String::new(),
-            answers: Box::new(stdout),
-            notes: Box::new(stderr),
+            daemon_options: String::new(),
+            stdout: Box::new(stdout),
+            stderr: Box::new(stderr),
             line_breaks: 2,
         }
     }
 
     /// Whether a person watches how it goes, at a terminal.
-    pub(super) fn is_watched(&self) -> bool {
+    pub(super) fn is_interactive(&self) -> bool {
         self.note_look.columns.is_some() && !self.json && !self.quiet
     }
 
     /// Writes to standard output as it is, at once.
-    pub(super) fn text(&mut self, text: &str) -> Outcome {
+    pub(super) fn text(&mut self, text: &str) -> CommandResult {
         if text.is_empty() {
             return Ok(());
         }
@@ -164,19 +168,19 @@ impl Output {
             true => self.line_breaks + line_breaks,
             false => line_breaks,
         };
-        self.answers
+        self.stdout
             .write_all(text.as_bytes())
-            .and_then(|()| self.answers.flush())
-            .map_err(|error| Problem::writing(&error))
+            .and_then(|()| self.stdout.flush())
+            .map_err(|error| Problem::output_error(&error))
     }
 
     /// Writes one line for people to standard output: nothing if JSON was asked for.
-    pub(super) fn line(&mut self, text: &str) -> Outcome {
-        self.verbatim(&self.look.in_lines(text, 0))
+    pub(super) fn line(&mut self, text: &str) -> CommandResult {
+        self.verbatim(&self.look.wrap(text, 0))
     }
 
     /// The same without further line breaks: for what is laid out already, and what a person has to see as it is.
-    pub(super) fn verbatim(&mut self, text: &str) -> Outcome {
+    pub(super) fn verbatim(&mut self, text: &str) -> CommandResult {
         match self.json {
             true => Ok(()),
             false => self.text(&format!("{text}\n")),
@@ -184,21 +188,21 @@ impl Output {
     }
 
     /// Writes a list for people to standard output. If it is empty, says so on standard error.
-    pub(super) fn table(&mut self, table: &Table, if_empty: &str) -> Outcome {
+    pub(super) fn table(&mut self, table: &Table, if_empty: &str) -> CommandResult {
         match table.lines(self.look).join("\n") {
-            empty if empty.is_empty() => self.advise(if_empty),
+            empty if empty.is_empty() => self.note_with_commands(if_empty),
             lines => self.verbatim(&lines),
         }
     }
 
     /// Writes one JSON value as one line to standard output, its bytes as they came. Line breaks between its members
     /// are the only thing that is taken away, since a line is one value.
-    pub(super) fn raw(&mut self, value: &RawJson) -> Outcome {
+    pub(super) fn raw(&mut self, value: &RawJson) -> CommandResult {
         self.text(&(value.get().replace('\n', " ") + "\n"))
     }
 
     /// Writes one line of a stream.
-    pub(super) fn stream(&mut self, line: &StreamLine<'_>) -> Outcome {
+    pub(super) fn stream(&mut self, line: &StreamLine<'_>) -> CommandResult {
         let line = RawJson::from_value(line).map_err(|error| {
             let what = format!("the daemon's answer could not be read: {error}");
             Problem::new(Exit::Failed, what)
@@ -207,22 +211,22 @@ impl Output {
     }
 
     /// Writes one line to standard error. With JSON, only problems are written there.
-    pub(super) fn note(&mut self, text: &str) -> Outcome {
-        self.note_verbatim(&self.note_look.in_lines(text, 0))
+    pub(super) fn note(&mut self, text: &str) -> CommandResult {
+        self.note_verbatim(&self.note_look.wrap(text, 0))
     }
 
     /// The same of a sentence that is ours and names commands.
-    pub(super) fn advise(&mut self, text: &str) -> Outcome {
-        self.note(&self.addressed(text))
+    pub(super) fn note_with_commands(&mut self, text: &str) -> CommandResult {
+        self.note(&self.with_daemon_options(text))
     }
 
     /// A text of ours, with the options that name the daemon added to its commands.
-    pub(super) fn addressed(&self, text: &str) -> String {
-        advice::addressed(text, &self.options)
+    pub(super) fn with_daemon_options(&self, text: &str) -> String {
+        advice::with_daemon_options(text, &self.daemon_options)
     }
 
     /// The same without further line breaks, as [`verbatim`](Self::verbatim).
-    pub(super) fn note_verbatim(&mut self, text: &str) -> Outcome {
+    pub(super) fn note_verbatim(&mut self, text: &str) -> CommandResult {
         if self.json || self.quiet {
             return Ok(());
         }
@@ -231,35 +235,35 @@ impl Output {
             self.end_line()?;
             self.line_breaks = 2;
         }
-        self.notes
+        self.stderr
             .write_all(format!("{text}\n").as_bytes())
-            .and_then(|()| self.notes.flush())
-            .map_err(|error| Problem::writing(&error))
+            .and_then(|()| self.stderr.flush())
+            .map_err(|error| Problem::output_error(&error))
     }
 
     /// Writes a secondary line to standard error.
-    pub(super) fn aside(&mut self, text: &str) -> Outcome {
+    pub(super) fn note_dim(&mut self, text: &str) -> CommandResult {
         self.note(&self.note_look.paint(DIM, text))
     }
 
     /// Writes a line to standard error that begins with a word that needs attention.
-    pub(super) fn warning(&mut self, word: &str, text: &str) -> Outcome {
+    pub(super) fn warning(&mut self, word: &str, text: &str) -> CommandResult {
         let word = self.note_look.paint(ATTENTION, word);
         self.note(&format!("{word} {text}"))
     }
 
     /// Advice about this conversation.
     pub(super) fn advice(&self, id: ConversationId) -> Advice {
-        Advice::new(words::short_id(id), self.in_chat).with_options(&self.options)
+        Advice::new(humanize::short_id(id), self.in_chat).with_options(&self.daemon_options)
     }
 
     /// Ends the line of standard output: on a terminal, what goes to standard error next would continue it.
-    pub(super) fn end_line(&mut self) -> Outcome {
+    pub(super) fn end_line(&mut self) -> CommandResult {
         self.text(&"\n".repeat(1_usize.saturating_sub(self.line_breaks)))
     }
 
     /// Ends the paragraph of standard output with an empty line. After a line on the same terminal it has ended.
-    pub(super) fn end_paragraph(&mut self) -> Outcome {
+    pub(super) fn end_paragraph(&mut self) -> CommandResult {
         self.text(&"\n".repeat(2_usize.saturating_sub(self.line_breaks)))
     }
 
@@ -272,10 +276,14 @@ impl Output {
         let hint = problem
             .hint
             .as_deref()
-            .map(|hint| self.addressed(&one_line(hint)));
+            .map(|hint| self.with_daemon_options(&one_line(hint)));
         if self.json {
             let line = problem.json(hint.as_deref()).map(|json| format!("{json}\n"));
-            if self.notes.write_all(line.unwrap_or_default().as_bytes()).is_err() {
+            if self
+                .stderr
+                .write_all(line.unwrap_or_default().as_bytes())
+                .is_err()
+            {
                 tracing::debug!("standard error is closed");
             }
             return;
@@ -284,7 +292,7 @@ impl Output {
         // The words of an agent are not ours.
         let message = match problem.kind() {
             None | Some(ErrorKind::AgentError) => one_line(message),
-            Some(_) => self.addressed(&one_line(message)),
+            Some(_) => self.with_daemon_options(&one_line(message)),
         };
         let mut lines = format!("{} {message}\n", self.note_look.paint(BAD, "error:"));
         let look = Look {
@@ -302,8 +310,8 @@ impl Output {
             };
             lines.push_str(&format!("{hint_word} {shell}{hint}\n"));
         }
-        let lines = self.note_look.in_lines(&lines, 0);
-        if self.notes.write_all(lines.as_bytes()).is_err() {
+        let lines = self.note_look.wrap(&lines, 0);
+        if self.stderr.write_all(lines.as_bytes()).is_err() {
             tracing::debug!("standard error is closed");
         }
     }
@@ -312,20 +320,20 @@ impl Output {
 /// The text on one line, without control characters.
 pub(super) fn one_line(text: &str) -> String {
     let spaced: Vec<&str> = text.split_whitespace().collect();
-    without_controls(&spaced.join(" "))
+    strip_controls(&spaced.join(" "))
 }
 
 /// Cuts text to a width in columns, with a sign that says so.
-pub(super) fn cut(text: &str, columns: usize, look: Look) -> String {
+pub(super) fn truncate(text: &str, columns: usize, look: Look) -> String {
     if text.width() <= columns {
         return text.to_owned();
     }
     let more = look.sign("…", "~");
-    fitting(text.chars(), columns.saturating_sub(more.width())) + more
+    prefix_of_width(text.chars(), columns.saturating_sub(more.width())) + more
 }
 
 /// The first characters that fit in this many columns.
-fn fitting(characters: impl Iterator<Item = char>, columns: usize) -> String {
+fn prefix_of_width(characters: impl Iterator<Item = char>, columns: usize) -> String {
     let mut taken = 0;
     let fit = characters.take_while(|character| {
         taken += character.width().unwrap_or(0);
@@ -335,27 +343,27 @@ fn fitting(characters: impl Iterator<Item = char>, columns: usize) -> String {
 }
 
 /// Cuts the middle of a text to a width in columns: of a path both ends matter.
-pub(super) fn cut_middle(text: &str, columns: usize, look: Look) -> String {
+pub(super) fn truncate_middle(text: &str, columns: usize, look: Look) -> String {
     if text.width() <= columns {
         return text.to_owned();
     }
-    let begin = cut(text, columns.div_ceil(2), look);
-    let end = fitting(text.chars().rev(), columns.saturating_sub(begin.width()));
+    let begin = truncate(text, columns.div_ceil(2), look);
+    let end = prefix_of_width(text.chars().rev(), columns.saturating_sub(begin.width()));
     begin.chars().chain(end.chars().rev()).collect()
 }
 
 /// Breaks a line between words if it is too long, and indents what follows. A word that is longer than a line stays whole.
-pub(super) fn wrapped(line: &str, columns: usize, indent: usize) -> String {
-    filled(line.split_inclusive(' '), columns, indent)
+pub(super) fn wrap_line(line: &str, columns: usize, indent: usize) -> String {
+    fill_lines(line.split_inclusive(' '), columns, indent)
 }
 
 /// Breaks a list of clauses into lines, each of which ends with a comma; within a clause only if that is longer than a line.
-pub(super) fn clauses(text: &str, columns: usize) -> Vec<String> {
+pub(super) fn wrap_clauses(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for clause in text.split_inclusive(", ") {
         match lines.last_mut() {
             Some(line) if line.width() + clause.trim_end().width() <= columns => line.push_str(clause),
-            _ => lines.extend(wrapped(clause, columns, 0).split('\n').map(str::to_owned)),
+            _ => lines.extend(wrap_line(clause, columns, 0).split('\n').map(str::to_owned)),
         }
     }
     lines.iter().map(|line| line.trim_end().to_owned()).collect()
@@ -368,7 +376,7 @@ pub(super) fn width_of(text: &str) -> usize {
 
 /// Fills lines with these parts, which stay whole. A command that is longer than a line begins on the next one if its first word
 /// does not fit.
-fn filled<'t>(parts: impl IntoIterator<Item = &'t str>, columns: usize, indent: usize) -> String {
+fn fill_lines<'t>(parts: impl IntoIterator<Item = &'t str>, columns: usize, indent: usize) -> String {
     let (mut shown, mut at) = (String::new(), 0);
     for part in parts {
         let needs = width_of(part.trim_end());
@@ -388,7 +396,7 @@ fn filled<'t>(parts: impl IntoIterator<Item = &'t str>, columns: usize, indent: 
 
 /// The parts of a sentence between which a line may end: its words, and whole commands. A command begins with the name of this
 /// program, or after a colon if it fits in a line, and ends where the clause does.
-fn phrases(line: &str, columns: usize) -> Vec<&str> {
+fn unbreakable_parts(line: &str, columns: usize) -> Vec<&str> {
     let (mut phrases, mut begin, mut end, mut is_command) = (Vec::new(), 0, 0, false);
     for word in line.split_inclusive(' ') {
         let plain = anstream::adapter::strip_str(word).to_string();
@@ -413,7 +421,7 @@ fn phrases(line: &str, columns: usize) -> Vec<&str> {
 
 /// Takes out what steers a terminal, or lets text read other than it is: control sequences such as colours, other control characters,
 /// and those that change the direction of writing.
-fn without_controls(text: &str) -> String {
+fn strip_controls(text: &str) -> String {
     let mut parts = text.split("\x1b[");
     let mut plain = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -424,11 +432,11 @@ fn without_controls(text: &str) -> String {
                 .unwrap_or(part),
         );
     }
-    plain.retain(|character| !steers(character));
+    plain.retain(|character| !is_control(character));
     plain
 }
 
-fn steers(character: char) -> bool {
+fn is_control(character: char) -> bool {
     match character {
         '\n' | '\t' => false,
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
@@ -436,12 +444,12 @@ fn steers(character: char) -> bool {
     }
 }
 
-/// Shows the characters that [`without_controls`] removes by their names: a user who approves a change must see them.
-pub(super) fn revealed(text: &str) -> String {
+/// Shows the characters that [`strip_controls`] removes by their names: a user who approves a change must see them.
+pub(super) fn escape_controls(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
         match (character, u8::try_from(character)) {
-            (character, _) if !steers(character) => shown.push(character),
+            (character, _) if !is_control(character) => shown.push(character),
             (_, Ok(control @ ..=0x7f)) => shown.extend(['^', char::from(control ^ 0x40)]),
             (other, _) => shown.push_str(&format!("<{:04X}>", u32::from(other))),
         }

@@ -15,30 +15,30 @@ use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlt
 use futures_util::future::{FutureExt as _, LocalBoxFuture, OptionFuture};
 use unicode_width::UnicodeWidthStr;
 
-use super::advice::addressed;
-use super::commands::lifecycle::way_back;
-use super::commands::make::new_here;
+use super::advice::with_daemon_options;
+use super::commands::create::new_here;
+use super::commands::lifecycle::recovery_hint;
 use super::commands::{Context, list, turns};
 use super::connect::Daemon;
 use super::exit::Exit;
+use super::history_text::HistoryRenderer;
+use super::humanize;
 use super::keyboard;
-use super::output::{ATTENTION, DIM, Look, Output, STRONG, cut};
-use super::past::Renderer;
-use super::problem::{Outcome, Problem};
+use super::output::{ATTENTION, DIM, Look, Output, STRONG, truncate};
+use super::problem::{CommandResult, Problem};
+use super::prompt_text::readable_prompt;
 use super::select;
 use super::signals::{self, IS_FULL_SCREEN};
-use super::spoken::spoken;
-use super::words;
 
 /// How many conversations are listed. The daemon searches the titles, folders and agents of the others.
-const LISTED: usize = 1_000;
+const LISTED_LIMIT: usize = 1_000;
 
 /// Of how many conversations the last turns are read before anything is typed. After that those of all are read, because the query
 /// may be of their last prompt, which only their transcripts have.
-const READ_AHEAD: usize = 50;
+const PREFETCHED_CONVERSATIONS: usize = 50;
 
 /// How many lines are held of the end of a conversation: more than a terminal has.
-const HELD_LINES: u16 = 200;
+const PREVIEW_LINES: u16 = 200;
 
 /// Whether there is a user to ask: the keys come from standard input, the list goes to standard error.
 pub(super) fn is_possible(output: &Output) -> bool {
@@ -55,8 +55,9 @@ pub(super) async fn pick(
     context: &mut Context<'_>,
     daemon: &Daemon,
     may_create: bool,
-) -> Outcome<Conversation> {
-    let (all, has_more) = list::here_first(daemon, &method::ListConversations::default(), LISTED).await?;
+) -> CommandResult<Conversation> {
+    let (all, has_more) =
+        list::list_here_first(daemon, &method::ListConversations::default(), LISTED_LIMIT).await?;
     if all.is_empty() && may_create {
         select::can_continue(daemon).await?;
         return new_here(daemon, None).await;
@@ -64,16 +65,16 @@ pub(super) async fn pick(
     let mut picker = Picker {
         daemon,
         look: context.output.note_look,
-        options: &context.output.options,
+        options: &context.output.daemon_options,
         enter: match context.command.as_deref() {
             None | Some("chat") => "Enter opens".to_owned(),
             Some(command) => format!("Enter: {command}"),
         },
         may_create,
-        matched: all.clone(),
+        matches: all.clone(),
         all,
         has_more,
-        searched: String::new(),
+        searched_query: String::new(),
         last_turns: HashMap::new(),
         query: String::new(),
         selected: 0,
@@ -98,9 +99,9 @@ enum Input {
 }
 
 /// What the daemon answered while the user typed.
-enum Read {
+enum PickerData {
     /// The conversations that match a query.
-    Matches(String, Outcome<Vec<Conversation>>),
+    Matches(String, CommandResult<Vec<Conversation>>),
     /// The end of a conversation.
     End(ConversationId, LastTurns),
 }
@@ -134,9 +135,9 @@ struct Picker<'a> {
     /// Whether there are others than `all`.
     has_more: bool,
     /// The query whose matches among those are in `all`.
-    searched: String,
+    searched_query: String,
     /// Those that have each word of the query, in the order of the list.
-    matched: Vec<Conversation>,
+    matches: Vec<Conversation>,
     /// The ends of the conversations that were read so far.
     last_turns: HashMap<ConversationId, LastTurns>,
     query: String,
@@ -158,14 +159,14 @@ async fn next_key(typed: &mut VecDeque<KeyEvent>) -> io::Result<Option<KeyEvent>
 }
 
 /// Waits for a key that leaves, and keeps the others.
-async fn until_left(typed: &mut VecDeque<KeyEvent>) -> Outcome<Problem> {
+async fn wait_for_leave_key(typed: &mut VecDeque<KeyEvent>) -> CommandResult<Problem> {
     loop {
-        let event = keyboard::next_event().await.map_err(failed)?;
+        let event = keyboard::next_event().await.map_err(terminal_problem)?;
         let Event::Key(key) = event else { continue };
         match key.code {
-            KeyCode::Esc => return Ok(Problem::silent(Exit::Done)),
+            KeyCode::Esc => return Ok(Problem::silent(Exit::Success)),
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
-                return Ok(Problem::silent(Exit::Stopped(2)));
+                return Ok(Problem::silent(Exit::Signal(2)));
             }
             _ => typed.push_back(key),
         }
@@ -173,22 +174,22 @@ async fn until_left(typed: &mut VecDeque<KeyEvent>) -> Outcome<Problem> {
 }
 
 /// Deletes a conversation and keeps its transcripts; returns the sentence that says so.
-async fn delete(daemon: &Daemon, one: &Conversation, options: &str) -> Outcome<String> {
+async fn delete(daemon: &Daemon, one: &Conversation, options: &str) -> CommandResult<String> {
     let links = daemon.call(method::Chain::of(one.id)).await?.links;
     daemon.call(method::Delete::of(one.id)).await?;
-    let way_back = addressed(&way_back(daemon, one, &links).await, options);
-    Ok(format!("Deleted {}{way_back}", words::name(one)))
+    let way_back = with_daemon_options(&recovery_hint(daemon, one, &links).await, options);
+    Ok(format!("Deleted {}{way_back}", humanize::name(one)))
 }
 
 impl<'a> Picker<'a> {
-    async fn run(&mut self) -> Outcome<Conversation> {
-        signals::watch();
-        let screen = Screen::take().map_err(failed)?;
+    async fn run(&mut self) -> CommandResult<Conversation> {
+        signals::start_signal_watcher();
+        let screen = AlternateScreen::enter().map_err(terminal_problem)?;
         let mut reading = None;
         // Typed while the daemon did what an earlier key asked for.
         let mut typed = VecDeque::new();
         loop {
-            self.draw().map_err(failed)?;
+            self.draw().map_err(terminal_problem)?;
             if reading.is_none() {
                 reading = self.next_to_read();
             }
@@ -196,11 +197,11 @@ impl<'a> Picker<'a> {
                 biased;
                 key = next_key(&mut typed) => {
                     // A new size of the terminal is drawn.
-                    let Some(key) = key.map_err(failed)? else { continue };
+                    let Some(key) = key.map_err(terminal_problem)? else { continue };
                     let picked = tokio::select! {
                         biased;
-                        picked = self.key(key) => picked?,
-                        left = until_left(&mut typed) => {
+                        picked = self.handle_key(key) => picked?,
+                        left = wait_for_leave_key(&mut typed) => {
                             self.notes.push("stopped waiting; the daemon may still finish it".to_owned());
                             return Err(left?);
                         }
@@ -213,17 +214,17 @@ impl<'a> Picker<'a> {
                 Some(read) = OptionFuture::from(reading.as_mut()) => {
                     reading = None;
                     match read {
-                        Read::Matches(query, found) => {
+                        PickerData::Matches(query, found) => {
                             let known: HashSet<_> = self.all.iter().map(|one| one.id).collect();
                             match found {
                                 Ok(found) => self
                                     .all
                                     .extend(found.into_iter().filter(|one| !known.contains(&one.id))),
-                                Err(problem) => self.message = problem.words(),
+                                Err(problem) => self.message = problem.text(),
                             }
-                            self.searched = query;
+                            self.searched_query = query;
                         }
-                        Read::End(id, last) => drop(self.last_turns.insert(id, last)),
+                        PickerData::End(id, last) => drop(self.last_turns.insert(id, last)),
                     }
                     self.filter();
                 }
@@ -232,33 +233,33 @@ impl<'a> Picker<'a> {
     }
 
     fn selected(&self) -> Option<&Conversation> {
-        self.matched.get(self.selected)
+        self.matches.get(self.selected)
     }
 
     /// Reads what may match the query and was not looked at yet; of the conversations, the selected one first. Why the daemon cannot
     /// answer is shown in place of what was asked for.
-    fn next_to_read(&self) -> Option<LocalBoxFuture<'a, Read>> {
+    fn next_to_read(&self) -> Option<LocalBoxFuture<'a, PickerData>> {
         let (daemon, look) = (self.daemon, self.look);
-        if self.has_more && self.query != self.searched {
+        if self.has_more && self.query != self.searched_query {
             let query = self.query.clone();
             let reading = async move {
                 let matching = method::ListConversations {
                     query: Some(query.clone()),
                     ..Default::default()
                 };
-                let found = list::here_first(daemon, &matching, LISTED).await;
-                Read::Matches(query, found.map(|(found, _)| found))
+                let found = list::list_here_first(daemon, &matching, LISTED_LIMIT).await;
+                PickerData::Matches(query, found.map(|(found, _)| found))
             };
             return Some(reading.boxed_local());
         }
         let ahead = match self.query.as_str() {
-            "" => READ_AHEAD,
+            "" => PREFETCHED_CONVERSATIONS,
             _ => self.all.len(),
         };
         let ahead = self.all.iter().take(ahead);
         let mut wanted = self.selected().into_iter().chain(ahead).map(|one| one.id);
         let id = wanted.find(|id| !self.last_turns.contains_key(id))?;
-        let reading = async move { Read::End(id, last_turns(daemon, id, look).await) };
+        let reading = async move { PickerData::End(id, last_turns(daemon, id, look).await) };
         Some(reading.boxed_local())
     }
 
@@ -274,41 +275,45 @@ impl<'a> Picker<'a> {
             let mut words = words.split_whitespace();
             words.all(|word| text.contains(word) || id.starts_with(word))
         };
-        self.matched = self.all.iter().filter(has_each_word).cloned().collect();
-        let again = self.matched.iter().position(|one| Some(one.id) == selected);
+        self.matches = self.all.iter().filter(has_each_word).cloned().collect();
+        let again = self.matches.iter().position(|one| Some(one.id) == selected);
         self.selected = again.unwrap_or_default();
     }
 
     /// Takes a key; gives the conversation that it picked.
-    async fn key(&mut self, key: KeyEvent) -> Outcome<Option<Conversation>> {
+    async fn handle_key(&mut self, key: KeyEvent) -> CommandResult<Option<Conversation>> {
         self.message.clear();
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match (&mut self.input, key.code) {
-            (_, KeyCode::Char('c')) if control => return Err(Problem::silent(Exit::Stopped(2))),
-            (Input::Filter, code) => return self.filter_key(code, control).await,
+            (_, KeyCode::Char('c')) if control => return Err(Problem::silent(Exit::Signal(2))),
+            (Input::Filter, code) => return self.handle_filter_key(code, control).await,
             (Input::Title(title), KeyCode::Enter) => {
                 let title = std::mem::take(title);
                 self.input = Input::Filter;
-                self.act(Action::Rename(title)).await;
+                self.run_action(Action::Rename(title)).await;
             }
             (Input::Title(title), code) if code != KeyCode::Esc => edit(title, code, control),
             (Input::Delete, KeyCode::Char('y' | 'Y')) => {
                 self.input = Input::Filter;
-                self.act(Action::Delete).await;
+                self.run_action(Action::Delete).await;
             }
             _ => self.input = Input::Filter,
         }
         Ok(None)
     }
 
-    async fn filter_key(&mut self, code: KeyCode, control: bool) -> Outcome<Option<Conversation>> {
+    async fn handle_filter_key(
+        &mut self,
+        code: KeyCode,
+        control: bool,
+    ) -> CommandResult<Option<Conversation>> {
         match (code, self.selected()) {
-            (KeyCode::Esc, _) => return Err(Problem::silent(Exit::Done)),
+            (KeyCode::Esc, _) => return Err(Problem::silent(Exit::Success)),
             (KeyCode::Enter, selected) => return Ok(selected.cloned()),
             (KeyCode::Char('n'), _) if control && self.may_create => {
                 return new_here(self.daemon, None).await.map(Some);
             }
-            (KeyCode::Char('f'), _) if control => self.act(Action::Fork).await,
+            (KeyCode::Char('f'), _) if control => self.run_action(Action::Fork).await,
             (KeyCode::Char('r'), Some(one)) if control => self.input = Input::Title(one.title.clone()),
             (KeyCode::Char('x'), Some(_)) if control => self.input = Input::Delete,
             (KeyCode::Up, _) => self.selected = self.selected.saturating_sub(1),
@@ -319,12 +324,12 @@ impl<'a> Picker<'a> {
                 self.filter();
             }
         }
-        self.selected = self.selected.min(self.matched.len().saturating_sub(1));
+        self.selected = self.selected.min(self.matches.len().saturating_sub(1));
         Ok(None)
     }
 
     /// Changes the selected conversation. A refusal is shown, and the list stays.
-    async fn act(&mut self, action: Action) {
+    async fn run_action(&mut self, action: Action) {
         let Some(one) = self.selected().cloned() else {
             return;
         };
@@ -332,11 +337,11 @@ impl<'a> Picker<'a> {
         let acted = match action {
             Action::Fork => {
                 let fork = method::Fork {
-                    title: words::fork_title(&one.title),
+                    title: humanize::fork_title(&one.title),
                     ..method::Fork::of(one.id)
                 };
                 daemon.call(fork).await.map(|answer| {
-                    let id = words::short_id(answer.conversation.id);
+                    let id = humanize::short_id(answer.conversation.id);
                     self.all.insert(0, answer.conversation);
                     self.query.clear();
                     self.selected = usize::MAX;
@@ -351,7 +356,7 @@ impl<'a> Picker<'a> {
                 daemon.call(update).await.map(|answer| {
                     let renamed = self.all.iter_mut().filter(|other| other.id == one.id);
                     renamed.for_each(|other| other.clone_from(&answer.conversation));
-                    format!("Renamed to {}", words::name(&answer.conversation))
+                    format!("Renamed to {}", humanize::name(&answer.conversation))
                 })
             }
             Action::Delete => delete(daemon, &one, self.options).await.inspect(|deleted| {
@@ -359,7 +364,7 @@ impl<'a> Picker<'a> {
                 self.all.retain(|other| other.id != one.id);
             }),
         };
-        self.message = acted.unwrap_or_else(|problem| problem.words());
+        self.message = acted.unwrap_or_else(|problem| problem.text());
         self.filter();
     }
 
@@ -374,8 +379,8 @@ impl<'a> Picker<'a> {
             Input::Filter => format!("> {}", self.query),
             Input::Title(title) => format!("New title: {title}"),
             Input::Delete => {
-                let name = self.selected().map(words::name).unwrap_or_default();
-                cut(
+                let name = self.selected().map(humanize::name).unwrap_or_default();
+                truncate(
                     &format!("Its transcripts are kept. Delete it? [y/N] {name}"),
                     columns - 1,
                     look,
@@ -386,10 +391,10 @@ impl<'a> Picker<'a> {
         let hidden = prompt.width().saturating_sub(columns.saturating_sub(1));
         let mut lines = vec![prompt.chars().skip(hidden).collect::<String>()];
         let cursor = lines[0].width();
-        let mut listed = list::table(&self.matched, look).lines(look);
+        let mut listed = list::table(&self.matches, look).lines(look);
         if listed.is_empty() && !self.query.is_empty() {
             let how = match self.has_more {
-                true => format!(" (last prompts are searched in the newest {LISTED} only)"),
+                true => format!(" (last prompts are searched in the newest {LISTED_LIMIT} only)"),
                 false => "; Ctrl-U clears it, Esc leaves".to_owned(),
             };
             listed.push(format!("no match for {}{how}", self.query));
@@ -413,12 +418,13 @@ impl<'a> Picker<'a> {
         lines.extend(
             turns[turns.len().saturating_sub(room)..]
                 .iter()
-                .map(|line| cut(line, columns, look)),
+                .map(|line| truncate(line, columns, look)),
         );
         lines.resize(rows.saturating_sub(1), String::new());
-        let (matched, all) = (self.matched.len(), self.all.len());
+        let (matched, all) = (self.matches.len(), self.all.len());
         let more = if self.has_more { "+" } else { "" };
-        let is_searching = all > READ_AHEAD && !self.query.is_empty() && self.next_to_read().is_some();
+        let is_searching =
+            all > PREFETCHED_CONVERSATIONS && !self.query.is_empty() && self.next_to_read().is_some();
         let so_far = if is_searching { " so far" } else { "" };
         let new = if self.may_create { " · ^N new" } else { "" };
         let keys = format!(
@@ -428,13 +434,13 @@ impl<'a> Picker<'a> {
         lines.push(match self.message.as_str() {
             "" => look.paint(
                 DIM,
-                &cut(
+                &truncate(
                     &format!("{matched} of {all}{more}{so_far} · {keys}"),
                     columns,
                     look,
                 ),
             ),
-            message => look.paint(ATTENTION, &cut(message, columns, look)),
+            message => look.paint(ATTENTION, &truncate(message, columns, look)),
         });
         let text = lines.join(&format!("{}\r\n", Clear(ClearType::UntilNewLine)));
         let cursor = MoveTo(u16::try_from(cursor).unwrap_or(u16::MAX), 0);
@@ -458,41 +464,41 @@ fn edit(line: &mut String, code: KeyCode, control: bool) {
 /// The end of a conversation.
 async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> LastTurns {
     // A message takes a line at least.
-    let (_, rows) = terminal::size().unwrap_or((0, HELD_LINES));
+    let (_, rows) = terminal::size().unwrap_or((0, PREVIEW_LINES));
     let history = method::History {
-        last: Some(rows.clamp(1, HELD_LINES).into()),
+        last: Some(rows.clamp(1, PREVIEW_LINES).into()),
         ..method::History::of(id)
     };
     let text = match daemon.call(history).await {
         Ok(page) => {
-            let mut renderer = Renderer::new(Look {
+            let mut renderer = HistoryRenderer::new(Look {
                 coloured: false,
                 ..look
             });
             renderer.page(page.messages) + &renderer.rest()
         }
-        Err(problem) => problem.words(),
+        Err(problem) => problem.text(),
     };
     let mut lines: Vec<String> = text.trim_end().lines().map(str::to_owned).collect();
-    lines.drain(..lines.len().saturating_sub(HELD_LINES.into()));
+    lines.drain(..lines.len().saturating_sub(PREVIEW_LINES.into()));
     let last = turns(daemon, &id.into(), 1).await.unwrap_or_default();
     let prompt = last.into_iter().next().map(|last| last.prompt);
     LastTurns {
-        prompt: spoken(&prompt.unwrap_or_default()),
+        prompt: readable_prompt(&prompt.unwrap_or_default()),
         lines,
     }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "map_err hands it over")]
-fn failed(error: io::Error) -> Problem {
+fn terminal_problem(error: io::Error) -> Problem {
     Problem::new(Exit::Failed, format!("the terminal cannot be used: {error}"))
 }
 
 /// The terminal while the picker has it. Dropped, also by a panic, it is as it was.
-struct Screen;
+struct AlternateScreen;
 
-impl Screen {
-    fn take() -> io::Result<Self> {
+impl AlternateScreen {
+    fn enter() -> io::Result<Self> {
         terminal::enable_raw_mode()?;
         let screen = Self;
         IS_FULL_SCREEN.store(true, Ordering::Relaxed);
@@ -501,7 +507,7 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for AlternateScreen {
     fn drop(&mut self) {
         let left = execute!(io::stderr(), LeaveAlternateScreen).and_then(|()| terminal::disable_raw_mode());
         IS_FULL_SCREEN.store(false, Ordering::Relaxed);

@@ -13,10 +13,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::advice::{Advice, Call};
+use super::advice::{Advice, SuggestedCommand};
 use super::exit::Exit;
+use super::humanize;
 use super::output::one_line;
-use super::words;
 use crate::paths::ownership::Untrusted;
 use crate::paths::{PathsError, shell_word};
 
@@ -51,7 +51,7 @@ enum Cause {
 /// A problem as `--json` prints it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Printed<'a> {
+struct ProblemJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<i32>,
     kind: Value,
@@ -64,8 +64,8 @@ struct Printed<'a> {
     exit_code: u8,
 }
 
-/// What a step of a command gives.
-pub(super) type Outcome<T = ()> = Result<T, Problem>;
+/// The result of a step of a command.
+pub(super) type CommandResult<T = ()> = Result<T, Problem>;
 
 impl Problem {
     /// A problem with these words.
@@ -88,7 +88,7 @@ impl Problem {
     }
 
     /// What is wrong, as part of another text.
-    pub(super) fn words(&self) -> String {
+    pub(super) fn text(&self) -> String {
         one_line(self.message.as_deref().unwrap_or_default())
     }
 
@@ -112,11 +112,11 @@ impl Problem {
 
     /// What the daemon's error says under this key; nothing where it says nothing.
     pub(super) fn detail(&self, key: &str) -> Option<String> {
-        text_of(self.error()?, key)
+        data_text(self.error()?, key)
     }
 
     /// What the session offers that refused a setting.
-    pub(super) fn session(&self) -> Option<SessionInfo> {
+    pub(super) fn offered_session(&self) -> Option<SessionInfo> {
         serde_json::from_value(self.error()?.detail("session")).ok()
     }
 
@@ -137,7 +137,7 @@ impl Problem {
     }
 
     /// The same, with what a program needs to act on it.
-    pub(super) fn details(mut self, details: Value) -> Self {
+    pub(super) fn with_details(mut self, details: Value) -> Self {
         self.cause = Cause::Own(Some(Box::new(details)));
         self
     }
@@ -146,7 +146,7 @@ impl Problem {
     pub(super) fn json(&self, hint: Option<&str>) -> Option<String> {
         let message = self.message.as_deref()?;
         let error = self.error();
-        let printed = Printed {
+        let printed = ProblemJson {
             code: error.map(|error| error.kind.code()),
             kind: error.map_or_else(|| self.exit.kind().into(), |error| json!(error.kind)),
             message,
@@ -164,7 +164,7 @@ impl Problem {
     }
 
     /// Replaces the message.
-    pub(super) fn message(mut self, message: String) -> Self {
+    pub(super) fn with_message(mut self, message: String) -> Self {
         self.message = Some(message);
         self
     }
@@ -184,9 +184,9 @@ impl Problem {
     }
 
     /// The same problem, whose cause is that this conversation has no turns.
-    pub(super) fn for_lack_of_turns(self, advice: &Advice) -> Self {
-        let send = advice.command(Call::Send("Hello"));
-        self.message(format!("conversation {} has no turns yet", advice.conversation))
+    pub(super) fn without_turns(self, advice: &Advice) -> Self {
+        let send = advice.command(SuggestedCommand::Send("Hello"));
+        self.with_message(format!("conversation {} has no turns yet", advice.conversation))
             .hint(format!("send the first prompt: {send}"))
     }
 
@@ -197,7 +197,7 @@ impl Problem {
     }
 
     /// A file or folder could not be used. The hint shows the nearest one that exists, and who may use it.
-    pub(super) fn file(doing: &str, path: &Path, error: &io::Error) -> Self {
+    pub(super) fn file_error(doing: &str, path: &Path, error: &io::Error) -> Self {
         let message = format!("could not {doing} {}: {error}", path.display());
         let whole = std::path::absolute(path).unwrap_or_default();
         let nearest = whole.ancestors().find(|path| path.exists());
@@ -206,9 +206,9 @@ impl Problem {
     }
 
     /// The output could not be written. A reader that has left wants nothing more: that is no failure.
-    pub(super) fn writing(error: &io::Error) -> Self {
+    pub(super) fn output_error(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            return Self::silent(Exit::Done);
+            return Self::silent(Exit::Success);
         }
         Self::new(Exit::Failed, format!("could not write the output: {error}"))
     }
@@ -261,7 +261,7 @@ impl From<Untrusted> for Problem {
     fn from(error: Untrusted) -> Self {
         Self::new(Exit::NoDaemon, error.to_string())
             .hint(error.hint("sessionctl"))
-            .details(json!({
+            .with_details(json!({
                 "path": error.culprit,
                 "owner": error.owner,
                 "mode": format!("{:03o}", error.mode),
@@ -290,10 +290,10 @@ impl From<PathsError> for Problem {
 
 /// The daemon's sentence. A time in it is on the user's clock.
 fn message_of(error: &BridgeError) -> String {
-    let (id, deleted) = (text_of(error, "conversationId"), text_of(error, "deletedAt"));
+    let (id, deleted) = (data_text(error, "conversationId"), data_text(error, "deletedAt"));
     match (id, deleted.and_then(|at| at.parse::<Timestamp>().ok())) {
         (Some(id), Some(at)) => {
-            let at = words::Clock::here().date(at);
+            let at = humanize::Clock::here().date(at);
             format!("conversation {id} was deleted at {at}; its id is never used again")
         }
         _ => error.message.clone(),
@@ -301,13 +301,13 @@ fn message_of(error: &BridgeError) -> String {
 }
 
 /// What an error's data has under this key, where it is text.
-fn text_of(error: &BridgeError, key: &str) -> Option<String> {
+fn data_text(error: &BridgeError, key: &str) -> Option<String> {
     error.detail(key).as_str().map(str::to_owned)
 }
 
 /// What to do next after an error of the daemon, where its message does not always say so itself.
 fn hint_for(error: &BridgeError) -> Option<String> {
-    let id = text_of(error, "conversationId").map(|id| words::short(&id));
+    let id = data_text(error, "conversationId").map(|id| humanize::short(&id));
     if let Some(hint) = id.and_then(|id| hint_about(error, &id)) {
         return Some(hint);
     }

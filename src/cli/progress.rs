@@ -15,57 +15,57 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 use tokio::time::Instant;
 
 use super::connect::Daemon;
-use super::output::{Look, Output, columns_of, cut};
+use super::output::{Look, Output, columns_of, truncate};
 
 /// What takes less is over before one would look.
-const PATIENCE: Duration = Duration::from_millis(500);
+const SHOW_DELAY: Duration = Duration::from_millis(500);
 
 /// How often the figures are looked up: often enough to be seen moving.
-const INTERVAL: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How often the spinner moves.
-const SPIN: Duration = Duration::from_millis(100);
+const SPINNER_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How often the line is drawn at most, per second.
-const DRAWINGS: u8 = 20;
+const DRAWS_PER_SECOND: u8 = 20;
 
 /// The width of the spinner and the time, such as `⠋ 59m `.
 const TIME_COLUMNS: usize = 7;
 
 /// Waits for a call of this method. Where it takes long and standard error is a terminal, a bar is shown there, and is
 /// gone at the end.
-pub(super) async fn watched<T>(
+pub(super) async fn with_progress<T>(
     output: &Output,
     daemon: &Daemon,
     method: &str,
     call: impl Future<Output = T>,
 ) -> T {
-    if !output.is_watched() {
+    if !output.is_interactive() {
         return call.await;
     }
-    let (mut call, mut figures, mut bar) = (pin!(call), Figures::of(daemon, method), None);
+    let (mut call, mut figures, mut bar) = (pin!(call), ProgressPoller::new(daemon, method), None);
     loop {
         tokio::select! {
             done = &mut call => return done,
             work = figures.next() => {
-                let bar = bar.get_or_insert_with(|| Bar::new(output.note_look));
+                let bar = bar.get_or_insert_with(|| ProgressLine::new(output.note_look));
                 bar.show(work.as_ref());
             }
         }
     }
 }
 
-/// The progress of a call that begins now.
-pub(super) struct Figures<'a> {
+/// Polls the daemon for the progress of a call.
+pub(super) struct ProgressPoller<'a> {
     daemon: &'a Daemon,
     method: &'a str,
     next: Instant,
 }
 
-impl<'a> Figures<'a> {
+impl<'a> ProgressPoller<'a> {
     /// Those of a call of this method.
-    pub(super) fn of(daemon: &'a Daemon, method: &'a str) -> Self {
-        let next = Instant::now() + PATIENCE;
+    pub(super) fn new(daemon: &'a Daemon, method: &'a str) -> Self {
+        let next = Instant::now() + SHOW_DELAY;
         Self { daemon, method, next }
     }
 
@@ -74,50 +74,50 @@ impl<'a> Figures<'a> {
     pub(super) async fn next(&mut self) -> Option<Work> {
         tokio::time::sleep_until(self.next).await;
         let running = self.daemon.call(method::RunningWork::default()).await;
-        self.next = Instant::now() + INTERVAL;
+        self.next = Instant::now() + POLL_INTERVAL;
         // A daemon that cannot say it is none to fail for.
-        newest(running.ok()?.work, self.method)
+        newest_work(running.ok()?.work, self.method)
     }
 }
 
 /// Of several such calls the one that began last is most likely this one.
-fn newest(work: Vec<Work>, method: &str) -> Option<Work> {
+fn newest_work(work: Vec<Work>, method: &str) -> Option<Work> {
     work.into_iter().rev().find(|one| one.method == method)
 }
 
 /// A progress line at the bottom of a terminal. Dropping it removes the line.
-pub(super) struct Bar {
+pub(super) struct ProgressLine {
     bar: ProgressBar,
     look: Look,
 }
 
-impl Bar {
+impl ProgressLine {
     /// A spinner that shows the time.
     pub(super) fn new(look: Look) -> Self {
         let target = match ProgressDrawTarget::stderr() {
             // Such as a terminal that cannot move its cursor.
             hidden if hidden.is_hidden() => hidden,
-            _ => ProgressDrawTarget::term_like_with_hz(Box::<UnpaddedStderr>::default(), DRAWINGS),
+            _ => ProgressDrawTarget::term_like_with_hz(Box::<UnpaddedStderr>::default(), DRAWS_PER_SECOND),
         };
         let bar = ProgressBar::with_draw_target(None, target);
         let shown = Self { bar, look };
-        shown.doing("");
-        shown.bar.enable_steady_tick(SPIN);
+        shown.show_activity("");
+        shown.bar.enable_steady_tick(SPINNER_INTERVAL);
         shown
     }
 
     /// Shows a spinner, the time and what is done.
-    pub(super) fn doing(&self, what: &str) {
+    pub(super) fn show_activity(&self, what: &str) {
         self.style("{spinner} {elapsed} {wide_msg}");
         let columns = self.look.columns.unwrap_or(usize::MAX);
         let room = columns.saturating_sub(TIME_COLUMNS);
-        self.bar.set_message(cut(what, room, self.look));
+        self.bar.set_message(truncate(what, room, self.look));
     }
 
     /// Shows how far it has come; only the time where that is not known.
     pub(super) fn show(&self, work: Option<&Work>) {
         match work.map_or((0, 0), |work| (work.done_bytes, work.total_bytes)) {
-            (0, 0) => self.doing(""),
+            (0, 0) => self.show_activity(""),
             (done, 0) => {
                 self.style("{spinner} {binary_bytes} ...");
                 self.bar.set_position(done);
@@ -147,7 +147,7 @@ impl Bar {
     }
 }
 
-impl Drop for Bar {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
@@ -243,7 +243,7 @@ mod tests {
             total_bytes: 9,
         };
         let all = vec![work("a", 1), work("b", 2), work("a", 3), work("b", 4)];
-        assert_eq!(newest(all.clone(), "a").map(|work| work.done_bytes), Some(3));
-        assert_eq!(newest(all, "c"), None);
+        assert_eq!(newest_work(all.clone(), "a").map(|work| work.done_bytes), Some(3));
+        assert_eq!(newest_work(all, "c"), None);
     }
 }

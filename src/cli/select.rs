@@ -8,15 +8,15 @@ use bridge_protocol::method;
 use bridge_protocol::{ConversationId, ErrorKind};
 use clap::Args;
 
-use super::commands::{Context, ECHO, LEAST_ID_CHARS, has_real_agent, this_folder};
+use super::commands::{Context, ECHO, MIN_ID_CHARS, has_real_agent, this_folder};
 use super::complete;
 use super::connect::Daemon;
 use super::exit::Exit;
-use super::output::cut;
+use super::humanize;
+use super::output::truncate;
 use super::picker;
-use super::problem::{Outcome, Problem};
+use super::problem::{CommandResult, Problem};
 use super::talk::chat;
-use super::words;
 use crate::paths::shell_word;
 
 /// The name that means this folder's conversation.
@@ -24,13 +24,13 @@ pub(super) const HERE: &str = ".";
 
 /// Arguments of a command that takes only a conversation.
 #[derive(Debug, Args)]
-pub(super) struct Target {
+pub(super) struct ConversationArgs {
     /// Conversation: id, part of its title, or . (the last one of this folder); omit to pick one
     #[arg(value_name = "CONV", add = complete::conversation())]
     pub(super) conversation: Option<String>,
 }
 
-impl Target {
+impl ConversationArgs {
     /// What the user typed, if anything.
     pub(super) fn name(&self) -> Option<&str> {
         self.conversation.as_deref()
@@ -45,16 +45,16 @@ pub(super) async fn conversation(
     context: &mut Context<'_>,
     daemon: &Daemon,
     given: Option<&str>,
-) -> Outcome<Conversation> {
-    let conversation = chosen(context, daemon, given).await?;
-    if given.is_some_and(|word| has_id(&conversation, word)) {
+) -> CommandResult<Conversation> {
+    let conversation = select_silently(context, daemon, given).await?;
+    if given.is_some_and(|word| is_id_prefix(&conversation, word)) {
         return Ok(conversation);
     }
     let look = context.output.note_look;
-    let line = format!("{} {}", look.sign("→", "->"), words::name(&conversation));
+    let line = format!("{} {}", look.sign("→", "->"), humanize::name(&conversation));
     context
         .output
-        .aside(&cut(&line, look.columns.unwrap_or(usize::MAX), look))?;
+        .note_dim(&truncate(&line, look.columns.unwrap_or(usize::MAX), look))?;
     Ok(conversation)
 }
 
@@ -62,35 +62,35 @@ pub(super) async fn conversation(
 ///
 /// # Errors
 /// No conversation or several match, or none was named and there is no terminal to pick one on.
-pub(super) async fn chosen(
+pub(super) async fn select_silently(
     context: &mut Context<'_>,
     daemon: &Daemon,
     given: Option<&str>,
-) -> Outcome<Conversation> {
+) -> CommandResult<Conversation> {
     match given {
         Some(word) => resolve(daemon, word).await,
         None if picker::is_possible(context.output) => {
             let picked = picker::pick(context, daemon, false).await?;
-            use_here(daemon, picked.id).await;
+            set_current(daemon, picked.id).await;
             Ok(picked)
         }
-        None => Err(none_named()),
+        None => Err(no_conversation_named()),
     }
 }
 
-fn none_named() -> Problem {
+fn no_conversation_named() -> Problem {
     Problem::new(Exit::Usage, "no conversation was named")
         .hint("sessionctl ls lists them; . is the last one of this folder")
 }
 
 /// Whether the word is the beginning of an id of this conversation, also of a session that it once had: then it need
 /// not be printed which conversation was found.
-fn has_id(found: &Conversation, word: &str) -> bool {
-    found.id.to_string().starts_with(word) || !is_meant(found, word)
+fn is_id_prefix(found: &Conversation, word: &str) -> bool {
+    found.id.to_string().starts_with(word) || !is_conversation_id(found, word)
 }
 
 /// Whether the word means the conversation itself, and no session of it.
-pub(super) fn is_meant(found: &Conversation, word: &str) -> bool {
+pub(super) fn is_conversation_id(found: &Conversation, word: &str) -> bool {
     let has_title = || found.title.to_lowercase().contains(&word.to_lowercase());
     word == HERE || found.id.to_string().starts_with(word) || has_title()
 }
@@ -99,28 +99,28 @@ pub(super) fn is_meant(found: &Conversation, word: &str) -> bool {
 ///
 /// # Errors
 /// No conversation or several match.
-pub(super) async fn resolve(daemon: &Daemon, word: &str) -> Outcome<Conversation> {
+pub(super) async fn resolve(daemon: &Daemon, word: &str) -> CommandResult<Conversation> {
     // A folder that was deleted has no conversation of its own, and needs none for an id.
     let cwd = match word {
         HERE => Some(this_folder()?),
         _ => this_folder().ok(),
     };
-    named(daemon, word, cwd).await
+    look_up_in_folder(daemon, word, cwd).await
 }
 
 /// Looks a conversation up without changing what `.` means.
 ///
 /// # Errors
 /// No conversation or several match.
-pub(super) async fn look_up(daemon: &Daemon, word: &str) -> Outcome<Conversation> {
-    named(daemon, word, None).await
+pub(super) async fn look_up(daemon: &Daemon, word: &str) -> CommandResult<Conversation> {
+    look_up_in_folder(daemon, word, None).await
 }
 
 /// Finds a conversation. If it runs in `cwd`, `.` means it there from now on.
-async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conversation> {
+async fn look_up_in_folder(daemon: &Daemon, word: &str, cwd: Option<String>) -> CommandResult<Conversation> {
     // As from a variable of a script that is not set.
     if word.trim().is_empty() {
-        return Err(none_named());
+        return Err(no_conversation_named());
     }
     let found = daemon.call(method::ResolveConversation {
         name: word.to_owned(),
@@ -130,7 +130,7 @@ async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conv
         Err(none) if word == HERE && none.kind() == Some(ErrorKind::NotFound) => Err(none
             .hint("begin one: sessionctl send --new 'Hello'; those of other folders: sessionctl ls --all")),
         Err(several) if several.kind() == Some(ErrorKind::Ambiguous) => {
-            Err(one_of(daemon, several, word).await)
+            Err(with_candidates(daemon, several, word).await)
         }
         Err(problem) => Err(match &*problem.ids("transcripts") {
             [] => problem,
@@ -152,7 +152,7 @@ async fn named(daemon: &Daemon, word: &str, cwd: Option<String>) -> Outcome<Conv
 }
 
 /// The same problem with the conversations of which one was meant.
-async fn one_of(daemon: &Daemon, mut problem: Problem, word: &str) -> Problem {
+async fn with_candidates(daemon: &Daemon, mut problem: Problem, word: &str) -> Problem {
     for id in problem.ids("candidates") {
         if let Ok(found) = daemon.call(method::GetConversation::of(id.as_str())).await {
             problem.candidates.push(found.conversation);
@@ -162,7 +162,7 @@ async fn one_of(daemon: &Daemon, mut problem: Problem, word: &str) -> Problem {
         return problem;
     }
     let count = problem.candidates.len();
-    let problem = problem.message(format!("{word:?} matches {count} conversations"));
+    let problem = problem.with_message(format!("{word:?} matches {count} conversations"));
     // For ids, more characters help.
     match is_id(word) {
         true => problem.hint("give more characters of the id"),
@@ -171,38 +171,38 @@ async fn one_of(daemon: &Daemon, mut problem: Problem, word: &str) -> Problem {
 }
 
 /// Has `.` mean this conversation in this folder, if it is one of this folder. It is a convenience: a failure is not reported.
-pub(super) async fn use_here(daemon: &Daemon, id: ConversationId) {
-    use_in(daemon, id, this_folder().ok()).await;
+pub(super) async fn set_current(daemon: &Daemon, id: ConversationId) {
+    set_current_in(daemon, id, this_folder().ok()).await;
 }
 
 /// Has `.` mean this conversation, which was started just now, in its folder.
-pub(super) async fn started(daemon: &Daemon, conversation: &Conversation) {
-    use_in(daemon, conversation.id, Some(conversation.cwd.clone())).await;
+pub(super) async fn set_current_as_started(daemon: &Daemon, conversation: &Conversation) {
+    set_current_in(daemon, conversation.id, Some(conversation.cwd.clone())).await;
 }
 
-async fn use_in(daemon: &Daemon, id: ConversationId, cwd: Option<String>) {
+async fn set_current_in(daemon: &Daemon, id: ConversationId, cwd: Option<String>) {
     let name = id.to_string();
     drop(daemon.call(method::ResolveConversation { name, cwd }).await);
 }
 
 /// Whether a word looks like an id or the beginning of one.
 pub(super) fn is_id(word: &str) -> bool {
-    word.len() >= LEAST_ID_CHARS
+    word.len() >= MIN_ID_CHARS
         && word
             .chars()
             .all(|letter| letter.is_ascii_hexdigit() || letter == '-')
 }
 
 /// `sessionctl` without a command: the user picks or starts a conversation and talks in it.
-pub(super) async fn start(context: &mut Context<'_>) -> Outcome {
+pub(super) async fn start_interactive(context: &mut Context<'_>) -> CommandResult {
     let daemon = context.connect().await?;
     let conversation = picker::pick(context, &daemon, true).await?;
-    use_here(&daemon, conversation.id).await;
+    set_current(&daemon, conversation.id).await;
     chat::chat_in(context, daemon, conversation).await
 }
 
 /// Fails if this folder has transcripts of an agent, and only the built-in agent is found.
-pub(super) async fn can_continue(daemon: &Daemon) -> Outcome {
+pub(super) async fn can_continue(daemon: &Daemon) -> CommandResult {
     let known = daemon.call(method::ListAgents::default()).await?;
     if has_real_agent(&known.agents) {
         return Ok(());

@@ -29,7 +29,7 @@ use super::exit::Exit;
 pub(super) static IS_FULL_SCREEN: AtomicBool = AtomicBool::new(false);
 
 /// Listeners for Ctrl-C; the newest receives it.
-static WAITING: Mutex<Vec<Arc<Notify>>> = Mutex::new(Vec::new());
+static CTRL_C_LISTENERS: Mutex<Vec<Arc<Notify>>> = Mutex::new(Vec::new());
 
 /// The numbers of the signals.
 const HANG_UP: u8 = 1;
@@ -37,92 +37,97 @@ const INTERRUPT: u8 = 2;
 const TERMINATE: u8 = 15;
 
 /// Receives Ctrl-C until it is dropped.
-pub(super) struct Interrupts(Arc<Notify>);
+pub(super) struct CtrlCListener(Arc<Notify>);
 
-impl Interrupts {
+impl CtrlCListener {
     /// Takes Ctrl-C over from earlier listeners.
     pub(super) fn listen() -> Self {
-        watch();
+        start_signal_watcher();
         let own = Arc::new(Notify::new());
-        waiting().push(Arc::clone(&own));
+        ctrl_c_listeners().push(Arc::clone(&own));
         Self(own)
     }
 
     /// The next Ctrl-C. None is lost if the future is dropped.
-    pub(super) async fn next(&self) {
+    pub(super) async fn next_signal(&self) {
         self.0.notified().await;
     }
 }
 
-impl Drop for Interrupts {
+impl Drop for CtrlCListener {
     fn drop(&mut self) {
-        waiting().retain(|other| !Arc::ptr_eq(other, &self.0));
+        ctrl_c_listeners().retain(|other| !Arc::ptr_eq(other, &self.0));
     }
 }
 
 /// While this exists, the terminal does not show what is typed, and passes it on character by character: a line editor reads only
 /// the first of several lines that it gets at once. Ctrl-C stays a signal, and discards nothing.
-pub(super) struct Unseen {
+pub(super) struct NoEchoMode {
     terminal: OwnedFd,
-    before: Termios,
+    saved_modes: Termios,
 }
 
 /// The modes of the terminal before that, for other programs that use it meanwhile.
-static BEFORE_UNSEEN: Mutex<Option<Termios>> = Mutex::new(None);
+static MODES_BEFORE_NO_ECHO: Mutex<Option<Termios>> = Mutex::new(None);
 
-impl Unseen {
-    /// From now on.
-    pub(super) fn now() -> io::Result<Self> {
-        let terminal = terminal()?;
+impl NoEchoMode {
+    /// Turns the echo off.
+    pub(super) fn enter() -> io::Result<Self> {
+        let terminal = open_terminal()?;
         let before = tcgetattr(&terminal)?;
         let mut modes = before.clone();
         modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
         modes.local_modes.insert(LocalModes::NOFLSH);
         modes.input_modes.remove(InputModes::ICRNL);
         tcsetattr(&terminal, OptionalActions::Now, &modes)?;
-        *before_unseen() = Some(before.clone());
-        Ok(Self { terminal, before })
+        *modes_before_no_echo() = Some(before.clone());
+        Ok(Self {
+            terminal,
+            saved_modes: before,
+        })
     }
 }
 
-impl Drop for Unseen {
+impl Drop for NoEchoMode {
     fn drop(&mut self) {
-        *before_unseen() = None;
-        if let Err(error) = tcsetattr(&self.terminal, OptionalActions::Now, &self.before) {
+        *modes_before_no_echo() = None;
+        if let Err(error) = tcsetattr(&self.terminal, OptionalActions::Now, &self.saved_modes) {
             tracing::debug!(%error, "the mode of the terminal cannot be set back");
         }
     }
 }
 
-fn before_unseen() -> MutexGuard<'static, Option<Termios>> {
-    BEFORE_UNSEEN.lock().unwrap_or_else(PoisonError::into_inner)
+fn modes_before_no_echo() -> MutexGuard<'static, Option<Termios>> {
+    MODES_BEFORE_NO_ECHO
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
 }
 
-/// While this exists another program uses the terminal: Ctrl-C is for that program, and this process must outlive it.
-pub(super) struct Lent {
-    _interrupts: Interrupts,
+/// Hands the terminal to another program while this exists: Ctrl-C is for that program, and this process must outlive it.
+pub(super) struct TerminalHandover {
+    _interrupts: CtrlCListener,
     /// The terminal and its modes in this process, if they are not those of other programs.
     own_modes: Option<(OwnedFd, Termios)>,
 }
 
-impl Lent {
-    /// Lends the terminal.
-    pub(super) fn now() -> Self {
+impl TerminalHandover {
+    /// Begins the handover.
+    pub(super) fn begin() -> Self {
         let lend = || {
-            let modes = before_unseen().clone()?;
-            let terminal = terminal().ok()?;
+            let modes = modes_before_no_echo().clone()?;
+            let terminal = open_terminal().ok()?;
             let own = tcgetattr(&terminal).ok()?;
             tcsetattr(&terminal, OptionalActions::Now, &modes).ok()?;
             Some((terminal, own))
         };
         Self {
-            _interrupts: Interrupts::listen(),
+            _interrupts: CtrlCListener::listen(),
             own_modes: lend(),
         }
     }
 }
 
-impl Drop for Lent {
+impl Drop for TerminalHandover {
     fn drop(&mut self) {
         if let Some((terminal, own)) = &self.own_modes
             && let Err(error) = tcsetattr(terminal, OptionalActions::Now, own)
@@ -130,7 +135,7 @@ impl Drop for Lent {
             tracing::debug!(%error, "the mode of the terminal cannot be set back");
         }
         // What was pressed until now was for the other program, also if it is handled only now.
-        if let Some(requests) = requests() {
+        if let Some(requests) = barrier_sender() {
             let (handled, all_handled) = std_mpsc::channel();
             if requests.try_send(handled).is_ok() {
                 // The other end is dropped: nothing is ever sent.
@@ -145,31 +150,31 @@ impl Drop for Lent {
 /// # Errors
 /// It cannot be started.
 pub(super) fn run_at_terminal(command: &mut Command) -> io::Result<ExitStatus> {
-    let _lent = Lent::now();
+    let _lent = TerminalHandover::begin();
     command.status()
 }
 
 /// How long the screen may take to be restored when a signal ends this process.
 const RESET_LIMIT: Duration = Duration::from_millis(500);
 
-/// How many can wait: one program at a time has the terminal.
-const REQUESTS: usize = 1;
+/// How many barriers can be queued: one program at a time has the terminal.
+const MAX_QUEUED_BARRIERS: usize = 1;
 
-/// Dropped once all signals have been handled that arrived before it was sent.
-type Request = std_mpsc::Sender<()>;
+/// A barrier: dropped after all signals that arrived before it was sent have been handled.
+type SignalBarrier = std_mpsc::Sender<()>;
 
 /// Begins to watch, once for the whole process. From here on a signal or the end of the terminal ends this process with the
 /// terminal as it is now. A signal that was ignored stays ignored, as in a background job of a script. The end of the terminal
 /// is watched too, because `crossterm` would read the end of a closed terminal for ever where its signal is ignored.
-pub(super) fn watch() {
-    requests();
+pub(super) fn start_signal_watcher() {
+    barrier_sender();
 }
 
 /// The way to the watching thread, which begins with the first call.
-fn requests() -> Option<&'static mpsc::Sender<Request>> {
-    static WATCH: OnceLock<Option<mpsc::Sender<Request>>> = OnceLock::new();
+fn barrier_sender() -> Option<&'static mpsc::Sender<SignalBarrier>> {
+    static WATCH: OnceLock<Option<mpsc::Sender<SignalBarrier>>> = OnceLock::new();
     let started = WATCH.get_or_init(|| {
-        let started = start();
+        let started = spawn_watcher_thread();
         if let Err(error) = &started {
             tracing::debug!(%error, "signals cannot be watched");
         }
@@ -178,13 +183,13 @@ fn requests() -> Option<&'static mpsc::Sender<Request>> {
     started.as_ref()
 }
 
-fn start() -> io::Result<mpsc::Sender<Request>> {
-    let saved = SavedTerminal::now();
-    let (to_watch, requests) = mpsc::channel(REQUESTS);
+fn spawn_watcher_thread() -> io::Result<mpsc::Sender<SignalBarrier>> {
+    let saved = SavedTerminal::save();
+    let (to_watch, requests) = mpsc::channel(MAX_QUEUED_BARRIERS);
     let (ready, is_ready) = std_mpsc::channel();
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
-        let failed = runtime.and_then(|runtime| runtime.block_on(handle(saved, requests, &ready)));
+        let failed = runtime.and_then(|runtime| runtime.block_on(handle_signals(saved, requests, &ready)));
         // The receiver is gone if the start succeeded.
         let _ = ready.send(failed);
     })?;
@@ -193,54 +198,56 @@ fn start() -> io::Result<mpsc::Sender<Request>> {
 }
 
 /// Handles signals until this process ends.
-async fn handle(
+async fn handle_signals(
     saved: Option<SavedTerminal>,
-    mut requests: mpsc::Receiver<Request>,
+    mut requests: mpsc::Receiver<SignalBarrier>,
     ready: &std_mpsc::Sender<io::Result<()>>,
 ) -> io::Result<()> {
     // Before any of them is caught.
-    let ignored = ignored();
-    let mut hang_up = caught(HANG_UP, ignored)?;
-    let mut interrupt = caught(INTERRUPT, ignored)?;
-    let mut terminate = caught(TERMINATE, ignored)?;
+    let ignored = ignored_signals();
+    let mut hang_up = catch_unless_ignored(HANG_UP, ignored)?;
+    let mut interrupt = catch_unless_ignored(INTERRUPT, ignored)?;
+    let mut terminate = catch_unless_ignored(TERMINATE, ignored)?;
     // A process that reads no keys may outlive its terminal.
-    let outlives = is_in(ignored, HANG_UP) && !io::stderr().is_terminal();
+    let outlives = contains_signal(ignored, HANG_UP) && !io::stderr().is_terminal();
     let terminal = saved.as_ref().filter(|_| !outlives);
     let terminal = terminal.map(|saved| saved.terminal.try_clone());
-    let mut hung_up = std::pin::pin!(hung_up(terminal.transpose()?));
+    let mut hung_up = std::pin::pin!(wait_for_hang_up(terminal.transpose()?));
     // The receiver is gone if the command ended meanwhile.
     let _ = ready.send(Ok(()));
     loop {
         tokio::select! {
             biased;
-            () = next(&mut terminate) => end(TERMINATE, saved.as_ref()),
-            () = next(&mut hang_up) => end(HANG_UP, saved.as_ref()),
-            () = next(&mut interrupt) => match waiting().last() {
+            () = next(&mut terminate) => exit_on_signal(TERMINATE, saved.as_ref()),
+            () = next(&mut hang_up) => exit_on_signal(HANG_UP, saved.as_ref()),
+            () = next(&mut interrupt) => match ctrl_c_listeners().last() {
                 Some(last) => last.notify_one(),
-                None => end(INTERRUPT, saved.as_ref()),
+                None => exit_on_signal(INTERRUPT, saved.as_ref()),
             },
             Some(request) = requests.recv() => drop(request),
-            () = &mut hung_up => end(HANG_UP, saved.as_ref()),
+            () = &mut hung_up => exit_on_signal(HANG_UP, saved.as_ref()),
         }
     }
 }
 
 /// The signals that this process inherited as ignored, a bit for each; none on a system that does not report them.
-fn ignored() -> u64 {
+fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let bits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     bits.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())
         .unwrap_or_default()
 }
 
-fn is_in(signals: u64, number: u8) -> bool {
+fn contains_signal(signals: u64, number: u8) -> bool {
     signals & (1 << (number - 1)) != 0
 }
 
 /// Catches a signal; one that is ignored stays so.
-fn caught(number: u8, ignored: u64) -> io::Result<Option<Signal>> {
+fn catch_unless_ignored(number: u8, ignored: u64) -> io::Result<Option<Signal>> {
     let kind = SignalKind::from_raw(number.into());
-    (!is_in(ignored, number)).then(|| signal(kind)).transpose()
+    (!contains_signal(ignored, number))
+        .then(|| signal(kind))
+        .transpose()
 }
 
 /// The next signal of this kind; never one that is ignored.
@@ -252,7 +259,7 @@ async fn next(caught: &mut Option<Signal>) {
 }
 
 /// Catches the signals that end a process, so that what it has set up is taken down first; gives the number of the first.
-pub(super) fn stopped() -> io::Result<impl Future<Output = u8>> {
+pub(super) fn termination_signal() -> io::Result<impl Future<Output = u8>> {
     let mut hang_up = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -265,19 +272,19 @@ pub(super) fn stopped() -> io::Result<impl Future<Output = u8>> {
     })
 }
 
-fn waiting() -> MutexGuard<'static, Vec<Arc<Notify>>> {
-    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+fn ctrl_c_listeners() -> MutexGuard<'static, Vec<Arc<Notify>>> {
+    CTRL_C_LISTENERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[expect(
     clippy::exit,
     reason = "the main thread may be waiting for a line, a pager or an editor, and never return"
 )]
-fn end(signal: u8, saved: Option<&SavedTerminal>) -> ! {
+fn exit_on_signal(signal: u8, saved: Option<&SavedTerminal>) -> ! {
     if let Some(saved) = saved {
         saved.restore();
     }
-    std::process::exit(Exit::Stopped(signal).code().into())
+    std::process::exit(Exit::Signal(signal).code().into())
 }
 
 /// The terminal and its modes before this process changed them.
@@ -288,8 +295,8 @@ struct SavedTerminal {
 
 impl SavedTerminal {
     /// As it is now; nothing if this process has none.
-    fn now() -> Option<Self> {
-        let terminal = terminal().ok()?;
+    fn save() -> Option<Self> {
+        let terminal = open_terminal().ok()?;
         let modes = tcgetattr(&terminal).ok()?;
         Some(Self { terminal, modes })
     }
@@ -322,8 +329,8 @@ impl SavedTerminal {
 }
 
 /// Waits until the terminal hangs up.
-async fn hung_up(terminal: Option<OwnedFd>) {
-    let watched = terminal.map(|terminal| spawn_blocking(move || has_hung_up(&terminal)));
+async fn wait_for_hang_up(terminal: Option<OwnedFd>) {
+    let watched = terminal.map(|terminal| spawn_blocking(move || poll_for_hang_up(&terminal)));
     let has_hung_up = match watched {
         Some(watched) => watched.await.unwrap_or(false),
         None => false,
@@ -334,7 +341,7 @@ async fn hung_up(terminal: Option<OwnedFd>) {
 }
 
 /// Waits for the end of the terminal; false on a system that does not report it of terminals.
-fn has_hung_up(terminal: &OwnedFd) -> bool {
+fn poll_for_hang_up(terminal: &OwnedFd) -> bool {
     loop {
         // The system reports a hang-up without any flag.
         let mut watched = [PollFd::new(terminal, PollFlags::empty())];
@@ -347,7 +354,7 @@ fn has_hung_up(terminal: &OwnedFd) -> bool {
 }
 
 /// The terminal that `crossterm` reads: standard input, or the controlling terminal if that is something else.
-pub(super) fn terminal() -> io::Result<OwnedFd> {
+pub(super) fn open_terminal() -> io::Result<OwnedFd> {
     let input = io::stdin();
     if input.is_terminal() {
         return input.as_fd().try_clone_to_owned();

@@ -21,9 +21,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::process::Command;
 
-use super::advice::addressed;
+use super::advice::with_daemon_options;
 use super::exit::Exit;
-use super::problem::{Outcome, Problem};
+use super::problem::{CommandResult, Problem};
 use crate::paths::ownership::{self, ClaimError, NO_LINK, Role, open_own};
 use crate::paths::{Paths, shell_word};
 
@@ -41,11 +41,11 @@ const READY: &[u8] = b"ready";
 const READY_LIMIT_BYTES: u64 = 64;
 
 /// The most that is read of the log for what a daemon said before it died.
-const LAST_WORDS_LIMIT_BYTES: u64 = 16 * 1024;
+const LOG_TAIL_LIMIT_BYTES: u64 = 16 * 1024;
 
-/// How a daemon is started: the options that it is given.
+/// The options that name a daemon and are passed to it when it is started.
 #[derive(Args, Clone, Debug, Default)]
-pub(super) struct Launch {
+pub(super) struct DaemonOptions {
     /// Socket of the daemon [env: SESSIOND_SOCKET]
     #[arg(long, global = true, value_name = "PATH", value_hint = ValueHint::FilePath, value_parser = whole_path())]
     pub(super) socket: Option<PathBuf>,
@@ -62,7 +62,7 @@ fn whole_path() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(std::path::absolute)
 }
 
-impl Launch {
+impl DaemonOptions {
     /// The options that were given, as a command takes them.
     fn options(&self) -> impl Iterator<Item = &OsStr> {
         let options = [
@@ -84,36 +84,36 @@ impl Launch {
 
     /// The command by which a person starts the same daemon.
     pub(super) fn command(&self) -> String {
-        addressed("sessionctl start", &self.as_words())
+        with_daemon_options("sessionctl start", &self.shell_options())
     }
 
     /// The options that were given, as words of a shell.
-    pub(super) fn as_words(&self) -> String {
+    pub(super) fn shell_options(&self) -> String {
         let words = self.options().map(|word| shell_word(&word.to_string_lossy()));
         words.collect::<Vec<_>>().join(" ")
     }
 }
 
-/// Waits for the turn to start a daemon for a data folder: one command at a time. It ends when the file is closed.
+/// Takes the lock for starting a daemon on a data folder, which one command holds at a time. Closing the file releases it.
 ///
 /// # Errors
 /// When the data folder cannot be made, or another command has been starting a daemon for too long.
-pub(super) async fn turn(paths: &Paths) -> Outcome<File> {
-    claim(Role::Data, &paths.data)?;
+pub(super) async fn acquire_start_lock(paths: &Paths) -> CommandResult<File> {
+    ensure_private_folder(Role::Data, &paths.data)?;
     let path = paths.data.join("start.lock");
-    let file = own_file(OpenOptions::new().write(true), &path)?;
-    locked(file, FlockOperation::LockExclusive, &path).await
+    let file = open_own_file(OpenOptions::new().write(true), &path)?;
+    wait_for_lock(file, FlockOperation::LockExclusive, &path).await
 }
 
 /// Opens a file of this user, and makes it if it is missing.
-fn own_file(options: &mut OpenOptions, path: &Path) -> Outcome<File> {
+fn open_own_file(options: &mut OpenOptions, path: &Path) -> CommandResult<File> {
     let options = options.create(true).mode(0o600).custom_flags(NO_LINK);
     let opened = options.open(path);
-    opened.map_err(|error| Problem::file("open", path, &error))
+    opened.map_err(|error| Problem::file_error("open", path, &error))
 }
 
 /// Whether a process holds the daemon's lock.
-pub(in crate::cli) fn is_held(paths: &Paths) -> bool {
+pub(in crate::cli) fn is_lock_held(paths: &Paths) -> bool {
     let Ok(file) = open_own(&paths.lock_file()) else {
         return false;
     };
@@ -124,16 +124,18 @@ pub(in crate::cli) fn is_held(paths: &Paths) -> bool {
 ///
 /// # Errors
 /// When it still holds the lock after [`START_LIMIT`].
-pub(super) async fn wait_for_end(paths: &Paths) -> Outcome {
+pub(super) async fn wait_for_daemon_end(paths: &Paths) -> CommandResult {
     let path = paths.lock_file();
     match open_own(&path) {
-        Ok(file) => locked(file, FlockOperation::LockShared, &path).await.map(drop),
+        Ok(file) => wait_for_lock(file, FlockOperation::LockShared, &path)
+            .await
+            .map(drop),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(Problem::file("open", &path, &error)),
+        Err(error) => Err(Problem::file_error("open", &path, &error)),
     }
 }
 
-async fn locked(file: File, operation: FlockOperation, path: &Path) -> Outcome<File> {
+async fn wait_for_lock(file: File, operation: FlockOperation, path: &Path) -> CommandResult<File> {
     let waiting = tokio::task::spawn_blocking(move || {
         loop {
             match flock(&file, operation) {
@@ -144,7 +146,7 @@ async fn locked(file: File, operation: FlockOperation, path: &Path) -> Outcome<F
     });
     match tokio::time::timeout(START_LIMIT, waiting).await {
         Ok(Ok(Ok(file))) => Ok(file),
-        Ok(Ok(Err(error))) => Err(Problem::file("lock", path, &error.into())),
+        Ok(Ok(Err(error))) => Err(Problem::file_error("lock", path, &error.into())),
         Ok(Err(error)) => Err(Problem::new(Exit::Failed, error.to_string())),
         Err(_) => Err(Problem::new(
             Exit::NoDaemon,
@@ -163,19 +165,19 @@ async fn locked(file: File, operation: FlockOperation, path: &Path) -> Outcome<F
 /// # Errors
 /// When it cannot be started, dies at the start, or is not ready within [`START_LIMIT`]; what it said is in the
 /// message.
-pub(super) async fn start(launch: &Launch, paths: &Paths) -> Outcome {
-    claim(Role::Log, &paths.log)?;
+pub(super) async fn start_daemon(launch: &DaemonOptions, paths: &Paths) -> CommandResult {
+    ensure_private_folder(Role::Log, &paths.log)?;
     let log_path = paths.log_file();
-    let log = own_file(OpenOptions::new().append(true), &log_path)?;
+    let log = open_own_file(OpenOptions::new().append(true), &log_path)?;
     let said_before = log.metadata().map_or(0, |metadata| metadata.len());
 
-    let ready = spawn(launch, log).await?;
+    let ready = spawn_daemon(launch, log).await?;
     let mut received = Vec::new();
     let mut ready = ready.take(READY_LIMIT_BYTES);
     let result = tokio::time::timeout(START_LIMIT, ready.read_to_end(&mut received)).await;
     let problem = match result {
         Ok(Ok(_)) if received.starts_with(READY) => return Ok(()),
-        Ok(_) => last_words(&log_path, said_before)
+        Ok(_) => startup_error(&log_path, said_before)
             .unwrap_or_else(|| Problem::new(Exit::NoDaemon, "the daemon died at its start")),
         Err(_) => {
             let seconds = START_LIMIT.as_secs();
@@ -200,9 +202,9 @@ pub(super) async fn start(launch: &Launch, paths: &Paths) -> Outcome {
 }
 
 /// The file of this program; after an update, the file that replaced it.
-pub(super) fn this_program() -> Outcome<PathBuf> {
+pub(super) fn this_program() -> CommandResult<PathBuf> {
     match std::env::current_exe() {
-        Ok(program) => Ok(in_its_place(program)),
+        Ok(program) => Ok(replacement_of(program)),
         Err(error) => Err(Problem::new(
             Exit::NoDaemon,
             format!("cannot find the executable of this program: {error}"),
@@ -211,7 +213,7 @@ pub(super) fn this_program() -> Outcome<PathBuf> {
 }
 
 /// Linux adds a word to the path of a program whose file was replaced.
-fn in_its_place(program: PathBuf) -> PathBuf {
+fn replacement_of(program: PathBuf) -> PathBuf {
     let replaced = program.as_os_str().as_bytes().strip_suffix(b" (deleted)");
     match replaced {
         Some(path) if !program.exists() => OsStr::from_bytes(path).into(),
@@ -221,7 +223,7 @@ fn in_its_place(program: PathBuf) -> PathBuf {
 
 /// Starts a process that starts the daemon and ends: the daemon is no descendant of this process, which an editor may end with
 /// everything that descends from it.
-async fn spawn(launch: &Launch, log: File) -> Outcome<pipe::Receiver> {
+async fn spawn_daemon(launch: &DaemonOptions, log: File) -> CommandResult<pipe::Receiver> {
     let program = this_program()?;
     let pipe_failed = |error: io::Error| {
         Problem::new(
@@ -244,24 +246,24 @@ async fn spawn(launch: &Launch, log: File) -> Outcome<pipe::Receiver> {
         .stdout(log)
         .stderr(errors)
         .spawn()
-        .map_err(|error| Problem::file("start", &program, &error))?;
+        .map_err(|error| Problem::file_error("start", &program, &error))?;
     let ended = starter.wait().await;
-    ended.map_err(|error| Problem::file("start", &program, &error))?;
+    ended.map_err(|error| Problem::file_error("start", &program, &error))?;
     Ok(receiver)
 }
 
 /// What a daemon said before it died.
-fn last_words(log_path: &Path, from: u64) -> Option<Problem> {
+fn startup_error(log_path: &Path, from: u64) -> Option<Problem> {
     let mut text = Vec::new();
     let read = open_own(log_path).and_then(|mut log| {
         let length = log.metadata()?.len();
         log.seek(SeekFrom::Start(
-            from.max(length.saturating_sub(LAST_WORDS_LIMIT_BYTES)),
+            from.max(length.saturating_sub(LOG_TAIL_LIMIT_BYTES)),
         ))?;
-        log.take(LAST_WORDS_LIMIT_BYTES).read_to_end(&mut text)
+        log.take(LOG_TAIL_LIMIT_BYTES).read_to_end(&mut text)
     });
     match read {
-        Ok(_) => pick_words(&String::from_utf8_lossy(&text)),
+        Ok(_) => parse_startup_error(&String::from_utf8_lossy(&text)),
         Err(error) => {
             tracing::debug!(path = %log_path.display(), %error, "the log cannot be read");
             None
@@ -270,7 +272,7 @@ fn last_words(log_path: &Path, from: u64) -> Option<Problem> {
 }
 
 /// The last line that says what was wrong, and the last that says what to do; without such, the last line.
-fn pick_words(text: &str) -> Option<Problem> {
+fn parse_startup_error(text: &str) -> Option<Problem> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let lines: Vec<&str> = lines.collect();
     let marked = |mark: &str| lines.iter().rev().find_map(|line| line.strip_prefix(mark));
@@ -283,32 +285,32 @@ fn pick_words(text: &str) -> Option<Problem> {
 }
 
 /// Makes a folder that only its owner may enter; an existing folder must be this user's, and keeps its mode.
-fn claim(role: Role, folder: &Path) -> Outcome {
-    ownership::claim(role, folder).map_err(|error| match error {
+fn ensure_private_folder(role: Role, folder: &Path) -> CommandResult {
+    ownership::create_and_check(role, folder).map_err(|error| match error {
         ClaimError::Untrusted(untrusted) => untrusted.into(),
-        ClaimError::Make { source, .. } => Problem::file("make the folder", folder, &source)
+        ClaimError::Make { source, .. } => Problem::file_error("make the folder", folder, &source)
             .hint("use another folder: sessionctl --home \"$HOME/.sessiond\" ls"),
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Launch, in_its_place, last_words, pick_words};
+    use super::{DaemonOptions, parse_startup_error, replacement_of, startup_error};
 
     #[test]
     fn after_an_update_the_new_program_is_run() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("sessionctl");
         let replaced = folder.path().join("sessionctl (deleted)");
-        assert_eq!(in_its_place(program.clone()), program);
-        assert_eq!(in_its_place(replaced.clone()), program);
+        assert_eq!(replacement_of(program.clone()), program);
+        assert_eq!(replacement_of(replaced.clone()), program);
         std::fs::write(&replaced, "").unwrap();
-        assert_eq!(in_its_place(replaced.clone()), replaced, "it has that name");
+        assert_eq!(replacement_of(replaced.clone()), replaced, "it has that name");
     }
 
     #[test]
     fn the_daemon_is_given_what_was_named() {
-        let launch = Launch {
+        let launch = DaemonOptions {
             home: Some("/h".into()),
             config: None,
             socket: Some("/s".into()),
@@ -339,7 +341,7 @@ mod tests {
             ),
         ];
         for (text, expected) in table {
-            let picked = pick_words(text);
+            let picked = parse_startup_error(text);
             let message = picked.as_ref().and_then(|picked| picked.message.as_deref());
             let message = message.and_then(|message| message.strip_prefix("the daemon did not start: "));
             let hint = picked.as_ref().and_then(|picked| picked.hint.as_deref());
@@ -352,9 +354,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("sessiond.log");
         std::fs::write(&log, "error: old\n").unwrap();
-        assert!(last_words(&log, 11).is_none());
+        assert!(startup_error(&log, 11).is_none());
         std::fs::write(&log, "error: old\nerror: new\n").unwrap();
-        let message = last_words(&log, 11).unwrap().message.unwrap();
+        let message = startup_error(&log, 11).unwrap().message.unwrap();
         assert!(message.ends_with(": new"), "{message}");
     }
 }

@@ -5,7 +5,7 @@
 use anstyle::Style;
 use unicode_width::UnicodeWidthStr;
 
-use super::output::{DIM, Look, clauses, cut, cut_middle, one_line};
+use super::output::{DIM, Look, one_line, truncate, truncate_middle, wrap_clauses};
 
 /// The least width of the last column. Optional columns are left out until it has that much.
 const LEAST_COLUMNS: usize = 24;
@@ -116,7 +116,7 @@ impl Table {
         let mut widths: Vec<(usize, usize)> = (0..self.columns.len())
             .map(|index| (index, self.width(index)))
             .collect();
-        self.leave_out(&mut widths, columns);
+        self.omit_columns(&mut widths, columns);
         self.narrow(&mut widths, columns);
         let headers: Vec<Cell> = self.columns.iter().map(|column| dim(column.header)).collect();
         let rows = std::iter::once(&headers).chain(&self.rows);
@@ -132,14 +132,14 @@ impl Table {
             let is_last = place + 1 == widths.len();
             let room = columns.saturating_sub(taken).max(1);
             let text = match self.is_path(*index) {
-                true => cut_middle(text, *width, look),
+                true => truncate_middle(text, *width, look),
                 false if is_last && self.columns[*index].layout == Layout::Clauses => {
-                    let mut lines = clauses(text, room).into_iter();
+                    let mut lines = wrap_clauses(text, room).into_iter();
                     let first = lines.next().unwrap_or_default();
                     further = lines.collect();
                     first
                 }
-                false if is_last => cut(text, room, look),
+                false if is_last => truncate(text, room, look),
                 false => text.clone(),
             };
             let space = " ".repeat(width.saturating_sub(text.width()));
@@ -164,7 +164,7 @@ impl Table {
     }
 
     /// Takes out optional columns until the last one has room.
-    fn leave_out(&self, widths: &mut Vec<(usize, usize)>, columns: usize) {
+    fn omit_columns(&self, widths: &mut Vec<(usize, usize)>, columns: usize) {
         let least = |(index, width): &(usize, usize)| match self.is_path(*index) {
             true => (*width).min(LEAST_COLUMNS),
             false => *width,

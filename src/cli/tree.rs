@@ -12,10 +12,10 @@ use bridge_protocol::{CheckpointId, ConversationId, UpstreamId};
 
 use unicode_width::UnicodeWidthStr;
 
-use super::output::{ATTENTION, GOOD, Look, STRONG, cut, cut_middle, one_line};
-use super::spoken::spoken;
+use super::humanize::{self, OriginPart};
+use super::output::{ATTENTION, GOOD, Look, STRONG, one_line, truncate, truncate_middle};
+use super::prompt_text::readable_prompt;
 use super::table::{Cell, dim, plain};
-use super::words::{self, About};
 
 #[cfg(test)]
 mod tests;
@@ -24,19 +24,19 @@ mod tests;
 const STEPS_DRAWN: usize = 5;
 
 /// The least columns to which a part of a line is cut.
-const LEAST_COLUMNS: usize = 8;
+const MIN_PART_COLUMNS: usize = 8;
 
 /// The columns that such a part needs to say something: below that, other parts are left out.
-const ENOUGH_COLUMNS: usize = 20;
+const USEFUL_PART_COLUMNS: usize = 20;
 
 /// How many columns of a step's prompt are drawn.
 const PROMPT_COLUMNS: usize = 40;
 
 /// A conversation of the tree.
 #[derive(Clone, Debug)]
-pub(super) struct Member {
+pub(super) struct TreeConversation {
     /// The conversation, its chain and its lineage.
-    pub(super) of: TreeMember,
+    pub(super) member: TreeMember,
     /// The newest steps of its history, oldest first.
     pub(super) steps: Vec<Checkpoint>,
 }
@@ -44,62 +44,70 @@ pub(super) struct Member {
 /// A line with the lines below it.
 struct Node {
     line: Line,
-    below: Vec<Node>,
+    children: Vec<Node>,
 }
 
-/// How a part of a line gives way where the terminal is too narrow.
+/// What happens to a part of a line if the terminal is too narrow.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fit {
+enum NarrowFit {
     /// It stays whole.
-    Whole,
+    Keep,
     /// It loses its middle.
-    Cut,
+    TruncateMiddle,
     /// It is left out, that with the lowest number first.
-    LeftOut(u8),
+    Omit(u8),
 }
 
 /// The parts of a line with their styles.
 struct Line {
-    parts: Vec<(Cell, Fit)>,
+    parts: Vec<(Cell, NarrowFit)>,
 }
 
 impl Line {
     /// The line in this many columns, after so many that are taken.
-    fn shown(&self, taken: usize, look: Look) -> String {
+    fn render(&self, taken: usize, look: Look) -> String {
         let columns = look.columns.unwrap_or(usize::MAX);
-        let mut parts: Vec<&(Cell, Fit)> = self.parts.iter().collect();
-        let width = |parts: &[&(Cell, Fit)], most: usize| {
+        let mut parts: Vec<&(Cell, NarrowFit)> = self.parts.iter().collect();
+        let width = |parts: &[&(Cell, NarrowFit)], most: usize| {
             let widths = parts.iter().map(|((text, _), fit)| match fit {
-                Fit::Cut => text.width().min(most),
+                NarrowFit::TruncateMiddle => text.width().min(most),
                 _ => text.width(),
             });
             taken + widths.sum::<usize>()
         };
-        let left_out = |(_, fit): &&(Cell, Fit)| match fit {
-            Fit::LeftOut(order) => Some(*order),
+        let left_out = |(_, fit): &&(Cell, NarrowFit)| match fit {
+            NarrowFit::Omit(order) => Some(*order),
             _ => None,
         };
-        while width(&parts, ENOUGH_COLUMNS) > columns
+        while width(&parts, USEFUL_PART_COLUMNS) > columns
             && let Some(first) = parts.iter().filter_map(left_out).min()
         {
-            parts.retain(|(_, fit)| *fit != Fit::LeftOut(first));
+            parts.retain(|(_, fit)| *fit != NarrowFit::Omit(first));
         }
-        let room = columns.saturating_sub(width(&parts, 0)).max(LEAST_COLUMNS);
+        let room = columns.saturating_sub(width(&parts, 0)).max(MIN_PART_COLUMNS);
         let parts = parts.iter().map(|((text, style), how)| {
-            let width = if *how == Fit::Cut { room } else { usize::MAX };
-            look.paint(*style, &cut_middle(text, width, look))
+            let width = if *how == NarrowFit::TruncateMiddle {
+                room
+            } else {
+                usize::MAX
+            };
+            look.paint(*style, &truncate_middle(text, width, look))
         });
         parts.collect()
     }
 }
 
 /// The lines of the picture, from the first conversation. `asked_for` is marked if it is another one.
-pub(super) fn draw(members: &[Member], asked_for: Option<ConversationId>, look: Look) -> Vec<String> {
+pub(super) fn draw(
+    members: &[TreeConversation],
+    asked_for: Option<ConversationId>,
+    look: Look,
+) -> Vec<String> {
     let Some(root) = members.first() else {
         return Vec::new();
     };
-    let asked_for = asked_for.filter(|id| *id != root.of.conversation.id);
-    let picture = Picture {
+    let asked_for = asked_for.filter(|id| *id != root.member.conversation.id);
+    let picture = TreeDrawing {
         members,
         asked_for,
         look,
@@ -111,9 +119,9 @@ pub(super) fn draw(members: &[Member], asked_for: Option<ConversationId>, look: 
 
 impl Node {
     fn draw(&self, lines: &mut Vec<String>, first: &str, rest: &str, look: Look) {
-        lines.push(format!("{first}{}", self.line.shown(first.width(), look)));
-        for (index, node) in self.below.iter().enumerate() {
-            let (branch, down) = match index + 1 == self.below.len() {
+        lines.push(format!("{first}{}", self.line.render(first.width(), look)));
+        for (index, node) in self.children.iter().enumerate() {
+            let (branch, down) = match index + 1 == self.children.len() {
                 true => (look.sign("└─ ", "`- "), "   "),
                 false => (look.sign("├─ ", "|- "), look.sign("│  ", "|  ")),
             };
@@ -122,16 +130,16 @@ impl Node {
     }
 }
 
-struct Picture<'a> {
-    members: &'a [Member],
+struct TreeDrawing<'a> {
+    members: &'a [TreeConversation],
     asked_for: Option<ConversationId>,
     look: Look,
 }
 
-impl Picture<'_> {
+impl TreeDrawing<'_> {
     /// A conversation, and below it its sessions, oldest first, each with its newest steps and the forks that began in it.
-    fn conversation(&self, member: &Member, parent: Option<&Member>) -> Node {
-        let conversation = &member.of.conversation;
+    fn conversation(&self, member: &TreeConversation, parent: Option<&TreeConversation>) -> Node {
+        let conversation = &member.member.conversation;
         let forks = |from: Option<&UpstreamId>| {
             let forks = self
                 .members
@@ -141,7 +149,7 @@ impl Picture<'_> {
                 .map(|fork| self.conversation(fork, Some(member)))
                 .collect::<Vec<Node>>()
         };
-        let drawn = self.left_at(member, parent).unwrap_or_default();
+        let drawn = self.fork_step(member, parent).unwrap_or_default();
         let mut below: Vec<Node> = sessions(member)
             .into_iter()
             .map(|session| {
@@ -149,7 +157,10 @@ impl Picture<'_> {
                 let mut below = self.steps(member, id, drawn);
                 below.extend(forks(Some(id)));
                 let line = self.session(member, &session);
-                Node { line, below }
+                Node {
+                    line,
+                    children: below,
+                }
             })
             .collect();
         below.extend(forks(None));
@@ -158,42 +169,55 @@ impl Picture<'_> {
             title => format!(" {title:?}"),
         };
         let agent = format!("{}, ", one_line(conversation.agent.as_str()));
-        let state = words::wire(conversation.state);
-        let at = self.left_at(member, parent);
+        let state = humanize::wire_name(conversation.state);
+        let at = self.fork_step(member, parent);
         let at = at.map_or_else(String::new, |step| format!(", forked after turn {step}"));
         let mark = match self.asked_for == Some(conversation.id) {
             true => self.look.sign("  ← this", "  <- this"),
             false => "",
         };
         let parts = [
-            ((words::short_id(conversation.id), STRONG), Fit::Whole),
-            (plain(title), Fit::Cut),
-            (dim(" ("), Fit::Whole),
-            (dim(agent), Fit::LeftOut(0)),
-            (dim(format!("{state}{at})")), Fit::Whole),
-            ((mark.to_owned(), ATTENTION), Fit::Whole),
+            ((humanize::short_id(conversation.id), STRONG), NarrowFit::Keep),
+            (plain(title), NarrowFit::TruncateMiddle),
+            (dim(" ("), NarrowFit::Keep),
+            (dim(agent), NarrowFit::Omit(0)),
+            (dim(format!("{state}{at})")), NarrowFit::Keep),
+            ((mark.to_owned(), ATTENTION), NarrowFit::Keep),
         ];
         let line = Line { parts: parts.into() };
-        Node { line, below }
+        Node {
+            line,
+            children: below,
+        }
     }
 
     /// The session of `parent` in which a fork of it began; nothing inside if that is unknown.
-    fn origin<'m>(&self, fork: &Member, parent: &'m Member) -> Option<Option<&'m UpstreamId>> {
-        if fork.of.conversation.parent.as_ref()?.conversation_id != parent.of.conversation.id {
+    fn origin<'m>(
+        &self,
+        fork: &TreeConversation,
+        parent: &'m TreeConversation,
+    ) -> Option<Option<&'m UpstreamId>> {
+        if fork.member.conversation.parent.as_ref()?.conversation_id != parent.member.conversation.id {
             return None;
         }
         let from = fork
-            .of
+            .member
             .entries
             .iter()
             .find_map(|entry| entry.from_upstream_id.as_ref());
-        let known = parent.of.entries.iter().map(|entry| &entry.upstream_id);
+        let known = parent.member.entries.iter().map(|entry| &entry.upstream_id);
         Some(known.into_iter().find(|id| Some(*id) == from))
     }
 
     /// The step of its parent after which a conversation began. The parent may have gone back since, and the fork too.
-    fn left_at(&self, member: &Member, parent: Option<&Member>) -> Option<u64> {
-        let at = member.of.conversation.parent.as_ref()?.checkpoint_id.as_ref()?;
+    fn fork_step(&self, member: &TreeConversation, parent: Option<&TreeConversation>) -> Option<u64> {
+        let at = member
+            .member
+            .conversation
+            .parent
+            .as_ref()?
+            .checkpoint_id
+            .as_ref()?;
         parent
             .and_then(|parent| step_of(at, &parent.steps))
             .or_else(|| step_of(at, &member.steps))
@@ -201,7 +225,7 @@ impl Picture<'_> {
 
     /// The newest steps of a session, as `--at` takes them, and those after which a fork began. Those up to `drawn` stand in
     /// the parent's part of the picture.
-    fn steps(&self, member: &Member, id: &UpstreamId, drawn: u64) -> Vec<Node> {
+    fn steps(&self, member: &TreeConversation, id: &UpstreamId, drawn: u64) -> Vec<Node> {
         let of_session = member.steps.iter().filter(|step| step.upstream_id == *id);
         let of_session: Vec<_> = of_session.collect();
         let newest = of_session.len().saturating_sub(STEPS_DRAWN);
@@ -209,10 +233,10 @@ impl Picture<'_> {
             .members
             .iter()
             .filter(|fork| {
-                let parent = fork.of.conversation.parent.as_ref();
-                parent.is_some_and(|parent| parent.conversation_id == member.of.conversation.id)
+                let parent = fork.member.conversation.parent.as_ref();
+                parent.is_some_and(|parent| parent.conversation_id == member.member.conversation.id)
             })
-            .filter_map(|fork| self.left_at(fork, Some(member)))
+            .filter_map(|fork| self.fork_step(fork, Some(member)))
             .collect();
         let is_drawn = |index: usize, step: &Checkpoint| {
             step.step > drawn && (index >= newest || forked.contains(&step.step))
@@ -223,31 +247,34 @@ impl Picture<'_> {
         for run in steps.chunk_by(|one, next| one.0 == next.0) {
             match run {
                 [(false, _), ..] => {
-                    let earlier = words::count(run.len() as u64, "earlier turn", "earlier turns");
+                    let earlier = humanize::count(run.len() as u64, "earlier turn", "earlier turns");
                     let line = format!("{} {earlier}", self.look.sign("…", "..."));
-                    lines.push(vec![(dim(line), Fit::Whole)]);
+                    lines.push(vec![(dim(line), NarrowFit::Keep)]);
                 }
                 _ => lines.extend(run.iter().map(|(_, step)| self.turn(step))),
             }
         }
         let node = |parts| Node {
             line: Line { parts },
-            below: Vec::new(),
+            children: Vec::new(),
         };
         lines.into_iter().map(node).collect()
     }
 
-    fn turn(&self, step: &Checkpoint) -> Vec<(Cell, Fit)> {
-        let prompt = match one_line(&spoken(&step.prompt)) {
+    fn turn(&self, step: &Checkpoint) -> Vec<(Cell, NarrowFit)> {
+        let prompt = match one_line(&readable_prompt(&step.prompt)) {
             // A picture has no text.
             empty if empty.is_empty() => "[no text]".to_owned(),
-            prompt => format!("\"{}\"", cut(&prompt, PROMPT_COLUMNS, self.look)),
+            prompt => format!("\"{}\"", truncate(&prompt, PROMPT_COLUMNS, self.look)),
         };
         let number = format!("turn {} ", step.step);
-        vec![(dim(number), Fit::Whole), (dim(prompt), Fit::Cut)]
+        vec![
+            (dim(number), NarrowFit::Keep),
+            (dim(prompt), NarrowFit::TruncateMiddle),
+        ]
     }
 
-    fn session(&self, member: &Member, session: &Session) -> Line {
+    fn session(&self, member: &TreeConversation, session: &DrawnSession) -> Line {
         let at = session
             .entry
             .from_checkpoint_id
@@ -255,14 +282,18 @@ impl Picture<'_> {
             .and_then(|at| step_of(at, &member.steps));
         let after = at.map_or_else(String::new, |step| format!(" after turn {step}"));
         let id = &session.entry.upstream_id;
-        let left = words::left_by_undo(&member.of.entries);
+        let left = humanize::sessions_left_by_undo(&member.member.entries);
         let mark = match (session.is_abandoned, session.is_in_chain) {
             (true, _) => ", abandoned",
             _ if left.contains(id) => ", undone",
             (false, false) => ", no longer in the chain",
             (false, true) => "",
         };
-        let is_head = member.of.links.last().is_some_and(|link| link.upstream_id == *id);
+        let is_head = member
+            .member
+            .links
+            .last()
+            .is_some_and(|link| link.upstream_id == *id);
         let (sign, style, head) = match is_head {
             true => (
                 self.look.sign("●", "*"),
@@ -271,20 +302,20 @@ impl Picture<'_> {
             ),
             false => (self.look.sign("○", "o"), Style::new(), ""),
         };
-        let whole = |cell| (cell, Fit::Whole);
-        let mut parts: Vec<(Cell, Fit)> = vec![
+        let whole = |cell| (cell, NarrowFit::Keep);
+        let mut parts: Vec<(Cell, NarrowFit)> = vec![
             whole((format!("{sign} "), style)),
-            whole(dim(format!("{} ", words::short(id.as_str())))),
+            whole(dim(format!("{} ", humanize::short(id.as_str())))),
         ];
-        let origin = words::origin(&session.entry, &after, Some(session.entry.turns));
+        let origin = humanize::origin(&session.entry, &after, Some(session.entry.turns));
         parts.extend(origin.into_iter().map(|(about, text)| match about {
-            About::Reason => whole(plain(text)),
+            OriginPart::Reason => whole(plain(text)),
             // The turns below say it, or `chain` does.
-            About::History => (plain(format!(", {text}")), Fit::LeftOut(0)),
-            About::Cause => (plain(format!(", {text}")), Fit::LeftOut(1)),
-            About::Turns => (plain(format!(", {text}")), Fit::LeftOut(2)),
-            About::From => (plain(format!(", {text}")), Fit::LeftOut(3)),
-            About::Fidelity => whole(plain(format!(", {text}"))),
+            OriginPart::History => (plain(format!(", {text}")), NarrowFit::Omit(0)),
+            OriginPart::Cause => (plain(format!(", {text}")), NarrowFit::Omit(1)),
+            OriginPart::Turns => (plain(format!(", {text}")), NarrowFit::Omit(2)),
+            OriginPart::From => (plain(format!(", {text}")), NarrowFit::Omit(3)),
+            OriginPart::Fidelity => whole(plain(format!(", {text}"))),
         }));
         parts.push(whole(plain(mark)));
         parts.push(whole((head.to_owned(), ATTENTION)));
@@ -293,7 +324,7 @@ impl Picture<'_> {
 }
 
 /// An upstream session of a conversation.
-struct Session {
+struct DrawnSession {
     /// How it came to be, with its turns of today.
     entry: LineageEntry,
     is_abandoned: bool,
@@ -301,9 +332,9 @@ struct Session {
 }
 
 /// The sessions of a conversation in the order in which they came.
-fn sessions(member: &Member) -> Vec<Session> {
-    let mut sessions: Vec<Session> = Vec::new();
-    for entry in &member.of.entries {
+fn sessions(member: &TreeConversation) -> Vec<DrawnSession> {
+    let mut sessions: Vec<DrawnSession> = Vec::new();
+    for entry in &member.member.entries {
         let id = &entry.upstream_id;
         if id.is_empty() || matches!(entry.reason, LineageReason::Reset | LineageReason::Deleted) {
             continue;
@@ -312,7 +343,7 @@ fn sessions(member: &Member) -> Vec<Session> {
             .iter()
             .position(|session| session.entry.upstream_id == *id);
         let place = place.unwrap_or_else(|| {
-            sessions.push(Session {
+            sessions.push(DrawnSession {
                 entry: entry.clone(),
                 is_abandoned: false,
                 is_in_chain: false,
@@ -338,7 +369,7 @@ fn sessions(member: &Member) -> Vec<Session> {
         }
         (session.entry.turns, session.entry.carried_turns) = (turns, carried);
     }
-    for link in &member.of.links {
+    for link in &member.member.links {
         let mut of_link = sessions
             .iter_mut()
             .filter(|session| session.entry.upstream_id == link.upstream_id);

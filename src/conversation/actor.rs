@@ -5,9 +5,9 @@
 //! deadlines come before the agent's lines, of which at most 64 are taken a round, so that a flood never delays a
 //! cancellation.
 
-mod carry;
-mod failing;
-mod listen;
+mod agent_lines;
+mod execution;
+mod panic_recovery;
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -36,31 +36,31 @@ use crate::agent::pool::Lease;
 use super::answer::Answer;
 use super::client_request::ClientMessage;
 use super::closed_sessions::ClosedSessions;
-use super::effect::{Asked, Call, Deadline, Effect, Found, Input, Opened};
+use super::effect::{Call, Deadline, Effect, IncomingCall, Input, OpenedSession, WorkResult};
 use super::error::ConversationError;
 use super::events::{Stream, Subscriber};
 use super::folder::usable_folder;
-use super::growth::Growth;
-use super::resource::Resource;
+use super::resource::UnrecordedResource;
+use super::running_work::Progress;
 use super::services::{Services, chain_text, now};
 use super::state::{Model, Session};
+use super::transcript_growth::TranscriptGrowth;
 use super::upstream::UpstreamSession;
-use super::wakings::Place;
-use super::work::Progress;
-use failing::{fault_of, pause_after};
+use super::wakeups::ContinuationSlot;
+use panic_recovery::{panic_message, restart_pause};
 
 /// How often the daemon checks whether an agent's background commands have ended, before it closes the session on its own
 /// account.
-const BACKGROUND_LOOK: Duration = Duration::from_secs(5);
+const BACKGROUND_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How many lines of the agent are taken before everything else is looked at again.
-const LINES_A_ROUND: usize = 64;
+const LINES_PER_ROUND: usize = 64;
 
 /// How many calls may wait for one conversation. A desktop app has a handful; more come from a loop.
-pub const MAILBOX: usize = 256;
+pub const MAILBOX_CAPACITY: usize = 256;
 
 /// How long a conversation at rest without subscribers keeps its task, and with it the events for clients that reconnect.
-pub(in crate::conversation) const REST: Duration = Duration::from_secs(120);
+pub(in crate::conversation) const REST_BEFORE_END: Duration = Duration::from_secs(120);
 
 /// Where an answer goes.
 pub type Reply = oneshot::Sender<Result<Answer, ConversationError>>;
@@ -68,7 +68,7 @@ pub type Reply = oneshot::Sender<Result<Answer, ConversationError>>;
 /// What comes into a conversation's mailbox.
 pub enum Message {
     /// A call.
-    Call(Box<Asked<Reply>>),
+    Call(Box<IncomingCall<Reply>>),
     /// A new subscriber.
     Subscribe {
         /// The subscriber.
@@ -81,67 +81,74 @@ pub enum Message {
         /// Whether the subscriber missed events.
         gap: bool,
         /// Takes the snapshot.
-        reply: oneshot::Sender<super::events::Encoded>,
+        reply: oneshot::Sender<super::events::EncodedEvent>,
     },
     /// The transcript of its head has grown.
-    Grown(Box<Growth>),
+    TranscriptGrown(Box<TranscriptGrowth>),
     /// The time of a scheduled continuation has come, and there is a place for it.
-    Due(Place),
+    ContinuationDue(ContinuationSlot),
     /// A session that was opened for this conversation by the one that it branched off, and the client for which it runs.
-    TakeOver(Box<Opened>, Box<UpstreamSession>, Option<Arc<ClientProfile>>),
+    TakeOverSession(
+        Box<OpenedSession>,
+        Box<UpstreamSession>,
+        Option<Arc<ClientProfile>>,
+    ),
     /// A client's message for the agent, which is passed on as it is.
-    Pass(Box<ClientMessage>),
+    ForwardToAgent(Box<ClientMessage>),
     /// The client for which the agent is to run.
-    RunFor(Arc<ClientProfile>, Occasion),
+    RunFor(Arc<ClientProfile>, ClientSwitchReason),
 }
 
-/// When an agent begins to run for another client.
+/// Why an agent is to run for another client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Occasion {
+pub enum ClientSwitchReason {
     /// The client opens the session. If it is open for another client, and no turn runs, it is reopened.
     Opening,
     /// The client opens the session, whose settings have changed. If it is open, and no turn runs, it is reopened.
     Reopening,
     /// The client uses the session, which stays as it is if it is open.
-    Use,
+    Using,
 }
 
 /// Puts a message into the mailbox of another conversation, or gives it back.
 pub type Deliver = Box<dyn Fn(ConversationId, Message) -> Result<(), Message> + Send + Sync>;
 
-/// Work beside the loop.
+/// Work that runs next to the loop.
 struct Job {
     number: u64,
-    work: BoxFuture<'static, Done>,
+    work: BoxFuture<'static, JobResult>,
     /// Whether it changes the conversation's files: such a job is never abandoned.
-    is_on_files: bool,
+    changes_files: bool,
     /// What ends such a job early, if anything does.
     progress: Option<Arc<Progress>>,
 }
 
 impl Job {
     /// A job whose result may have to be undone.
-    fn new(number: u64, work: impl Future<Output = Done> + Send + 'static) -> Self {
+    fn new(number: u64, work: impl Future<Output = JobResult> + Send + 'static) -> Self {
         Self {
             number,
             work: work.boxed(),
-            is_on_files: false,
+            changes_files: false,
             progress: None,
         }
     }
 
     /// A job with nothing to undo.
-    fn finding(
+    fn without_resource(
         number: u64,
-        work: impl Future<Output = Result<Found, ConversationError>> + Send + 'static,
+        work: impl Future<Output = Result<WorkResult, ConversationError>> + Send + 'static,
     ) -> Self {
-        Self::new(number, work.map_ok(|found| (found, Resource::default())))
+        Self::new(
+            number,
+            work.map_ok(|found| (found, UnrecordedResource::default())),
+        )
     }
 
     /// Marks the job as one that changes the conversation's files.
-    fn on_files(self, progress: Option<Arc<Progress>>) -> Self {
+    fn changing_files(self, progress: Option<Arc<Progress>>) -> Self {
         Self {
-            is_on_files: true,
+            changes_files: true,
             progress,
             ..self
         }
@@ -149,13 +156,13 @@ impl Job {
 }
 
 /// A call while the folder that it names is looked at, which may not respond. Calls behind it wait.
-struct Looking {
-    asked: Box<Asked<Reply>>,
-    found: BoxFuture<'static, Result<String, ConversationError>>,
+struct FolderCheck {
+    call: Box<IncomingCall<Reply>>,
+    result: BoxFuture<'static, Result<String, ConversationError>>,
 }
 
 /// The result of a job, with what it made.
-type Done = Result<(Found, Resource), ConversationError>;
+type JobResult = Result<(WorkResult, UnrecordedResource), ConversationError>;
 
 type Write = BoxFuture<'static, Box<Input<Reply>>>;
 
@@ -166,14 +173,14 @@ struct OpenQuestion {
     is_permission: bool,
 }
 
-/// The task's own things.
+/// The task of one live conversation.
 pub struct Actor {
     services: Arc<Services>,
     model: Model<Reply>,
     stream: Stream,
     mailbox: mpsc::Receiver<Message>,
     /// The call that is next, while the folder that it names is looked at.
-    looking: Option<Looking>,
+    folder_check: Option<FolderCheck>,
     published: watch::Sender<Arc<Conversation>>,
     stop: CancellationToken,
     stop_grace_ms: Arc<AtomicU64>,
@@ -183,24 +190,24 @@ pub struct Actor {
     /// The open session.
     session: Option<UpstreamSession>,
     /// What the last job made, until it is used, kept or undone.
-    made: Resource,
+    last_resource: UnrecordedResource,
     questions: Vec<OpenQuestion>,
     job: Option<Job>,
     /// The agent that died last, until its transcript was read for the prompt.
-    dead: Option<Lease>,
+    dead_agent: Option<Lease>,
     /// Held while a scheduled continuation runs: few may run at a time.
-    place: Option<Place>,
+    continuation_slot: Option<ContinuationSlot>,
     /// The deletion of the originals of the last move.
-    finishing: Option<JoinHandle<()>>,
+    move_cleanup: Option<JoinHandle<()>>,
     /// Closed sessions, until no agent writes to them. The next task shares this list.
-    closed: ClosedSessions,
+    closed_sessions: ClosedSessions,
     /// A session that is being closed.
     closing: Option<Job>,
     writes: FuturesOrdered<Write>,
     deadlines: Vec<(Deadline, Instant)>,
     /// When to check again whether a process that is to be left still runs something in the background.
-    leaves_at: Option<Instant>,
-    is_over: bool,
+    next_leave_check: Option<Instant>,
+    has_ended: bool,
 }
 
 /// What a new actor is given.
@@ -220,21 +227,21 @@ pub struct ActorParts {
     /// The way to other conversations.
     pub deliver: Deliver,
     /// The sessions that earlier tasks have closed.
-    pub(super) closed: ClosedSessions,
+    pub(super) closed_sessions: ClosedSessions,
 }
 
 /// What woke the loop.
 #[expect(clippy::large_enum_variant, reason = "it is matched where it is made")]
-enum Woken {
+enum LoopEvent {
     Stop,
     Message(Option<Message>),
-    Looked(Result<String, ConversationError>),
+    FolderChecked(Result<String, ConversationError>),
     Written(Box<Input<Reply>>),
-    Job(u64, Done),
-    Elapsed,
+    Job(u64, JobResult),
+    DeadlineElapsed,
     Lines,
     SignedOut,
-    Rested,
+    RestElapsed,
 }
 
 impl Actor {
@@ -249,7 +256,7 @@ impl Actor {
             stop,
             stop_grace_ms,
             deliver,
-            closed,
+            closed_sessions: closed,
         } = parts;
         let stream = Stream::new(Arc::clone(&services.hub), model.id());
         Self {
@@ -257,25 +264,25 @@ impl Actor {
             model,
             stream,
             mailbox,
-            looking: None,
+            folder_check: None,
             published,
             stop,
             stop_grace_ms,
             deliver,
             client: None,
             session: None,
-            made: Resource::default(),
+            last_resource: UnrecordedResource::default(),
             questions: Vec::new(),
             job: None,
-            dead: None,
-            place: None,
-            finishing: None,
-            closed,
+            dead_agent: None,
+            continuation_slot: None,
+            move_cleanup: None,
+            closed_sessions: closed,
             closing: None,
             writes: FuturesOrdered::new(),
             deadlines: Vec::new(),
-            leaves_at: None,
-            is_over: false,
+            next_leave_check: None,
+            has_ended: false,
         }
     }
 
@@ -289,14 +296,14 @@ impl Actor {
     /// panic it begins anew from what is on disk, with the same subscribers.
     pub async fn run(mut self) -> Vec<Message> {
         let (mut began, mut pause) = (Instant::now(), Duration::ZERO);
-        let mut fault = fault_of(self.serve()).await;
+        let mut fault = panic_message(self.serve()).await;
         while let Some(why) = fault {
             let stops = self.stop.is_cancelled();
-            let again = fault_of(self.begin_anew(&why)).await;
+            let again = panic_message(self.restart_after_panic(&why)).await;
             if stops {
                 break;
             }
-            pause = pause_after(began.elapsed(), pause);
+            pause = restart_pause(began.elapsed(), pause);
             tokio::select! {
                 () = self.stop.cancelled() => {}
                 () = sleep(pause) => {}
@@ -304,14 +311,14 @@ impl Actor {
             began = Instant::now();
             fault = match again {
                 Some(again) => Some(again),
-                None => fault_of(self.serve()).await,
+                None => panic_message(self.serve()).await,
             };
         }
         self.mailbox.close();
         let mut unread: Vec<Message> = self
-            .looking
+            .folder_check
             .take()
-            .map(|looking| Message::Call(looking.asked))
+            .map(|looking| Message::Call(looking.call))
             .into_iter()
             .collect();
         while let Ok(message) = self.mailbox.try_recv() {
@@ -322,70 +329,71 @@ impl Actor {
 
     /// Takes what comes, one after the other.
     async fn serve(&mut self) {
-        let mut lines: Vec<Incoming> = Vec::with_capacity(LINES_A_ROUND);
-        let mut rest = Instant::now() + REST;
-        while !self.is_over {
-            let lapse = self.place.as_ref().map(Place::lapses_at);
+        let mut lines: Vec<Incoming> = Vec::with_capacity(LINES_PER_ROUND);
+        let mut rest = Instant::now() + REST_BEFORE_END;
+        while !self.has_ended {
+            let lapse = self.continuation_slot.as_ref().map(ContinuationSlot::expires_at);
             let deadline = self.deadlines.iter().map(|(_, at)| *at).chain(lapse).min();
-            let may_rest = self.session.is_none() && !self.works() && self.looking.is_none();
+            let may_rest =
+                self.session.is_none() && !self.has_work_in_progress() && self.folder_check.is_none();
             let stopping = self.model.stopping;
-            let leaving = self.leaving();
+            let leaving = self.wait_to_leave_process();
             let woken = tokio::select! {
                 biased;
-                () = self.stop.cancelled(), if !stopping => Woken::Stop,
-                found = look(&mut self.looking), if self.looking.is_some() => Woken::Looked(found),
-                message = self.mailbox.recv(), if self.looking.is_none() => Woken::Message(message),
-                Some(written) = self.writes.next(), if !self.writes.is_empty() => Woken::Written(written),
-                (number, done) = run_job(&mut self.job), if self.job.is_some() => Woken::Job(number, done),
-                (number, done) = run_job(&mut self.closing), if self.closing.is_some() => Woken::Job(number, done),
-                () = sleep_until(deadline.unwrap_or(rest)), if deadline.is_some() => Woken::Elapsed,
-                () = take_lines(&mut self.session, &mut lines), if self.session.is_some() && !self.model.is_deaf() => Woken::Lines,
-                () = leaving, if !stopping => Woken::SignedOut,
-                () = sleep_until(rest), if may_rest => Woken::Rested,
+                () = self.stop.cancelled(), if !stopping => LoopEvent::Stop,
+                found = run_folder_check(&mut self.folder_check), if self.folder_check.is_some() => LoopEvent::FolderChecked(found),
+                message = self.mailbox.recv(), if self.folder_check.is_none() => LoopEvent::Message(message),
+                Some(written) = self.writes.next(), if !self.writes.is_empty() => LoopEvent::Written(written),
+                (number, done) = run_job(&mut self.job), if self.job.is_some() => LoopEvent::Job(number, done),
+                (number, done) = run_job(&mut self.closing), if self.closing.is_some() => LoopEvent::Job(number, done),
+                () = sleep_until(deadline.unwrap_or(rest)), if deadline.is_some() => LoopEvent::DeadlineElapsed,
+                () = take_lines(&mut self.session, &mut lines), if self.session.is_some() && !self.model.must_delay_agent_lines() => LoopEvent::Lines,
+                () = leaving, if !stopping => LoopEvent::SignedOut,
+                () = sleep_until(rest), if may_rest => LoopEvent::RestElapsed,
             };
-            rest = Instant::now() + REST;
+            rest = Instant::now() + REST_BEFORE_END;
             match woken {
-                Woken::Stop => self.stop(),
-                Woken::Message(Some(message)) => self.message(message),
-                Woken::Looked(found) => self.looked(found),
+                LoopEvent::Stop => self.stop(),
+                LoopEvent::Message(Some(message)) => self.handle_message(message),
+                LoopEvent::FolderChecked(found) => self.folder_checked(found),
                 // The registry was dropped, so that no call can arrive any more.
-                Woken::Message(None) if self.model.is_at_rest() => break,
-                Woken::Message(None) => self.stop(),
-                Woken::Written(input) => self.input(*input),
-                Woken::Job(job, done) => {
+                LoopEvent::Message(None) if self.model.is_at_rest() => break,
+                LoopEvent::Message(None) => self.stop(),
+                LoopEvent::Written(input) => self.apply_input(*input),
+                LoopEvent::Job(job, done) => {
                     let found = done.map(|(found, made)| {
-                        self.made.add(made);
+                        self.last_resource.add(made);
                         found
                     });
-                    self.input(Input::Worked { job, found });
+                    self.apply_input(Input::WorkDone { job, found });
                 }
-                Woken::Elapsed => self.deadlines_elapsed(),
-                Woken::Lines => {
-                    if let Some(place) = &mut self.place
-                        && self.model.continues()
+                LoopEvent::DeadlineElapsed => self.deadlines_elapsed(),
+                LoopEvent::Lines => {
+                    if let Some(place) = &mut self.continuation_slot
+                        && self.model.is_automatic_turn()
                     {
-                        place.heard();
+                        place.note_activity();
                     }
-                    self.hear(&mut lines);
+                    self.handle_lines(&mut lines);
                 }
-                Woken::SignedOut => self.leave(),
-                Woken::Rested => {
+                LoopEvent::SignedOut => self.leave_process(),
+                LoopEvent::RestElapsed => {
                     if self.model.is_at_rest() && !self.stream.has_subscribers() {
                         break;
                     }
                 }
             }
-            if self.model.stopping && self.model.turn.is_none() && !self.works() {
+            if self.model.stopping && self.model.turn.is_none() && !self.has_work_in_progress() {
                 break;
             }
         }
     }
 
     /// Resolves when the session is idle in a process that reported a missing sign-in.
-    fn leaving(&self) -> impl Future<Output = ()> + use<> {
+    fn wait_to_leave_process(&self) -> impl Future<Output = ()> + use<> {
         let session = self.session.as_ref().filter(|_| self.model.can_leave_agent());
         let signed_out = session.map(|session| session.lease.signed_out());
-        let not_before = self.leaves_at;
+        let not_before = self.next_leave_check;
         async move {
             let Some(signed_out) = signed_out else {
                 return std::future::pending().await;
@@ -399,10 +407,10 @@ impl Actor {
 
     /// Closes the session, so that its process can end: Codex holds a closed session until then, and no other process can open
     /// it. Background commands would end with the session, and are waited for.
-    fn leave(&mut self) {
-        self.leaves_at = None;
-        if self.agent_works_on() {
-            self.leaves_at = Some(Instant::now() + BACKGROUND_LOOK);
+    fn leave_process(&mut self) {
+        self.next_leave_check = None;
+        if self.has_background_work() {
+            self.next_leave_check = Some(Instant::now() + BACKGROUND_CHECK_INTERVAL);
             return;
         }
         let now = now();
@@ -411,18 +419,18 @@ impl Actor {
     }
 
     /// Whether something is under way beside the loop.
-    fn works(&self) -> bool {
+    fn has_work_in_progress(&self) -> bool {
         self.job.is_some() || self.closing.is_some() || !self.writes.is_empty()
     }
 
     /// One input: the state machine decides, the effects are carried out, clients see the result, callers are
     /// answered, in this order.
-    fn input(&mut self, input: Input<Reply>) {
-        self.input_at(input, now());
+    fn apply_input(&mut self, input: Input<Reply>) {
+        self.apply_input_at(input, now());
     }
 
     /// The same for what is known to have happened at this moment.
-    fn input_at(&mut self, input: Input<Reply>, at: Timestamp) {
+    fn apply_input_at(&mut self, input: Input<Reply>, at: Timestamp) {
         let effects = self.model.apply(input, at);
         self.carry_out(effects, at);
     }
@@ -430,16 +438,16 @@ impl Actor {
     /// Everything that one input causes has its time, so that no event is dated later than the next one.
     fn carry_out(&mut self, mut effects: Vec<Effect<Reply>>, at: Timestamp) {
         let answers = effects.split_off(effects.partition_point(|effect| effect.rank() == 0));
-        let transcripts = self.to_look_at(&effects);
+        let transcripts = self.transcripts_to_recheck(&effects);
         for effect in effects {
-            self.carry(effect, at);
+            self.execute(effect, at);
         }
-        if !self.model.goes_on_by_itself() {
-            self.place = None;
+        if !self.model.is_continuing_automatically() {
+            self.continuation_slot = None;
         }
         self.publish();
-        self.look_again(transcripts);
-        answers.into_iter().for_each(|answer| self.carry(answer, at));
+        self.recheck_transcripts(transcripts);
+        answers.into_iter().for_each(|answer| self.execute(answer, at));
     }
 
     fn publish(&mut self) {
@@ -450,10 +458,10 @@ impl Actor {
             let time_of =
                 |view: &Conversation| view.continuation.as_ref().map(|continuation| continuation.at);
             if time_of(published) != time_of(&view) {
-                self.services.wakings.set(view.id, time_of(&view));
+                self.services.wakeups.set(view.id, time_of(&view));
             }
             if differs {
-                untold = has_untold(published, &view).then(|| view.clone());
+                untold = has_unreported_change(published, &view).then(|| view.clone());
                 *published = Arc::new(view);
             }
             differs
@@ -465,20 +473,20 @@ impl Actor {
     }
 
     fn stop(&mut self) {
-        self.model.hold_for_those_gone(Reply::is_closed);
-        self.input(Input::Stop {
+        self.model.hold_for_disconnected(Reply::is_closed);
+        self.apply_input(Input::Stop {
             grace_ms: self.stop_grace_ms.load(Ordering::Relaxed),
         });
     }
 
-    fn message(&mut self, message: Message) {
+    fn handle_message(&mut self, message: Message) {
         if let (Session::Live(live), Some(session)) = (&self.model.session, &self.session)
             && session.lease.is_signed_out()
-            && !live.is_to_move
-            && !self.agent_works_on()
+            && !live.needs_new_process
+            && !self.has_background_work()
         {
             // Another conversation found that nobody is signed in there. Background commands would end with the session.
-            self.input(Input::AgentRetired);
+            self.apply_input(Input::AgentRetired);
         }
         match message {
             Message::Call(mut asked) => {
@@ -486,7 +494,7 @@ impl Actor {
                     asked.call,
                     Call::Prompt { .. } | Call::Edit { .. } | Call::Continue { .. }
                 ) {
-                    self.run_for_whom_is_left();
+                    self.drop_disconnected_client();
                 }
                 let request = asked.request.as_ref();
                 let kept =
@@ -501,18 +509,24 @@ impl Actor {
                     }
                 };
                 if kept.is_none()
-                    && let Some(folder) = asked.call.folder().cloned()
+                    && let Some(folder) = asked.call.named_folder().cloned()
                 {
                     let services = Arc::clone(&self.services);
                     let found = async move {
                         let usable = |folder: &str| usable_folder("cwd", folder);
-                        services.look_at(&folder, usable).await
+                        services.read_at_folder(&folder, usable).await
                     };
                     let found = found.boxed();
-                    self.looking = Some(Looking { asked, found });
+                    self.folder_check = Some(FolderCheck {
+                        call: asked,
+                        result: found,
+                    });
                     return;
                 }
-                self.input(Input::Call { asked: *asked, kept });
+                self.apply_input(Input::Call {
+                    asked: *asked,
+                    stored_request: kept,
+                });
             }
             Message::Subscribe { subscriber, after } => self.subscribe(subscriber, after.as_ref()),
             Message::Snapshot { gap, reply } => {
@@ -521,54 +535,54 @@ impl Actor {
                     let _gone = reply.send(snapshot);
                 }
             }
-            Message::Due(place) => {
-                self.place = Some(place);
-                self.run_for_whom_is_left();
-                self.input(Input::Due(TurnId::mint()));
+            Message::ContinuationDue(place) => {
+                self.continuation_slot = Some(place);
+                self.drop_disconnected_client();
+                self.apply_input(Input::ContinuationDue(TurnId::mint()));
                 // The clock may have been set back meanwhile: then it is woken again.
                 let continuation = self.model.record.continuation.as_ref();
                 if let Some(at) = continuation
                     .map(|continuation| continuation.at)
                     .filter(|at| *at > now())
                 {
-                    self.services.wakings.set(self.model.id(), Some(at));
+                    self.services.wakeups.set(self.model.id(), Some(at));
                 }
             }
-            Message::Grown(growth) => self.grown(*growth),
-            Message::Pass(message) => {
+            Message::TranscriptGrown(growth) => self.transcript_grown(*growth),
+            Message::ForwardToAgent(message) => {
                 if let Some(session) = &mut self.session {
                     message.send(session);
                 }
             }
-            Message::RunFor(client, occasion) => self.run_for(client, occasion),
-            Message::TakeOver(opened, session, client) => {
+            Message::RunFor(client, occasion) => self.switch_client(client, occasion),
+            Message::TakeOverSession(opened, session, client) => {
                 self.client = client;
                 // It is used or closed at once; what waits for its write keeps its place.
-                let earlier = std::mem::replace(&mut self.made, Resource::from(*session));
-                self.input(Input::HandedOver(opened));
-                self.made = earlier;
+                let earlier = std::mem::replace(&mut self.last_resource, UnrecordedResource::from(*session));
+                self.apply_input(Input::SessionHandedOver(opened));
+                self.last_resource = earlier;
             }
         }
     }
 
-    fn run_for(&mut self, client: Arc<ClientProfile>, occasion: Occasion) {
-        let is_open = self.session.is_some() || self.model.op.is_some();
-        if self.model.turn.is_some() || (is_open && occasion == Occasion::Use) {
+    fn switch_client(&mut self, client: Arc<ClientProfile>, occasion: ClientSwitchReason) {
+        let is_open = self.session.is_some() || self.model.operation.is_some();
+        if self.model.turn.is_some() || (is_open && occasion == ClientSwitchReason::Using) {
             return;
         }
-        self.run_as(Some(client), occasion == Occasion::Reopening);
+        self.set_client(Some(client), occasion == ClientSwitchReason::Reopening);
     }
 
     /// Once the editors have left, the agent runs for the daemon itself: nobody else has their files and terminals.
-    fn run_for_whom_is_left(&mut self) {
-        let is_busy = self.model.turn.is_some() || self.model.op.is_some();
+    fn drop_disconnected_client(&mut self) {
+        let is_busy = self.model.turn.is_some() || self.model.operation.is_some();
         if self.client.is_some() && !is_busy && !self.stream.has_editors() {
-            self.run_as(None, false);
+            self.set_client(None, false);
         }
     }
 
     /// Has the agent run for a client. `anew`: whether a session that is open for it already is reopened.
-    fn run_as(&mut self, client: Option<Arc<ClientProfile>>, anew: bool) {
+    fn set_client(&mut self, client: Option<Arc<ClientProfile>>, anew: bool) {
         self.client = client;
         let entry = self
             .services
@@ -577,25 +591,28 @@ impl Actor {
             return;
         };
         // Codex gives a session back only when the process ends, which others still use.
-        let is_held = entry.kind.shares_process && session.lease.connection().attached() > 1;
-        let is_its_own = !anew && session.lease.key().is_like(&entry.pool_key());
-        if !is_its_own && !is_held && !self.agent_works_on() {
-            self.input(Input::AgentRetired);
+        let is_held = entry.kind.shares_process && session.lease.connection().attached_count() > 1;
+        let is_its_own = !anew && session.lease.key().is_same_launch(&entry.pool_key());
+        if !is_its_own && !is_held && !self.has_background_work() {
+            self.apply_input(Input::AgentRetired);
         }
     }
 
     /// The folder that the next call names was looked at.
-    fn looked(&mut self, found: Result<String, ConversationError>) {
-        let Some(Looking { mut asked, .. }) = self.looking.take() else {
+    fn folder_checked(&mut self, found: Result<String, ConversationError>) {
+        let Some(FolderCheck { call: mut asked, .. }) = self.folder_check.take() else {
             return;
         };
         match found {
             Ok(folder) => {
-                if let Some(named) = asked.call.folder() {
+                if let Some(named) = asked.call.named_folder() {
                     *named = folder;
                 }
                 let kept = None;
-                self.input(Input::Call { asked: *asked, kept });
+                self.apply_input(Input::Call {
+                    asked: *asked,
+                    stored_request: kept,
+                });
             }
             // A caller that is gone needs no answer.
             Err(error) => drop(asked.reply.send(Err(error))),
@@ -604,7 +621,7 @@ impl Actor {
 
     fn deadlines_elapsed(&mut self) {
         let at = Instant::now();
-        self.place.take_if(|place| place.lapses_at() <= at);
+        self.continuation_slot.take_if(|place| place.expires_at() <= at);
         let due: Vec<Deadline> = self
             .deadlines
             .iter()
@@ -613,24 +630,25 @@ impl Actor {
             .collect();
         self.deadlines.retain(|(_, deadline)| *deadline > at);
         for deadline in due {
-            if deadline == Deadline::Idle && self.agent_works_on() {
-                let is_apart = matches!(&self.model.session, Session::Live(live) if live.is_apart);
+            if deadline == Deadline::Idle && self.has_background_work() {
+                let is_apart =
+                    matches!(&self.model.session, Session::Live(live) if live.has_exclusive_process);
                 let idle = match self.model.rules.idle_ms {
                     milliseconds if milliseconds > 0 && !is_apart => Duration::from_millis(milliseconds),
                     // A process of its own is stopped as soon as nothing runs in it.
-                    _ => BACKGROUND_LOOK,
+                    _ => BACKGROUND_CHECK_INTERVAL,
                 };
                 self.deadlines.push((Deadline::Idle, Instant::now() + idle));
                 continue;
             }
-            self.input(Input::Elapsed(deadline));
+            self.apply_input(Input::Elapsed(deadline));
         }
     }
 }
 
 /// Whether something changed that clients see and that no event of its own reports. Checked where the change is published, so
 /// that no path is forgotten.
-fn has_untold(before: &Conversation, now: &Conversation) -> bool {
+fn has_unreported_change(before: &Conversation, now: &Conversation) -> bool {
     before.title != now.title
         || before.cwd != now.cwd
         || before.settings != now.settings
@@ -640,15 +658,15 @@ fn has_untold(before: &Conversation, now: &Conversation) -> bool {
 }
 
 /// Looks at the folder that a call names.
-async fn look(looking: &mut Option<Looking>) -> Result<String, ConversationError> {
+async fn run_folder_check(looking: &mut Option<FolderCheck>) -> Result<String, ConversationError> {
     match looking {
-        Some(looking) => (&mut looking.found).await,
+        Some(looking) => (&mut looking.result).await,
         None => std::future::pending().await,
     }
 }
 
 /// Runs the job in its place, from which it is removed when it is done or panics.
-async fn run_job(job: &mut Option<Job>) -> (u64, Done) {
+async fn run_job(job: &mut Option<Job>) -> (u64, JobResult) {
     let Some(running) = job else {
         return std::future::pending().await;
     };
@@ -664,9 +682,9 @@ async fn run_job(job: &mut Option<Job>) -> (u64, Done) {
 /// Takes lines of the agent, at most as many as belong to a round.
 async fn take_lines(session: &mut Option<UpstreamSession>, lines: &mut Vec<Incoming>) {
     match session {
-        Some(session) if !session.early.is_empty() => lines.append(&mut session.early),
+        Some(session) if !session.early_lines.is_empty() => lines.append(&mut session.early_lines),
         Some(session) => {
-            session.inbox.recv_up_to(lines, LINES_A_ROUND).await;
+            session.inbox.recv_up_to(lines, LINES_PER_ROUND).await;
         }
         None => std::future::pending().await,
     }

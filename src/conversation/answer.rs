@@ -24,13 +24,13 @@ impl CallKey {
     /// Whether the call that was remembered with this fingerprint has the same content. One that an earlier version
     /// remembered counts as the same: to carry a call out twice would be worse.
     #[must_use]
-    pub fn has_content_of(&self, remembered: &str) -> bool {
+    pub fn has_same_content(&self, remembered: &str) -> bool {
         self.fingerprint == remembered || !remembered.starts_with(FINGERPRINT_VERSION)
     }
 
     /// The record of this call, without a result.
     #[must_use]
-    pub fn record(&self, of: Option<ConversationId>, at: Timestamp) -> RequestRecord {
+    pub fn to_record(&self, of: Option<ConversationId>, at: Timestamp) -> RequestRecord {
         RequestRecord {
             version: RECORD_VERSION,
             conversation_id: of,
@@ -46,16 +46,16 @@ impl CallKey {
     /// The record of this call, which was about no conversation, with its result. To be committed together with what the call
     /// changed: a kill in between would have the call carried out again.
     #[must_use]
-    pub fn answered(&self, answer: &Answer, at: Timestamp) -> RequestRecord {
+    pub fn to_answered_record(&self, answer: &Answer, at: Timestamp) -> RequestRecord {
         RequestRecord {
             result: answer.to_json().ok(),
-            ..self.record(None, at)
+            ..self.to_record(None, at)
         }
     }
 
     /// The refusal of a call whose key stands for another one.
     #[must_use]
-    pub fn differs(&self) -> ConversationError {
+    pub fn content_conflict(&self) -> ConversationError {
         ConversationError::Conflict(format!(
             "request id \"{}\" was used before for a call with another content; use a new id",
             self.id.as_str()
@@ -74,13 +74,13 @@ pub struct MadeConversation {
 impl MadeConversation {
     /// As the record of a call has it.
     #[must_use]
-    pub fn recorded(conversation_id: ConversationId) -> Option<RawJson> {
+    pub fn to_json(conversation_id: ConversationId) -> Option<RawJson> {
         RawJson::from_value(&Self { conversation_id }).ok()
     }
 
     /// The conversation that is recorded of a call without a result.
     #[must_use]
-    pub fn of(request: &RequestRecord) -> Option<ConversationId> {
+    pub fn from_request(request: &RequestRecord) -> Option<ConversationId> {
         let made = request.error.as_ref()?.read::<Self>().ok()?;
         request.result.is_none().then_some(made.conversation_id)
     }
@@ -92,16 +92,16 @@ pub struct Caller<R> {
     /// Where the answer goes; none if nobody waits for it.
     pub reply: Option<R>,
     /// The idempotency key.
-    pub request: Option<CallKey>,
+    pub key: Option<CallKey>,
 }
 
 impl<R> Caller<R> {
     /// A caller without an idempotency key.
     #[must_use]
-    pub fn of(reply: R) -> Self {
+    pub fn without_key(reply: R) -> Self {
         Self {
             reply: Some(reply),
-            request: None,
+            key: None,
         }
     }
 
@@ -110,7 +110,7 @@ impl<R> Caller<R> {
     pub fn none() -> Self {
         Self {
             reply: None,
-            request: None,
+            key: None,
         }
     }
 }
@@ -153,7 +153,7 @@ impl Answer {
     ///
     /// # Errors
     /// When serde cannot write it, which its types rule out.
-    pub fn of<T: Serialize>(answer: &T) -> Result<Self, ConversationError> {
+    pub fn from_value<T: Serialize>(answer: &T) -> Result<Self, ConversationError> {
         RawJson::from_value(answer).map(Self::Json).map_err(|error| {
             tracing::error!(%error, "an answer cannot be written as JSON");
             ConversationError::Lost
@@ -219,7 +219,7 @@ mod tests {
             fingerprint: format!("{FINGERPRINT_VERSION}aa"),
         };
         for (remembered, is_same) in [("2:aa", true), ("2:ab", false), ("00112233", true)] {
-            assert_eq!(request.has_content_of(remembered), is_same, "{remembered}");
+            assert_eq!(request.has_same_content(remembered), is_same, "{remembered}");
         }
     }
 }

@@ -4,16 +4,16 @@
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::{AgentName, UpstreamId};
 
-use super::effect::Arrival;
+use super::effect::PromptArrival;
 use super::services::{Services, SessionRef, chain_text};
-use crate::store::{Anchor, ConversationRecord, CutPrompt};
+use crate::store::{Anchor, ConversationRecord, CutShortPrompt};
 use crate::transcript::TranscriptError;
-use crate::transcript::message::{Part, Sort, Speaker};
-use crate::transcript::opened::Opened;
+use crate::transcript::message::{Part, Speaker, TranscriptMessageKind};
+use crate::transcript::open_transcript::BoxedTranscript;
 
 /// Where the transcript of a session ends now; none where it cannot be read.
-pub(super) fn anchor(services: &Services, session: &SessionRef) -> Option<Anchor> {
-    match open(services, session)? {
+pub(super) fn transcript_end(services: &Services, session: &SessionRef) -> Option<Anchor> {
+    match open_transcript(services, session)? {
         Ok(opened) => {
             let last = opened.messages().checked_sub(1);
             Some(Anchor {
@@ -34,27 +34,31 @@ pub(super) fn anchor(services: &Services, session: &SessionRef) -> Option<Anchor
 }
 
 /// Whether a prompt stands behind the former end of its session's transcript, and what became of it there.
-pub(super) fn arrival(services: &Services, record: &ConversationRecord, sent: &CutPrompt) -> Arrival {
+pub(super) fn find_prompt(
+    services: &Services,
+    record: &ConversationRecord,
+    sent: &CutShortPrompt,
+) -> PromptArrival {
     let Some(id) = &sent.upstream_id else {
-        return Arrival::Absent;
+        return PromptArrival::Absent;
     };
     let Some(anchor) = &sent.anchor else {
-        return Arrival::Unknown;
+        return PromptArrival::Unknown;
     };
-    let session = SessionRef::of(record, id);
-    let mut opened = match open(services, &session) {
+    let session = SessionRef::in_conversation(record, id);
+    let mut opened = match open_transcript(services, &session) {
         Some(Ok(opened)) => opened,
         Some(Err(error)) if error.is_absence() && anchor.record_uuid.is_none() => {
-            return Arrival::Absent;
+            return PromptArrival::Absent;
         }
         // One that was there and is gone says nothing of what it held.
-        Some(Err(_)) | None => return Arrival::Unknown,
+        Some(Err(_)) | None => return PromptArrival::Unknown,
     };
     let behind = match &anchor.record_uuid {
         None => 0,
         Some(uuid) => match opened.find(anchor.owner.as_ref().unwrap_or(id).as_str(), uuid) {
             Some(message) => message + 1,
-            None => return Arrival::Unknown,
+            None => return PromptArrival::Unknown,
         },
     };
     let prompts: Vec<usize> = (0..opened.turns())
@@ -63,16 +67,16 @@ pub(super) fn arrival(services: &Services, record: &ConversationRecord, sent: &C
         .take_while(|prompt| *prompt >= behind)
         .collect();
     // Another program may have asked something there as well, or instead.
-    let asked = Asked::of(&sent.prompt);
+    let asked = PromptWords::from_prompt(&sent.prompt);
     let likeness = prompts.into_iter().map(|message| match opened.message(message) {
-        Ok(Some(message)) => asked.likeness(&message.parts),
+        Ok(Some(message)) => asked.match_parts(&message.parts),
         // Whose it is nobody can tell.
-        Ok(None) | Err(_) => Likeness::Possible,
+        Ok(None) | Err(_) => Match::Possible,
     });
     match likeness.max() {
-        None | Some(Likeness::Another) => Arrival::Absent,
-        Some(Likeness::Same) if is_answered(services, &session.agent, &mut opened) => Arrival::Answered,
-        Some(Likeness::Same | Likeness::Possible) => Arrival::Present,
+        None | Some(Match::Another) => PromptArrival::Absent,
+        Some(Match::Same) if is_answered(services, &session.agent, &mut opened) => PromptArrival::Answered,
+        Some(Match::Same | Match::Possible) => PromptArrival::Present,
     }
 }
 
@@ -81,7 +85,7 @@ const SHORT_CHARACTERS: usize = 12;
 
 /// How much a message is like a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Likeness {
+enum Match {
     /// It has other words.
     Another,
     /// Its words do not tell.
@@ -93,51 +97,51 @@ enum Likeness {
 /// The words of a prompt, to be looked for. Agents break them otherwise, put others around them, and what a file or a picture
 /// is called between them.
 #[derive(Debug)]
-struct Asked {
+struct PromptWords {
     texts: Vec<String>,
     is_command: bool,
 }
 
-impl Asked {
-    fn of(prompt: &PromptContent) -> Self {
+impl PromptWords {
+    fn from_prompt(prompt: &PromptContent) -> Self {
         let mut texts = prompt.texts();
         texts.retain(|text| !text.trim().is_empty());
         Self {
             is_command: texts.first().is_some_and(|text| is_command(text)),
-            texts: texts.iter().map(|text| squeezed(text)).collect(),
+            texts: texts.iter().map(|text| normalized(text)).collect(),
         }
     }
 
-    fn likeness(&self, parts: &[Part]) -> Likeness {
+    fn match_parts(&self, parts: &[Part]) -> Match {
         let parts: Vec<String> = parts
             .iter()
             .filter_map(|part| match part {
-                Part::Text(text) => Some(squeezed(text)),
+                Part::Text(text) => Some(normalized(text)),
                 _ => None,
             })
             .collect();
         let whole = parts.concat();
         // A command is written down in the agent's own form.
         if self.texts.is_empty() || self.is_command || whole.is_empty() {
-            return Likeness::Possible;
+            return Match::Possible;
         }
         let mut rest = whole.as_str();
         for text in &self.texts {
             let Some(place) = rest.find(text.as_str()) else {
-                return Likeness::Another;
+                return Match::Another;
             };
             rest = &rest[place + text.len()..];
         }
         let is_long = self.texts.iter().map(|text| text.chars().count()).sum::<usize>() >= SHORT_CHARACTERS;
         let stands_alone = self.texts.iter().all(|text| parts.contains(text));
         match is_long || stands_alone {
-            true => Likeness::Same,
-            false => Likeness::Possible,
+            true => Match::Same,
+            false => Match::Possible,
         }
     }
 }
 
-fn squeezed(text: &str) -> String {
+fn normalized(text: &str) -> String {
     text.split_whitespace().collect()
 }
 
@@ -152,20 +156,26 @@ fn is_command(text: &str) -> bool {
 }
 
 /// Whether the last turn came to its end there, with the model's own words. Where the file does not say it, it did not.
-fn is_answered(services: &Services, agent: &AgentName, opened: &mut Opened) -> bool {
+fn is_answered(services: &Services, agent: &AgentName, opened: &mut BoxedTranscript) -> bool {
     let entry = services.catalog.get(agent);
     let format = entry.and_then(|entry| entry.listed_transcripts());
     let is_over = format.is_some_and(|(_, format)| {
-        let standing = format.dialect().state(&services.library, opened.path());
+        let standing = format.dialect().state(&services.index_cache, opened.path());
         standing.is_ok_and(|standing| standing.is_answered)
     });
     let last = opened.messages().checked_sub(1);
     let last = last.and_then(|last| opened.message(last).ok().flatten());
-    is_over && last.is_some_and(|last| last.speaker == Speaker::Model && last.sort == Sort::Ordinary)
+    is_over
+        && last.is_some_and(|last| {
+            last.speaker == Speaker::Model && last.kind == TranscriptMessageKind::Ordinary
+        })
 }
 
 /// The transcript of a session; none where that of its agent cannot be read by this version.
-fn open(services: &Services, session: &SessionRef) -> Option<Result<Opened, TranscriptError>> {
+fn open_transcript(
+    services: &Services,
+    session: &SessionRef,
+) -> Option<Result<BoxedTranscript, TranscriptError>> {
     let (root, format) = services.catalog.get(&session.agent)?.listed_transcripts()?;
     let session = services.session(root, &session.cwd, &session.upstream_id);
     Some(format.dialect().open(session, None))
@@ -177,10 +187,10 @@ mod tests {
 
     use super::*;
 
-    fn likeness(prompt: serde_json::Value, parts: &[&str]) -> Likeness {
+    fn likeness(prompt: serde_json::Value, parts: &[&str]) -> Match {
         let prompt: PromptContent = serde_json::from_value(prompt).unwrap();
         let parts: Vec<Part> = parts.iter().map(|text| Part::Text((*text).to_owned())).collect();
-        Asked::of(&prompt).likeness(&parts)
+        PromptWords::from_prompt(&prompt).match_parts(&parts)
     }
 
     #[test]
@@ -194,42 +204,38 @@ mod tests {
         let picture = json!([{"type": "image", "mimeType": "image/png", "data": "AA=="}]);
         let long = "mend the file of hosts";
         let table = [
-            (text(long), &["mend the\nfile of  hosts"][..], Likeness::Same),
-            (
-                text(long),
-                &["Before:\n\nmend the file of hosts\n"],
-                Likeness::Same,
-            ),
-            (text(long), &["Before", "mend the file of hosts"], Likeness::Same),
-            (text(long), &["mend the file"], Likeness::Another),
+            (text(long), &["mend the\nfile of  hosts"][..], Match::Same),
+            (text(long), &["Before:\n\nmend the file of hosts\n"], Match::Same),
+            (text(long), &["Before", "mend the file of hosts"], Match::Same),
+            (text(long), &["mend the file"], Match::Another),
             (
                 with_file.clone(),
                 &["Look at", "[@a.rs](file:///p/a.rs)", "and mend it"],
-                Likeness::Same,
+                Match::Same,
             ),
             (
                 with_file.clone(),
                 &["Look at[@a.rs](file:///p/a.rs)and mend it"],
-                Likeness::Same,
+                Match::Same,
             ),
-            (with_file, &["and mend it", "Look at"], Likeness::Another),
+            (with_file, &["and mend it", "Look at"], Match::Another),
             // Few words may stand in others by chance.
-            (text("ok"), &["look at the book"], Likeness::Possible),
-            (text("ok"), &["ok"], Likeness::Same),
-            (text("ok"), &["no"], Likeness::Another),
+            (text("ok"), &["look at the book"], Match::Possible),
+            (text("ok"), &["ok"], Match::Same),
+            (text("ok"), &["no"], Match::Another),
             // A command is written down otherwise, a path is none.
             (
                 text("/compact now"),
                 &["<command-name>/compact</command-name>"],
-                Likeness::Possible,
+                Match::Possible,
             ),
             (
                 text("/etc/hosts has a wrong line"),
                 &["elsewhere"],
-                Likeness::Another,
+                Match::Another,
             ),
-            (picture, &["elsewhere"], Likeness::Possible),
-            (text(long), &[], Likeness::Possible),
+            (picture, &["elsewhere"], Match::Possible),
+            (text(long), &[], Match::Possible),
         ];
         for (prompt, parts, expected) in table {
             assert_eq!(likeness(prompt.clone(), parts), expected, "{prompt} in {parts:?}");

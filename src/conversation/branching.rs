@@ -1,10 +1,10 @@
 //! Forking a session. A fork of the whole session uses the agent's own fork, if it has one. A fork at an earlier place
 //! is a copy of the transcript that ends there; agents whose transcripts cannot be cut are asked to fork at that place.
 
-mod editing;
-mod known;
-mod look;
-mod places;
+mod branch_points;
+mod edit_branch;
+mod transcript_state;
+mod unopened_source;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,26 +21,26 @@ use crate::agent::message::CallError;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::PlaceRef;
-use crate::transcript::meter::{Meter, metered};
-use crate::transcript::on_disk::OnDisk;
+use crate::transcript::meter::{Meter, with_meter};
+use crate::transcript::turn_counts::TurnCounts;
 
-use super::climbing::{acquire, refuse_known};
+use super::backup;
+use super::climbing::{acquire_process, refuse_reused_id};
 use super::closed_sessions::ClosedSessions;
-use super::disk::{self, Transcripts};
-use super::effect::Branched;
+use super::effect::NewBranch;
 use super::error::{ConversationError, StoreFailure};
 use super::folder::check_folder;
-use super::growth::Tally;
-use super::keeping;
-use super::resource::Resource;
+use super::resource::UnrecordedResource;
+use super::running_work::Progress;
 use super::services::{Services, chain_text};
-use super::upstream::{self, OpenError, Opening};
-use super::work::Progress;
-use look::{Look, expected};
-use places::Place;
+use super::transcript_facts::{self, AgentTranscripts};
+use super::transcript_growth::PromptTally;
+use super::upstream::{self, OpenError, OpenMode};
+use branch_points::BranchPoint;
+use transcript_state::{TranscriptState, expected_turns};
 
 /// What to branch, and how.
-pub(super) struct Branching {
+pub(super) struct BranchJob {
     /// The rest of the daemon.
     pub services: Arc<Services>,
     /// The conversation's agent, as it runs for `client`.
@@ -50,26 +50,26 @@ pub(super) struct Branching {
     /// The client for which its agent runs; none for the daemon itself.
     pub client: Option<Arc<ClientProfile>>,
     /// The session to branch off.
-    pub from: UpstreamId,
+    pub source: UpstreamId,
     /// The place to fork at, or in the turn to replace, if the caller named one; the place then determines the session.
     pub at: Option<PlaceRef>,
     /// The branch's folder.
     pub cwd: String,
     /// Whether a turn runs in it, so that what is not finished has to be left out.
-    pub busy: bool,
+    pub is_turn_running: bool,
     /// The least that the branch has to keep.
     pub min_fidelity: Fidelity,
     /// Where is counted what is read.
     pub progress: Arc<Progress>,
     /// Gets the sessions that are opened and closed on the way.
-    pub closed: ClosedSessions,
+    pub closed_sessions: ClosedSessions,
 }
 
-impl Branching {
+impl BranchJob {
     /// Turns acknowledged on the session that is branched off, and how many of them it took along from elsewhere.
-    fn acknowledged(&self) -> (u64, u64) {
+    fn acknowledged_and_carried(&self) -> (u64, u64) {
         let links = self.record.chain.links();
-        let link = links.iter().find(|link| link.upstream_id == self.from);
+        let link = links.iter().find(|link| link.upstream_id == self.source);
         link.map_or((0, 0), |link| {
             (link.carried_turns + link.turns, link.carried_turns)
         })
@@ -79,17 +79,17 @@ impl Branching {
     ///
     /// # Errors
     /// Why there is none; the source is as it was.
-    pub(super) async fn branch(mut self) -> Result<(Branched, Resource), ConversationError> {
-        self.services.look_at(&self.cwd, check_folder).await?;
+    pub(super) async fn branch(mut self) -> Result<(NewBranch, UnrecordedResource), ConversationError> {
+        self.services.read_at_folder(&self.cwd, check_folder).await?;
         self.services.check_project(&self.entry, &self.record.cwd).await?;
         let source = self.at.as_ref().map(|at| at.upstream_id().into());
-        self.bring_back(vec![source.unwrap_or_else(|| self.from.clone())])
+        self.restore_missing(vec![source.unwrap_or_else(|| self.source.clone())])
             .await?;
-        let Some(place) = self.place().await? else {
-            self.refuse_too_little().await?;
+        let Some(place) = self.branch_point().await? else {
+            self.check_fidelity().await?;
             // Native first, for a compacted session too: Claude's fork sends the model what its source and our cut would, as the
             // real adapter's test `a_native_fork_of_a_compacted_session_sends_what_its_source_and_a_cut_send` shows.
-            let native_error = match self.native(None).await {
+            let native_error = match self.native_fork(None).await {
                 Ok(made) => return Ok(made),
                 Err(error) => error,
             };
@@ -98,7 +98,7 @@ impl Branching {
                 Err(copy_error) => Err(match native_error {
                     ConversationError::Unsupported(_) => copy_error,
                     // A full disk refuses the agent's fork too, and only our own error says so.
-                    _ if copy_error.is_passing_failure() => copy_error,
+                    _ if copy_error.is_transient_failure() => copy_error,
                     error => error,
                 }),
             };
@@ -108,35 +108,38 @@ impl Branching {
 
     /// Where the branch leaves its source; none at its end, with all of it. A fork while a turn runs would take the unanswered
     /// prompt along, so that it is made at the place before that.
-    async fn place(&self) -> Result<Option<Place>, ConversationError> {
+    async fn branch_point(&self) -> Result<Option<BranchPoint>, ConversationError> {
         // A turn that was not sent yet, or has ended, needs not be left out.
         let running_since = self.record.turn.as_ref().map(|turn| turn.accepted_at);
-        if self.at.is_none() && !self.busy {
+        if self.at.is_none() && !self.is_turn_running {
             return Ok(None);
         }
-        let (record, at, from) = (self.record.clone(), self.at.clone(), self.from.clone());
+        let (record, at, from) = (self.record.clone(), self.at.clone(), self.source.clone());
         self.blocking(move |services, entry| {
             let place = match (at, running_since) {
-                (Some(at), _) => places::named(services, entry, &record, &at).map(Some),
-                (None, Some(since)) => places::before_time(services, entry, &record, since),
-                (None, None) => places::at_end(services, entry, &record, &from),
+                (Some(at), _) => branch_points::named_point(services, entry, &record, &at).map(Some),
+                (None, Some(since)) => branch_points::point_before_time(services, entry, &record, since),
+                (None, None) => branch_points::point_at_end(services, entry, &record, &from),
             };
-            place?.map(Some).ok_or_else(no_finished_turn)
+            place?.map(Some).ok_or_else(no_finished_turn_error)
         })
         .await
     }
 
     /// Makes a branch that ends at a place. A cut transcript is preferred to the agent's own fork: its file shows what it
     /// contains, and it needs no process.
-    async fn branch_at(&mut self, place: &Place) -> Result<(Branched, Resource), ConversationError> {
+    async fn branch_at(
+        &mut self,
+        place: &BranchPoint,
+    ) -> Result<(NewBranch, UnrecordedResource), ConversationError> {
         // Before anything is made that would have to be taken back.
-        self.from = place.end.session.clone();
-        self.refuse_too_little().await?;
+        self.source = place.end.session.clone();
+        self.check_fidelity().await?;
         let entry = &self.entry;
         if entry.copyable_transcripts().is_some() {
-            return self.cut(place).await;
+            return self.cut_copy(place).await;
         }
-        if place.point.is_none() {
+        if place.fork_message_id.is_none() {
             let why = match entry.kind.fork_point {
                 ForkPointSupport::None => "offers no fork at a place and its transcripts cannot be cut",
                 _ => "branches at items that it has written down, and wrote down none of that turn",
@@ -146,9 +149,9 @@ impl Branching {
                 entry.name
             )));
         }
-        let mut made = self.native(Some(place)).await;
-        if matches!(&made, Err(error) if known::is_unknown_point(error)) && self.open_once().await {
-            made = self.native(Some(place)).await;
+        let mut made = self.native_fork(Some(place)).await;
+        if matches!(&made, Err(error) if unopened_source::is_unknown_point(error)) && self.open_once().await {
+            made = self.native_fork(Some(place)).await;
         }
         made
     }
@@ -162,34 +165,38 @@ impl Branching {
         let meter: Arc<dyn Meter> = Arc::clone(&self.progress) as _;
         let task = self
             .services
-            .blocking(move |services| metered(meter, || work(services, &entry)));
+            .blocking(move |services| with_meter(meter, || work(services, &entry)));
         task.await?
     }
 
     /// Refuses a branch that would keep less than was asked for.
-    async fn refuse_too_little(&self) -> Result<(), ConversationError> {
+    async fn check_fidelity(&self) -> Result<(), ConversationError> {
         // A branch never keeps less than a part of the history.
         if self.min_fidelity <= Fidelity::Partial {
             return Ok(());
         }
-        let (acknowledged, carried) = self.acknowledged();
-        let look = self.on_disk(move |transcripts, cwd, _, id| {
-            Look::at(of_source(transcripts, cwd, id, carried), acknowledged)
+        let (acknowledged, carried) = self.acknowledged_and_carried();
+        let look = self.read_source(move |transcripts, cwd, _, id| {
+            TranscriptState::from_counts(source_counts(transcripts, cwd, id, carried), acknowledged)
         });
         let look = look.await?;
         if look.fidelity() >= self.min_fidelity {
             return Ok(());
         }
-        if let Some(failure) = look.unread.as_ref().and_then(StoreFailure::of_reading) {
+        if let Some(failure) = look
+            .read_error
+            .as_ref()
+            .and_then(StoreFailure::from_transient_read)
+        {
             return Err(ConversationError::StoreFailed(failure));
         }
         let missing_turns = look.missing_turns;
         Err(ConversationError::NotResumable {
             wanted: self.min_fidelity,
             attempts: vec![Attempt {
-                upstream_id: Some(self.from.clone()),
+                upstream_id: Some(self.source.clone()),
                 via: Via::Live,
-                error: Some(match look.unread {
+                error: Some(match look.read_error {
                     Some(_) => {
                         "its transcript cannot be read, so it is unknown what a branch would lack".to_owned()
                     }
@@ -202,9 +209,12 @@ impl Branching {
     }
 
     /// The agent's own fork, of the whole session or up to a place.
-    async fn native(&self, place: Option<&Place>) -> Result<(Branched, Resource), ConversationError> {
-        let (services, entry, closed) = (&self.services, &self.entry, &self.closed);
-        let lease = acquire(services, entry).await?;
+    async fn native_fork(
+        &self,
+        place: Option<&BranchPoint>,
+    ) -> Result<(NewBranch, UnrecordedResource), ConversationError> {
+        let (services, entry, closed) = (&self.services, &self.entry, &self.closed_sessions);
+        let lease = acquire_process(services, entry).await?;
         let capabilities = lease.initialized().capabilities;
         if !capabilities.fork {
             return Err(ConversationError::Unsupported(format!(
@@ -212,41 +222,50 @@ impl Branching {
                 entry.name
             )));
         }
-        let point = place.and_then(|place| place.point.clone());
-        let opening = Opening::Fork(self.from.clone(), point);
+        let point = place.and_then(|place| place.fork_message_id.clone());
+        let opening = OpenMode::Fork(self.source.clone(), point);
         let settings = &self.record.settings;
-        let opened = upstream::open(services, entry, lease, &opening, &self.cwd, settings, closed).await;
+        let opened =
+            upstream::open_session(services, entry, lease, &opening, &self.cwd, settings, closed).await;
         let (mut session, answer) = opened.map_err(|error| fork_error(entry, &error))?;
-        if let Err(error) = refuse_known(services, entry, &session, &answer.upstream_id) {
-            closed.close(session, false, Duration::ZERO).closed().await;
+        if let Err(error) = refuse_reused_id(services, entry, &session, &answer.upstream_id) {
+            closed
+                .close(session, false, Duration::ZERO)
+                .wait_until_closed()
+                .await;
             return Err(error);
         }
-        let (acknowledged, carried) = self.acknowledged();
+        let (acknowledged, carried) = self.acknowledged_and_carried();
         let branch = answer.upstream_id.clone();
         let look = self
-            .on_disk(move |transcripts, cwd, agent, id| {
-                let source = of_source(transcripts, cwd, id, carried);
+            .read_source(move |transcripts, cwd, agent, id| {
+                let source = source_counts(transcripts, cwd, id, carried);
                 let expected = match &source {
-                    Ok(source) => expected(source.as_ref(), source.as_ref(), acknowledged),
+                    Ok(source) => expected_turns(source.as_ref(), source.as_ref(), acknowledged),
                     Err(_) => acknowledged,
                 };
                 // An agent that writes the branch later has nothing but the source to show for it.
-                let file = match disk::on_disk(transcripts, cwd, &branch, None) {
+                let file = match transcript_facts::turn_counts(transcripts, cwd, &branch, None) {
                     Ok(None) => source,
                     branch => branch,
                 };
-                Look {
-                    place: disk::last_checkpoint(transcripts, cwd, agent, id).ok().flatten(),
-                    prompts: prompts(transcripts, cwd, &branch),
-                    ..Look::at(file, expected)
+                TranscriptState {
+                    last_checkpoint: transcript_facts::last_checkpoint(transcripts, cwd, agent, id)
+                        .ok()
+                        .flatten(),
+                    prompts: count_prompts(transcripts, cwd, &branch),
+                    ..TranscriptState::from_counts(file, expected)
                 }
             })
             .await?;
-        session.tally = Tally::of(look.prompts);
+        session.prompt_tally = PromptTally::new(look.prompts);
         if let Some(place) = place
-            && let Err(error) = self.ended_there(&answer.upstream_id, place).await
+            && let Err(error) = self.check_fork_end(&answer.upstream_id, place).await
         {
-            closed.close(session, false, Duration::ZERO).closed().await;
+            closed
+                .close(session, false, Duration::ZERO)
+                .wait_until_closed()
+                .await;
             return Err(error);
         }
         let fidelity = look.fidelity();
@@ -261,24 +280,30 @@ impl Branching {
                 error: None,
             }],
         };
-        let branched = Branched {
+        let branched = NewBranch {
             upstream_id: answer.upstream_id.clone(),
-            from: self.from.clone(),
-            checkpoint: place.map(|place| place.end.until.clone()).or(look.place),
+            source: self.source.clone(),
+            checkpoint: place
+                .map(|place| place.end.checkpoint.clone())
+                .or(look.last_checkpoint),
             fidelity,
             turns: place.and_then(|place| place.turns).unwrap_or(look.turns),
             via: BranchedVia::Native,
-            open: Some(Box::new(answer.opened(&session, resumed))),
+            opened_session: Some(Box::new(answer.into_opened(&session, resumed))),
         };
-        Ok((branched, Resource::from(session)))
+        Ok((branched, UnrecordedResource::from(session)))
     }
 
     /// Whether a fork ends with the place that the agent was told, as far as there is a file to show it: one that knows nothing
     /// of such places takes all along.
-    async fn ended_there(&self, branch: &UpstreamId, place: &Place) -> Result<(), ConversationError> {
-        let (branch, cwd, until) = (branch.clone(), self.cwd.clone(), place.end.until.clone());
+    async fn check_fork_end(
+        &self,
+        branch: &UpstreamId,
+        place: &BranchPoint,
+    ) -> Result<(), ConversationError> {
+        let (branch, cwd, until) = (branch.clone(), self.cwd.clone(), place.end.checkpoint.clone());
         self.blocking(move |services, entry| {
-            let last = places::last_of(services, entry, &cwd, &branch)?;
+            let last = branch_points::last_checkpoint_of(services, entry, &cwd, &branch)?;
             match last.is_none_or(|last| last == until) {
                 true => Ok(()),
                 false => Err(ConversationError::Unsupported(format!(
@@ -291,25 +316,29 @@ impl Branching {
     }
 
     /// A copy of the whole transcript under a new id.
-    async fn copy_whole(&self) -> Result<(Branched, Resource), ConversationError> {
+    async fn copy_whole(&self) -> Result<(NewBranch, UnrecordedResource), ConversationError> {
         if self.entry.copyable_transcripts().is_none() {
             return Err(ConversationError::Unsupported(format!(
                 "the agent {} offers no fork and its transcripts cannot be cut",
                 self.entry.name
             )));
         }
-        let (record, from) = (self.record.clone(), self.from.clone());
-        let place = self.blocking(move |services, entry| places::at_end(services, entry, &record, &from));
-        let place = place.await?.ok_or_else(no_finished_turn)?;
-        self.cut(&place).await
+        let (record, from) = (self.record.clone(), self.source.clone());
+        let place = self
+            .blocking(move |services, entry| branch_points::point_at_end(services, entry, &record, &from));
+        let place = place.await?.ok_or_else(no_finished_turn_error)?;
+        self.cut_copy(&place).await
     }
 
     /// A copy of the transcript under a new id that ends with a place.
-    async fn cut(&self, place: &Place) -> Result<(Branched, Resource), ConversationError> {
-        let (acknowledged, carried) = self.acknowledged();
+    async fn cut_copy(
+        &self,
+        place: &BranchPoint,
+    ) -> Result<(NewBranch, UnrecordedResource), ConversationError> {
+        let (acknowledged, carried) = self.acknowledged_and_carried();
         let (cwd, from) = (self.record.cwd.clone(), place.end.session.clone());
         let to = self.cwd.clone();
-        let (until, is_named) = (place.end.until.clone(), self.at.is_some());
+        let (until, is_named) = (place.end.checkpoint.clone(), self.at.is_some());
         let copied = self.blocking(move |services, entry| {
             let Some((root, format)) = entry.copyable_transcripts() else {
                 return Ok(None);
@@ -317,26 +346,27 @@ impl Branching {
             let transcripts = (format.dialect(), services.home(root));
             let copy = || {
                 // Before the copy is made, which would else be left behind.
-                let whole = of_source(transcripts, &cwd, &from, carried)?;
-                let up_to_cut = disk::on_disk(transcripts, &cwd, &from, Some(&until))?;
+                let whole = source_counts(transcripts, &cwd, &from, carried)?;
+                let up_to_cut = transcript_facts::turn_counts(transcripts, &cwd, &from, Some(&until))?;
                 // Where somebody named the place, what stands behind it is not owed; what the source has lost may be from before.
                 let owed = match (is_named, &whole, &up_to_cut) {
                     (true, Some(whole), Some(kept)) => {
                         // A turn that the place itself cuts short lacks nothing.
-                        let begun = kept.turns.saturating_sub(u64::from(kept.last_is_cut));
+                        let begun = kept.turns.saturating_sub(u64::from(kept.is_last_cut_off));
                         begun + whole.missing_turns(acknowledged)
                     }
-                    _ => expected(whole.as_ref(), up_to_cut.as_ref(), acknowledged),
+                    _ => expected_turns(whole.as_ref(), up_to_cut.as_ref(), acknowledged),
                 };
-                let copy = disk::copy_session(services, transcripts, (&cwd, &to), &from, Some(&until))?;
-                let file = disk::on_disk(transcripts, &cwd, &copy.upstream_id, None);
-                Ok((copy, Look::at(file, owed)))
+                let copy =
+                    transcript_facts::copy_session(services, transcripts, (&cwd, &to), &from, Some(&until))?;
+                let file = transcript_facts::turn_counts(transcripts, &cwd, &copy.upstream_id, None);
+                Ok((copy, TranscriptState::from_counts(file, owed)))
             };
             let copied = copy().map_err(|error: TranscriptError| match error {
                 TranscriptError::RecordNotFound { .. } => {
                     ConversationError::CheckpointNotFound { id: until.clone() }
                 }
-                error => places::not_cut(&error),
+                error => branch_points::cut_error(&error),
             });
             copied.map(Some)
         });
@@ -346,24 +376,24 @@ impl Branching {
                 self.entry.name
             ))
         })?;
-        let branched = Branched {
+        let branched = NewBranch {
             upstream_id: copy.upstream_id,
-            from: place.end.session.clone(),
-            checkpoint: Some(place.end.until.clone()),
+            source: place.end.session.clone(),
+            checkpoint: Some(place.end.checkpoint.clone()),
             fidelity: look.fidelity(),
             turns: look.turns,
             via: BranchedVia::Cut,
-            open: None,
+            opened_session: None,
         };
-        Ok((branched, Resource::from(copy.uncommitted)))
+        Ok((branched, UnrecordedResource::from(copy.uncommitted)))
     }
 
     /// Asks the disk about the session that is branched off; nothing is known where the transcripts cannot be read.
-    async fn on_disk<T: Default + Send + 'static>(
+    async fn read_source<T: Default + Send + 'static>(
         &self,
-        pick: impl FnOnce(Transcripts<'_>, &str, &AgentName, &UpstreamId) -> T + Send + 'static,
+        pick: impl FnOnce(AgentTranscripts<'_>, &str, &AgentName, &UpstreamId) -> T + Send + 'static,
     ) -> Result<T, ConversationError> {
-        let (cwd, id) = (self.record.cwd.clone(), self.from.clone());
+        let (cwd, id) = (self.record.cwd.clone(), self.source.clone());
         self.blocking(move |services, entry| {
             let Some((root, format)) = entry.listed_transcripts() else {
                 return Ok(T::default());
@@ -379,17 +409,18 @@ impl Branching {
     ///
     /// # Errors
     /// When one is gone and what is kept of it cannot be put back, or it was restored with fewer turns and nobody was told.
-    async fn bring_back(&self, sessions: Vec<UpstreamId>) -> Result<(), ConversationError> {
+    async fn restore_missing(&self, sessions: Vec<UpstreamId>) -> Result<(), ConversationError> {
         let record = self.record.clone();
         self.blocking(move |services, entry| {
             for id in sessions {
                 if record.chain.head().is_some_and(|head| head.upstream_id == id) {
-                    keeping::refuse_unreported(services, entry, &record)?;
+                    backup::refuse_unreported_loss(services, entry, &record)?;
                 }
                 // A session of another conversation is refused later.
-                if keeping::is_lost(services, entry, &record, &id) && places::is_held(services, &record, &id)?
+                if backup::is_missing_with_backup(services, entry, &record, &id)
+                    && branch_points::has_session(services, &record, &id)?
                 {
-                    keeping::bring_back(services, entry, &record, &id)?;
+                    backup::restore_for_change(services, entry, &record, &id)?;
                 }
             }
             Ok(())
@@ -398,7 +429,7 @@ impl Branching {
     }
 }
 
-fn no_finished_turn() -> ConversationError {
+fn no_finished_turn_error() -> ConversationError {
     let why = "the conversation has no finished turn to branch from yet; wait for the first one to end";
     ConversationError::Busy(why.to_owned())
 }
@@ -414,7 +445,7 @@ fn fork_error(entry: &AgentEntry, error: &OpenError) -> ConversationError {
 
 /// Brings the files that a fork names and that lie with its source to the fork, where its agent keeps them beside transcripts.
 /// Blocks.
-pub(super) fn bring_files(services: &Services, link: &Link) {
+pub(super) fn copy_borrowed_files(services: &Services, link: &Link) {
     let Ok(entry) = services.agent(&link.agent) else {
         return;
     };
@@ -425,8 +456,8 @@ pub(super) fn bring_files(services: &Services, link: &Link) {
     };
     let transcript = dialect.find(services.session(root, &link.cwd, &link.upstream_id));
     let bring = |transcript: PathBuf| {
-        let (copies, id) = (&services.copies, &link.upstream_id);
-        copies.bring_files(&services.store, id, &transcript)
+        let (copies, id) = (&services.copy_plans, &link.upstream_id);
+        copies.copy_borrowed_files(&services.store, id, &transcript)
     };
     if let Err(error) = transcript.and_then(bring) {
         tracing::warn!(upstream = %link.upstream_id, error = chain_text(&error), "could not copy the files that a fork names; they stay with its source");
@@ -434,18 +465,18 @@ pub(super) fn bring_files(services: &Services, link: &Link) {
 }
 
 /// What the disk says of the session that is branched off.
-fn of_source(
-    transcripts: Transcripts<'_>,
+fn source_counts(
+    transcripts: AgentTranscripts<'_>,
     cwd: &str,
     id: &UpstreamId,
     carried: u64,
-) -> Result<Option<OnDisk>, TranscriptError> {
-    let found = disk::on_disk(transcripts, cwd, id, None)?;
+) -> Result<Option<TurnCounts>, TranscriptError> {
+    let found = transcript_facts::turn_counts(transcripts, cwd, id, None)?;
     Ok(found.map(|source| source.with_carried(carried)))
 }
 
 /// How many prompts the transcript of a session holds, those of abandoned branches too; none if they cannot be counted.
-fn prompts((dialect, home): Transcripts<'_>, cwd: &str, id: &UpstreamId) -> Option<u64> {
+fn count_prompts((dialect, home): AgentTranscripts<'_>, cwd: &str, id: &UpstreamId) -> Option<u64> {
     let opened = dialect.open(home.session(Some(cwd), id.as_str()), None);
     opened.ok()?.prompts()
 }

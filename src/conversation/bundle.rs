@@ -22,24 +22,24 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::error::{ConversationError, StoreFailure};
+use super::running_work::{EndedEarly, Progress, is_ended_early};
 use super::services::chain_text;
-use super::work::{EndedEarly, Progress, is_ended_early};
 use crate::transcript::TranscriptError;
 use crate::transcript::claude;
 use crate::transcript::codex::rollout_name;
-use crate::transcript::shelf::Format;
+use crate::transcript::transcript_list::Format;
 
 /// What the manifest says that the file is.
-pub(super) const FORMAT: &str = "session-bundle";
+pub(super) const BUNDLE_FORMAT: &str = "session-bundle";
 
 /// The version of bundles that this program writes, and the newest that it reads.
 pub(super) const BUNDLE_VERSION: u32 = 1;
 
 /// The end of a bundle's name.
-pub(super) const SUFFIX: &str = ".session-bundle.tar.zst";
+pub(super) const BUNDLE_SUFFIX: &str = ".session-bundle.tar.zst";
 
 /// The name of the first entry.
-const MANIFEST: &str = "manifest.json";
+const MANIFEST_NAME: &str = "manifest.json";
 
 /// The longest manifest: about a hundred thousand entries of a lineage and as many files, in bytes.
 const MANIFEST_LIMIT_BYTES: u64 = 64 * 1024 * 1024;
@@ -48,7 +48,7 @@ const MANIFEST_LIMIT_BYTES: u64 = 64 * 1024 * 1024;
 const NAME_LIMIT_BYTES: usize = 1024;
 
 /// The folders beside a transcript whose files a bundle takes.
-const BESIDE: [&str; 2] = ["subagents/", "tool-results/"];
+const SIDE_FOLDERS: [&str; 2] = ["subagents/", "tool-results/"];
 
 /// The longest name of a rollout: what file systems take as one name, in bytes.
 const ROLLOUT_NAME_LIMIT_BYTES: usize = 255;
@@ -148,7 +148,7 @@ pub(super) struct BundledFile {
 
 /// Why a bundle could not be written or read.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
+pub(super) enum BundleError {
     /// A file on this machine could not be used.
     #[error(transparent)]
     Transcript(#[from] TranscriptError),
@@ -170,38 +170,38 @@ pub(super) enum Trouble {
     },
     /// The file is not a bundle, or is incomplete.
     #[error("{0}")]
-    Bad(String),
+    Invalid(String),
     /// The file is one of a later version.
     #[error(
         "the bundle has version {0}, and this program reads {BUNDLE_VERSION}; use the one that wrote it or a newer one"
     )]
-    Newer(u32),
+    NewerVersion(u32),
     /// The caller no longer waits for it.
     #[error(transparent)]
     Ended(#[from] EndedEarly),
     /// Something else that a call is refused with.
     #[error(transparent)]
-    Call(#[from] ConversationError),
+    Refused(#[from] ConversationError),
 }
 
-impl From<Trouble> for ConversationError {
-    fn from(trouble: Trouble) -> Self {
+impl From<BundleError> for ConversationError {
+    fn from(trouble: BundleError) -> Self {
         let words = chain_text(&trouble);
         match trouble {
-            Trouble::Transcript(TranscriptError::AlreadyExists { path }) => Self::Conflict(format!(
+            BundleError::Transcript(TranscriptError::AlreadyExists { path }) => Self::Conflict(format!(
                 "{} exists already, and is not overwritten",
                 path.display()
             )),
-            Trouble::Transcript(error) => Self::StoreFailed((&error).into()),
-            Trouble::NoRoom { .. } => Self::StoreFailed(StoreFailure {
+            BundleError::Transcript(error) => Self::StoreFailed((&error).into()),
+            BundleError::NoRoom { .. } => Self::StoreFailed(StoreFailure {
                 text: words,
-                is_passing: false,
+                is_transient: false,
             }),
-            Trouble::Changed(_) => Self::Busy(words),
-            Trouble::Bad(_) => Self::TranscriptDamaged(words),
-            Trouble::Newer(_) => Self::Unsupported(words),
-            Trouble::Ended(_) => Self::ShuttingDown,
-            Trouble::Call(error) => error,
+            BundleError::Changed(_) => Self::Busy(words),
+            BundleError::Invalid(_) => Self::TranscriptDamaged(words),
+            BundleError::NewerVersion(_) => Self::Unsupported(words),
+            BundleError::Ended(_) => Self::ShuttingDown,
+            BundleError::Refused(error) => error,
         }
     }
 }
@@ -220,7 +220,7 @@ impl Manifest {
             .iter()
             .map(|entry| (&entry.agent, &entry.upstream_id))
             .collect();
-        let (mut sessions, mut entries) = (BTreeSet::new(), BTreeSet::from([MANIFEST]));
+        let (mut sessions, mut entries) = (BTreeSet::new(), BTreeSet::from([MANIFEST_NAME]));
         for session in &self.sessions {
             let place = (&session.agent, &session.upstream_id);
             let id = session.upstream_id.as_str();
@@ -228,7 +228,7 @@ impl Manifest {
                 return Err(format!("the session id {id:?} is not a UUID in its usual form"));
             }
             let transcript = format!("{id}.jsonl");
-            let may_continue = session.form.dialect().can().by_reference;
+            let may_continue = session.form.dialect().abilities().continues_by_reference;
             let is_source = session.continued && may_continue;
             if !(is_source || known.contains(&place)) || !sessions.insert(place) {
                 return Err(format!(
@@ -237,7 +237,7 @@ impl Manifest {
             }
             let is_transcript = |name: &str| match may_continue {
                 false => name == transcript,
-                true => is_rollout(name, id),
+                true => is_rollout_name(name, id),
             };
             if session
                 .files
@@ -248,14 +248,14 @@ impl Manifest {
             }
             let mut names = BTreeSet::new();
             for (number, file) in session.files.iter().enumerate() {
-                let belongs = number == 0 || (!may_continue && is_beside(&file.name, id));
+                let belongs = number == 0 || (!may_continue && is_side_file_name(&file.name, id));
                 if !belongs || !names.insert(&file.name) {
                     return Err(format!(
                         "{:?} cannot be the name of a file of the session {id:?}",
                         file.name
                     ));
                 }
-                if let Some(name) = file.known_as.as_deref().filter(|name| !is_result(name)) {
+                if let Some(name) = file.known_as.as_deref().filter(|name| !is_result_name(name)) {
                     return Err(format!("{name:?} cannot be the name of a tool result"));
                 }
                 if !entries.insert(&file.path) {
@@ -290,23 +290,23 @@ pub(super) fn is_session_id(id: &str) -> bool {
 }
 
 /// Whether a name is one of a file beside the transcript that a bundle takes, and leads nowhere else.
-pub(super) fn is_beside(name: &str, id: &str) -> bool {
+pub(super) fn is_side_file_name(name: &str, id: &str) -> bool {
     let below = name.strip_prefix(id).and_then(|rest| rest.strip_prefix('/'));
-    let in_folder = below.and_then(|below| BESIDE.iter().find_map(|folder| below.strip_prefix(folder)));
+    let in_folder = below.and_then(|below| SIDE_FOLDERS.iter().find_map(|folder| below.strip_prefix(folder)));
     let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains(char::is_control);
     name.len() <= NAME_LIMIT_BYTES && in_folder.is_some_and(|rest| rest.split('/').all(is_plain))
 }
 
 /// Whether a name is one of a tool's result in the folder of a session, and leads nowhere else.
-fn is_result(name: &str) -> bool {
+fn is_result_name(name: &str) -> bool {
     match name.split('/').collect::<Vec<_>>()[..] {
-        [session, "tool-results", _] => is_session_id(session) && is_beside(name, session),
+        [session, "tool-results", _] => is_session_id(session) && is_side_file_name(name, session),
         _ => false,
     }
 }
 
 /// Whether a name is one of a rollout of a session, not compressed, and leads nowhere else.
-fn is_rollout(name: &str, id: &str) -> bool {
+fn is_rollout_name(name: &str, id: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
     name.len() <= ROLLOUT_NAME_LIMIT_BYTES
         && name.bytes().all(is_plain)
@@ -314,14 +314,14 @@ fn is_rollout(name: &str, id: &str) -> bool {
 }
 
 /// Reads exactly so many bytes, counts them, and knows their hash.
-struct Hashing<'a, R> {
+struct HashingReader<'a, R> {
     reader: R,
     left: u64,
     hash: Sha256,
     progress: &'a Progress,
 }
 
-impl<'a, R: Read> Hashing<'a, R> {
+impl<'a, R: Read> HashingReader<'a, R> {
     fn new(reader: R, bytes: u64, progress: &'a Progress) -> Self {
         Self {
             reader,
@@ -338,7 +338,7 @@ impl<'a, R: Read> Hashing<'a, R> {
     }
 }
 
-impl<R: Read> Read for Hashing<'_, R> {
+impl<R: Read> Read for HashingReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
         let count = self.reader.read(&mut buffer[..most])?;
@@ -347,23 +347,23 @@ impl<R: Read> Read for Hashing<'_, R> {
         }
         self.hash.update(&buffer[..count]);
         self.left -= count as u64;
-        self.progress.step_io(count as u64)?;
+        self.progress.add_done_bytes_io(count as u64)?;
         Ok(count)
     }
 }
 
 /// What a failed read or write means: an end that was asked for, or else what `otherwise` makes of it.
-fn ended_or(error: io::Error, otherwise: impl FnOnce(io::Error) -> Trouble) -> Trouble {
+fn ended_early_or(error: io::Error, otherwise: impl FnOnce(io::Error) -> BundleError) -> BundleError {
     match is_ended_early(&error) {
         true => EndedEarly.into(),
         false => otherwise(error),
     }
 }
 
-pub(super) fn file_trouble(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Trouble {
+pub(super) fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BundleError {
     let path = path.to_owned();
     move |source| {
-        ended_or(source, |source| {
+        ended_early_or(source, |source| {
             TranscriptError::Io { action, path, source }.into()
         })
     }
@@ -395,7 +395,7 @@ mod tests {
             ("a.txt".to_owned(), false),
         ];
         for (name, expected) in table {
-            assert_eq!(is_result(&name), expected, "{name}");
+            assert_eq!(is_result_name(&name), expected, "{name}");
         }
     }
 
@@ -433,7 +433,7 @@ mod tests {
             ("t/subagents/a", false),
         ];
         for (name, expected) in table {
-            assert_eq!(is_beside(name, "s"), expected, "{name}");
+            assert_eq!(is_side_file_name(name, "s"), expected, "{name}");
         }
     }
 
@@ -453,7 +453,7 @@ mod tests {
             (String::new(), false),
         ];
         for (name, is_one) in table {
-            assert_eq!(is_rollout(&name, ID), is_one, "{name}");
+            assert_eq!(is_rollout_name(&name, ID), is_one, "{name}");
         }
     }
 }

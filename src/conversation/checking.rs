@@ -5,23 +5,23 @@ use std::path::Path;
 use bridge_protocol::UpstreamId;
 use bridge_protocol::check::{CheckAnswer, FindingKind};
 
+use super::backup;
 use super::error::ConversationError;
-use super::keeping;
 use super::services::Services;
 use crate::agent::catalog::AgentEntry;
 use crate::archive::Unpacked;
 use crate::transcript::TranscriptError;
-use crate::transcript::check::Report;
+use crate::transcript::check::CheckReport;
 use crate::transcript::dialect::Session;
-use crate::transcript::shelf::Format;
+use crate::transcript::transcript_list::Format;
 
 /// The damage in the backup of a session whose transcript is missing. Blocks.
-pub(super) fn check_kept(
+pub(super) fn check_unpacked_backup(
     entry: &AgentEntry,
     id: &UpstreamId,
     kept: &Unpacked,
 ) -> Result<CheckAnswer, ConversationError> {
-    let (agents, format) = read_root(entry)?;
+    let (agents, format) = readable_root(entry)?;
     let report = format.dialect().check_copy(kept.root(), agents, id.as_str());
     let mut answer = check_answer(report)?;
     answer.kept = kept.sessions().iter().map(|id| id.as_str().into()).collect();
@@ -38,10 +38,10 @@ pub(super) fn check_session(
 ) -> Result<CheckAnswer, ConversationError> {
     let dialect = format.dialect();
     let mut answer = check_answer(dialect.check(session, path))?;
-    let Some(at) = keeping::lost_part(services, format, session, path) else {
+    let Some(at) = backup::backup_time_of_lost_part(services, format, session, path) else {
         return Ok(answer);
     };
-    let there = dialect.on_disk(session, None)?.map_or(0, |found| found.turns);
+    let there = dialect.turn_counts(session, None)?.map_or(0, |found| found.turns);
     let what = match acknowledged.saturating_sub(there) {
         0 => "records are missing before it".to_owned(),
         1 => "1 turn is missing before it".to_owned(),
@@ -58,18 +58,18 @@ pub(super) fn check_session(
 
 /// A report as an answer.
 pub(super) fn check_answer(
-    report: Result<Report, TranscriptError>,
+    report: Result<CheckReport, TranscriptError>,
 ) -> Result<CheckAnswer, ConversationError> {
     let report = report?;
     Ok(CheckAnswer {
         findings: report.findings,
-        more: report.more,
+        more: report.omitted,
         ..CheckAnswer::default()
     })
 }
 
 /// Where an agent keeps transcripts that can be read, and how.
-pub(super) fn read_root(entry: &AgentEntry) -> Result<(&Path, Format), ConversationError> {
+pub(super) fn readable_root(entry: &AgentEntry) -> Result<(&Path, Format), ConversationError> {
     entry.listed_transcripts().ok_or_else(|| {
         ConversationError::Unsupported(format!(
             "this version cannot read the transcripts of the agent {}",

@@ -21,11 +21,11 @@ use super::upstream::UpstreamSession;
 
 /// How well the client of a subscriber is suited to answer a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Suits {
+pub enum ClientSuitability {
     /// It cannot.
-    No,
+    Unsuited,
     /// It can.
-    Yes,
+    Suited,
     /// It can, and it runs the turn.
     RunsTurn,
     /// Only it can: the request is about a terminal of its own.
@@ -66,7 +66,7 @@ impl ClientRequest {
     pub(super) fn refuse(mut self) {
         let why = format!("no client that has this session open offers {}", self.method);
         let code = match RequestKind::of(self.method.as_str()) {
-            RequestKind::OfClient => INTERNAL_ERROR,
+            RequestKind::ClientResource => INTERNAL_ERROR,
             _ => METHOD_NOT_FOUND,
         };
         self.fail(code, why);
@@ -124,8 +124,8 @@ impl ClientMessage {
             }
         };
         let (sender, answer) = oneshot::channel();
-        session.passed.retain(|_, reply| !reply.is_closed());
-        session.passed.insert(request, sender);
+        session.forwarded_requests.retain(|_, reply| !reply.is_closed());
+        session.forwarded_requests.insert(request, sender);
         tokio::spawn(async move {
             tokio::select! {
                 biased;

@@ -28,23 +28,23 @@ use crate::archive::MissingTurns;
 use crate::chain::{NewLink, Origins};
 use crate::store::ConversationRecord;
 
+use super::backup;
 use super::closed_sessions::{ClosedSession, ClosedSessions};
-use super::effect::Opened;
+use super::effect::OpenedSession;
 use super::error::ConversationError;
 use super::folder::check_folder;
-use super::growth::Tally;
-use super::keeping;
-use super::recovery::{Climb, Goal, Inspection, Lack, Step, StepFailure};
+use super::recovery::{Climb, Goal, Inspection, MissingContent, Step, StepFailure};
 use super::services::{Services, chain_text};
+use super::transcript_growth::PromptTally;
 use super::uncommitted_copies::UncommittedCopy;
-use super::upstream::{self, OpenAnswer, OpenError, Opening, UpstreamSession};
+use super::upstream::{self, OpenError, OpenMode, OpenResponse, UpstreamSession};
 
 /// How long the closing of a session is waited for before its id is opened again. Agents take some milliseconds.
-const CLOSING_LIMIT: Duration = Duration::from_secs(5);
+const CLOSE_WAIT_LIMIT: Duration = Duration::from_secs(5);
 
 /// How long a session is waited for that a process may hold which is about to end. It needs a second once its last session is
 /// closed.
-const RELEASE_LIMIT: Duration = Duration::from_secs(10);
+const RELEASE_WAIT_LIMIT: Duration = Duration::from_secs(10);
 
 /// What a climb starts from.
 pub struct ClimbRequest {
@@ -59,11 +59,11 @@ pub struct ClimbRequest {
     /// Who waits for it.
     pub urgency: Urgency,
     /// Whether its process is to be shared with no other conversation.
-    pub apart: bool,
+    pub exclusive_process: bool,
     /// The closing of sessions, before whose end their ids are not opened again: an agent may refuse that, or close it anew.
-    pub(super) behind: Vec<ClosedSession>,
+    pub(super) closing_sessions: Vec<ClosedSession>,
     /// Gets the sessions that the climb opens and closes itself.
-    pub(super) closed: ClosedSessions,
+    pub(super) closed_sessions: ClosedSessions,
 }
 
 /// Climbs until a session is open.
@@ -73,22 +73,22 @@ pub struct ClimbRequest {
 pub async fn climb(
     services: Arc<Services>,
     request: ClimbRequest,
-) -> Result<(Opened, UpstreamSession), ConversationError> {
-    let (record, urgency, apart) = (&request.record, request.urgency, request.apart);
+) -> Result<(OpenedSession, UpstreamSession), ConversationError> {
+    let (record, urgency, apart) = (&request.record, request.urgency, request.exclusive_process);
     let entry = services.agent_for(&record.agent, request.client.as_deref())?;
-    services.look_at(&record.cwd, check_folder).await?;
+    services.read_at_folder(&record.cwd, check_folder).await?;
     services.check_project(&entry, &record.cwd).await?;
     let key = match apart {
-        true => entry.pool_key().apart(&record.id),
+        true => entry.pool_key().exclusive_to(&record.id),
         false => entry.pool_key(),
     };
     let acquired = services.pool.acquire(&key, &entry.launch, urgency).await;
     let lease = acquired.map_err(|error| acquire_error(&entry, &error))?;
     let lineage = services.store.lineage_all(record.id)?;
     let origins = Origins::collect(&lineage, record.chain.links());
-    let goal = goal::of(&services, &entry, &lease, &request, &origins);
-    let was_rejoined = rejoined(&services, &entry, record).await;
-    let unreported = unreported(&services, &entry, record).await?;
+    let goal = goal::climb_goal(&services, &entry, &lease, &request, &origins);
+    let was_rejoined = restore_lost_part(&services, &entry, record).await;
+    let unreported = unreported_missing_turns(&services, &entry, record).await?;
     let climb = Climb::new(Goal {
         was_restored: was_rejoined || unreported.is_some(),
         ..goal
@@ -98,11 +98,11 @@ pub async fn climb(
         entry,
         request,
         key,
-        failed: None,
+        failed_process: None,
         last_error: None,
-        died: None,
-        unreported,
-        kept_lacks: unreported.map_or(0, MissingTurns::turns),
+        death_error: None,
+        unreported_missing_turns: unreported,
+        turns_after_backup: unreported.map_or(0, MissingTurns::turns),
     };
     let climbed = climber.run(climb, lease).await;
     if apart && let Ok((_, session)) = &climbed {
@@ -114,17 +114,21 @@ pub async fn climb(
 
 /// Restores the head's transcript if it has lost what it continues: the agent would resume it without that. Whether it was
 /// restored; if that fails, the resume reports what is missing.
-async fn rejoined(services: &Arc<Services>, entry: &Arc<AgentEntry>, record: &ConversationRecord) -> bool {
+async fn restore_lost_part(
+    services: &Arc<Services>,
+    entry: &Arc<AgentEntry>,
+    record: &ConversationRecord,
+) -> bool {
     let (entry, record) = (Arc::clone(entry), record.clone());
     let restore = services.blocking(move |services| {
         let head = &record.chain.head()?.upstream_id;
         let (root, format) = entry.listed_transcripts()?;
         let session = services.session(root, &record.cwd, head);
         let path = format.dialect().find(session).ok()?;
-        if !keeping::has_lost_part(services, format, session, &path) {
+        if !backup::has_lost_part(services, format, session, &path) {
             return None;
         }
-        let restored = keeping::restore(services, &entry, Some(&record.cwd), head);
+        let restored = backup::restore(services, &entry, Some(&record.cwd), head);
         match &restored {
             Ok(_) => tracing::warn!(conversation = %record.id, upstream_id = %head, "restored the lost part of a transcript from its backup"),
             Err(error) => tracing::warn!(conversation = %record.id, upstream_id = %head, error = chain_text(error), "the lost part of a transcript could not be restored from its backup"),
@@ -135,18 +139,18 @@ async fn rejoined(services: &Arc<Services>, entry: &Arc<AgentEntry>, record: &Co
 }
 
 /// What the head lacks that was restored before, by a daemon that was killed perhaps, and that was not reported since.
-async fn unreported(
+async fn unreported_missing_turns(
     services: &Arc<Services>,
     entry: &Arc<AgentEntry>,
     record: &ConversationRecord,
 ) -> Result<Option<MissingTurns>, ConversationError> {
     let (entry, record) = (Arc::clone(entry), record.clone());
-    let look = services.blocking(move |services| keeping::unreported(services, &entry, &record));
+    let look = services.blocking(move |services| backup::unreported_missing_turns(services, &entry, &record));
     Ok(look.await??)
 }
 
 /// Waits until one of these processes has ended, and removes it; returns whether one has ended.
-async fn an_end(leaving: &mut Vec<Arc<Agent>>, deadline: Instant) -> bool {
+async fn wait_for_one_end(leaving: &mut Vec<Arc<Agent>>, deadline: Instant) -> bool {
     if leaving.is_empty() {
         return false;
     }
@@ -165,7 +169,7 @@ async fn an_end(leaving: &mut Vec<Arc<Agent>>, deadline: Instant) -> bool {
 ///
 /// # Errors
 /// Why there is none, with the end of its standard error.
-pub async fn acquire(services: &Services, entry: &AgentEntry) -> Result<Lease, ConversationError> {
+pub async fn acquire_process(services: &Services, entry: &AgentEntry) -> Result<Lease, ConversationError> {
     let result = services
         .pool
         .acquire(&entry.pool_key(), &entry.launch, Urgency::Now)
@@ -178,7 +182,7 @@ pub async fn acquire(services: &Services, entry: &AgentEntry) -> Result<Lease, C
 ///
 /// # Errors
 /// [`ConversationError::AgentError`], or that the store could not be read.
-pub fn refuse_known(
+pub fn refuse_reused_id(
     services: &Services,
     entry: &AgentEntry,
     session: &UpstreamSession,
@@ -222,33 +226,36 @@ fn acquire_error(entry: &AgentEntry, error: &AcquireError) -> ConversationError 
 
 /// A session that was opened and not returned yet, or the copy that one is being opened from. Dropping it closes the session and
 /// removes the copy, as when the climb is given up: its process may run on for others.
-struct Unclaimed {
+struct UnclaimedSession {
     session: Option<UpstreamSession>,
     copy: Option<(UpstreamId, UncommittedCopy)>,
-    closed: ClosedSessions,
+    closed_sessions: ClosedSessions,
 }
 
-impl Unclaimed {
+impl UnclaimedSession {
     async fn close(mut self) {
         if let Some(session) = self.session.take() {
-            self.closed.close(session, false, Duration::ZERO).closed().await;
+            self.closed_sessions
+                .close(session, false, Duration::ZERO)
+                .wait_until_closed()
+                .await;
         }
         if let Some((id, copy)) = self.copy.take() {
-            self.closed.remove_copy(&id, copy).await;
+            self.closed_sessions.remove_copy(&id, copy).await;
         }
     }
 }
 
-impl Drop for Unclaimed {
+impl Drop for UnclaimedSession {
     fn drop(&mut self) {
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
         if let Some(session) = self.session.take() {
-            self.closed.close(session, false, Duration::ZERO);
+            self.closed_sessions.close(session, false, Duration::ZERO);
         }
         if let Some((id, copy)) = self.copy.take() {
-            let closed = self.closed.clone();
+            let closed = self.closed_sessions.clone();
             runtime.spawn(async move { closed.remove_copy(&id, copy).await });
         }
     }
@@ -261,22 +268,22 @@ struct Climber {
     /// Who shares the process.
     key: PoolKey,
     /// The process that failed, so that the next is another one.
-    failed: Option<Generation>,
+    failed_process: Option<Generation>,
     /// What the agent last answered, for the case that nothing worked.
     last_error: Option<ConversationError>,
     /// What is said of the process that ended under a way other than opening what is there.
-    died: Option<ConversationError>,
+    death_error: Option<ConversationError>,
     /// The turns that the head lacks since it was restored by an earlier climb or by a call, if that was not reported yet.
-    unreported: Option<MissingTurns>,
+    unreported_missing_turns: Option<MissingTurns>,
     /// How many turns are later than the kept copy that was restored.
-    kept_lacks: u64,
+    turns_after_backup: u64,
 }
 
 /// What one step brought.
-enum Outcome {
+enum StepOutcome {
     /// A session.
     Open(
-        Box<(UpstreamSession, OpenAnswer)>,
+        Box<(UpstreamSession, OpenResponse)>,
         Option<NewLink>,
         Option<String>,
     ),
@@ -293,7 +300,7 @@ impl Climber {
         mut self,
         mut climb: Climb,
         lease: Lease,
-    ) -> Result<(Opened, UpstreamSession), ConversationError> {
+    ) -> Result<(OpenedSession, UpstreamSession), ConversationError> {
         let mut lease = Some(lease);
         loop {
             let step = climb.next_step();
@@ -306,53 +313,56 @@ impl Climber {
                     ..
                 }
             );
-            let look = (can_be_short && is_there).then(|| self.look_at_head(climb.goal()));
-            let is_restored = Climb::keeps_head(&step) && (self.unreported.is_some() || !is_there);
+            let look = (can_be_short && is_there).then(|| self.read_head_counts(climb.goal()));
+            let is_restored =
+                Climb::keeps_head(&step) && (self.unreported_missing_turns.is_some() || !is_there);
             let loading = match &step {
-                Step::Open { upstream_id, .. } if is_there => Some(self.load(upstream_id, is_restored)),
+                Step::Open { upstream_id, .. } if is_there => {
+                    Some(self.start_counting(upstream_id, is_restored))
+                }
                 _ => None,
             };
             let outcome = match &step {
                 Step::Inspect => match self.inspect(&climb).await {
-                    Ok(inspection) => Outcome::Inspected(inspection),
-                    Err(error) => Outcome::Stop(error),
+                    Ok(inspection) => StepOutcome::Inspected(inspection),
+                    Err(error) => StepOutcome::Stop(error),
                 },
                 Step::GiveUp => {
                     let attempts = climb.attempts();
                     tracing::warn!(conversation = %self.request.record.id, ?attempts, "no session could be brought back");
-                    return Err(self.give_up(&climb));
+                    return Err(self.final_error(&climb));
                 }
-                _ => self.take(&climb, &step, &mut lease).await,
+                _ => self.take_step(&climb, &step, &mut lease).await,
             };
-            climb.note_kept_lacks(self.kept_lacks);
+            climb.set_turns_after_backup(self.turns_after_backup);
             match outcome {
-                Outcome::Inspected(inspection) => climb.inspected(inspection),
-                Outcome::Failed(failure) => {
+                StepOutcome::Inspected(inspection) => climb.inspected(inspection),
+                StepOutcome::Failed(failure) => {
                     tracing::info!(conversation = %self.request.record.id, ?step, ?failure, "a way to resume did not work");
-                    self.died = match (&step, &failure) {
+                    self.death_error = match (&step, &failure) {
                         (Step::Copy { .. } | Step::Text, StepFailure::Process(_)) => self.last_error.clone(),
                         // Now it is known.
                         _ if climb.needs_fresh_process(&step) => None,
-                        _ => self.died.take(),
+                        _ => self.death_error.take(),
                     };
                     climb.failed(step, failure);
                 }
-                Outcome::Stop(error) => return Err(error),
-                Outcome::Open(open, link, preamble) => {
+                StepOutcome::Stop(error) => return Err(error),
+                StepOutcome::Open(open, link, preamble) => {
                     let (session, answer) = *open;
-                    let mut held = Unclaimed {
+                    let mut held = UnclaimedSession {
                         session: Some(session),
                         copy: None,
-                        closed: self.request.closed.clone(),
+                        closed_sessions: self.request.closed_sessions.clone(),
                     };
-                    let look = look.or_else(|| can_be_short.then(|| self.look_at_head(climb.goal())));
+                    let look = look.or_else(|| can_be_short.then(|| self.read_head_counts(climb.goal())));
                     if let Some(look) = look
                         // One that cannot be read is told below, with what was loaded.
                         && let Ok(Ok(Some(file))) = look.await
                         && climb.falls_short(&file)
                     {
                         let inspection = self.inspect(&climb).await?;
-                        if !climb.opened_short(&step, inspection) {
+                        if !climb.accept_short(&step, inspection) {
                             tracing::warn!(conversation = %self.request.record.id, ?file, "the agent resumed a damaged transcript; another way keeps more");
                             held.close().await;
                             continue;
@@ -362,20 +372,21 @@ impl Climber {
                     let loaded = match &step {
                         Step::Open { .. } | Step::Copy { .. } => {
                             let id = &answer.upstream_id;
-                            self.loaded(climb.goal(), loading, id, is_restored).await?
+                            self.finish_counting(climb.goal(), loading, id, is_restored)
+                                .await?
                         }
                         _ => Ok(None),
                     };
                     let lost = match &loaded {
-                        Ok(counted) => counted.as_ref().and_then(|counted| counted.lost.clone()),
+                        Ok(counted) => counted.as_ref().and_then(|counted| counted.loss.clone()),
                         Err(unread) => Some(unread.clone()),
                     };
                     let counted = loaded.as_ref().ok().and_then(Option::as_ref);
-                    let lack = Lack {
-                        turns: counted.map_or(0, |counted| counted.lacking),
-                        what: lost.or_else(|| self.lost_by_restoring().filter(|_| is_restored)),
+                    let lack = MissingContent {
+                        turns: counted.map_or(0, |counted| counted.missing_turns),
+                        description: lost.or_else(|| self.restore_loss().filter(|_| is_restored)),
                     };
-                    if !climb.opened_damaged(&step, &lack) {
+                    if !climb.accept_damaged(&step, &lack) {
                         held.close().await;
                         continue;
                     }
@@ -384,17 +395,17 @@ impl Climber {
                     };
                     let loaded = loaded.ok().flatten();
                     if let Some(counted) = &loaded {
-                        session.tally = Tally::of(counted.prompts);
+                        session.prompt_tally = PromptTally::new(counted.prompts);
                     }
-                    let resumed = climb.succeeded(&step, answer.upstream_id.clone(), &lack);
+                    let resumed = climb.resume_report(&step, answer.upstream_id.clone(), &lack);
                     if let attempts @ [_, _, ..] = &resumed.attempts[..] {
                         tracing::info!(conversation = %self.request.record.id, ?attempts, "resumed, but not by the first way tried");
                     }
-                    let opened = Opened {
+                    let opened = OpenedSession {
                         link,
                         preamble,
                         loaded: loaded.map(|counted| counted.loaded),
-                        ..answer.opened(&session, resumed)
+                        ..answer.into_opened(&session, resumed)
                     };
                     return Ok((opened, session));
                 }
@@ -403,8 +414,8 @@ impl Climber {
     }
 
     /// What the head lacks because it was restored, in words.
-    fn lost_by_restoring(&self) -> Option<String> {
-        match (self.kept_lacks, self.unreported) {
+    fn restore_loss(&self) -> Option<String> {
+        match (self.turns_after_backup, self.unreported_missing_turns) {
             (0, Some(MissingTurns::Unknown)) => {
                 Some("it was restored from a copy that lacks an unknown number of turns".to_owned())
             }
@@ -413,7 +424,7 @@ impl Climber {
         }
     }
 
-    fn give_up(&self, climb: &Climb) -> ConversationError {
+    fn final_error(&self, climb: &Climb) -> ConversationError {
         // An agent that cannot even open a new session says why best itself.
         if climb.has_nothing_to_lose()
             && let Some(error) = &self.last_error
@@ -421,7 +432,7 @@ impl Climber {
             return error.clone();
         }
         // Nobody knows what that way would have brought. Who asked for more than others do is told what was tried.
-        if let Some(error) = &self.died
+        if let Some(error) = &self.death_error
             && climb.goal().min_fidelity <= Fidelity::Text
         {
             return error.clone();
@@ -432,63 +443,76 @@ impl Climber {
         }
     }
 
-    async fn take(&mut self, climb: &Climb, step: &Step, lease: &mut Option<Lease>) -> Outcome {
+    async fn take_step(&mut self, climb: &Climb, step: &Step, lease: &mut Option<Lease>) -> StepOutcome {
         let fresh = climb.needs_fresh_process(step);
-        let process = match self.process(fresh, lease).await {
+        let process = match self.process_for_step(fresh, lease).await {
             Ok(process) => process,
-            Err(error) => return Outcome::Stop(error),
+            Err(error) => return StepOutcome::Stop(error),
         };
         if let Step::Open { .. } | Step::Copy { .. } = step
-            && let Err(busy) = self.request.closed.writers_ended().await
+            && let Err(busy) = self.request.closed_sessions.wait_for_writers().await
         {
-            return Outcome::Stop(busy);
+            return StepOutcome::Stop(busy);
         }
         match step {
             Step::Open { upstream_id, via, .. } => {
-                let closing = std::mem::take(&mut self.request.behind);
+                let closing = std::mem::take(&mut self.request.closing_sessions);
                 // Whatever came of it is told in the log.
                 let _closed = timeout(
-                    CLOSING_LIMIT,
-                    join_all(closing.into_iter().map(ClosedSession::closed)),
+                    CLOSE_WAIT_LIMIT,
+                    join_all(closing.into_iter().map(ClosedSession::wait_until_closed)),
                 )
                 .await;
                 let put_back = match via {
-                    Via::Located => self.bring_back(climb.goal(), upstream_id).await,
-                    Via::Archive => self.restore(climb.goal(), upstream_id).await,
-                    _ => self.is_single(upstream_id).await,
+                    Via::Located => self.move_to_expected_place(climb.goal(), upstream_id).await,
+                    Via::Archive => self.restore_backup(climb.goal(), upstream_id).await,
+                    _ => self.check_unambiguous(upstream_id).await,
                 };
                 if let Err(outcome) = put_back {
                     return outcome;
                 }
                 let opening = self.reopening(climb, upstream_id.clone());
-                let link = (*via == Via::OlderLink).then(|| self.older_link(climb, upstream_id, upstream_id));
+                let link =
+                    (*via == Via::OlderLink).then(|| self.link_to_older(climb, upstream_id, upstream_id));
                 self.open(process, &opening, link, None).await
             }
             Step::Copy { source, until, via } => {
-                self.copy(climb, process, source, until.as_ref(), *via).await
+                self.open_copy(climb, process, source, until.as_ref(), *via).await
             }
-            Step::Text => self.text(climb, process).await,
+            Step::Text => self.open_with_text(climb, process).await,
             Step::Fresh => {
                 let link = self.fresh_link(climb);
-                self.open(process, &self.anew(), Some(link), None).await
+                self.open(process, &self.new_session(), Some(link), None).await
             }
-            Step::Inspect | Step::GiveUp => Outcome::Failed(StepFailure::Other("nothing to do".to_owned())),
+            Step::Inspect | Step::GiveUp => {
+                StepOutcome::Failed(StepFailure::Other("nothing to do".to_owned()))
+            }
         }
     }
 
     /// The process to use: the one in hand, a new one where that failed.
-    async fn process(&mut self, fresh: bool, lease: &mut Option<Lease>) -> Result<Lease, ConversationError> {
+    async fn process_for_step(
+        &mut self,
+        fresh: bool,
+        lease: &mut Option<Lease>,
+    ) -> Result<Lease, ConversationError> {
         let died = lease
             .as_ref()
             .is_some_and(|lease| lease.connection().death().is_some());
         if let Some(held) = lease.as_ref().filter(|_| !fresh && !died) {
             return Ok(held.clone());
         }
-        let failed = lease.take().map(|lease| lease.generation()).or(self.failed);
-        self.failed = failed;
+        let failed = lease
+            .take()
+            .map(|lease| lease.generation())
+            .or(self.failed_process);
+        self.failed_process = failed;
         let (pool, key, launch) = (&self.services.pool, &self.key, &self.entry.launch);
         let acquired = match failed {
-            Some(generation) => pool.fresh(key, launch, self.request.urgency, generation).await,
+            Some(generation) => {
+                pool.acquire_replacement(key, launch, self.request.urgency, generation)
+                    .await
+            }
             None => pool.acquire(key, launch, self.request.urgency).await,
         };
         let acquired = acquired.map_err(|error| acquire_error(&self.entry, &error))?;
@@ -496,17 +520,17 @@ impl Climber {
         Ok(acquired)
     }
 
-    fn reopening(&self, climb: &Climb, id: UpstreamId) -> Opening {
+    fn reopening(&self, climb: &Climb, id: UpstreamId) -> OpenMode {
         if climb.goal().can_resume {
-            Opening::Resume(id)
+            OpenMode::Resume(id)
         } else {
-            Opening::Load(id)
+            OpenMode::Load(id)
         }
     }
 
     /// A new session, in the mode of the one before it.
-    fn anew(&self) -> Opening {
-        Opening::New {
+    fn new_session(&self) -> OpenMode {
+        OpenMode::New {
             last_mode: self.request.record.reported.mode.clone(),
         }
     }
@@ -514,48 +538,50 @@ impl Climber {
     async fn open(
         &mut self,
         lease: Lease,
-        opening: &Opening,
+        opening: &OpenMode,
         link: Option<NewLink>,
         preamble: Option<String>,
-    ) -> Outcome {
+    ) -> StepOutcome {
         let generation = lease.generation();
         let (cwd, settings) = (&self.request.record.cwd, &self.request.record.settings);
-        let (services, entry, closed) = (&self.services, &self.entry, &self.request.closed);
-        let mut leaving = services.pool.leaving(&lease);
-        let mut opened = upstream::open(services, entry, lease.clone(), opening, cwd, settings, closed).await;
-        let deadline = Instant::now() + RELEASE_LIMIT;
+        let (services, entry, closed) = (&self.services, &self.entry, &self.request.closed_sessions);
+        let mut leaving = services.pool.retiring_agents(&lease);
+        let mut opened =
+            upstream::open_session(services, entry, lease.clone(), opening, cwd, settings, closed).await;
+        let deadline = Instant::now() + RELEASE_WAIT_LIMIT;
         if let Err(error) = &opened
-            && upstream::is_held(error)
+            && upstream::is_session_in_use(error)
         {
             // The session may have been open there for another client.
             services.pool.retire_unused(&lease);
-            leaving.extend(services.pool.leaving(&lease));
+            leaving.extend(services.pool.retiring_agents(&lease));
         }
         while let Err(error) = &opened
-            && upstream::is_held(error)
-            && an_end(&mut leaving, deadline).await
+            && upstream::is_session_in_use(error)
+            && wait_for_one_end(&mut leaving, deadline).await
         {
             // It may have had the session: Codex gives none back before.
-            opened = upstream::open(services, entry, lease.clone(), opening, cwd, settings, closed).await;
+            opened =
+                upstream::open_session(services, entry, lease.clone(), opening, cwd, settings, closed).await;
         }
         match opened {
             Ok((session, answer)) => {
-                if matches!(opening, Opening::New { .. })
+                if matches!(opening, OpenMode::New { .. })
                     && let Err(error) =
-                        refuse_known(&self.services, &self.entry, &session, &answer.upstream_id)
+                        refuse_reused_id(&self.services, &self.entry, &session, &answer.upstream_id)
                 {
                     self.request
-                        .closed
+                        .closed_sessions
                         .close(session, false, Duration::ZERO)
-                        .closed()
+                        .wait_until_closed()
                         .await;
-                    return Outcome::Stop(error);
+                    return StepOutcome::Stop(error);
                 }
                 let link = link.map(|link| NewLink {
                     upstream_id: answer.upstream_id.clone(),
                     ..link
                 });
-                Outcome::Open(Box::new((session, answer)), link, preamble)
+                StepOutcome::Open(Box::new((session, answer)), link, preamble)
             }
             Err(error) => self.open_failed(&error, generation),
         }
@@ -563,11 +589,11 @@ impl Climber {
 
     /// Classifies a failed opening: failures after which the planner tries another way, and failures that no other way
     /// would fix.
-    fn open_failed(&mut self, error: &OpenError, generation: Generation) -> Outcome {
+    fn open_failed(&mut self, error: &OpenError, generation: Generation) -> StepOutcome {
         let told = upstream::conversation_error(&self.entry, error);
         let text = chain_text(error);
         let failure = match error {
-            OpenError::Setting { .. } => return Outcome::Stop(told),
+            OpenError::Setting { .. } => return StepOutcome::Stop(told),
             OpenError::Call(CallError::Agent(agent)) => {
                 let failure = upstream::classify(&self.entry, agent);
                 // What passes by itself, or once a person has signed in, is no reason to leave the head for less.
@@ -575,7 +601,7 @@ impl Climber {
                     told,
                     ConversationError::AuthRequired(_) | ConversationError::Passing { .. }
                 ) {
-                    return Outcome::Stop(told);
+                    return StepOutcome::Stop(told);
                 }
                 if failure.session_unknown {
                     StepFailure::SessionUnknown(failure.message)
@@ -584,26 +610,26 @@ impl Climber {
                 }
             }
             // Twice, in two processes: it takes that long, or hangs in what only time can mend.
-            OpenError::Call(CallError::TimedOut { .. }) if self.failed.is_some() => {
-                return Outcome::Stop(told);
+            OpenError::Call(CallError::TimedOut { .. }) if self.failed_process.is_some() => {
+                return StepOutcome::Stop(told);
             }
             OpenError::Call(_) => StepFailure::Process(text),
         };
         if matches!(failure, StepFailure::Process(_) | StepFailure::Other(_)) {
-            self.failed = Some(generation);
+            self.failed_process = Some(generation);
         }
         self.last_error = Some(told);
-        Outcome::Failed(failure)
+        StepOutcome::Failed(failure)
     }
 
     /// A link that carries the history of an older session.
-    fn older_link(&self, climb: &Climb, id: &UpstreamId, from: &UpstreamId) -> NewLink {
+    fn link_to_older(&self, climb: &Climb, id: &UpstreamId, from: &UpstreamId) -> NewLink {
         NewLink {
             relation: Relation::Carries,
             from_upstream_id: Some(from.clone()).filter(|from| from != id),
             cause: Some(climb.cause()),
             written: id == from,
-            ..self.link(id.clone(), LinkReason::Rolled)
+            ..self.new_link(id.clone(), LinkReason::Rolled)
         }
     }
 
@@ -616,11 +642,11 @@ impl Climber {
         };
         NewLink {
             cause: head.is_some().then(|| climb.cause()),
-            ..self.link("".into(), reason)
+            ..self.new_link("".into(), reason)
         }
     }
 
-    fn link(&self, id: UpstreamId, reason: LinkReason) -> NewLink {
+    fn new_link(&self, id: UpstreamId, reason: LinkReason) -> NewLink {
         NewLink::new(
             id,
             self.entry.name.clone(),

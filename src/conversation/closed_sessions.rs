@@ -17,41 +17,41 @@ use super::upstream::UpstreamSession;
 
 /// How many sessions are remembered that have not ended: those of agents that close none stay until their process ends.
 /// Beyond this the whole process has to end.
-const REMEMBERED: usize = 64;
+const MAX_REMEMBERED: usize = 64;
 
 /// A session that is being closed, or was. Clones are the same one.
 #[derive(Clone, Debug)]
 pub(super) struct ClosedSession {
-    what: What,
+    kind: ClosedKind,
     /// The session, until it has ended; none of a job's.
     session: Weak<UnendedSession>,
     /// Resolves when it is closed or given up: to what may still be written to.
     closing: Shared<BoxFuture<'static, Option<Arc<UnendedSession>>>>,
 }
 
-/// What an entry stands for.
+/// What an entry of the list stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum What {
+enum ClosedKind {
     /// A session, by its process and its name there.
     Session(u32, String),
     /// What an abandoned job opens, if anything.
-    Job,
+    AbandonedJob,
     /// All sessions of a process, which ends them.
     Process(u32),
 }
 
 impl ClosedSession {
     /// Waits until it is closed or given up.
-    pub(super) async fn closed(self) {
+    pub(super) async fn wait_until_closed(self) {
         let _unended = self.closing.await;
     }
 
     /// Waits until it is closed or given up. Returns whether it has ended; a running agent is asked again.
     pub(super) async fn has_ended(&self) -> bool {
-        match (self.closing.clone().await, &self.what) {
+        match (self.closing.clone().await, &self.kind) {
             (None, _) => true,
-            (Some(unended), What::Process(_)) => unended.is_known_to_have_ended(),
-            (Some(unended), What::Session(..) | What::Job) => unended.has_ended().await,
+            (Some(unended), ClosedKind::Process(_)) => unended.is_known_to_have_ended(),
+            (Some(unended), ClosedKind::Session(..) | ClosedKind::AbandonedJob) => unended.has_ended().await,
         }
     }
 
@@ -96,34 +96,34 @@ impl ClosedSessions {
 
     /// Closes a session. That continues whether or not anything waits for it.
     pub(super) fn close(&self, session: UpstreamSession, by_force: bool, grace: Duration) -> ClosedSession {
-        let unended = Arc::new(UnendedSession::of(&session));
-        let (pid, handle) = unended.known_as();
-        let what = What::Session(pid, handle.to_owned());
+        let unended = Arc::new(UnendedSession::closing(&session));
+        let (pid, handle) = unended.process_and_name();
+        let what = ClosedKind::Session(pid, handle.to_owned());
         let known = Arc::downgrade(&unended);
         self.add(what, known, closing(unended, session, by_force, grace).boxed())
     }
 
     /// Closes the session that an abandoned job opens. That continues whether or not anything waits for it.
-    pub(super) fn close_opened(
+    pub(super) fn close_abandoned(
         &self,
         opening: impl Future<Output = Option<UpstreamSession>> + Send + 'static,
     ) {
         let closing = async move {
             let session = opening.await?;
-            let unended = Arc::new(UnendedSession::of(&session));
+            let unended = Arc::new(UnendedSession::closing(&session));
             closing(unended, session, false, Duration::ZERO).await
         };
         let closing = tokio::spawn(closing);
         // Of a job that panicked nothing is known; what it had opened it has dropped.
         let closing = closing.map(|closed| closed.ok().flatten());
-        self.add(What::Job, Weak::new(), closing.boxed());
+        self.add(ClosedKind::AbandonedJob, Weak::new(), closing.boxed());
     }
 
     /// Adds a session that the agent may be opening for a caller that no longer waits. It is closed when something waits for
     /// its end.
     pub(super) fn add_given_up(&self, unended: UnendedSession) {
-        let (pid, handle) = unended.known_as();
-        let what = What::Session(pid, handle.to_owned());
+        let (pid, handle) = unended.process_and_name();
+        let what = ClosedKind::Session(pid, handle.to_owned());
         let unended = Arc::new(unended);
         self.add(what, Arc::downgrade(&unended), ready(Some(unended)).boxed());
     }
@@ -132,16 +132,16 @@ impl ClosedSessions {
     pub(super) async fn remove_copy(&self, id: &UpstreamId, copy: UncommittedCopy) {
         let all = self.lock().clone();
         for closed in all {
-            let may_be_it = match &closed.what {
-                What::Session(_, handle) => handle == id.as_str(),
-                What::Process(_) => true,
-                What::Job => false,
+            let may_be_it = match &closed.kind {
+                ClosedKind::Session(_, handle) => handle == id.as_str(),
+                ClosedKind::Process(_) => true,
+                ClosedKind::AbandonedJob => false,
             };
             if may_be_it
                 && let Some(unended) = closed.closing.await
                 && !unended.is_known_to_have_ended()
             {
-                return unended.hold(copy);
+                return unended.remove_copy_later(copy);
             }
         }
         copy.remove().await;
@@ -149,18 +149,20 @@ impl ClosedSessions {
 
     fn add(
         &self,
-        what: What,
+        what: ClosedKind,
         session: Weak<UnendedSession>,
         closing: BoxFuture<'static, Option<Arc<UnendedSession>>>,
     ) -> ClosedSession {
         let mut all = self.lock();
         // One that was opened again in the same process ends when it is closed the last time.
-        all.retain(|closed| (closed.what != what || what == What::Job) && !closed.is_known_to_have_ended());
-        if all.len() >= REMEMBERED {
-            merge(&mut all);
+        all.retain(|closed| {
+            (closed.kind != what || what == ClosedKind::AbandonedJob) && !closed.is_known_to_have_ended()
+        });
+        if all.len() >= MAX_REMEMBERED {
+            merge_by_process(&mut all);
         }
         let closed = ClosedSession {
-            what,
+            kind: what,
             session,
             closing: closing.shared(),
         };
@@ -172,7 +174,7 @@ impl ClosedSessions {
     ///
     /// # Errors
     /// [`ConversationError::Busy`] if one has not ended, each time until it has.
-    pub(super) async fn ended(self) -> Result<(), ConversationError> {
+    pub(super) async fn wait_until_ended(self) -> Result<(), ConversationError> {
         let all = self.lock().clone();
         for closed in all {
             if !closed.has_ended().await {
@@ -189,7 +191,7 @@ impl ClosedSessions {
     ///
     /// # Errors
     /// [`ConversationError::Busy`] if a process of a dead agent could not be ended.
-    pub(super) async fn dying_agents_ended(self) -> Result<(), ConversationError> {
+    pub(super) async fn wait_for_dying_agents(self) -> Result<(), ConversationError> {
         let all = self.lock().clone();
         for closed in all {
             if let Some(unended) = closed.closing.await
@@ -209,7 +211,7 @@ impl ClosedSessions {
     ///
     /// # Errors
     /// [`ConversationError::Busy`] if one of them could not be ended.
-    pub(super) async fn writers_ended(&self) -> Result<(), ConversationError> {
+    pub(super) async fn wait_for_writers(&self) -> Result<(), ConversationError> {
         let all = self.lock().clone();
         for closed in all {
             let Some(session) = closed.session.upgrade() else {
@@ -234,15 +236,16 @@ impl ClosedSessions {
     }
 
     /// The sessions that are being closed: a session of the same id is not opened before.
-    pub(super) fn closing(&self) -> Vec<ClosedSession> {
-        let is_it = |closed: &&ClosedSession| closed.what != What::Job && closed.is_being_closed();
+    pub(super) fn being_closed(&self) -> Vec<ClosedSession> {
+        let is_it =
+            |closed: &&ClosedSession| closed.kind != ClosedKind::AbandonedJob && closed.is_being_closed();
         self.lock().iter().filter(is_it).cloned().collect()
     }
 }
 
 #[cfg(test)]
 impl ClosedSessions {
-    pub(super) const REMEMBERED: usize = REMEMBERED;
+    pub(super) const MAX_REMEMBERED: usize = MAX_REMEMBERED;
 
     pub(super) fn len(&self) -> usize {
         self.lock().len()
@@ -250,12 +253,12 @@ impl ClosedSessions {
 }
 
 /// Remembers one entry for each process, in place of all its sessions that were closed and have not ended.
-fn merge(all: &mut Vec<ClosedSession>) {
+fn merge_by_process(all: &mut Vec<ClosedSession>) {
     let mut merged: Vec<ClosedSession> = Vec::new();
     for mut closed in std::mem::take(all) {
         if let Some(unended) = closed.unended() {
-            closed.what = What::Process(unended.known_as().0);
-            if merged.iter().any(|other| other.what == closed.what) {
+            closed.kind = ClosedKind::Process(unended.process_and_name().0);
+            if merged.iter().any(|other| other.kind == closed.kind) {
                 continue;
             }
         }
@@ -272,7 +275,7 @@ fn closing(
     grace: Duration,
 ) -> impl Future<Output = Option<Arc<UnendedSession>>> {
     let own = Arc::clone(&unended);
-    let closing = tokio::spawn(async move { own.close_first(session, by_force, grace).await });
+    let closing = tokio::spawn(async move { own.close_and_wait(session, by_force, grace).await });
     // A closing that panicked has ended nothing.
     closing.map(|closed| (!closed.unwrap_or(false)).then_some(unended))
 }

@@ -9,17 +9,17 @@ use bridge_protocol::id::UpstreamId;
 use bridge_protocol::raw::RawJson;
 
 use crate::agent::catalog::AgentEntry;
-use crate::agent::wire::Handle;
+use crate::agent::wire::SessionHandle;
 use crate::files::is_absence;
 use crate::store::{Change, ConversationRecord, RequestRecord, Store, StoreError};
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Dialect;
 use crate::transcript::locate::file_name;
-use crate::transcript::removing::{Beside, Forks, remove_beside};
+use crate::transcript::side_file_removal::{ForkLookup, SideFilesRemoval, remove_side_files};
 
 use super::answer::MadeConversation;
-use super::climbing::acquire;
-use super::keeping;
+use super::backup;
+use super::climbing::acquire_process;
 use super::services::{Services, SessionRef, chain_text};
 
 /// Deletes every transcript that this conversation alone ever held, with what lies beside it: by the agent's own method
@@ -35,12 +35,12 @@ pub(super) async fn delete_transcripts(
 }
 
 /// Leaves all transcripts where they are, for this reason. Returns the same as deleting them.
-pub(super) fn keep_transcripts(
+pub(super) fn leave_transcripts(
     services: &Services,
     record: &ConversationRecord,
     why: &str,
 ) -> Vec<RemainingTranscript> {
-    let remaining = untouched(services, record, why);
+    let remaining = remaining_of_all(services, record, why);
     log_remaining(record, &remaining);
     remaining
 }
@@ -60,13 +60,13 @@ fn log_remaining(record: &ConversationRecord, remaining: &[RemainingTranscript])
 async fn delete_all(services: &Arc<Services>, record: &ConversationRecord) -> Vec<RemainingTranscript> {
     let entry = match services.agent(&record.agent) {
         Ok(entry) => entry,
-        Err(error) => return untouched(services, record, &chain_text(&error)),
+        Err(error) => return remaining_of_all(services, record, &chain_text(&error)),
     };
-    let (own, others) = match sort(services, record, &entry) {
+    let (own, others) = match own_and_other_sessions(services, record, &entry) {
         Ok(sorted) => sorted,
         Err(error) => {
             let error = chain_text(&error);
-            return untouched(
+            return remaining_of_all(
                 services,
                 record,
                 &format!("whose its sessions are cannot be read: {error}"),
@@ -82,14 +82,17 @@ async fn delete_all(services: &Arc<Services>, record: &ConversationRecord) -> Ve
             .filter(|head| !head.written)
             .map(|head| head.upstream_id.clone()),
     };
-    let folders: Vec<String> = own.iter().map(|id| SessionRef::of(record, id).cwd).collect();
+    let folders: Vec<String> = own
+        .iter()
+        .map(|id| SessionRef::in_conversation(record, id).cwd)
+        .collect();
     let look = move || {
         let sought = own.into_iter().zip(folders);
-        let found = sought.map(|(id, folder)| (deletion.places(&id, &folder), id));
+        let found = sought.map(|(id, folder)| (deletion.transcript_paths(&id, &folder), id));
         let found: Vec<_> = found.map(|(places, id)| (id, places)).collect();
         (deletion, found)
     };
-    let broken = |error| untouched(services, record, &format!("deleting it broke off: {error}"));
+    let broken = |error| remaining_of_all(services, record, &format!("deleting it broke off: {error}"));
     let (deletion, found) = match tokio::task::spawn_blocking(look).await {
         Ok(looked) => looked,
         Err(error) => return broken(error),
@@ -100,25 +103,25 @@ async fn delete_all(services: &Arc<Services>, record: &ConversationRecord) -> Ve
 }
 
 /// A session, and the files to delete with it.
-type Found = (UpstreamId, BTreeSet<PathBuf>);
+type SessionFiles = (UpstreamId, BTreeSet<PathBuf>);
 
 /// A session with what its agent said to deleting it.
 struct AgentDeletion {
     id: UpstreamId,
     /// Where its transcript was, or would be.
     places: BTreeSet<PathBuf>,
-    by_agent: Result<(), String>,
+    agent_result: Result<(), String>,
 }
 
 /// A session whose transcript stays: why, in two ways.
-type Other = (UpstreamId, RemainingReason, &'static str);
+type KeptTranscript = (UpstreamId, RemainingReason, &'static str);
 
 /// The sessions that the conversation ever had: those whose transcripts are its own, and the others.
-fn sort(
+fn own_and_other_sessions(
     services: &Services,
     record: &ConversationRecord,
     entry: &AgentEntry,
-) -> Result<(Vec<UpstreamId>, Vec<Other>), StoreError> {
+) -> Result<(Vec<UpstreamId>, Vec<KeptTranscript>), StoreError> {
     let lineage = services.store.lineage_all(record.id)?;
     let held: BTreeSet<UpstreamId> = lineage
         .into_iter()
@@ -148,7 +151,7 @@ fn is_used_elsewhere(
         if owner == record.id {
             continue;
         }
-        let other = services.store.salvaged(owner)?;
+        let other = services.store.salvaged_conversation(owner)?;
         if other.is_some_and(|other| other.record.deleted_at.is_none()) {
             return Ok(true);
         }
@@ -190,14 +193,18 @@ fn add_erased_answers(store: &Store, change: &mut Change) -> Result<(), StoreErr
         .requests
         .extend(elsewhere.into_iter().map(|request| RequestRecord {
             result: None,
-            error: MadeConversation::recorded(own),
+            error: MadeConversation::to_json(own),
             ..request
         }));
     Ok(())
 }
 
 /// The answer if no transcript could be deleted: all sessions of the conversation, including those that left the chain.
-fn untouched(services: &Services, record: &ConversationRecord, message: &str) -> Vec<RemainingTranscript> {
+fn remaining_of_all(
+    services: &Services,
+    record: &ConversationRecord,
+    message: &str,
+) -> Vec<RemainingTranscript> {
     let ids: BTreeSet<UpstreamId> = match services.store.lineage_all(record.id) {
         Ok(lineage) => lineage.into_iter().map(|entry| entry.upstream_id).collect(),
         // What is in hand then.
@@ -209,7 +216,7 @@ fn untouched(services: &Services, record: &ConversationRecord, message: &str) ->
             .collect(),
     };
     // Whose they are is not known here, so that they stay as well.
-    let kept = services.keeper.archive.sessions().unwrap_or_default();
+    let kept = services.backups.archive.sessions().unwrap_or_default();
     let is_kept = |id: &UpstreamId| kept.iter().any(|session| session.key.upstream_id == id.as_str());
     let told = |id: &UpstreamId| match is_kept(id) {
         true => {
@@ -219,25 +226,35 @@ fn untouched(services: &Services, record: &ConversationRecord, message: &str) ->
     };
     ids.into_iter()
         .filter(|id| !id.is_empty())
-        .map(|id| failed(&id, None, told(&id)))
+        .map(|id| failed_deletion(&id, None, told(&id)))
         .collect()
 }
 
-async fn delete_by_agent(services: &Services, entry: &AgentEntry, found: Vec<Found>) -> Vec<AgentDeletion> {
+async fn delete_by_agent(
+    services: &Services,
+    entry: &AgentEntry,
+    found: Vec<SessionFiles>,
+) -> Vec<AgentDeletion> {
     if found.is_empty() {
         return Vec::new();
     }
-    let lease = acquire(services, entry).await.map_err(|error| chain_text(&error));
+    let lease = acquire_process(services, entry)
+        .await
+        .map_err(|error| chain_text(&error));
     let mut asked = Vec::new();
     for (id, places) in found {
         let by_agent = match &lease {
             Ok(lease) => {
-                let deleted = lease.calls().delete(&Handle::new(id.as_str())).await;
+                let deleted = lease.calls().delete(&SessionHandle::new(id.as_str())).await;
                 deleted.map(|_| ()).map_err(|error| chain_text(&error))
             }
             Err(error) => Err(error.clone()),
         };
-        asked.push(AgentDeletion { id, places, by_agent });
+        asked.push(AgentDeletion {
+            id,
+            places,
+            agent_result: by_agent,
+        });
     }
     asked
 }
@@ -253,20 +270,24 @@ struct Deletion {
 }
 
 impl Deletion {
-    fn finish(&self, own: Vec<AgentDeletion>, others: Vec<Other>) -> Vec<RemainingTranscript> {
+    fn finish(&self, own: Vec<AgentDeletion>, others: Vec<KeptTranscript>) -> Vec<RemainingTranscript> {
         let ids: Vec<UpstreamId> = own.iter().map(|asked| asked.id.clone()).collect();
         let mut remaining = match self.deletable() {
             Some((root, dialect)) => self.remove_files(root, dialect, own),
             None => own
                 .into_iter()
-                .filter_map(|asked| self.unremoved(asked))
+                .filter_map(|asked| self.remaining_at_agent(asked))
                 .collect(),
         };
-        remaining.extend(others.into_iter().filter_map(|other| self.left(other)));
+        remaining.extend(
+            others
+                .into_iter()
+                .filter_map(|other| self.remaining_transcript(other)),
+        );
         // Behind the agent's own: what was asked to be kept meanwhile finds nothing any more.
-        for (id, error) in keeping::forget(&self.services, &self.entry, &ids) {
+        for (id, error) in backup::delete_backups(&self.services, &self.entry, &ids) {
             let why = format!("the daemon's own copy is still there: {}", chain_text(&error));
-            remaining.push(failed(&id, None, why));
+            remaining.push(failed_deletion(&id, None, why));
         }
         remaining
     }
@@ -274,20 +295,20 @@ impl Deletion {
     /// The agent's transcripts, if they can be deleted without the agent.
     fn deletable(&self) -> Option<(&Path, &'static dyn Dialect)> {
         let (root, format) = self.entry.listed_transcripts()?;
-        Some((root, format.dialect())).filter(|(_, dialect)| dialect.can().delete)
+        Some((root, format.dialect())).filter(|(_, dialect)| dialect.abilities().can_delete)
     }
 
     /// Where the files of a session are that can be removed: all copies of its transcript. That it is gone, of which others may
     /// lie there yet, leaves the place where it would be.
-    fn places(&self, id: &UpstreamId, folder: &str) -> BTreeSet<PathBuf> {
+    fn transcript_paths(&self, id: &UpstreamId, folder: &str) -> BTreeSet<PathBuf> {
         let Some((root, dialect)) = self.deletable() else {
             return BTreeSet::new();
         };
         // What cannot be looked at is told when it is to be removed.
         let mut places: BTreeSet<_> = dialect.locate(root, id.as_str()).into_iter().flatten().collect();
         let cwd = Some(Path::new(folder));
-        let own =
-            file_name(id.as_str()).map(|name| dialect.place(root, cwd, Path::new(""), Path::new(&name)));
+        let own = file_name(id.as_str())
+            .map(|name| dialect.expected_path(root, cwd, Path::new(""), Path::new(&name)));
         places.extend(own);
         places
     }
@@ -304,7 +325,7 @@ impl Deletion {
             match dialect.locate(root, id.as_str()) {
                 Ok(found) => places.extend(found),
                 Err(error) => {
-                    remaining.push(failed(&id, None, chain_text(&error)));
+                    remaining.push(failed_deletion(&id, None, chain_text(&error)));
                     continue;
                 }
             }
@@ -312,21 +333,21 @@ impl Deletion {
                 match std::fs::remove_file(&path) {
                     Err(error) if !is_absence(&error) => {
                         let why = format!("it cannot be removed: {error}");
-                        remaining.push(failed(&id, Some(&path), why));
+                        remaining.push(failed_deletion(&id, Some(&path), why));
                     }
                     _ => gone.push((id.clone(), path)),
                 }
             }
         }
         // All transcripts first: a fork that goes too borrows nothing any more.
-        let mut forks = Forks::default();
+        let mut forks = ForkLookup::default();
         for (id, transcript) in gone {
             let beside = transcript.with_extension("");
-            match remove_beside(&transcript, &mut forks) {
-                Ok(Beside::Gone) => {}
-                Ok(Beside::Borrowed) => remaining.push(RemainingTranscript {
+            match remove_side_files(&transcript, &mut forks) {
+                Ok(SideFilesRemoval::Removed) => {}
+                Ok(SideFilesRemoval::KeptForFork) => remaining.push(RemainingTranscript {
                     reason: RemainingReason::Shared,
-                    ..failed(
+                    ..failed_deletion(
                         &id,
                         Some(&beside),
                         "its files were not deleted: a fork in the same folder may need them".to_owned(),
@@ -334,7 +355,7 @@ impl Deletion {
                 }),
                 Err(error) => {
                     let why = format!("its files were not deleted: {}", chain_text(&error));
-                    remaining.push(failed(&id, Some(&beside), why));
+                    remaining.push(failed_deletion(&id, Some(&beside), why));
                 }
             }
         }
@@ -355,23 +376,27 @@ impl Deletion {
     }
 
     /// Tells of a transcript that its agent alone can delete, and did not.
-    fn unremoved(&self, asked: AgentDeletion) -> Option<RemainingTranscript> {
-        let AgentDeletion { id, by_agent, .. } = asked;
+    fn remaining_at_agent(&self, asked: AgentDeletion) -> Option<RemainingTranscript> {
+        let AgentDeletion {
+            id,
+            agent_result: by_agent,
+            ..
+        } = asked;
         let path = match self.find(&id) {
             Ok(Some(path)) => path,
             Ok(None) => {
                 let is_unknown = self.entry.listed_transcripts().is_none();
                 let was_written = self.unwritten.as_ref() != Some(&id);
                 let error = by_agent.err().filter(|_| is_unknown && was_written)?;
-                return Some(failed(&id, None, error));
+                return Some(failed_deletion(&id, None, error));
             }
-            Err(error) => return Some(failed(&id, None, chain_text(&error))),
+            Err(error) => return Some(failed_deletion(&id, None, chain_text(&error))),
         };
         let (root, format) = self.entry.listed_transcripts()?;
-        let told = |why: &str| failed(&id, Some(&path), why.to_owned());
+        let told = |why: &str| failed_deletion(&id, Some(&path), why.to_owned());
         Some(match by_agent {
             Err(error) => told(&error),
-            Ok(()) if format.dialect().archived(root, &path).is_some() => RemainingTranscript {
+            Ok(()) if format.dialect().unarchive_command(root, &path).is_some() => RemainingTranscript {
                 reason: RemainingReason::Archived,
                 ..told("the agent archived it instead of deleting it")
             },
@@ -380,7 +405,10 @@ impl Deletion {
     }
 
     /// Tells of a transcript that stays, where there is one.
-    fn left(&self, (upstream_id, reason, message): Other) -> Option<RemainingTranscript> {
+    fn remaining_transcript(
+        &self,
+        (upstream_id, reason, message): KeptTranscript,
+    ) -> Option<RemainingTranscript> {
         // One that cannot be looked at may be there all the same.
         let path = self
             .find(&upstream_id)
@@ -394,7 +422,7 @@ impl Deletion {
     }
 }
 
-fn failed(id: &UpstreamId, path: Option<&Path>, message: String) -> RemainingTranscript {
+fn failed_deletion(id: &UpstreamId, path: Option<&Path>, message: String) -> RemainingTranscript {
     RemainingTranscript {
         upstream_id: id.clone(),
         path: path.map(|path| path.to_string_lossy().into_owned()),

@@ -33,81 +33,81 @@ pub struct Tree {
 impl Tree {
     /// The folder that takes the place of this one, as it is named; none where it is not below.
     #[must_use]
-    pub fn target(&self, cwd: &str) -> Option<String> {
+    pub fn new_path(&self, cwd: &str) -> Option<String> {
         let folders = self.from.iter().map(|from| (from.clone(), self.to.clone()));
-        below(folders.collect(), cwd)
+        mapped_below(folders.collect(), cwd)
     }
 
     /// The same as agents write it.
     #[must_use]
-    pub fn real_target(&self, cwd: &str) -> Option<String> {
-        below(self.folders(), cwd)
+    pub fn new_real_path(&self, cwd: &str) -> Option<String> {
+        mapped_below(self.path_mapping(), cwd)
     }
 
     /// What agents' records name, and what they name instead.
     #[must_use]
-    pub fn folders(&self) -> Vec<(String, String)> {
+    pub fn path_mapping(&self) -> Vec<(String, String)> {
         let folders = self.from.iter();
         folders.map(|from| (from.clone(), self.real.clone())).collect()
     }
 
     /// The path, of those by which the folder is known, that this one lies below.
     #[must_use]
-    pub fn known_as(&self, cwd: &str) -> Option<&str> {
+    pub fn containing_path(&self, cwd: &str) -> Option<&str> {
         let mut known = self.from.iter();
-        let is_below = |from: &&String| below(vec![((*from).clone(), String::new())], cwd).is_some();
+        let is_below = |from: &&String| mapped_below(vec![((*from).clone(), String::new())], cwd).is_some();
         known.find(is_below).map(String::as_str)
     }
 }
 
-fn below(folders: Vec<(String, String)>, cwd: &str) -> Option<String> {
+fn mapped_below(folders: Vec<(String, String)>, cwd: &str) -> Option<String> {
     let relocation = Relocation {
         folders,
         ..Relocation::default()
     };
-    relocation.folder(cwd)
+    relocation.relocated_folder(cwd)
 }
 
 impl Destination {
     /// The folder that the conversation runs in behind the move.
     #[must_use]
-    pub fn of_conversation(&self, record: &ConversationRecord) -> String {
+    pub fn new_cwd(&self, record: &ConversationRecord) -> String {
         match self {
             Self::Folder(to) => to.clone(),
-            Self::Tree(tree) => tree.target(&record.cwd).unwrap_or_else(|| record.cwd.clone()),
+            Self::Tree(tree) => tree.new_path(&record.cwd).unwrap_or_else(|| record.cwd.clone()),
         }
     }
 
     /// The folder that a session of a conversation in `cwd` runs in behind it; none when it stays. The head goes along wherever
     /// it ran.
     #[must_use]
-    pub fn of_link(&self, cwd: &str, link: &Link, is_head: bool) -> Option<String> {
+    pub fn new_cwd_of_link(&self, cwd: &str, link: &Link, is_head: bool) -> Option<String> {
         match self {
             Self::Folder(to) => (is_head || link.cwd == cwd).then(|| to.clone()),
-            Self::Tree(tree) => tree.target(&link.cwd),
+            Self::Tree(tree) => tree.new_path(&link.cwd),
         }
     }
 
     /// Whether a conversation that goes along takes this session with it too.
     #[must_use]
-    pub fn takes(&self, other: &ConversationRecord, session: &UpstreamId) -> bool {
+    pub fn moves_session(&self, other: &ConversationRecord, session: &UpstreamId) -> bool {
         let mut links = other.chain.links().iter();
         match self {
             Self::Folder(_) => false,
             Self::Tree(tree) => {
-                links.any(|link| link.upstream_id == *session && tree.target(&link.cwd).is_some())
+                links.any(|link| link.upstream_id == *session && tree.new_path(&link.cwd).is_some())
             }
         }
     }
 
     /// Whether there is nothing of the conversation that would not be there already.
     #[must_use]
-    pub fn is_here(&self, record: &ConversationRecord) -> bool {
+    pub fn is_reached(&self, record: &ConversationRecord) -> bool {
         match self {
             Self::Folder(to) => *to == record.cwd,
             Self::Tree(tree) => {
                 let mut links = record.chain.links().iter();
-                tree.target(&record.cwd).is_none() && links.all(|link| tree.target(&link.cwd).is_none())
+                tree.new_path(&record.cwd).is_none() && links.all(|link| tree.new_path(&link.cwd).is_none())
             }
         }
     }
@@ -134,11 +134,11 @@ mod tests {
             ("/w/to", None),
         ];
         for (cwd, expected) in table {
-            let target = tree.target(cwd);
+            let target = tree.new_path(cwd);
             assert_eq!(target.as_deref(), expected.map(|told| told.0), "{cwd}");
-            let real = tree.real_target(cwd);
+            let real = tree.new_real_path(cwd);
             assert_eq!(real.as_deref(), expected.map(|told| told.1), "{cwd}");
-            assert_eq!(tree.known_as(cwd), expected.map(|told| told.2), "{cwd}");
+            assert_eq!(tree.containing_path(cwd), expected.map(|told| told.2), "{cwd}");
         }
     }
 }

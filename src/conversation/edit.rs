@@ -10,18 +10,18 @@ use crate::chain::NewLink;
 use crate::store::PendingEdit;
 use crate::transcript::checkpoint::PlaceRef;
 
-use super::effect::Opened;
+use super::effect::OpenedSession;
 
 /// What an edit's turn has of its branch.
 #[derive(Debug)]
-pub struct Edit {
+pub struct TurnEdit {
     /// The turn to replace, by a place in it.
     pub at: PlaceRef,
     /// The branch, once there is one.
     pub branch: Option<PendingEdit>,
 }
 
-impl Edit {
+impl TurnEdit {
     /// The branch on which the prompt has not been accepted yet.
     #[must_use]
     pub fn unaccepted(&self) -> Option<&PendingEdit> {
@@ -31,9 +31,9 @@ impl Edit {
 
 /// A branch that was made and opened for the new prompt.
 #[derive(Clone, Debug)]
-pub struct Edited {
+pub struct EditBranch {
     /// Its session, open in the agent; its own link is below.
-    pub opened: Opened,
+    pub opened: OpenedSession,
     /// What is to become the head.
     pub link: NewLink,
     /// How much of what stood before the turn came along.

@@ -1,7 +1,7 @@
 //! The inputs and effects of a conversation, as values. Pure.
 
 mod call;
-mod cut;
+mod cut_short;
 
 use std::sync::Arc;
 
@@ -17,21 +17,21 @@ use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{InterruptKind, TurnResult};
 use jiff::Timestamp;
 
-use crate::chain::{NewLink, Undoing};
-use crate::store::{Anchor, ConversationRecord, CutPrompt, RequestRecord};
+use crate::chain::{NewLink, UndoEffect};
+use crate::store::{Anchor, ConversationRecord, CutShortPrompt, RequestRecord};
 use crate::transcript::checkpoint::PlaceRef;
-use crate::transcript::moving::SharedNeighbours;
+use crate::transcript::moving::SharedRemainingForks;
 
 use super::answer::{Answer, Caller};
 use super::destination::Destination;
-use super::edit::Edited;
+use super::edit::EditBranch;
 use super::error::{ConversationError, StoreFailure};
-use super::growth::Loaded;
-use super::line::Dropped;
-use super::work::Progress;
+use super::prompt_queue::DroppedPrompt;
+use super::running_work::Progress;
+use super::transcript_growth::LoadedHistory;
 
-pub use call::{Asked, AskedSettings, Call, Fork, NewTurn};
-pub use cut::{Arrival, Part};
+pub use call::{Call, EditorSettings, Fork, IncomingCall, NewTurn};
+pub use cut_short::{DeathInvolvement, PromptArrival};
 
 /// The moment at which an input arrives; the state machine has no clock of its own.
 pub type Now = Timestamp;
@@ -43,33 +43,33 @@ pub type Now = Timestamp;
     reason = "an input is applied where it comes in, and boxed where it waits"
 )]
 pub enum Input<R> {
-    /// A caller asks for something.
+    /// A client's call.
     Call {
         /// The call.
-        asked: Asked<R>,
-        /// What an earlier call with its key was answered, when one was.
-        kept: Option<RequestRecord>,
+        asked: IncomingCall<R>,
+        /// The stored record of an earlier call with the same key, if there is one.
+        stored_request: Option<RequestRecord>,
     },
     /// Work outside the state machine is done.
-    Worked {
+    WorkDone {
         /// The number under which it was begun.
         job: u64,
         /// Its result.
-        found: Result<Found, ConversationError>,
+        found: Result<WorkResult, ConversationError>,
     },
     /// The write that was under way has ended, with the store's result.
-    Written(Result<(), StoreFailure>),
-    /// The end of the head's transcript is known, before a prompt of this turn goes out behind it.
-    Anchored {
+    WriteDone(Result<(), StoreFailure>),
+    /// The end of the head's transcript was read, before the prompt of this turn is sent.
+    AnchorRead {
         /// The turn.
         turn_id: TurnId,
         /// The end; none where it cannot be read, an error where the folder does not respond.
         anchor: Result<Option<Anchor>, ConversationError>,
         /// Whether the earlier interrupted prompt, if any, is in the transcript.
-        earlier: Option<Arrival>,
+        earlier: Option<PromptArrival>,
     },
     /// The scheduled continuation is due, and begins this turn.
-    Due(TurnId),
+    ContinuationDue(TurnId),
     /// The agent answered the prompt.
     PromptAnswered {
         /// Its result, or its error.
@@ -101,8 +101,8 @@ pub enum Input<R> {
         status: String,
         /// The end of its standard error.
         stderr_tail: String,
-        /// What this conversation had to do with that.
-        part: Part,
+        /// How this conversation was involved.
+        involvement: DeathInvolvement,
     },
     /// The session is to be opened in another process before anything is done in it: this one reported a missing sign-in, or runs
     /// for another client.
@@ -110,7 +110,7 @@ pub enum Input<R> {
     /// A deadline passed.
     Elapsed(Deadline),
     /// The conversation that this one branched off hands the branch's session over.
-    HandedOver(Box<Opened>),
+    SessionHandedOver(Box<OpenedSession>),
     /// The conversation's task failed. Only what is on disk counts.
     Recovered {
         /// Why it failed.
@@ -135,9 +135,9 @@ pub enum Work {
         /// Ids that have refused already.
         refused: Vec<(UpstreamId, Via, String)>,
         /// Whether no caller waits for it: the conversation continues automatically.
-        by_itself: bool,
+        is_automatic: bool,
         /// Whether to open it in a process that no other conversation shares.
-        apart: bool,
+        exclusive_process: bool,
     },
     /// Make a branch.
     Branch {
@@ -155,8 +155,8 @@ pub enum Work {
         /// The least fidelity that is acceptable.
         min_fidelity: Fidelity,
     },
-    /// Read the lineage for what to undo.
-    LookBack {
+    /// Read the lineage to find the target of an undo.
+    FindUndoTarget {
         /// The session to return to, if not the one before the last change.
         session: Option<UpstreamId>,
     },
@@ -172,49 +172,49 @@ pub enum Work {
         /// Where they go.
         destination: Destination,
         /// What is known of the old folders, shared by all conversations that move together.
-        neighbours: SharedNeighbours,
+        neighbours: SharedRemainingForks,
         /// Counts the progress.
         progress: Arc<Progress>,
     },
     /// Undo what the last job made, because it could not be recorded. The result is that error.
-    TakeBack(StoreFailure),
+    UndoWork(StoreFailure),
     /// Make a repaired copy of the head.
     Repair {
         /// Counts the progress.
         progress: Arc<Progress>,
     },
     /// Look for a prompt in the transcript of its session.
-    Ascertain(Box<CutPrompt>),
+    CheckArrival(Box<CutShortPrompt>),
     /// Apply settings to the open session, some of them for an editor.
-    Configure(Box<Settings>, Option<Box<AskedSettings>>),
+    Configure(Box<Settings>, Option<Box<EditorSettings>>),
 }
 
 /// What [`Work`] has done.
 #[derive(Debug)]
-pub enum Found {
+pub enum WorkResult {
     /// The ladder brought the session back.
-    Opened(Box<Opened>),
+    Opened(Box<OpenedSession>),
     /// A branch was made.
-    Branched(Branched),
+    Branched(NewBranch),
     /// The branch of an edit was made and opened.
-    Edited(Box<Edited>),
-    /// What there is to undo.
-    LookedBack(Option<Undoing>),
+    Edited(Box<EditBranch>),
+    /// The change to undo, if there is one.
+    LookedBack(Option<UndoEffect>),
     /// The session is closed. Of the transcripts that were to be deleted then, these still exist.
     Closed(Vec<RemainingTranscript>),
     /// The conversation's files are in the other folder.
     Moved(MoveAnswer),
     /// What was found in the head's transcript, and the repaired copy, if there was something to repair.
-    Repaired((Box<CheckAnswer>, Option<Box<Branched>>)),
+    Repaired((Box<CheckAnswer>, Option<Box<NewBranch>>)),
     /// Whether the prompt is in the transcript.
-    Ascertained(Arrival),
+    Ascertained(PromptArrival),
     /// The settings were applied to the open session.
     Configured,
 }
 
 /// A session that the ladder opened.
 #[derive(Clone, Debug)]
-pub struct Opened {
+pub struct OpenedSession {
     /// The id of its transcript.
     pub upstream_id: UpstreamId,
     /// The link to append; `None` when it is the head.
@@ -224,20 +224,20 @@ pub struct Opened {
     /// The history in words, to be sent before the first prompt.
     pub preamble: Option<String>,
     /// What was loaded, where a transcript was and can be read.
-    pub loaded: Option<Loaded>,
+    pub loaded: Option<LoadedHistory>,
     /// Whether the agent can bring it back once it is closed.
     pub can_reopen: bool,
     /// What the agent said of it when it opened it.
-    pub info: SessionInfo,
+    pub session_info: SessionInfo,
 }
 
 /// A branch that was made at the agent or on disk. A repaired copy is one too.
 #[derive(Clone, Debug)]
-pub struct Branched {
+pub struct NewBranch {
     /// The branch's own id.
     pub upstream_id: UpstreamId,
     /// The session that it branches off.
-    pub from: UpstreamId,
+    pub source: UpstreamId,
     /// Where it left that.
     pub checkpoint: Option<CheckpointId>,
     /// How much of the history came along.
@@ -247,16 +247,16 @@ pub struct Branched {
     /// How it was made.
     pub via: BranchedVia,
     /// Whether it is open in the agent now.
-    pub open: Option<Box<Opened>>,
+    pub opened_session: Option<Box<OpenedSession>>,
 }
 
-impl Branched {
+impl NewBranch {
     /// The link of the branch, which carries the history of its source.
     #[must_use]
-    pub fn link(&self, agent: AgentName, cwd: String, reason: LinkReason) -> NewLink {
+    pub fn to_link(&self, agent: AgentName, cwd: String, reason: LinkReason) -> NewLink {
         NewLink {
             relation: Relation::Carries,
-            from_upstream_id: Some(self.from.clone()),
+            from_upstream_id: Some(self.source.clone()),
             from_checkpoint_id: self.checkpoint.clone(),
             carried_turns: self.turns,
             ..NewLink::new(self.upstream_id.clone(), agent, cwd, reason)
@@ -276,13 +276,13 @@ pub struct Ledger {
     /// Events to send once the change is on disk. (Events that must be sent even if it is not are with the milestone.)
     pub events: Vec<Event>,
     /// Whether what the conversation has said must not stay in the files of the store.
-    pub erases: bool,
+    pub erases_content: bool,
 }
 
 impl Ledger {
     /// The one that records the state of a call, if the call has a key.
     #[must_use]
-    pub fn of_request(request: Option<RequestRecord>) -> Self {
+    pub fn with_request(request: Option<RequestRecord>) -> Self {
         Self {
             requests: request.into_iter().collect(),
             ..Self::default()
@@ -291,7 +291,7 @@ impl Ledger {
 
     /// A ledger that adds these sessions to the conversation.
     #[must_use]
-    pub fn of_links(lineage: Vec<LineageEntry>, events: Vec<Event>) -> Self {
+    pub fn with_links(lineage: Vec<LineageEntry>, events: Vec<Event>) -> Self {
         Self {
             upstream: lineage.iter().map(|entry| entry.upstream_id.clone()).collect(),
             lineage,
@@ -307,7 +307,7 @@ impl Ledger {
             && self.upstream.is_empty()
             && self.requests.is_empty()
             && self.events.is_empty()
-            && !self.erases
+            && !self.erases_content
     }
 
     /// Puts what another says behind.
@@ -323,7 +323,7 @@ impl Ledger {
         });
         self.requests.append(&mut other.requests);
         self.events.append(&mut other.events);
-        self.erases |= other.erases;
+        self.erases_content |= other.erases_content;
     }
 }
 
@@ -342,17 +342,17 @@ pub enum Milestone<R> {
     /// Nothing but what the ledger says.
     Saved,
     /// The open session may be announced and used.
-    SessionOpened(Box<Opened>),
+    SessionOpened(Box<OpenedSession>),
     /// The prompt of this turn may be sent.
     PromptRecorded(TurnId),
     /// The end of the turn may be reported.
     TurnEnded(Box<TurnResult>),
-    /// The prompt of this turn waits in line.
-    PromptInLine(TurnId),
+    /// The prompt of this turn is queued.
+    PromptQueued(TurnId),
     /// Prompts that will not be sent are removed from the record.
     PromptsDropped {
         /// Which.
-        prompts: Vec<Dropped<R>>,
+        prompts: Vec<DroppedPrompt<R>>,
         /// Who cancelled them.
         cancels: Vec<Caller<R>>,
     },
@@ -380,7 +380,7 @@ pub struct CallChange<R> {
     /// Whether it is the result of the operation, which is over when this is written.
     pub ends_operation: bool,
     /// The session that the operation opened for the conversation in the answer.
-    pub opened: Option<Box<Opened>>,
+    pub opened_session: Option<Box<OpenedSession>>,
 }
 
 impl<R> CallChange<R> {
@@ -392,7 +392,7 @@ impl<R> CallChange<R> {
             events: Vec::new(),
             before: Some(Box::new(before)),
             ends_operation: false,
-            opened: None,
+            opened_session: None,
         }
     }
 }
@@ -477,7 +477,7 @@ pub enum Effect<R> {
     /// A record names the open session: the copy that it was opened from stays.
     KeepCopy,
     /// Give the open session of the last job to another conversation.
-    HandOver(ConversationId, Box<Opened>),
+    HandOver(ConversationId, Box<OpenedSession>),
     /// Start nothing new in the process of the open session; the process ends when it is no longer used.
     RetireAgent,
     /// Send the prompt, with these further parameters.

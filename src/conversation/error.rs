@@ -56,7 +56,7 @@ pub enum ConversationError {
         is_whole: bool,
     },
     /// What a user typed fits several conversations.
-    #[error("\"{name}\" matches {} conversations: {}; use the id of one of them", candidates.len(), titles(candidates))]
+    #[error("\"{name}\" matches {} conversations: {}; use the id of one of them", candidates.len(), title_list(candidates))]
     AmbiguousName {
         /// What was given.
         name: String,
@@ -66,7 +66,7 @@ pub enum ConversationError {
     /// The ids of several transcripts start with what a user typed.
     #[error(
         "\"{name}\" matches {count} transcripts: {}{}; give more characters",
-        titles(candidates), if candidates.len() < *count { ", …" } else { "" }
+        title_list(candidates), if candidates.len() < *count { ", …" } else { "" }
     )]
     AmbiguousTranscript {
         /// What was given.
@@ -90,7 +90,7 @@ pub enum ConversationError {
     /// Several agents have a transcript of this id.
     #[error(
         "several agents have a transcript \"{name}\": {}; pass one of them as agent",
-        listed(agents)
+        join_list(agents)
     )]
     AmbiguousAgents {
         /// What was given.
@@ -172,7 +172,7 @@ pub enum ConversationError {
     #[error("{0}")]
     Unsupported(String),
     /// Nothing brought the session back with the fidelity asked for.
-    #[error("the session could not be reopened with fidelity {}; {}", word(*wanted), tried(attempts))]
+    #[error("the session could not be reopened with fidelity {}; {}", fidelity_word(*wanted), attempts_text(attempts))]
     NotResumable {
         /// The least that was asked for.
         wanted: Fidelity,
@@ -238,7 +238,7 @@ impl ConversationError {
 
     /// This error of a conversation or session, whose id becomes this member of the error's data.
     #[must_use]
-    pub fn of(self, member: &'static str, id: &impl ToString) -> Self {
+    pub fn with_id(self, member: &'static str, id: &impl ToString) -> Self {
         Self::Of {
             member,
             id: id.to_string(),
@@ -257,7 +257,7 @@ impl ConversationError {
 
     /// The refusal of a parameter because of what the file says that it names.
     #[must_use]
-    pub(super) fn in_file(self, parameter: &'static str) -> Self {
+    pub(super) fn in_named_file(self, parameter: &'static str) -> Self {
         match self {
             Self::InvalidParams { why, .. } => Self::InvalidParams { parameter, why },
             other => other,
@@ -280,7 +280,7 @@ pub struct StoreFailure {
     /// What went wrong, with its causes, and what to do where that is known.
     pub text: String,
     /// Whether the same call may succeed later.
-    pub is_passing: bool,
+    pub is_transient: bool,
 }
 
 impl From<StoreError> for ConversationError {
@@ -296,7 +296,7 @@ impl From<TranscriptError> for ConversationError {
         match error {
             TranscriptError::AlreadyExists { path } => Self::NotReplaced { path },
             _ if error.is_absence() => Self::NotFound { what },
-            _ => Self::of_damage(&error, |what| what),
+            _ => Self::from_damage(&error, |what| what),
         }
     }
 }
@@ -304,13 +304,13 @@ impl From<TranscriptError> for ConversationError {
 impl ConversationError {
     /// Whether something could not be read or written that may succeed later.
     #[must_use]
-    pub(super) fn is_passing_failure(&self) -> bool {
-        matches!(self, Self::StoreFailed(failure) if failure.is_passing)
+    pub(super) fn is_transient_failure(&self) -> bool {
+        matches!(self, Self::StoreFailed(failure) if failure.is_transient)
     }
 
     /// Damage of a transcript in these words, unless the error says nothing of the transcript.
-    pub(super) fn of_damage(error: &TranscriptError, words: impl FnOnce(String) -> String) -> Self {
-        match StoreFailure::of_reading(error) {
+    pub(super) fn from_damage(error: &TranscriptError, words: impl FnOnce(String) -> String) -> Self {
+        match StoreFailure::from_transient_read(error) {
             Some(failure) => Self::StoreFailed(failure),
             None => Self::TranscriptDamaged(words(chain_text(error))),
         }
@@ -319,7 +319,7 @@ impl ConversationError {
 
 impl StoreFailure {
     /// Why a transcript could not be read, if the same call may succeed later.
-    pub(super) fn of_reading(error: &TranscriptError) -> Option<Self> {
+    pub(super) fn from_transient_read(error: &TranscriptError) -> Option<Self> {
         error.is_passing().then(|| error.into())
     }
 }
@@ -334,7 +334,7 @@ impl From<JoinError> for ConversationError {
 impl From<&StoreError> for StoreFailure {
     fn from(error: &StoreError) -> Self {
         let text = chain_text(error);
-        let text = match error.lacks_room() {
+        let text = match error.full_disk_path() {
             Some(path) => {
                 let folder = path.parent().unwrap_or(path);
                 format!(
@@ -344,11 +344,14 @@ impl From<&StoreError> for StoreFailure {
             }
             None => text,
         };
-        let is_passing = error.is_passing();
-        match error.is_of_reading() {
-            true => Self { text, is_passing },
+        let is_passing = error.is_transient();
+        match error.is_read_error() {
+            true => Self {
+                text,
+                is_transient: is_passing,
+            },
             false => Self {
-                is_passing,
+                is_transient: is_passing,
                 ..text.into()
             },
         }
@@ -360,7 +363,7 @@ impl From<String> for StoreFailure {
     fn from(why: String) -> Self {
         Self {
             text: format!("the change could not be written to disk: {why}"),
-            is_passing: false,
+            is_transient: false,
         }
     }
 }
@@ -373,7 +376,10 @@ impl From<&TranscriptError> for StoreFailure {
             true => format!("{text}; try again when that has passed"),
             false => text,
         };
-        Self { text, is_passing }
+        Self {
+            text,
+            is_transient: is_passing,
+        }
     }
 }
 
@@ -384,7 +390,7 @@ impl fmt::Display for StoreFailure {
 }
 
 fn ambiguous(name: &str, candidates: &[ConversationId], is_whole: bool) -> String {
-    let (count, ids) = (candidates.len(), listed(candidates));
+    let (count, ids) = (candidates.len(), join_list(candidates));
     if is_whole {
         return format!(
             "\"{name}\" is the agent's session id of {count} conversations: {ids}; use the id of one of them"
@@ -394,7 +400,7 @@ fn ambiguous(name: &str, candidates: &[ConversationId], is_whole: bool) -> Strin
 }
 
 /// Names or ids, as a sentence lists them.
-pub(super) fn listed<T: ToString>(items: &[T]) -> String {
+pub(super) fn join_list<T: ToString>(items: &[T]) -> String {
     items
         .iter()
         .map(ToString::to_string)
@@ -402,7 +408,7 @@ pub(super) fn listed<T: ToString>(items: &[T]) -> String {
         .join(", ")
 }
 
-fn titles(candidates: &[Candidate]) -> String {
+fn title_list(candidates: &[Candidate]) -> String {
     let each = candidates.iter().map(|candidate| match candidate.title.as_str() {
         "" => candidate.id.clone(),
         title => format!("{} {title}", candidate.id),
@@ -412,7 +418,7 @@ fn titles(candidates: &[Candidate]) -> String {
 
 /// What was tried. Nothing is tried only where an agent offers no way and nothing can be retold: each way that there is
 /// is tried.
-fn tried(attempts: &[Attempt]) -> String {
+fn attempts_text(attempts: &[Attempt]) -> String {
     match attempts {
         [] => "nothing was tried, because the agent can neither resume nor load a session and too little of the history \
                can be read"
@@ -430,7 +436,7 @@ fn tried(attempts: &[Attempt]) -> String {
     }
 }
 
-fn word(fidelity: Fidelity) -> &'static str {
+fn fidelity_word(fidelity: Fidelity) -> &'static str {
     match fidelity {
         Fidelity::Full => "full",
         Fidelity::Partial => "partial or better",
@@ -464,7 +470,7 @@ mod tests {
             ));
             match error {
                 ConversationError::StoreFailed(failure) => {
-                    assert!(is_passing && failure.is_passing, "{errno}");
+                    assert!(is_passing && failure.is_transient, "{errno}");
                     assert!(failure.text.contains("/t.jsonl"), "{failure}");
                 }
                 ConversationError::TranscriptDamaged(_) => assert!(!is_passing, "{errno}"),
@@ -475,7 +481,7 @@ mod tests {
                 path: "/journal.jsonl".into(),
                 source: Arc::new(io::Error::from(errno)),
             };
-            assert_eq!(StoreFailure::from(&store).is_passing, is_passing, "{errno}");
+            assert_eq!(StoreFailure::from(&store).is_transient, is_passing, "{errno}");
         }
     }
 }

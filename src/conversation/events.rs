@@ -22,14 +22,14 @@ use bridge_protocol::{ConversationId, Cursor, TurnId};
 use futures_util::future::BoxFuture;
 use uuid::Uuid;
 
-use super::client_request::{ClientRequest, Suits};
+use super::client_request::{ClientRequest, ClientSuitability};
 use crate::agent::message::RawId;
 
 pub use ring::{Ring, RingLimits};
 
 /// One event as every subscriber gets it: the JSON of an `EventEnvelope`.
 #[derive(Clone, Debug)]
-pub struct Encoded {
+pub struct EncodedEvent {
     /// Its number.
     pub sequence: u64,
     /// The conversation that it is about.
@@ -45,10 +45,10 @@ pub struct Encoded {
     /// Whether it is an update in the session of a subagent: it has parameters and no text.
     is_of_subagent: bool,
     /// For the snapshot of an editor: the updates of the running turn that are still held.
-    updates: Option<Box<[Encoded]>>,
+    turn_updates: Option<Box<[EncodedEvent]>>,
 }
 
-impl Encoded {
+impl EncodedEvent {
     /// An event that is no update.
     fn new(sequence: u64, conversation: ConversationId, text: String) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl Encoded {
             is_of_turn: false,
             params: None,
             is_of_subagent: false,
-            updates: None,
+            turn_updates: None,
         }
     }
 
@@ -70,7 +70,7 @@ impl Encoded {
 
     /// The parameters of an update in the session of a subagent, which only clients get that know those sessions.
     #[must_use]
-    pub fn of_subagent(&self) -> Option<&str> {
+    pub fn subagent_params(&self) -> Option<&str> {
         self.params().filter(|_| self.is_of_subagent)
     }
 
@@ -82,8 +82,8 @@ impl Encoded {
 
     /// The updates of the running turn, when the event is a snapshot.
     #[must_use]
-    pub fn updates(&self) -> &[Self] {
-        self.updates.as_deref().unwrap_or_default()
+    pub fn turn_updates(&self) -> &[Self] {
+        self.turn_updates.as_deref().unwrap_or_default()
     }
 
     /// The agent's update, byte for byte, when the event is one.
@@ -99,35 +99,35 @@ impl Encoded {
     }
 }
 
-/// Whether a subscriber took an event.
+/// Whether an event was delivered to a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum Delivery {
     /// It did.
-    Yes,
+    Delivered,
     /// Its queue is full: send `lagged` and drop it.
-    Full,
+    QueueFull,
     /// It has disconnected.
-    Gone,
+    Disconnected,
 }
 
 /// What the snapshots that a subscriber to everything was told show already: everything of this conversation up to this
 /// number.
-pub type Shown = (ConversationId, u64);
+pub type SnapshotMark = (ConversationId, u64);
 
-/// Someone who listens. Implemented by the room that knows the wire.
+/// A subscriber to events. Implemented by the room that knows the wire.
 pub trait Subscriber: Send {
     /// Hands an event on without waiting.
-    fn take(&mut self, event: &Encoded) -> Taken;
+    fn deliver(&mut self, event: &EncodedEvent) -> Delivery;
 
     /// Sends one of the first events of a subscription once there is room; false if the subscriber has disconnected.
-    fn take_when_room<'a>(&'a mut self, event: &'a Encoded) -> BoxFuture<'a, bool>;
+    fn deliver_when_room<'a>(&'a mut self, event: &'a EncodedEvent) -> BoxFuture<'a, bool>;
 
     /// It missed events. Ends the subscription, and sends the cursor after which the subscriber can continue; or returns the
     /// subscriber, which then gets the next events.
     fn lagged(self: Box<Self>, text: String) -> Option<Box<dyn Subscriber>>;
 
     /// Whether it has disconnected.
-    fn is_gone(&self) -> bool;
+    fn is_disconnected(&self) -> bool;
 
     /// Whether its client is an editor: the agent may run for it, and its snapshots have the updates of the running turn beside the
     /// text.
@@ -136,51 +136,51 @@ pub trait Subscriber: Send {
     }
 
     /// How well its client is suited to answer a request of the agent.
-    fn suits(&self, _: &ClientRequest) -> Suits {
-        Suits::No
+    fn suitability(&self, _: &ClientRequest) -> ClientSuitability {
+        ClientSuitability::Unsuited
     }
 
     /// Passes a request that suits it on to its client.
-    fn ask(&mut self, _: ClientRequest) {}
+    fn forward_request(&mut self, _: ClientRequest) {}
 
     /// The agent no longer wants the answer to its request with this id; if none is given, the session of all of them has ended.
-    fn withdraw(&mut self, _: Option<&RawId>) {}
+    fn withdraw_requests(&mut self, _: Option<&RawId>) {}
 
     /// A notification of the agent that the conversation does not act on.
-    fn notify(&mut self, _method: &str, _params: &str) {}
+    fn forward_notification(&mut self, _method: &str, _params: &str) {}
 }
 
 /// A subscriber and the last event that it took.
-struct Seat {
+struct ActiveSubscriber {
     subscriber: Box<dyn Subscriber>,
-    last: u64,
+    last_delivered: u64,
 }
 
-impl Seat {
+impl ActiveSubscriber {
     /// Hands on what comes before the live events. Gives the seat up if that is not taken.
-    fn after<'a>(
+    fn with_backlog<'a>(
         mut self,
-        events: impl IntoIterator<Item = &'a Encoded>,
-        lagged_text: impl Fn(&Encoded, u64) -> String,
+        events: impl IntoIterator<Item = &'a EncodedEvent>,
+        lagged_text: impl Fn(&EncodedEvent, u64) -> String,
     ) -> Option<Self> {
         for event in events {
-            match self.subscriber.take(event) {
-                Taken::Yes => self.last = self.last.max(event.sequence),
-                Taken::Full => {
-                    self.subscriber.lagged(lagged_text(event, self.last));
+            match self.subscriber.deliver(event) {
+                Delivery::Delivered => self.last_delivered = self.last_delivered.max(event.sequence),
+                Delivery::QueueFull => {
+                    self.subscriber.lagged(lagged_text(event, self.last_delivered));
                     return None;
                 }
-                Taken::Gone => return None,
+                Delivery::Disconnected => return None,
             }
         }
         Some(self)
     }
 
     /// Hands an event on; false when the seat is to be given up.
-    fn offer(&mut self, event: &Encoded) -> Taken {
-        let taken = self.subscriber.take(event);
-        if taken == Taken::Yes {
-            self.last = event.sequence;
+    fn deliver(&mut self, event: &EncodedEvent) -> Delivery {
+        let taken = self.subscriber.deliver(event);
+        if taken == Delivery::Delivered {
+            self.last_delivered = event.sequence;
         }
         taken
     }
@@ -190,15 +190,15 @@ impl Seat {
 pub struct Hub {
     epoch: String,
     last: AtomicU64,
-    each: RingLimits,
-    all: Mutex<All>,
+    conversation_limits: RingLimits,
+    state: Mutex<HubState>,
 }
 
-struct All {
+struct HubState {
     ring: Ring,
     /// The conversation of the newest event.
     newest: Option<ConversationId>,
-    seats: Vec<Seat>,
+    subscribers: Vec<ActiveSubscriber>,
 }
 
 impl Hub {
@@ -209,11 +209,11 @@ impl Hub {
         Arc::new(Self {
             epoch,
             last: AtomicU64::new(0),
-            each,
-            all: Mutex::new(All {
+            conversation_limits: each,
+            state: Mutex::new(HubState {
                 ring: Ring::new(0, own),
                 newest: None,
-                seats: Vec::new(),
+                subscribers: Vec::new(),
             }),
         })
     }
@@ -250,7 +250,7 @@ impl Hub {
         &self,
         subscriber: Box<dyn Subscriber>,
         after: Option<&Cursor>,
-        shown: &[Shown],
+        shown: &[SnapshotMark],
         since: u64,
         at: &str,
     ) {
@@ -267,7 +267,7 @@ impl Hub {
             return;
         }
         // What a snapshot shows already is not told again.
-        let is_shown = |event: &&Encoded| {
+        let is_shown = |event: &&EncodedEvent| {
             let mut shown = shown.iter();
             shown.any(|(conversation, sequence)| {
                 *conversation == event.conversation && *sequence >= event.sequence
@@ -277,16 +277,22 @@ impl Hub {
             .ring
             .after(last)
             .filter(|event| held.is_some() || !is_shown(event));
-        let seat = Seat { subscriber, last };
-        let seat = seat.after(missed, |event, last| {
+        let seat = ActiveSubscriber {
+            subscriber,
+            last_delivered: last,
+        };
+        let seat = seat.with_backlog(missed, |event, last| {
             self.lagged_text(event.conversation, last, at)
         });
         let last = self.last();
-        all.seats.extend(seat.map(|seat| Seat { last, ..seat }));
+        all.subscribers.extend(seat.map(|seat| ActiveSubscriber {
+            last_delivered: last,
+            ..seat
+        }));
     }
 
     /// The events of one conversation after this number; none when not all of them are held.
-    fn after(&self, sequence: u64, conversation: ConversationId) -> Option<Vec<Encoded>> {
+    fn after(&self, sequence: u64, conversation: ConversationId) -> Option<Vec<EncodedEvent>> {
         let all = self.lock();
         let held = all.ring.holds_after(sequence);
         let events = all.ring.after(sequence);
@@ -304,31 +310,31 @@ impl Hub {
     pub fn announce(&self, conversation: ConversationId, event: &Event, at: &str) {
         let sequence = self.next();
         let text = encode_event(conversation, &self.cursor(sequence), at, event);
-        self.publish(conversation, &Encoded::new(sequence, conversation, text), at);
+        self.publish(conversation, &EncodedEvent::new(sequence, conversation, text), at);
     }
 
     fn lag_everyone(&self, conversation: ConversationId, lost: u64, at: &str) {
         let mut all = self.lock();
         all.ring.lose_until(lost);
         all.newest = Some(conversation);
-        for seat in all.seats.drain(..) {
+        for seat in all.subscribers.drain(..) {
             seat.subscriber
-                .lagged(self.lagged_text(conversation, seat.last, at));
+                .lagged(self.lagged_text(conversation, seat.last_delivered, at));
         }
     }
 
-    fn publish(&self, conversation: ConversationId, event: &Encoded, at: &str) {
+    fn publish(&self, conversation: ConversationId, event: &EncodedEvent, at: &str) {
         let mut all = self.lock();
         all.ring.push(event.clone());
         all.newest = Some(conversation);
-        offer_to_all(&mut all.seats, event, |last| {
+        deliver_to_all(&mut all.subscribers, event, |last| {
             self.lagged_text(conversation, last, at)
         });
     }
 
-    fn lock(&self) -> MutexGuard<'_, All> {
+    fn lock(&self) -> MutexGuard<'_, HubState> {
         // A panic while the lock was held leaves the ring whole: its pushes do not fail half-way.
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn next(&self) -> u64 {
@@ -346,16 +352,20 @@ impl Hub {
 }
 
 /// Offers an event to every subscriber. Those that do not take it are notified, if they are still connected, and dropped.
-fn offer_to_all(seats: &mut Vec<Seat>, event: &Encoded, lagged_text: impl Fn(u64) -> String) {
+fn deliver_to_all(
+    seats: &mut Vec<ActiveSubscriber>,
+    event: &EncodedEvent,
+    lagged_text: impl Fn(u64) -> String,
+) {
     let mut index = 0;
     while let Some(seat) = seats.get_mut(index) {
-        match seat.offer(event) {
-            Taken::Yes => index += 1,
-            Taken::Full => {
+        match seat.deliver(event) {
+            Delivery::Delivered => index += 1,
+            Delivery::QueueFull => {
                 let seat = seats.remove(index);
-                seat.subscriber.lagged(lagged_text(seat.last));
+                seat.subscriber.lagged(lagged_text(seat.last_delivered));
             }
-            Taken::Gone => {
+            Delivery::Disconnected => {
                 seats.remove(index);
             }
         }
@@ -369,7 +379,7 @@ pub struct Stream {
     /// `{"conversationId":"…","cursor":"epoch-`, which all its events begin with.
     head: String,
     ring: Ring,
-    seats: Vec<Seat>,
+    subscribers: Vec<ActiveSubscriber>,
     /// The number before the first update of the running turn.
     turn_start: u64,
 }
@@ -382,14 +392,14 @@ impl Stream {
             "{{\"conversationId\":\"{conversation}\",\"cursor\":\"{}-",
             hub.epoch
         );
-        let ring = Ring::new(hub.last(), hub.each);
+        let ring = Ring::new(hub.last(), hub.conversation_limits);
         let turn_start = hub.last();
         Self {
             hub,
             conversation,
             head,
             ring,
-            seats: Vec::new(),
+            subscribers: Vec::new(),
             turn_start,
         }
     }
@@ -414,17 +424,17 @@ impl Stream {
         self.publish(encoded, at);
     }
 
-    fn encode(&self, sequence: u64, at: &str, event: &str) -> Encoded {
-        let mut text = self.begin(sequence, at, event.len() + 16);
+    fn encode(&self, sequence: u64, at: &str, event: &str) -> EncodedEvent {
+        let mut text = self.envelope_start(sequence, at, event.len() + 16);
         text.push_str(event);
         text.push('}');
-        Encoded::new(sequence, self.conversation, text)
+        EncodedEvent::new(sequence, self.conversation, text)
     }
 
     /// Emits an update of the agent, byte for byte. `params`: what it came with, if that is more than the update.
     pub fn emit_update(&mut self, turn: Option<&TurnId>, update: &str, params: Option<&str>, at: &str) {
         let sequence = self.hub.next();
-        let mut text = self.begin(sequence, at, update.len() + 96);
+        let mut text = self.envelope_start(sequence, at, update.len() + 96);
         text.push_str("{\"type\":\"update\",");
         if let Some(turn) = turn {
             // Turn ids are our own UUIDs, or a store's record of them: nothing in them needs escaping.
@@ -438,11 +448,11 @@ impl Stream {
         let end = text.len();
         text.push_str("}}");
         self.publish(
-            Encoded {
+            EncodedEvent {
                 update: Some(start..end),
                 is_of_turn: turn.is_some(),
                 params: params.map(Into::into),
-                ..Encoded::new(sequence, self.conversation, text)
+                ..EncodedEvent::new(sequence, self.conversation, text)
             },
             at,
         );
@@ -451,40 +461,40 @@ impl Stream {
     /// Emits an update in the session of a subagent, with the parameters that it came with.
     pub fn emit_update_of_subagent(&mut self, is_of_turn: bool, params: &str, at: &str) {
         let sequence = self.hub.next();
-        let event = Encoded {
+        let event = EncodedEvent {
             is_of_turn,
             params: Some(params.into()),
             is_of_subagent: true,
-            ..Encoded::new(sequence, self.conversation, String::new())
+            ..EncodedEvent::new(sequence, self.conversation, String::new())
         };
         self.publish(event, at);
     }
 
     /// Passes a request of the agent to the subscriber whose client is suited best; gives it back if no client is.
-    pub fn ask(&mut self, request: ClientRequest) -> Result<(), ClientRequest> {
-        let seats = self.seats.iter_mut();
-        let suited = seats.map(|seat| (seat.subscriber.suits(&request), seat));
+    pub fn forward_request(&mut self, request: ClientRequest) -> Result<(), ClientRequest> {
+        let seats = self.subscribers.iter_mut();
+        let suited = seats.map(|seat| (seat.subscriber.suitability(&request), seat));
         let best = suited
-            .filter(|(suits, _)| *suits > Suits::No)
+            .filter(|(suits, _)| *suits > ClientSuitability::Unsuited)
             .max_by_key(|(suits, _)| *suits);
         match best {
-            Some((_, seat)) => seat.subscriber.ask(request),
+            Some((_, seat)) => seat.subscriber.forward_request(request),
             None => return Err(request),
         }
         Ok(())
     }
 
     /// Withdraws a request of the agent, or all if none is named.
-    pub fn withdraw(&mut self, id: Option<&RawId>) {
-        for seat in &mut self.seats {
-            seat.subscriber.withdraw(id);
+    pub fn withdraw_requests(&mut self, id: Option<&RawId>) {
+        for seat in &mut self.subscribers {
+            seat.subscriber.withdraw_requests(id);
         }
     }
 
     /// Passes a notification of the agent on.
-    pub fn notify(&mut self, method: &str, params: &str) {
-        for seat in &mut self.seats {
-            seat.subscriber.notify(method, params);
+    pub fn forward_notification(&mut self, method: &str, params: &str) {
+        for seat in &mut self.subscribers {
+            seat.subscriber.forward_notification(method, params);
         }
     }
 
@@ -497,7 +507,7 @@ impl Stream {
             .filter(|from| self.ring.holds_after(*from) || self.hub.holds_after(*from))
     }
 
-    fn missed_after(&self, sequence: u64) -> Option<Vec<Encoded>> {
+    fn missed_after(&self, sequence: u64) -> Option<Vec<EncodedEvent>> {
         if self.ring.holds_after(sequence) {
             return Some(self.ring.after(sequence).cloned().collect());
         }
@@ -509,7 +519,7 @@ impl Stream {
         &mut self,
         subscriber: Box<dyn Subscriber>,
         after: Option<u64>,
-        snapshot: Option<&Encoded>,
+        snapshot: Option<&EncodedEvent>,
         at: &str,
     ) {
         let last = after.unwrap_or_else(|| self.hub.last());
@@ -521,24 +531,33 @@ impl Stream {
             subscriber.lagged(self.hub.lagged_text(self.conversation, last, at));
             return;
         };
-        let lagged = |_: &Encoded, last| self.hub.lagged_text(self.conversation, last, at);
-        let seat = Seat { subscriber, last }.after(&backlog, lagged);
-        self.seats.extend(seat);
+        let lagged = |_: &EncodedEvent, last| self.hub.lagged_text(self.conversation, last, at);
+        let seat = ActiveSubscriber {
+            subscriber,
+            last_delivered: last,
+        }
+        .with_backlog(&backlog, lagged);
+        self.subscribers.extend(seat);
     }
 
     /// An event for one subscriber only, with the number of the last event that was sent.
     #[must_use]
-    pub fn encode_snapshot(&self, event: &Event, updates_of_turn: Vec<Encoded>, at: &str) -> Option<Encoded> {
+    pub fn encode_snapshot(
+        &self,
+        event: &Event,
+        updates_of_turn: Vec<EncodedEvent>,
+        at: &str,
+    ) -> Option<EncodedEvent> {
         let json = serde_json::to_string(event).ok()?;
-        Some(Encoded {
-            updates: Some(updates_of_turn.into()),
+        Some(EncodedEvent {
+            turn_updates: Some(updates_of_turn.into()),
             ..self.encode(self.hub.last(), at, &json)
         })
     }
 
     /// The updates of the running turn that are still held, and whether older ones are not.
     #[must_use]
-    pub fn turn_updates(&self) -> (Vec<Encoded>, bool) {
+    pub fn turn_updates(&self) -> (Vec<EncodedEvent>, bool) {
         let truncated = !self.ring.holds_after(self.turn_start);
         let held = self.ring.after(self.turn_start);
         (
@@ -554,30 +573,30 @@ impl Stream {
         let lost = self.hub.next();
         self.ring.lose_until(lost);
         let (hub, conversation) = (&self.hub, self.conversation);
-        let stays = |seat: Seat| {
-            let text = hub.lagged_text(conversation, seat.last, at);
+        let stays = |seat: ActiveSubscriber| {
+            let text = hub.lagged_text(conversation, seat.last_delivered, at);
             let subscriber = seat.subscriber.lagged(text)?;
-            Some(Seat {
+            Some(ActiveSubscriber {
                 subscriber,
-                last: lost,
+                last_delivered: lost,
             })
         };
-        self.seats = self.seats.drain(..).filter_map(stays).collect();
+        self.subscribers = self.subscribers.drain(..).filter_map(stays).collect();
         self.hub.lag_everyone(self.conversation, lost, at);
     }
 
     /// Whether the conversation has subscribers; removes those that have disconnected.
     pub fn has_subscribers(&mut self) -> bool {
-        self.seats.retain(|seat| !seat.subscriber.is_gone());
-        !self.seats.is_empty()
+        self.subscribers.retain(|seat| !seat.subscriber.is_disconnected());
+        !self.subscribers.is_empty()
     }
 
     /// Whether an editor is connected.
     pub fn has_editors(&mut self) -> bool {
-        self.has_subscribers() && self.seats.iter().any(|seat| seat.subscriber.is_editor())
+        self.has_subscribers() && self.subscribers.iter().any(|seat| seat.subscriber.is_editor())
     }
 
-    fn begin(&self, sequence: u64, at: &str, room: usize) -> String {
+    fn envelope_start(&self, sequence: u64, at: &str, room: usize) -> String {
         let mut text = String::with_capacity(self.head.len() + at.len() + 40 + room);
         text.push_str(&self.head);
         // Writing to a String does not fail.
@@ -585,9 +604,9 @@ impl Stream {
         text
     }
 
-    fn publish(&mut self, event: Encoded, at: &str) {
+    fn publish(&mut self, event: EncodedEvent, at: &str) {
         let (hub, conversation) = (&self.hub, self.conversation);
-        offer_to_all(&mut self.seats, &event, |last| {
+        deliver_to_all(&mut self.subscribers, &event, |last| {
             hub.lagged_text(conversation, last, at)
         });
         hub.publish(conversation, &event, at);
@@ -606,8 +625,8 @@ fn encode_event(conversation: ConversationId, cursor: &Cursor, at: &str, event: 
 
 /// A snapshot of a conversation that is not live, for those who listen to all.
 #[must_use]
-pub fn snapshot_of_record(hub: &Hub, conversation: ConversationId, at: &str, event: &Event) -> Encoded {
+pub fn snapshot_of_record(hub: &Hub, conversation: ConversationId, at: &str, event: &Event) -> EncodedEvent {
     let sequence = hub.last();
     let text = encode_event(conversation, &hub.cursor(sequence), at, event);
-    Encoded::new(sequence, conversation, text)
+    EncodedEvent::new(sequence, conversation, text)
 }

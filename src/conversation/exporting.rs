@@ -19,14 +19,14 @@ use bridge_protocol::raw::RawJson;
 use bridge_protocol::{AgentName, UpstreamId};
 use indexmap::IndexMap;
 
-use super::bundle::{self, BundledAgent, BundledSession, Manifest, Trouble};
-use super::effect::Arrival;
+use super::bundle::{self, BundleError, BundledAgent, BundledSession, Manifest};
+use super::effect::PromptArrival;
 use super::error::ConversationError;
-use super::history::behind;
+use super::history::missing_turns_gap;
+use super::running_work::Progress;
 use super::services::{Services, SessionRef, now};
 use super::state::view_of_record;
 use super::transition::end_unfinished;
-use super::work::Progress;
 use crate::archive::Unpacked;
 use crate::files::durable::make_folders;
 use crate::paths::names;
@@ -34,7 +34,7 @@ use crate::store::{ConversationRecord, PendingTurn};
 use crate::transcript::copy;
 use crate::transcript::parts::Part;
 use bridge_protocol::turn::FailureKind;
-use files::FoundSession;
+use files::SessionWithFiles;
 
 /// The longest part of a title that goes into a file's name, in bytes: a name has 255 at most, with day, number and suffix.
 const NAME_LIMIT_BYTES: usize = 180;
@@ -43,7 +43,7 @@ const NAME_LIMIT_BYTES: usize = 180;
 const SAME_NAME_LIMIT: u32 = 1_000;
 
 /// A conversation that is to be exported, as it stood at one moment.
-pub(super) struct Export {
+pub(super) struct ExportRequest {
     pub(super) record: ConversationRecord,
     /// As long as the record's chain knows it.
     pub(super) lineage: Vec<LineageEntry>,
@@ -61,34 +61,34 @@ pub(super) struct Export {
 /// When the path cannot be used, the history cannot be read or does not fit into an answer, or a file changes meanwhile.
 pub(super) fn export(
     services: &Services,
-    export: Export,
+    export: ExportRequest,
     format: ExportFormat,
     path: Option<&str>,
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
     let target = path.map(usable_target).transpose()?;
     match (format, target) {
-        (ExportFormat::Json, None) => portable::answer(services, export, progress),
-        (ExportFormat::Json, Some(target)) => portable::file(services, export, &target, progress),
-        (ExportFormat::Bundle, Some(target)) => bundle(services, export, target, [], progress),
+        (ExportFormat::Json, None) => portable::export_to_answer(services, export, progress),
+        (ExportFormat::Json, Some(target)) => portable::export_to_file(services, export, &target, progress),
+        (ExportFormat::Bundle, Some(target)) => export_bundle(services, export, target, [], progress),
         (ExportFormat::Bundle, None) => {
             let (target, others) = default_targets(services, &export.view)?;
-            bundle(services, export, target, others, progress)
+            export_bundle(services, export, target, others, progress)
         }
     }
 }
 
 /// A bundle at `target`, or at one of the others when that is taken by the time it is whole.
-fn bundle(
+fn export_bundle(
     services: &Services,
-    export: Export,
+    export: ExportRequest,
     target: PathBuf,
     others: impl IntoIterator<Item = PathBuf>,
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
-    let (manifest, sources, kept) = gather(services, export, progress)?;
+    let (manifest, sources, kept) = build_manifest(services, export, progress)?;
     // Each is read once more.
-    progress.expect(manifest.bytes());
+    progress.expect_bytes(manifest.bytes());
     let first = target.clone();
     let written = copy::create_first(target, others, |writer| {
         bundle::pack::pack(writer, &first, &manifest, &sources, progress)
@@ -97,14 +97,14 @@ fn bundle(
     let file = ExportedFile {
         missing: manifest.missing,
         missing_values: manifest.missing_values,
-        kept: sessions_of(&kept),
+        kept: sessions_from_backup(&kept),
         ..ExportedFile::default()
     };
-    exported(&written, file)
+    export_answer(&written, file)
 }
 
 /// The sessions that are taken from what is kept, each once.
-fn sessions_of(kept: &[Unpacked]) -> Vec<UpstreamId> {
+fn sessions_from_backup(kept: &[Unpacked]) -> Vec<UpstreamId> {
     let ids: BTreeSet<&str> = kept
         .iter()
         .flat_map(Unpacked::sessions)
@@ -114,9 +114,9 @@ fn sessions_of(kept: &[Unpacked]) -> Vec<UpstreamId> {
 }
 
 /// The answer that describes a file. `file` says what it lacks.
-fn exported(target: &Path, file: ExportedFile) -> Result<ExportAnswer, ConversationError> {
+fn export_answer(target: &Path, file: ExportedFile) -> Result<ExportAnswer, ConversationError> {
     let metadata = fs::metadata(target);
-    let metadata = metadata.map_err(|error| unusable(target, &error.to_string()))?;
+    let metadata = metadata.map_err(|error| unusable_path(target, &error.to_string()))?;
     Ok(ExportAnswer::File(ExportedFile {
         path: target.to_string_lossy().into_owned(),
         bytes: metadata.len(),
@@ -125,12 +125,12 @@ fn exported(target: &Path, file: ExportedFile) -> Result<ExportAnswer, Conversat
 }
 
 /// What a bundle says, its files in their order, and the backups in which some of them are.
-fn gather(
+fn build_manifest(
     services: &Services,
-    export: Export,
+    export: ExportRequest,
     progress: &Progress,
-) -> Result<(Manifest, Vec<Part>, Vec<Unpacked>), Trouble> {
-    let Export {
+) -> Result<(Manifest, Vec<Part>, Vec<Unpacked>), BundleError> {
+    let ExportRequest {
         mut record,
         lineage,
         secrets,
@@ -138,20 +138,26 @@ fn gather(
     } = export;
     let missing_values = match secrets {
         true => Vec::new(),
-        false => secrets::without_values(&mut record.settings),
+        false => secrets::remove_secret_values(&mut record.settings),
     };
     // An edit whose prompt nobody has accepted yet has changed nothing.
     let is_open = |turn: &mut PendingTurn| turn.edit.as_ref().is_some_and(|edit| !edit.accepted);
     record.turn.take_if(is_open);
     // As if the daemon ended now: a turn that runs has no agent where the bundle goes.
     let why = "the conversation was exported while the turn ran";
-    let (record, _) = end_unfinished(record, FailureKind::DaemonRestarted, why, Arrival::Unknown, now());
+    let (record, _) = end_unfinished(
+        record,
+        FailureKind::DaemonRestarted,
+        why,
+        PromptArrival::Unknown,
+        now(),
+    );
     let mut missing = Vec::new();
     let (mut found, mut kept) = (Vec::new(), Vec::new());
     let head = record.chain.head();
     let mut kept_head = None;
-    for (held, is_written) in held_sessions(&record, &lineage) {
-        match files::find(services, &held) {
+    for (held, is_written) in sessions_of_conversation(&record, &lineage) {
+        match files::find_session_files(services, &held) {
             Ok(files) => {
                 if head.is_some_and(|head| head.upstream_id == held.upstream_id) {
                     kept_head.clone_from(&files.kept);
@@ -165,18 +171,18 @@ fn gather(
             Err(why) => missing.push(held.missing(why)),
         }
     }
-    let mut found = files::once_each(found);
-    let bytes_of = |found: &[FoundSession]| -> u64 {
+    let mut found = files::deduplicate(found);
+    let bytes_of = |found: &[SessionWithFiles]| -> u64 {
         let parts = found.iter().flat_map(|session| &session.parts);
         parts.map(|part| part.bytes).sum()
     };
     let own = bytes_of(&found);
-    progress.expect(own);
+    progress.expect_bytes(own);
     // What is looked at for this counts by itself.
     missing.extend(files::add_borrowed(&mut found));
-    progress.expect(bytes_of(&found).saturating_sub(own));
+    progress.expect_bytes(bytes_of(&found).saturating_sub(own));
     if let Some(head) = head {
-        let gone = behind(services, head, kept_head.as_ref())?;
+        let gone = missing_turns_gap(services, head, kept_head.as_ref())?;
         missing.extend(gone.map(|gone| MissingSession {
             upstream_id: gone.upstream_id,
             agent: head.agent.clone(),
@@ -184,9 +190,9 @@ fn gather(
         }));
     }
     let (mut sessions, mut sources) = (Vec::new(), Vec::new());
-    for (number, FoundSession { mut session, parts }) in (1..).zip(found) {
-        session.files = bundle::pack::hashed(number, &parts, progress)?;
-        session.real_cwd = real(&session.cwd);
+    for (number, SessionWithFiles { mut session, parts }) in (1..).zip(found) {
+        session.files = bundle::pack::hash_files(number, &parts, progress)?;
+        session.real_cwd = real_path(&session.cwd);
         sessions.push(session);
         sources.extend(parts);
     }
@@ -207,7 +213,7 @@ impl Manifest {
         kind_of: impl Fn(&AgentName) -> String,
     ) -> Self {
         let mut manifest = Self {
-            format: bundle::FORMAT.to_owned(),
+            format: bundle::BUNDLE_FORMAT.to_owned(),
             version: bundle::BUNDLE_VERSION,
             created_at: now(),
             by: concat!("sessiond ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -217,7 +223,7 @@ impl Manifest {
             chain: record.chain.links().to_vec(),
             lineage,
             agents: Vec::new(),
-            real_cwd: real(&record.cwd),
+            real_cwd: real_path(&record.cwd),
             sessions,
             missing,
             missing_values: Vec::new(),
@@ -243,7 +249,10 @@ impl SessionRef {
 
 /// The sessions that a conversation ever had, in the order in which they came, with what was last known of each, and whether
 /// it was ever written.
-fn held_sessions(record: &ConversationRecord, lineage: &[LineageEntry]) -> Vec<(SessionRef, bool)> {
+fn sessions_of_conversation(
+    record: &ConversationRecord,
+    lineage: &[LineageEntry],
+) -> Vec<(SessionRef, bool)> {
     let links = record.chain.links().iter();
     let links = links.map(|link| (SessionRef::from(link), link.written));
     let of_lineage = lineage.iter().filter(|entry| !entry.upstream_id.is_empty());
@@ -266,7 +275,7 @@ fn held_sessions(record: &ConversationRecord, lineage: &[LineageEntry]) -> Vec<(
 }
 
 /// A folder without symbolic links, where that is another path.
-fn real(cwd: &str) -> Option<String> {
+fn real_path(cwd: &str) -> Option<String> {
     let real = fs::canonicalize(cwd).ok()?.into_os_string().into_string().ok()?;
     (real != cwd).then_some(real)
 }
@@ -281,12 +290,17 @@ fn usable_target(path: &str) -> Result<PathBuf, ConversationError> {
         ));
     }
     if target.file_name().is_none() || path.ends_with('/') {
-        return Err(unusable(&target, "it names no file"));
+        return Err(unusable_path(&target, "it names no file"));
     }
     match target.parent().map(fs::metadata) {
         Some(Ok(metadata)) if metadata.is_dir() => {}
-        Some(Err(error)) => return Err(unusable(&target, &format!("its folder cannot be used ({error})"))),
-        _ => return Err(unusable(&target, "its parent is not a folder")),
+        Some(Err(error)) => {
+            return Err(unusable_path(
+                &target,
+                &format!("its folder cannot be used ({error})"),
+            ));
+        }
+        _ => return Err(unusable_path(&target, "its parent is not a folder")),
     }
     match target.symlink_metadata() {
         Ok(found) if found.is_dir() => Err(ConversationError::Conflict(format!(
@@ -297,11 +311,11 @@ fn usable_target(path: &str) -> Result<PathBuf, ConversationError> {
         ))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(target),
         // As of a name that is too long, which would be found out at the end only.
-        Err(error) => Err(unusable(&target, &error.to_string())),
+        Err(error) => Err(unusable_path(&target, &error.to_string())),
     }
 }
 
-fn unusable(target: &Path, why: &str) -> ConversationError {
+fn unusable_path(target: &Path, why: &str) -> ConversationError {
     ConversationError::invalid("path", format!("{} cannot be written: {why}", target.display()))
 }
 
@@ -310,8 +324,8 @@ fn default_targets(
     services: &Services,
     view: &Conversation,
 ) -> Result<(PathBuf, impl Iterator<Item = PathBuf> + use<>), ConversationError> {
-    let folder = services.data.join(names::EXPORTS);
-    make_folders(&folder).map_err(|error| unusable(&folder, &error.to_string()))?;
+    let folder = services.data_folder.join(names::EXPORTS);
+    make_folders(&folder).map_err(|error| unusable_path(&folder, &error.to_string()))?;
     let stem = format!("{}-{}", file_stem(view), now().strftime("%Y-%m-%d"));
     let full = format!(
         "{} holds {SAME_NAME_LIMIT} exports of this name of today; remove some, or name a file as path",
@@ -323,7 +337,7 @@ fn default_targets(
         } else {
             format!("-{number}")
         };
-        folder.join(format!("{stem}{number}{}", bundle::SUFFIX))
+        folder.join(format!("{stem}{number}{}", bundle::BUNDLE_SUFFIX))
     });
     let free = paths.find(|path| path.symlink_metadata().is_err());
     let free = free.ok_or(ConversationError::Conflict(full))?;

@@ -15,7 +15,7 @@ use super::error::ConversationError;
 /// [`ConversationError::InvalidCwd`] with what to do.
 pub fn check_folder(cwd: &str) -> Result<(), ConversationError> {
     check_absolute(cwd)?;
-    look_into(cwd).map_err(|why| {
+    why_unusable(cwd).map_err(|why| {
         ConversationError::InvalidCwd(format!(
             "{why}; create the folder again, or move the conversation to another one"
         ))
@@ -23,7 +23,7 @@ pub fn check_folder(cwd: &str) -> Result<(), ConversationError> {
 }
 
 /// Whether there is such a folder; else why it cannot be used.
-fn look_into(cwd: &str) -> Result<(), String> {
+fn why_unusable(cwd: &str) -> Result<(), String> {
     match fs::metadata(cwd) {
         Ok(metadata) if metadata.is_dir() => Ok(()),
         Ok(_) => Err(format!("{cwd} is not a folder")),
@@ -51,18 +51,18 @@ fn check_absolute(cwd: &str) -> Result<(), ConversationError> {
 /// # Errors
 /// [`ConversationError::InvalidParams`] if it is relative, and [`ConversationError::InvalidCwd`] if the folder cannot be used.
 pub fn usable_folder(parameter: &'static str, path: &str) -> Result<String, ConversationError> {
-    absolute_parameter(parameter, path)?;
-    usable_recorded(path)
+    check_absolute_parameter(parameter, path)?;
+    usable_stored_folder(path)
 }
 
 /// As [`usable_folder`], for a folder that a file names and no call does.
 ///
 /// # Errors
 /// [`ConversationError::InvalidCwd`] if the folder cannot be used.
-pub(super) fn usable_recorded(cwd: &str) -> Result<String, ConversationError> {
+pub(super) fn usable_stored_folder(cwd: &str) -> Result<String, ConversationError> {
     check_absolute(cwd)?;
-    look_into(cwd).map_err(ConversationError::InvalidCwd)?;
-    Ok(without_detours(cwd))
+    why_unusable(cwd).map_err(ConversationError::InvalidCwd)?;
+    Ok(normalize(cwd))
 }
 
 /// The path by which conversations of a folder are looked up: written as [`usable_folder`] stores it, also if the folder is
@@ -70,13 +70,13 @@ pub(super) fn usable_recorded(cwd: &str) -> Result<String, ConversationError> {
 ///
 /// # Errors
 /// [`ConversationError::InvalidParams`] if it is relative.
-pub fn wanted_folder(parameter: &'static str, path: &str) -> Result<String, ConversationError> {
-    absolute_parameter(parameter, path)?;
-    Ok(without_detours(path))
+pub fn normalized_folder(parameter: &'static str, path: &str) -> Result<String, ConversationError> {
+    check_absolute_parameter(parameter, path)?;
+    Ok(normalize(path))
 }
 
 /// A relative path means nothing to the daemon, which does not run in the client's folder.
-fn absolute_parameter(parameter: &'static str, path: &str) -> Result<(), ConversationError> {
+fn check_absolute_parameter(parameter: &'static str, path: &str) -> Result<(), ConversationError> {
     if Path::new(path).is_absolute() {
         return Ok(());
     }
@@ -88,10 +88,10 @@ fn absolute_parameter(parameter: &'static str, path: &str) -> Result<(), Convers
     ))
 }
 
-fn without_detours(cwd: &str) -> String {
+fn normalize(cwd: &str) -> String {
     let given = Path::new(cwd);
     let plain: PathBuf = given.components().collect();
-    let clean = without_parents(given);
+    let clean = resolve_dots(given);
     // Behind a link `..` leads to where the link points, and then only the path as it was given is right.
     let is_same = clean == plain
         || match (fs::canonicalize(&clean), fs::canonicalize(given)) {
@@ -105,7 +105,7 @@ fn without_detours(cwd: &str) -> String {
 }
 
 /// A path without `.` and `..`, as its words say it: links are not looked at.
-pub(super) fn without_parents(path: &Path) -> PathBuf {
+pub(super) fn resolve_dots(path: &Path) -> PathBuf {
     let mut clean = PathBuf::new();
     for component in path.components() {
         if component == Component::ParentDir {
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn a_relative_path_is_the_fault_of_the_parameter_that_names_it() {
         for path in ["relative", "", "~/project"] {
-            for refused in [usable_folder("to", path), wanted_folder("to", path)] {
+            for refused in [usable_folder("to", path), normalized_folder("to", path)] {
                 assert!(
                     matches!(
                         refused,
@@ -134,7 +134,7 @@ mod tests {
                     "{path}: {refused:?}"
                 );
             }
-            let recorded = usable_recorded(path);
+            let recorded = usable_stored_folder(path);
             assert!(
                 matches!(recorded, Err(ConversationError::InvalidCwd(_))),
                 "{path}: {recorded:?}"

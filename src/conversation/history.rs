@@ -4,14 +4,14 @@
 //! Owns which transcripts belong to the history, their order, which follows the references in the chain, and the numbers
 //! of the turns. A page also lists what is missing. Memory use is some tens of bytes for each message, and one page.
 
-mod behind;
+mod missing_turns;
+mod new_checkpoints;
 mod opening;
-mod places;
-mod retelling;
-mod saved;
-mod telling;
+mod past_turns;
+mod positions;
 mod tools;
 mod updates;
+mod wire_messages;
 
 use bridge_protocol::history::{
     Checkpoint, CheckpointAnswer, CheckpointPage, GapKind, HistoryForm, HistoryGap, HistoryPage,
@@ -20,39 +20,39 @@ use bridge_protocol::history::{
 use bridge_protocol::link::{LineageEntry, Link};
 use bridge_protocol::{AgentName, CheckpointId, Cursor, UpstreamId};
 
-use super::disk;
 use super::error::{ConversationError, StoreFailure};
 use super::page::{PageRoom, newest_first};
 use super::services::{Services, chain_text};
+use super::transcript_facts;
 use crate::archive::Unpacked;
 use crate::chain::{HistorySource, LinkOrigin, Origins, ancestors, history_sources};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::{CheckpointRef, MessageRef};
 use crate::transcript::message::TranscriptMessage;
-use crate::transcript::opened::{Loss, OpenTranscript, Opened};
-pub(super) use behind::behind;
-use behind::unreported;
-use opening::{Unopened, may_lack, open_source};
-pub(super) use places::{Kept, KeptEnd, Spot};
-use telling::{Digest, message_ref};
-use updates::{Calls, updates};
+use crate::transcript::open_transcript::{BoxedTranscript, Loss, OpenTranscript};
+pub(super) use missing_turns::missing_turns_gap;
+use missing_turns::unreported_gap;
+use opening::{OpenFailure, may_miss_turns, open_source};
+pub(super) use positions::{HistoryPrefix, MessagePosition, PrefixEnd};
+use updates::{ToolNames, updates};
+use wire_messages::{CheckpointBuilder, message_ref};
 
 /// How many messages before a page are searched for the calls whose results the page begins with. An agent that calls
 /// several tools at once writes all calls before the first result.
-const CALLS_BEFORE: usize = 64;
+const CALL_SEARCH_MESSAGES: usize = 64;
 
 /// Which part of the history a page contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum PageStart {
     /// From the beginning.
-    First,
+    Beginning,
     /// The end.
-    Last,
+    End,
     /// The beginning of the newest so many messages.
     Newest(usize),
     /// From where another page ended.
-    At(Cursor),
+    Cursor(Cursor),
 }
 
 /// All transcripts of a history, open.
@@ -60,7 +60,7 @@ pub enum Part {
 pub(super) struct History {
     /// The folder that the last session runs in.
     cwd: String,
-    sessions: Vec<Session>,
+    sessions: Vec<SessionTranscript>,
     gaps: Gaps,
 }
 
@@ -74,45 +74,49 @@ struct Gaps {
 
 /// One transcript of a history.
 #[derive(Debug)]
-struct Session {
+struct SessionTranscript {
     agent: AgentName,
     upstream_id: UpstreamId,
-    open: Opened,
+    transcript: BoxedTranscript,
     /// How many turns and messages stand before it.
     turns_before: usize,
     messages_before: usize,
     /// The session that it is an exact copy of, and for how many turns.
-    copied: Option<(UpstreamId, usize)>,
+    copied_from: Option<(UpstreamId, usize)>,
     /// What is kept of it, where that is read.
-    kept: Option<Unpacked>,
+    backup: Option<Unpacked>,
 }
 
-/// Where transcripts are looked for.
+/// Which transcripts a history may be read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum TranscriptScope {
     /// In the agent's folder.
-    Agent,
+    AgentFiles,
     /// In the agent's folder; a session without turns is passed over. For the text that a new session gets in place of a head that
     /// cannot be opened: it is that of the nearest session with turns.
-    WithTurns,
+    AgentFilesWithTurns,
     /// In the agent's folder, and if it is missing there, in the backups. For those who only read.
-    Kept,
+    WithBackups,
 }
 
-/// Where one can look for a place: before it or behind it.
-enum Side {
+/// In which direction a page continues from its cursor.
+enum PageDirection {
     Before,
-    Behind,
+    After,
 }
 
 /// The end of what the agent that has the head open wrote last, if another program has written beside it.
-fn newer_end(services: &Services, head: &Link) -> Option<CheckpointId> {
+fn newer_branch_end(services: &Services, head: &Link) -> Option<CheckpointId> {
     let entry = services.catalog.get(&head.agent)?;
     let (root, format) = entry.listed_transcripts()?;
     let session = services.session(root, &head.cwd, &head.upstream_id);
     let path = format.dialect().find(session).ok()?;
-    let uuid = format.dialect().newer_end(&services.library, &path)?;
-    Some(disk::checkpoint(&head.agent, &head.upstream_id, &uuid))
+    let uuid = format.dialect().newer_branch_end(&services.index_cache, &path)?;
+    Some(transcript_facts::make_checkpoint_id(
+        &head.agent,
+        &head.upstream_id,
+        &uuid,
+    ))
 }
 
 impl History {
@@ -120,7 +124,7 @@ impl History {
     ///
     /// # Errors
     /// As [`History::of`].
-    pub(super) fn of_open(
+    pub(super) fn current_of_open_session(
         services: &Services,
         record: &ConversationRecord,
         lineage: &[LineageEntry],
@@ -128,9 +132,16 @@ impl History {
         let Some(head) = record.chain.head() else {
             return Ok(Self::default());
         };
-        let newer = newer_end(services, head);
+        let newer = newer_branch_end(services, head);
         let is_beside = newer.is_some();
-        let mut history = Self::ending_at(services, record, lineage, head, Reach::Kept, newer)?;
+        let mut history = Self::open_ending_with(
+            services,
+            record,
+            lineage,
+            head,
+            TranscriptScope::WithBackups,
+            newer,
+        )?;
         if is_beside {
             history.gaps.listed.push(HistoryGap {
                 upstream_id: head.upstream_id.clone(),
@@ -146,14 +157,14 @@ impl History {
     ///
     /// # Errors
     /// [`ConversationError::Unsupported`] when its agent's transcripts cannot be read by this version.
-    pub(super) fn of(
+    pub(super) fn current(
         services: &Services,
         record: &ConversationRecord,
         lineage: &[LineageEntry],
-        reach: Reach,
+        reach: TranscriptScope,
     ) -> Result<Self, ConversationError> {
         match record.chain.head() {
-            Some(head) => Self::of_link(services, record, lineage, head, reach),
+            Some(head) => Self::ending_with_link(services, record, lineage, head, reach),
             None => Ok(Self::default()),
         }
     }
@@ -162,22 +173,22 @@ impl History {
     ///
     /// # Errors
     /// As [`History::of`].
-    pub(super) fn of_link(
+    pub(super) fn ending_with_link(
         services: &Services,
         record: &ConversationRecord,
         lineage: &[LineageEntry],
         head: &Link,
-        reach: Reach,
+        reach: TranscriptScope,
     ) -> Result<Self, ConversationError> {
-        Self::ending_at(services, record, lineage, head, reach, None)
+        Self::open_ending_with(services, record, lineage, head, reach, None)
     }
 
-    fn ending_at(
+    fn open_ending_with(
         services: &Services,
         record: &ConversationRecord,
         lineage: &[LineageEntry],
         head: &Link,
-        reach: Reach,
+        reach: TranscriptScope,
         until: Option<CheckpointId>,
     ) -> Result<Self, ConversationError> {
         let mut history = Self {
@@ -209,12 +220,13 @@ impl History {
             let own = sources.pop();
             let opened = own.map(|own| open_source(services, known(&own.upstream_id), &own, reach));
             match opened {
-                Some(Ok(session)) if reach == Reach::WithTurns && session.open.turns() == 0 => {}
+                Some(Ok(session))
+                    if reach == TranscriptScope::AgentFilesWithTurns && session.transcript.turns() == 0 => {}
                 Some(Ok(session)) => {
                     if head.upstream_id == id {
-                        let gap = match may_lack(&session, head) {
-                            true => behind(services, head, session.kept.as_ref()),
-                            false => unreported(services, head, 0),
+                        let gap = match may_miss_turns(&session, head) {
+                            true => missing_turns_gap(services, head, session.backup.as_ref()),
+                            false => unreported_gap(services, head, 0),
                         };
                         history.gaps.listed.extend(gap?);
                     }
@@ -239,9 +251,9 @@ impl History {
         Ok(history)
     }
 
-    fn push(&mut self, mut session: Session) {
+    fn push(&mut self, mut session: SessionTranscript) {
         (session.turns_before, session.messages_before) = (self.turns(), self.messages());
-        for loss in session.open.losses() {
+        for loss in session.transcript.losses() {
             let detail = loss.to_string();
             let (kind, of) = match loss {
                 Loss::Damaged(_) => (GapKind::Broken, None),
@@ -255,7 +267,7 @@ impl History {
             });
         }
         // Nothing is damaged, and the agent that wrote them loads them.
-        let detail = match session.open.unknown() {
+        let detail = match session.transcript.unknown_records() {
             0 => None,
             1 => Some("1 of its records is of a kind that this version does not know".to_owned()),
             records => Some(format!(
@@ -283,12 +295,12 @@ impl History {
 
     pub(super) fn turns(&self) -> usize {
         let last = self.sessions.last();
-        last.map_or(0, |last| last.turns_before + last.open.turns())
+        last.map_or(0, |last| last.turns_before + last.transcript.turns())
     }
 
     fn messages(&self) -> usize {
         let last = self.sessions.last();
-        last.map_or(0, |last| last.messages_before + last.open.messages())
+        last.map_or(0, |last| last.messages_before + last.transcript.messages())
     }
 
     /// A page of checkpoints, newest first.
@@ -305,25 +317,25 @@ impl History {
             Some(id) => {
                 let not_found = || ConversationError::CheckpointNotFound { id: id.clone() };
                 let place: CheckpointRef = id.as_str().parse().map_err(|_| not_found())?;
-                self.step_of(&place).ok_or_else(not_found)?
+                self.turn_number_of(&place).ok_or_else(not_found)?
             }
         };
         Ok(CheckpointPage {
             checkpoints: newest_first(end, limit, |step| self.checkpoint(step))?,
-            kept: self.kept(),
+            kept: self.sessions_from_backup(),
             gaps: self.gaps.listed,
         })
     }
 
     /// The number of the turn that a place is in, from 0.
-    pub(super) fn step_of(&self, place: &CheckpointRef) -> Option<usize> {
+    pub(super) fn turn_number_of(&self, place: &CheckpointRef) -> Option<usize> {
         self.sessions.iter().find_map(|session| {
             let own = session.upstream_id.as_str();
             let is_it =
-                session.agent.as_str() == place.agent && session.open.may_hold(own, &place.upstream_id);
-            let find = || session.open.find(&place.upstream_id, &place.record_uuid);
+                session.agent.as_str() == place.agent && session.transcript.may_hold(own, &place.upstream_id);
+            let find = || session.transcript.find(&place.upstream_id, &place.record_uuid);
             let message = is_it.then(find).flatten()?;
-            Some(session.turns_before + session.open.turn_of(message)?)
+            Some(session.turns_before + session.transcript.turn_of(message)?)
         })
     }
 
@@ -331,7 +343,7 @@ impl History {
     ///
     /// # Errors
     /// [`ConversationError::CheckpointNotFound`] if the turn does not exist.
-    pub(super) fn turn(
+    pub(super) fn turn_answer(
         mut self,
         id: &CheckpointId,
         number: Option<usize>,
@@ -345,9 +357,9 @@ impl History {
         checkpoint.step = step.unwrap_or(turn) as u64 + 1;
         let session = self
             .sessions
-            .get(self.place_of_turn(turn))
+            .get(self.session_of_turn(turn))
             .ok_or_else(not_found)?;
-        let own = session.open.turn(turn - session.turns_before);
+        let own = session.transcript.turn(turn - session.turns_before);
         let (start, end) = (
             session.messages_before + own.start,
             session.messages_before + own.end,
@@ -358,7 +370,7 @@ impl History {
             let Some(message) = self.message(number)? else {
                 continue;
             };
-            if !room.takes(&message) {
+            if !room.try_take(&message) {
                 omitted = Some((end - number) as u64);
                 break;
             }
@@ -368,7 +380,7 @@ impl History {
             checkpoint,
             messages,
             omitted,
-            kept: self.kept(),
+            kept: self.sessions_from_backup(),
         })
     }
 
@@ -388,17 +400,17 @@ impl History {
             }
             Err(_) => {
                 let place = name.as_str().parse().ok();
-                place.and_then(|place| self.turn_at(self.spot(&place)?))
+                place.and_then(|place| self.turn_of_position(self.position_of(&place)?))
             }
         };
-        let named = turn.and_then(|turn| Some((turn, self.id_of_step(turn)?)));
+        let named = turn.and_then(|turn| Some((turn, self.checkpoint_id_of_turn(turn)?)));
         let (turn, id) = named.ok_or_else(|| ConversationError::CheckpointNotFound { id: name.clone() })?;
-        self.turn(&id, Some(turn), None)
+        self.turn_answer(&id, Some(turn), None)
     }
 
     /// Whether this is the place after the turn of that number, as far as it has come.
-    pub(super) fn stands_at(&self, id: &CheckpointId, step: usize) -> bool {
-        self.id_of_step(step).as_ref() == Some(id)
+    pub(super) fn is_checkpoint_of_turn(&self, id: &CheckpointId, step: usize) -> bool {
+        self.checkpoint_id_of_turn(step).as_ref() == Some(id)
     }
 
     /// A page of messages, oldest first, as such or as updates.
@@ -407,18 +419,18 @@ impl History {
     /// [`ConversationError::InvalidParams`] if the cursor is not from this method, or its position no longer exists.
     pub(super) fn page(
         mut self,
-        part: &Part,
+        part: &PageStart,
         limit: usize,
         form: HistoryForm,
     ) -> Result<HistoryPage, ConversationError> {
         let total = self.messages();
         let (backwards, from) = match part {
-            Part::First => (false, 0),
-            Part::Last => (true, total),
-            Part::Newest(messages) => (false, total.saturating_sub(*messages)),
-            Part::At(cursor) => match self.place_of(cursor)? {
-                (Side::Before, message) => (true, message),
-                (Side::Behind, message) => (false, message + 1),
+            PageStart::Beginning => (false, 0),
+            PageStart::End => (true, total),
+            PageStart::Newest(messages) => (false, total.saturating_sub(*messages)),
+            PageStart::Cursor(cursor) => match self.resolve_cursor(cursor)? {
+                (PageDirection::Before, message) => (true, message),
+                (PageDirection::After, message) => (false, message + 1),
             },
         };
         let (mut room, mut messages) = (PageRoom::new(), Vec::new());
@@ -430,7 +442,7 @@ impl History {
             };
             let Some(number) = number else { break };
             if let Some(message) = self.message(number)? {
-                if !room.takes(&message) {
+                if !room.try_take(&message) {
                     break;
                 }
                 messages.push(message);
@@ -454,7 +466,7 @@ impl History {
             next_cursor: (end < total).then(|| self.cursor("b", end)),
             previous_cursor: (start > 0).then(|| self.cursor("a", start - 1)),
             messages,
-            kept: self.kept(),
+            kept: self.sessions_from_backup(),
             gaps: self.gaps.listed,
         })
     }
@@ -463,7 +475,7 @@ impl History {
     ///
     /// # Errors
     /// What `take` answers, and when a message cannot be told.
-    pub(super) fn tell_all<E: From<ConversationError>>(
+    pub(super) fn for_each_message<E: From<ConversationError>>(
         mut self,
         mut take: impl FnMut(Message) -> Result<(), E>,
     ) -> Result<(u64, Vec<HistoryGap>), E> {
@@ -481,15 +493,15 @@ impl History {
         start: usize,
         messages: &[Message],
     ) -> Result<Vec<HistoryUpdate>, ConversationError> {
-        let mut calls = Calls::default();
-        messages.iter().for_each(|message| calls.note(message));
+        let mut calls = ToolNames::default();
+        messages.iter().for_each(|message| calls.add_calls(message));
         // The first results of a page may be of calls before it.
-        for number in (start.saturating_sub(CALLS_BEFORE)..start).rev() {
-            if !messages.iter().any(|message| calls.lacks(message)) {
+        for number in (start.saturating_sub(CALL_SEARCH_MESSAGES)..start).rev() {
+            if !messages.iter().any(|message| calls.has_unknown_result(message)) {
                 break;
             }
             if let Some(before) = self.message(number)? {
-                calls.note(&before);
+                calls.add_calls(&before);
             }
         }
         let updates = messages
@@ -500,16 +512,16 @@ impl History {
 
     /// A cursor at a message: `b` continues with it, `a` goes backwards from it; both include it.
     fn cursor(&self, side: &str, number: usize) -> Cursor {
-        let id = self.sessions.get(self.place_of_message(number)).map(|session| {
+        let id = self.sessions.get(self.session_of_message(number)).map(|session| {
             let message = number - session.messages_before;
-            let record_id = session.open.record_id(message);
-            message_ref(&session.owner(message), record_id).to_string()
+            let record_id = session.transcript.record_id(message);
+            message_ref(&session.file_owner(message), record_id).to_string()
         });
         Cursor::new(format!("{side}.{}", id.unwrap_or_default()))
     }
 
     /// What a cursor means: the messages before that number, or those behind it.
-    fn place_of(&self, cursor: &Cursor) -> Result<(Side, usize), ConversationError> {
+    fn resolve_cursor(&self, cursor: &Cursor) -> Result<(PageDirection, usize), ConversationError> {
         let parts = cursor.as_str().split_once('.').and_then(|(side, place)| {
             let place: MessageRef = place.parse().ok()?;
             matches!(side, "a" | "b").then_some((side, place))
@@ -519,9 +531,9 @@ impl History {
         };
         let found = self.sessions.iter().find_map(|session| {
             let may_hold = session
-                .open
+                .transcript
                 .may_hold(session.upstream_id.as_str(), &place.upstream_id);
-            let find = || session.open.find(&place.upstream_id, &place.record_uuid);
+            let find = || session.transcript.find(&place.upstream_id, &place.record_uuid);
             let message = may_hold.then(find).flatten()?;
             Some(session.messages_before + message)
         });
@@ -532,47 +544,49 @@ impl History {
             ));
         };
         Ok(match side {
-            "a" => (Side::Before, number + 1),
+            "a" => (PageDirection::Before, number + 1),
             _ if number == 0 => return Err(ConversationError::invalid_cursor()),
-            _ => (Side::Behind, number - 1),
+            _ => (PageDirection::After, number - 1),
         })
     }
 
     /// Which session holds a turn.
-    fn place_of_turn(&self, turn: usize) -> usize {
+    fn session_of_turn(&self, turn: usize) -> usize {
         self.sessions
-            .partition_point(|session| session.turns_before + session.open.turns() <= turn)
+            .partition_point(|session| session.turns_before + session.transcript.turns() <= turn)
     }
 
     /// Which session holds a message.
-    fn place_of_message(&self, message: usize) -> usize {
+    fn session_of_message(&self, message: usize) -> usize {
         self.sessions
-            .partition_point(|session| session.messages_before + session.open.messages() <= message)
+            .partition_point(|session| session.messages_before + session.transcript.messages() <= message)
     }
 
     fn message(&mut self, number: usize) -> Result<Option<Message>, ConversationError> {
-        let place = self.place_of_message(number);
+        let place = self.session_of_message(number);
         let Some(session) = self.sessions.get_mut(place) else {
             return Ok(None);
         };
         let number = number - session.messages_before;
-        let turn = session.open.turn_of(number);
+        let turn = session.transcript.turn_of(number);
         let checkpoint = turn.map(|turn| session.checkpoint_id(turn));
-        let owner = session.owner(number);
-        let read = session.read(|open| open.message(number), &mut self.gaps)?;
-        Ok(read.map(|read| telling::message(&owner, checkpoint, read)))
+        let owner = session.file_owner(number);
+        let read = session.read_or_gap(|open| open.message(number), &mut self.gaps)?;
+        Ok(read.map(|read| wire_messages::message(&owner, checkpoint, read)))
     }
 
     /// The checkpoint after a turn; none when the transcript was changed meanwhile.
     fn checkpoint(&mut self, step: usize) -> Result<Option<Checkpoint>, ConversationError> {
-        let place = self.place_of_turn(step);
-        let parent = step.checked_sub(1).and_then(|parent| self.id_of_step(parent));
+        let place = self.session_of_turn(step);
+        let parent = step
+            .checked_sub(1)
+            .and_then(|parent| self.checkpoint_id_of_turn(parent));
         let Some(session) = self.sessions.get_mut(place) else {
             return Ok(None);
         };
         let turn = step - session.turns_before;
-        let mut digest = Digest::default();
-        let messages = session.open.turn(turn);
+        let mut digest = CheckpointBuilder::default();
+        let messages = session.transcript.turn(turn);
         for number in messages.clone() {
             // Of the last one also counts when it was written.
             let is_last = number + 1 == messages.end;
@@ -580,25 +594,33 @@ impl History {
                 true => open.message(number),
                 false => open.outline(number),
             };
-            match session.read(read, &mut self.gaps)? {
-                Some(read) => digest.take(read),
+            match session.read_or_gap(read, &mut self.gaps)? {
+                Some(read) => digest.add_message(read),
                 None => return Ok(None),
             }
         }
-        let copied = session.copied.as_ref().filter(|(_, turns)| turn < *turns);
+        let copied = session.copied_from.as_ref().filter(|(_, turns)| turn < *turns);
         let origin = match (&digest.copied_from, copied) {
             (_, Some((source, _))) => {
-                let (uuid, _) = session.open.end_of_turn(turn);
-                Some(disk::checkpoint(&session.agent, source, &uuid))
+                let (uuid, _) = session.transcript.turn_end_id(turn);
+                Some(transcript_facts::make_checkpoint_id(
+                    &session.agent,
+                    source,
+                    &uuid,
+                ))
             }
             (Some((source, uuid)), None) => {
                 let source = UpstreamId::new(source.as_str());
-                Some(disk::checkpoint(&session.agent, &source, uuid))
+                Some(transcript_facts::make_checkpoint_id(
+                    &session.agent,
+                    &source,
+                    uuid,
+                ))
             }
             (None, None) => None,
         };
         let (id, upstream_id) = (session.checkpoint_id(turn), session.owner_of_turn(turn));
-        Ok(Some(digest.checkpoint(
+        Ok(Some(digest.build(
             id,
             step as u64 + 1,
             upstream_id,
@@ -607,47 +629,47 @@ impl History {
         )))
     }
 
-    fn id_of_step(&self, step: usize) -> Option<CheckpointId> {
-        let session = self.sessions.get(self.place_of_turn(step))?;
+    fn checkpoint_id_of_turn(&self, step: usize) -> Option<CheckpointId> {
+        let session = self.sessions.get(self.session_of_turn(step))?;
         Some(session.checkpoint_id(step - session.turns_before))
     }
 }
 
 impl Gaps {
-    fn note(&mut self, Unopened { gap, failure }: Unopened) {
+    fn note(&mut self, OpenFailure { gap, failure }: OpenFailure) {
         self.listed.push(gap);
         self.failure = self.failure.take().or(failure);
     }
 }
 
-impl Session {
+impl SessionTranscript {
     fn checkpoint_id(&self, turn: usize) -> CheckpointId {
-        let (name, _) = self.open.end_of_turn(turn);
-        disk::checkpoint(&self.agent, &self.owner_of_turn(turn), &name)
+        let (name, _) = self.transcript.turn_end_id(turn);
+        transcript_facts::make_checkpoint_id(&self.agent, &self.owner_of_turn(turn), &name)
     }
 
     /// The session whose file holds a message.
-    fn owner(&self, message: usize) -> UpstreamId {
-        self.open
+    fn file_owner(&self, message: usize) -> UpstreamId {
+        self.transcript
             .owner(message)
             .map_or_else(|| self.upstream_id.clone(), UpstreamId::from)
     }
 
     /// The session whose file holds the place after a turn.
     fn owner_of_turn(&self, turn: usize) -> UpstreamId {
-        let (_, owner) = self.open.end_of_turn(turn);
+        let (_, owner) = self.transcript.turn_end_id(turn);
         owner.map_or_else(|| self.upstream_id.clone(), UpstreamId::from)
     }
 
-    fn read(
+    fn read_or_gap(
         &mut self,
         read: impl FnOnce(&mut dyn OpenTranscript) -> Result<Option<TranscriptMessage>, TranscriptError>,
         gaps: &mut Gaps,
     ) -> Result<Option<TranscriptMessage>, ConversationError> {
-        let (detail, failure) = match read(&mut *self.open) {
+        let (detail, failure) = match read(&mut *self.transcript) {
             Ok(Some(read)) => return Ok(Some(read)),
             Ok(None) => ("it was changed while it was read".to_owned(), None),
-            Err(error) => (chain_text(&error), StoreFailure::of_reading(&error)),
+            Err(error) => (chain_text(&error), StoreFailure::from_transient_read(&error)),
         };
         let gap = HistoryGap {
             upstream_id: self.upstream_id.clone(),
@@ -655,7 +677,7 @@ impl Session {
             detail,
         };
         if !gaps.listed.contains(&gap) {
-            gaps.note(Unopened { gap, failure });
+            gaps.note(OpenFailure { gap, failure });
         }
         Ok(None)
     }

@@ -4,12 +4,12 @@
 //! the daemon. If the conversation cannot be recorded, the files are removed again. Blocks; call it from a blocking
 //! thread.
 
-mod bounds;
 mod folders;
-mod placing;
-mod plan;
+mod import_intents;
+mod placed_files;
 mod rollout;
 mod settings;
+mod size_limits;
 mod translation;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,42 +25,42 @@ use bridge_protocol::{AgentName, ConversationId, UpstreamId};
 use uuid::Uuid;
 
 use super::bundle::unpack::{manifest, unpack};
-use super::bundle::{BundledSession, Manifest, Trouble};
+use super::bundle::{BundleError, BundledSession, Manifest};
 use super::error::ConversationError;
 use super::naming::{check_namespace, check_title};
 use super::registry::check_settings;
+use super::running_work::Progress;
 use super::services::{Services, now};
 use super::state::view_of_record;
-use super::unfinished::{Verdict, has_owner};
-use super::work::Progress;
+use super::unfinished::{UndoPolicy, has_owner};
 use crate::agent::catalog::AgentEntry;
 use crate::chain::Chain;
 use crate::files::identity;
-use crate::store::{Change, ConversationRecord, Resting, TranscriptRoot};
+use crate::store::{Change, ConversationRecord, RestingState, TranscriptRoot};
 use crate::transcript::codex::HistoryBase;
 use crate::transcript::locate::own_folder;
 use crate::transcript::relocate::Relocation;
-use folders::{Folders, Placement};
-pub(super) use placing::Placed;
-use placing::place;
-pub(crate) use plan::KIND;
-use translation::Translation;
+use folders::{FolderChoice, Folders};
+pub(crate) use import_intents::IMPORT_INTENTS;
+pub(super) use placed_files::PlacedFiles;
+use placed_files::place_files;
+use translation::NameTranslation;
 
 /// A conversation whose files are in place, and that is not written down yet.
-pub(super) struct Imported {
-    pub(super) placed: Placed,
+pub(super) struct PreparedImport {
+    pub(super) placed_files: PlacedFiles,
     pub(super) record: ConversationRecord,
     pub(super) change: Change,
     pub(super) answer: ImportAnswer,
 }
 
 /// Where everything of a bundle goes.
-struct Plan {
+struct ImportPlan {
     id: ConversationId,
     /// The agents here, by their names there.
     agents: BTreeMap<AgentName, Arc<AgentEntry>>,
     cwd: String,
-    translation: Translation,
+    translation: NameTranslation,
 }
 
 /// Checks a bundle and puts its files in place.
@@ -71,38 +71,38 @@ pub(super) fn import(
     services: &Arc<Services>,
     import: &Import,
     progress: &Progress,
-) -> Result<Imported, ConversationError> {
+) -> Result<PreparedImport, ConversationError> {
     let path = usable_path(&import.path)?;
-    let placement = Placement::of(import)?;
+    let placement = FolderChoice::of(import)?;
     let manifest = manifest(&path)?;
     check_texts(&manifest)?;
-    let plan = plan(services, &manifest, import, &placement)?;
+    let plan = plan_import(services, &manifest, import, &placement)?;
     if !import.new_ids {
         check_free(services, &manifest, &plan)?;
     }
     let given = manifest.settings.clone();
     let given = settings::relocated(given, &manifest.conversation.cwd, &plan.cwd);
-    let (settings, left_out) = settings::taken(given, import.trust_settings);
-    let links = chain(&manifest, &plan)?;
+    let (settings, left_out) = settings::trusted_settings(given, import.trust_settings);
+    let links = translated_chain(&manifest, &plan)?;
     // Each file is read twice: out of the bundle, and into its place.
-    progress.expect(manifest.bytes().saturating_mul(2));
+    progress.expect_bytes(manifest.bytes().saturating_mul(2));
     // Only one import runs at a time, so whatever is there was left unfinished.
     undo_unfinished(services);
     let asked = Arc::clone(services);
     let may_have_owner = move |session: &UpstreamId| may_have_owner(&asked, session);
-    let mut placed =
-        Placed::begin(&services.data, plan.id, Box::new(may_have_owner)).map_err(Trouble::from)?;
-    let files = unpack(&path, &manifest, placed.staged(), progress)?;
-    let results = results(&manifest, &plan);
-    let bases = rollout::bases(&manifest, &files)?;
+    let mut placed = PlacedFiles::begin(&services.data_folder, plan.id, Box::new(may_have_owner))
+        .map_err(BundleError::from)?;
+    let files = unpack(&path, &manifest, placed.staging_folder(), progress)?;
+    let results = result_paths(&manifest, &plan);
+    let bases = rollout::continued_sessions(&manifest, &files)?;
     let mut files = files.as_slice();
-    let missing = manifest.missing.iter().map(|gone| translated(gone, &plan));
+    let missing = manifest.missing.iter().map(|gone| translate_missing(gone, &plan));
     let missing: Vec<MissingSession> = missing.collect();
     let mut unchanged = Vec::new();
     for session in &manifest.sessions {
         let (own, rest) = files.split_at(session.files.len().min(files.len()));
         files = rest;
-        let lines = put(
+        let lines = place_session_files(
             &mut placed,
             &manifest,
             session,
@@ -118,11 +118,11 @@ pub(super) fn import(
             });
         }
     }
-    let fidelity = fidelity(&manifest, |session| {
+    let fidelity = import_fidelity(&manifest, |session| {
         let id = plan.translation.session(session);
         unchanged.iter().any(|lines| lines.upstream_id == id)
     });
-    let (record, change) = written(services, &manifest, &plan, links, settings, fidelity);
+    let (record, change) = new_record(services, &manifest, &plan, links, settings, fidelity);
     let answer = ImportAnswer {
         conversation: view_of_record(&record),
         missing,
@@ -130,8 +130,8 @@ pub(super) fn import(
         left_out,
         missing_values: manifest.missing_values,
     };
-    Ok(Imported {
-        placed,
+    Ok(PreparedImport {
+        placed_files: placed,
         record,
         change,
         answer,
@@ -142,7 +142,10 @@ pub(super) fn import(
 ///
 /// # Errors
 /// [`ConversationError::Conflict`] when they are.
-pub(super) fn still_free(services: &Services, imported: &Imported) -> Result<(), ConversationError> {
+pub(super) fn check_still_free(
+    services: &Services,
+    imported: &PreparedImport,
+) -> Result<(), ConversationError> {
     conversation_is_free(services, imported.record.id)?;
     for (_, root, id) in &imported.change.upstream {
         session_is_free(services, id, root)?;
@@ -171,19 +174,19 @@ fn check_texts(manifest: &Manifest) -> Result<(), ConversationError> {
     check_title(&manifest.conversation.title)
         .and_then(|()| check_namespace(&manifest.conversation.namespace))
         .and_then(|()| check_settings(&manifest.settings))
-        .map_err(|error| error.in_file("path"))?;
-    bounds::check(manifest)
+        .map_err(|error| error.in_named_file("path"))?;
+    size_limits::check_sizes(manifest)
 }
 
-fn plan(
+fn plan_import(
     services: &Services,
     manifest: &Manifest,
     import: &Import,
-    placement: &Placement,
-) -> Result<Plan, ConversationError> {
+    placement: &FolderChoice,
+) -> Result<ImportPlan, ConversationError> {
     let mut agents = BTreeMap::new();
     for name in manifest.agent_names() {
-        let here = agent_here(services, manifest, name)?;
+        let here = local_agent(services, manifest, name)?;
         let form = here.listed_transcripts().map(|(_, format)| format);
         let mut of_it = manifest.sessions.iter().filter(|session| session.agent == *name);
         if of_it.any(|session| Some(session.form) != form) {
@@ -203,9 +206,11 @@ fn plan(
     let held = held.filter(|id| import.new_ids && !id.is_empty());
     let is_rollout = |id: &UpstreamId| {
         let mut sessions = manifest.sessions.iter();
-        sessions.any(|session| session.upstream_id == *id && session.form.dialect().can().by_reference)
+        sessions.any(|session| {
+            session.upstream_id == *id && session.form.dialect().abilities().continues_by_reference
+        })
     };
-    let translation = Translation {
+    let translation = NameTranslation {
         folders,
         sessions: held
             .map(|id| {
@@ -228,7 +233,7 @@ fn plan(
     } else {
         manifest.conversation.id
     };
-    Ok(Plan {
+    Ok(ImportPlan {
         id,
         agents,
         cwd,
@@ -237,7 +242,7 @@ fn plan(
 }
 
 /// The agent of this machine that replaces the one of the exporting machine.
-fn agent_here(
+fn local_agent(
     services: &Services,
     manifest: &Manifest,
     name: &AgentName,
@@ -254,7 +259,7 @@ fn agent_here(
     })
 }
 
-fn check_free(services: &Services, manifest: &Manifest, plan: &Plan) -> Result<(), ConversationError> {
+fn check_free(services: &Services, manifest: &Manifest, plan: &ImportPlan) -> Result<(), ConversationError> {
     conversation_is_free(services, plan.id)?;
     for entry in manifest
         .lineage
@@ -264,7 +269,7 @@ fn check_free(services: &Services, manifest: &Manifest, plan: &Plan) -> Result<(
         session_is_free(
             services,
             &entry.upstream_id,
-            &root(services, &plan.translation.agent(&entry.agent)),
+            &transcript_root_of(services, &plan.translation.agent(&entry.agent)),
         )?;
     }
     Ok(())
@@ -295,10 +300,11 @@ fn is_written(services: &Services, id: ConversationId) -> bool {
 /// Undoes the unfinished imports of earlier daemons, as far as the store can say that no conversation owns their files. Whether each
 /// of them is undone or set aside.
 pub(super) fn undo_unfinished(services: &Services) -> bool {
-    let verdict = Verdict::of(&services.store);
+    let verdict = UndoPolicy::of(&services.store);
     let is_written = |id| is_written(services, id);
     let may_have_owner = |session: &UpstreamId| may_have_owner(services, session);
-    verdict == Verdict::Leave || plan::settle(&services.data, &verdict, is_written, may_have_owner)
+    verdict == UndoPolicy::Leave
+        || import_intents::settle(&services.data_folder, &verdict, is_written, may_have_owner)
 }
 
 /// Whether a conversation owns a session, or may own it.
@@ -320,7 +326,7 @@ fn session_is_free(
     }
 }
 
-fn root(services: &Services, agent: &AgentName) -> TranscriptRoot {
+fn transcript_root_of(services: &Services, agent: &AgentName) -> TranscriptRoot {
     match services.catalog.get(agent) {
         Some(entry) => entry.transcript_root(),
         // One that is not configured here and that only the lineage names.
@@ -329,32 +335,33 @@ fn root(services: &Services, agent: &AgentName) -> TranscriptRoot {
 }
 
 /// Puts the files of a session in place. Gives how many lines were too long to be changed.
-fn put(
-    placed: &mut Placed,
+fn place_session_files(
+    placed: &mut PlacedFiles,
     manifest: &Manifest,
     session: &BundledSession,
     sources: &[PathBuf],
-    (plan, new_ids, results, bases): (&Plan, bool, &BTreeMap<String, String>, &[HistoryBase]),
+    (plan, new_ids, results, bases): (&ImportPlan, bool, &BTreeMap<String, String>, &[HistoryBase]),
     progress: &Progress,
 ) -> Result<u64, ConversationError> {
     let entry = plan.agents.get(&session.agent);
     let root = entry.and_then(|entry| entry.listed_transcripts());
     let (root, _) = root.ok_or(ConversationError::Lost)?;
     let new_id = plan.translation.session(&session.upstream_id);
-    if session.form.dialect().can().by_reference {
+    if session.form.dialect().abilities().continues_by_reference {
         let source = sources.first().ok_or(ConversationError::Lost)?;
         let new_ids = if new_ids {
             Some(&plan.translation.sessions)
         } else {
             None
         };
-        let placing = rollout::place(placed, session, source, (root, &new_id), new_ids, bases, progress);
+        let placing =
+            rollout::place_rollout(placed, session, source, (root, &new_id), new_ids, bases, progress);
         return Ok(placing?);
     }
     let cwd = plan.translation.folder(&session.cwd);
     let folder = own_folder(root, Path::new(&cwd));
-    let mut folders = moved(&session.cwd, session.real_cwd.as_deref(), &cwd);
-    folders.extend(moved(
+    let mut folders = folder_mapping(&session.cwd, session.real_cwd.as_deref(), &cwd);
+    folders.extend(folder_mapping(
         &manifest.conversation.cwd,
         manifest.real_cwd.as_deref(),
         &plan.cwd,
@@ -369,7 +376,7 @@ fn put(
         sessions: sessions.collect(),
         results: results.clone(),
     };
-    Ok(place(
+    Ok(place_files(
         placed,
         session,
         sources,
@@ -380,10 +387,10 @@ fn put(
 }
 
 /// Where the tools' results of all sessions go, by their paths from the session's folder on.
-fn results(manifest: &Manifest, plan: &Plan) -> BTreeMap<String, String> {
+fn result_paths(manifest: &Manifest, plan: &ImportPlan) -> BTreeMap<String, String> {
     let mut results = BTreeMap::new();
     let sessions = manifest.sessions.iter();
-    for session in sessions.filter(|session| !session.form.dialect().can().by_reference) {
+    for session in sessions.filter(|session| !session.form.dialect().abilities().continues_by_reference) {
         let entry = plan.agents.get(&session.agent);
         let Some((root, _)) = entry.and_then(|entry| entry.listed_transcripts()) else {
             continue;
@@ -405,7 +412,7 @@ fn results(manifest: &Manifest, plan: &Plan) -> BTreeMap<String, String> {
                 // Where its owner is here too the session is left as it was: it may be here already.
                 let lent = folder.join(known_as);
                 let is_here = new_id == session.upstream_id
-                    && identity::holds(&lent, file.bytes, &file.sha256).unwrap_or(false);
+                    && identity::has_content(&lent, file.bytes, &file.sha256).unwrap_or(false);
                 let lent = if is_here {
                     lent.into_os_string().into_string().ok()
                 } else {
@@ -423,7 +430,7 @@ fn results(manifest: &Manifest, plan: &Plan) -> BTreeMap<String, String> {
 
 /// What the records of a session that ran in `old` say instead: agents write a folder as it was named or without its
 /// links.
-fn moved(old: &str, old_real: Option<&str>, new: &str) -> Vec<(String, String)> {
+fn folder_mapping(old: &str, old_real: Option<&str>, new: &str) -> Vec<(String, String)> {
     if old == new {
         return Vec::new();
     }
@@ -438,7 +445,10 @@ fn moved(old: &str, old_real: Option<&str>, new: &str) -> Vec<(String, String)> 
 }
 
 /// The chain and its lineage as they are here.
-fn chain(manifest: &Manifest, plan: &Plan) -> Result<(Chain, Vec<LineageEntry>), ConversationError> {
+fn translated_chain(
+    manifest: &Manifest,
+    plan: &ImportPlan,
+) -> Result<(Chain, Vec<LineageEntry>), ConversationError> {
     let words = &plan.translation;
     let links = manifest.chain.iter().map(|link| words.link(link)).collect();
     let lineage: Vec<LineageEntry> = manifest.lineage.iter().map(|entry| words.entry(entry)).collect();
@@ -450,10 +460,10 @@ fn chain(manifest: &Manifest, plan: &Plan) -> Result<(Chain, Vec<LineageEntry>),
 }
 
 /// The conversation as it is written down here.
-fn written(
+fn new_record(
     services: &Services,
     manifest: &Manifest,
-    plan: &Plan,
+    plan: &ImportPlan,
     (mut chain, mut lineage): (Chain, Vec<LineageEntry>),
     settings: Settings,
     fidelity: Fidelity,
@@ -461,7 +471,7 @@ fn written(
     let at = now();
     let (there, words) = (&manifest.conversation, &plan.translation);
     // It comes from a copy that was kept elsewhere. It was not adopted: chain and lineage came along.
-    lineage.extend(chain.note_restored(fidelity, at));
+    lineage.extend(chain.log_restored(fidelity, at));
     let mut record = ConversationRecord::new(plan.id, words.agent(&there.agent), plan.cwd.clone(), at);
     record.namespace.clone_from(&there.namespace);
     record.title.clone_from(&there.title);
@@ -477,10 +487,10 @@ fn written(
         interrupt.orphaned = true;
     }
     record.resting = match there.state {
-        ConversationState::Idle => Resting::Idle,
-        ConversationState::Limited => Resting::Limited,
-        ConversationState::Failed => Resting::Failed,
-        _ => Resting::Interrupted,
+        ConversationState::Idle => RestingState::Idle,
+        ConversationState::Limited => RestingState::Limited,
+        ConversationState::Failed => RestingState::Failed,
+        _ => RestingState::Interrupted,
     };
     record.failure.clone_from(&manifest.failure);
     record.created_at = there.created_at;
@@ -493,7 +503,7 @@ fn written(
     let change = Change {
         upstream: held
             .into_iter()
-            .map(|(agent, id)| (record.id, root(services, &agent), id))
+            .map(|(agent, id)| (record.id, transcript_root_of(services, &agent), id))
             .collect(),
         lineage: lineage.into_iter().map(|entry| (record.id, entry)).collect(),
         conversation: Some(record.clone()),
@@ -503,14 +513,14 @@ fn written(
 }
 
 /// How much of the history came along; `is_unchanged` says of a session whether lines went in that the agent may leave out.
-fn fidelity(manifest: &Manifest, is_unchanged: impl Fn(&UpstreamId) -> bool) -> Fidelity {
+fn import_fidelity(manifest: &Manifest, is_unchanged: impl Fn(&UpstreamId) -> bool) -> Fidelity {
     let Some(head) = manifest.chain.last() else {
         return Fidelity::Full;
     };
     let mut sessions = manifest.sessions.iter();
     let of_head = sessions.find(|session| session.upstream_id == head.upstream_id);
     // A fork of Codex is nothing without the files that it continues.
-    let may_continue = of_head.is_some_and(|head| head.form.dialect().can().by_reference);
+    let may_continue = of_head.is_some_and(|head| head.form.dialect().abilities().continues_by_reference);
     let has_unchanged = match may_continue {
         true => manifest
             .sessions
@@ -528,7 +538,7 @@ fn fidelity(manifest: &Manifest, is_unchanged: impl Fn(&UpstreamId) -> bool) -> 
     }
 }
 
-fn translated(gone: &MissingSession, plan: &Plan) -> MissingSession {
+fn translate_missing(gone: &MissingSession, plan: &ImportPlan) -> MissingSession {
     MissingSession {
         upstream_id: plan.translation.session(&gone.upstream_id),
         agent: plan.translation.agent(&gone.agent),

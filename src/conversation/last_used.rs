@@ -26,34 +26,34 @@ const FOLDERS_LIMIT: usize = 1_000;
 pub(super) struct LastUsed {
     /// None if nothing is to be written: the store is in memory, or a newer version wrote the file.
     path: Option<PathBuf>,
-    marks: Mutex<Vec<Mark>>,
+    uses: Mutex<Vec<FolderUse>>,
     /// Held while the file is written. It guards no data, only the order of the writes.
-    writing: Mutex<()>,
+    write_order: Mutex<()>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Mark {
+struct FolderUse {
     cwd: String,
     conversation_id: ConversationId,
 }
 
 /// The file. The folder that was used last is the last one.
 #[derive(Serialize, Deserialize)]
-struct Content {
+struct LastUsedFile {
     version: u64,
-    folders: Vec<Mark>,
+    folders: Vec<FolderUse>,
 }
 
 impl LastUsed {
     /// Reads what is remembered in the data folder. A damaged file is set aside.
-    pub(super) fn below(data: &Path) -> Self {
+    pub(super) fn in_data_folder(data: &Path) -> Self {
         let path = data.join(LAST_USED);
         let unreadable = match read(&path) {
             Ok(Ok(marks)) => {
                 return Self {
                     path: Some(path),
-                    marks: Mutex::new(marks),
+                    uses: Mutex::new(marks),
                     ..Self::default()
                 };
             }
@@ -72,8 +72,8 @@ impl LastUsed {
     }
 
     /// The conversation that was last used in a folder.
-    pub(super) fn of(&self, cwd: &str) -> Option<ConversationId> {
-        let marks = lock(&self.marks);
+    pub(super) fn conversation_in(&self, cwd: &str) -> Option<ConversationId> {
+        let marks = lock(&self.uses);
         marks
             .iter()
             .find(|mark| mark.cwd == cwd)
@@ -82,13 +82,13 @@ impl LastUsed {
 
     /// Remembers that a conversation was used in a folder. Only a change is written.
     pub(super) async fn set(self: &Arc<Self>, cwd: String, id: ConversationId) {
-        let was = self.of(&cwd);
-        let mark = Mark {
+        let was = self.conversation_in(&cwd);
+        let mark = FolderUse {
             cwd,
             conversation_id: id,
         };
         {
-            let mut marks = lock(&self.marks);
+            let mut marks = lock(&self.uses);
             marks.retain(|other| other.cwd != mark.cwd);
             marks.push(mark);
             let excess = marks.len().saturating_sub(FOLDERS_LIMIT);
@@ -105,10 +105,10 @@ impl LastUsed {
 
     fn save(&self) {
         let Some(path) = &self.path else { return };
-        let _writing = lock(&self.writing);
-        let content = Content {
+        let _writing = lock(&self.write_order);
+        let content = LastUsedFile {
             version: VERSION,
-            folders: lock(&self.marks).clone(),
+            folders: lock(&self.uses).clone(),
         };
         let written = serde_json::to_vec(&content).map_err(io::Error::from);
         if let Err(error) = written.and_then(|content| durable::write(path, &content)) {
@@ -118,7 +118,7 @@ impl LastUsed {
 }
 
 /// The content of the file, or why it cannot be used.
-fn read(path: &Path) -> io::Result<Result<Vec<Mark>, Unreadable>> {
+fn read(path: &Path) -> io::Result<Result<Vec<FolderUse>, Unreadable>> {
     #[derive(Deserialize)]
     struct Versioned {
         version: u64,
@@ -135,7 +135,7 @@ fn read(path: &Path) -> io::Result<Result<Vec<Mark>, Unreadable>> {
             newest: VERSION,
         }),
         Ok(_) => {
-            let content = serde_json::from_slice::<Content>(&content).map_err(damaged);
+            let content = serde_json::from_slice::<LastUsedFile>(&content).map_err(damaged);
             content.map(|content| content.folders)
         }
         Err(why) => Err(why),

@@ -7,29 +7,29 @@ use bridge_protocol::conversation::Conversation;
 
 use super::error::{ConversationError, StoreFailure};
 use super::state::view_of_record;
-use crate::store::{ConversationRecord, Loss, LostPart, Resting, Salvaged, StoreError};
+use crate::store::{BodyLoss, ConversationRecord, LostPart, RestingState, SalvagedRecord, StoreError};
 
 /// Whether the conversation can continue without these parts. One that may be whole is not given up.
-pub(super) fn can_continue(found: &Salvaged) -> bool {
-    let is_gone = |part: &LostPart| !matches!(part.loss, Loss::Unreadable(_));
-    found.essential().is_none() && found.lost.iter().all(is_gone)
+pub(super) fn can_continue(found: &SalvagedRecord) -> bool {
+    let is_gone = |part: &LostPart| !matches!(part.loss, BodyLoss::Unreadable(_));
+    found.lost_chain().is_none() && found.lost.iter().all(is_gone)
 }
 
 /// What is lost, as a sentence.
 #[must_use]
-pub fn described(id: ConversationId, lost: &[LostPart]) -> String {
+pub fn describe_loss(id: ConversationId, lost: &[LostPart]) -> String {
     let parts: Vec<String> = lost.iter().map(ToString::to_string).collect();
     format!("conversation {id} lacks {}", parts.join("; "))
 }
 
 /// What to do about it.
 #[must_use]
-pub fn advice(id: ConversationId, lost: &[LostPart]) -> String {
-    let is_unreadable = |part: &LostPart| matches!(part.loss, Loss::Unreadable(_));
+pub fn loss_advice(id: ConversationId, lost: &[LostPart]) -> String {
+    let is_unreadable = |part: &LostPart| matches!(part.loss, BodyLoss::Unreadable(_));
     if lost.iter().any(is_unreadable) {
         return "check the disk and the permissions of the file, then try again".to_owned();
     }
-    match lost.iter().any(|part| part.is_of("chain")) {
+    match lost.iter().any(|part| part.is_within("chain")) {
         true => format!(
             "restore the file from a backup of the data folder, or delete the conversation: sessionctl rm {id}"
         ),
@@ -40,23 +40,23 @@ pub fn advice(id: ConversationId, lost: &[LostPart]) -> String {
 }
 
 /// The refusal of a call that needs all of the record.
-pub(super) fn refusal(id: ConversationId, lost: &[LostPart]) -> ConversationError {
+pub(super) fn loss_error(id: ConversationId, lost: &[LostPart]) -> ConversationError {
     ConversationError::StoreFailed(StoreFailure {
-        text: format!("{}; {}", described(id, lost), advice(id, lost)),
-        is_passing: is_passing(lost),
+        text: format!("{}; {}", describe_loss(id, lost), loss_advice(id, lost)),
+        is_transient: is_transient(lost),
     })
 }
 
 /// Whether the same read may succeed later.
-pub(super) fn is_passing(lost: &[LostPart]) -> bool {
-    let is_passing = |part: &LostPart| StoreError::LostBody(part.clone()).is_passing();
+pub(super) fn is_transient(lost: &[LostPart]) -> bool {
+    let is_passing = |part: &LostPart| StoreError::LostBody(part.clone()).is_transient();
     lost.iter().any(is_passing)
 }
 
 /// The record with which the conversation continues: it says what is lost until the next turn ends. Its scheduled
 /// continuation is not sent: without the system prompt, for one, the agent would do something else.
-pub(super) fn record_without(found: Salvaged) -> ConversationRecord {
-    let Salvaged { mut record, lost } = found;
+pub(super) fn record_without_lost(found: SalvagedRecord) -> ConversationRecord {
+    let SalvagedRecord { mut record, lost } = found;
     if !lost.is_empty() {
         let continuation = match record.continuation.take() {
             Some(_) => "; it does not continue automatically without that",
@@ -64,15 +64,15 @@ pub(super) fn record_without(found: Salvaged) -> ConversationRecord {
         };
         record.failure = Some(format!(
             "{}{continuation}; {}",
-            described(record.id, &lost),
-            advice(record.id, &lost)
+            describe_loss(record.id, &lost),
+            loss_advice(record.id, &lost)
         ));
-        record.resting = Resting::Failed;
+        record.resting = RestingState::Failed;
     }
     record
 }
 
 /// The conversation as far as it is known, for lists.
-pub(super) fn view_without(found: Salvaged) -> Conversation {
-    view_of_record(&record_without(found))
+pub(super) fn view_without_lost(found: SalvagedRecord) -> Conversation {
+    view_of_record(&record_without_lost(found))
 }

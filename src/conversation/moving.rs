@@ -14,22 +14,22 @@ use bridge_protocol::{ConversationId, UpstreamId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::backup;
 use super::destination::Destination;
 use super::error::{ConversationError, StoreFailure};
-use super::keeping;
-use super::resource::Resource;
+use super::resource::UnrecordedResource;
+use super::running_work::{Progress, is_ended_early};
 use super::services::{Services, chain_text};
-use super::trees::{State, TreeMove};
-use super::work::{Progress, is_ended_early};
+use super::tree_moves::{TreeMove, TreeMoveState};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::locate::{own_folder, project_folder};
-use crate::transcript::moving::{self, Kind, Moving, SharedNeighbours, Step, Watched};
+use crate::transcript::moving::{self, MoveObserver, MoveStep, RunningMove, SharedRemainingForks, StepKind};
 
 /// Whose move it is, as its journal says it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum Subject {
+enum MoveOwner {
     /// That of a conversation.
     #[serde(rename_all = "camelCase")]
     Conversation {
@@ -43,8 +43,8 @@ enum Subject {
 
 /// What goes where.
 #[derive(Debug, Default)]
-struct Plan {
-    steps: Vec<Step>,
+struct MovePlan {
+    steps: Vec<MoveStep>,
     left_out: Vec<String>,
     /// The sessions that have no transcript to be moved, and of which one is kept.
     kept: Vec<UpstreamId>,
@@ -58,13 +58,13 @@ pub(super) fn dry_run(
     services: &Services,
     record: &ConversationRecord,
     destination: &Destination,
-    neighbours: &SharedNeighbours,
+    neighbours: &SharedRemainingForks,
 ) -> Result<MoveAnswer, ConversationError> {
-    let plan = plan(services, record, destination, neighbours)?;
-    moving::check_free(&plan.steps).map_err(move_error)?;
+    let plan = plan_move(services, record, destination, neighbours)?;
+    moving::check_targets_free(&plan.steps).map_err(move_error)?;
     Ok(MoveAnswer {
         moved: 0,
-        ..told(plan, record, destination)
+        ..move_answer(plan, record, destination)
     })
 }
 
@@ -73,28 +73,31 @@ pub(super) fn dry_run(
 /// # Errors
 /// [`ConversationError::Busy`] if a program writes to them, [`ConversationError::Conflict`] if another file has one of their
 /// new paths, and errors of reading and writing.
-pub(super) fn carry_out(
+pub(super) fn move_conversation_files(
     services: &Services,
     record: &ConversationRecord,
     destination: &Destination,
-    neighbours: &SharedNeighbours,
+    neighbours: &SharedRemainingForks,
     progress: &Progress,
-) -> Result<(MoveAnswer, Resource), ConversationError> {
-    let plan = plan(services, record, destination, neighbours)?;
+) -> Result<(MoveAnswer, UnrecordedResource), ConversationError> {
+    let plan = plan_move(services, record, destination, neighbours)?;
     if plan.steps.is_empty() {
-        return Ok((told(plan, record, destination), Resource::default()));
+        return Ok((
+            move_answer(plan, record, destination),
+            UnrecordedResource::default(),
+        ));
     }
-    let subject = Subject::Conversation {
+    let subject = MoveOwner::Conversation {
         conversation_id: record.id,
         after: record.chain.last_lineage_seq(),
     };
     let name = format!("{}.{}", record.id, Uuid::new_v4());
-    let files = carry_steps(services, &name, &subject, plan.steps.clone(), progress)?;
-    let made = Resource {
+    let files = run_move(services, &name, &subject, plan.steps.clone(), progress)?;
+    let made = UnrecordedResource {
         files: Some(files),
-        ..Resource::default()
+        ..UnrecordedResource::default()
     };
-    Ok((told(plan, record, destination), made))
+    Ok((move_answer(plan, record, destination), made))
 }
 
 /// Takes the files of a folder that are no conversation's into another. They are back where they were when this fails.
@@ -102,38 +105,46 @@ pub(super) fn carry_out(
 ///
 /// # Errors
 /// As for those of a conversation.
-pub(super) fn carry_out_tree(
+pub(super) fn move_unowned_files(
     services: &Services,
     id: Uuid,
-    steps: Vec<Step>,
+    steps: Vec<MoveStep>,
     progress: &Progress,
-) -> Result<Moving, ConversationError> {
-    carry_steps(services, &TreeMove::name(id), &Subject::Tree(id), steps, progress)
+) -> Result<RunningMove, ConversationError> {
+    run_move(
+        services,
+        &TreeMove::intent_name(id),
+        &MoveOwner::Tree(id),
+        steps,
+        progress,
+    )
 }
 
-fn carry_steps(
+fn run_move(
     services: &Services,
     name: &str,
-    subject: &Subject,
-    steps: Vec<Step>,
+    subject: &MoveOwner,
+    steps: Vec<MoveStep>,
     progress: &Progress,
-) -> Result<Moving, ConversationError> {
+) -> Result<RunningMove, ConversationError> {
     let subject = serde_json::to_string(subject)
         .map_err(|error| ConversationError::StoreFailed(error.to_string().into()))?;
     // Each file is read to be copied, and read again to be compared.
-    progress.expect(steps.iter().map(|step| 2 * step.bytes).sum());
-    let mut files = Moving::begin(&services.data, name, subject, steps).map_err(move_error)?;
-    let carried = files.carry_out(&mut Watched {
-        step: &|bytes| progress.step_io(bytes),
-        placing: &mut |step, bytes| {
-            if step.kind == Kind::Transcript {
+    progress.expect_bytes(steps.iter().map(|step| 2 * step.bytes).sum());
+    let mut files = RunningMove::begin(&services.data_folder, name, subject, steps).map_err(move_error)?;
+    let carried = files.run(&mut MoveObserver {
+        on_bytes: &|bytes| progress.add_done_bytes_io(bytes),
+        on_placing: &mut |step, bytes| {
+            if step.kind == StepKind::Transcript {
                 // No turn in it is new.
-                services.old_bytes.note(&step.session.as_str().into(), bytes);
+                services
+                    .old_bytes
+                    .note_length(&step.session.as_str().into(), bytes);
             }
         },
     });
     if let Err(error) = carried {
-        if !files.take_back() {
+        if !files.undo() {
             tracing::error!(
                 name,
                 "a failed move could not be undone completely; the next start tries again"
@@ -150,9 +161,9 @@ pub(super) fn settle_unfinished(services: &Services) {
     if services.store.status().is_ephemeral {
         return;
     }
-    moving::settle(&services.data, |subject| {
+    moving::settle(&services.data_folder, |subject| {
         match serde_json::from_str(subject).ok()? {
-            Subject::Conversation {
+            MoveOwner::Conversation {
                 conversation_id,
                 after,
             } => {
@@ -164,30 +175,30 @@ pub(super) fn settle_unfinished(services: &Services) {
                     Some(LineageReason::Moved | LineageReason::Undone)
                 ))
             }
-            Subject::Tree(id) => {
+            MoveOwner::Tree(id) => {
                 // One that nobody knows of any more waits.
-                let known = TreeMove::read(&services.data, id).ok()??;
-                Some(known.state != State::Underway)
+                let known = TreeMove::read(&services.data_folder, id).ok()??;
+                Some(known.state != TreeMoveState::Underway)
             }
         }
     });
 }
 
-fn plan(
+fn plan_move(
     services: &Services,
     record: &ConversationRecord,
     destination: &Destination,
-    neighbours: &SharedNeighbours,
-) -> Result<Plan, ConversationError> {
-    let mut plan = Plan::default();
-    if destination.is_here(record) {
+    neighbours: &SharedRemainingForks,
+) -> Result<MovePlan, ConversationError> {
+    let mut plan = MovePlan::default();
+    if destination.is_reached(record) {
         return Ok(plan);
     }
     let entry = services.agent(&record.agent)?;
     let (root, dialect) = match entry.listed_transcripts() {
-        Some((root, format)) if format.dialect().can().by_folder => (root, format.dialect()),
+        Some((root, format)) if format.dialect().abilities().finds_by_folder => (root, format.dialect()),
         Some((_, format))
-            if format.dialect().can().fixed_folder
+            if format.dialect().abilities().has_fixed_folder
                 && record.chain.head().is_some_and(|head| head.written) =>
         {
             let why = format!(
@@ -214,7 +225,7 @@ fn plan(
     let last = links.len().saturating_sub(1);
     let mut targets = BTreeSet::new();
     for (number, link) in links.iter().enumerate() {
-        let target = destination.of_link(&record.cwd, link, number == last);
+        let target = destination.new_cwd_of_link(&record.cwd, link, number == last);
         let Some(target) = target.filter(|_| link.agent == record.agent) else {
             continue;
         };
@@ -225,7 +236,7 @@ fn plan(
             let has_a_say = match services.store.conversation(**owner) {
                 // A deleted one has none any more, and with one that goes along it goes too.
                 Ok(other) => other.is_some_and(|other| {
-                    other.deleted_at.is_none() && !destination.takes(&other, &link.upstream_id)
+                    other.deleted_at.is_none() && !destination.moves_session(&other, &link.upstream_id)
                 }),
                 // Nobody knows.
                 Err(_) => true,
@@ -244,7 +255,7 @@ fn plan(
             // There is nothing to move. What is kept is put back in the folder that the session has by then.
             Err(error) if error.is_absence() => {
                 let id = &link.upstream_id;
-                if keeping::is_kept(services, root, id) {
+                if backup::has_backup(services, root, id) {
                     plan.kept.push(id.clone());
                 } else if link.written {
                     plan.left_out.push(format!(
@@ -257,13 +268,13 @@ fn plan(
         };
         let (target, folders) = match destination {
             Destination::Folder(_) => {
-                let folders = folders(services, &link.cwd, &target, &transcript);
+                let folders = folder_mapping(services, &link.cwd, &target, &transcript);
                 (target, folders)
             }
             Destination::Tree(tree) => {
-                let real = tree.real_target(&link.cwd).unwrap_or(target);
-                let mut folders = folders(services, &link.cwd, &real, &transcript);
-                folders.extend(tree.folders());
+                let real = tree.new_real_path(&link.cwd).unwrap_or(target);
+                let mut folders = folder_mapping(services, &link.cwd, &real, &transcript);
+                folders.extend(tree.path_mapping());
                 (real, folders)
             }
         };
@@ -282,7 +293,7 @@ fn plan(
 }
 
 /// What the records of a session name, and what they name instead: agents write folders without links.
-fn folders(services: &Services, from: &str, to: &str, transcript: &Path) -> Vec<(String, String)> {
+fn folder_mapping(services: &Services, from: &str, to: &str, transcript: &Path) -> Vec<(String, String)> {
     let real = |folder: &str| -> Option<String> {
         fs::canonicalize(folder).ok()?.into_os_string().into_string().ok()
     };
@@ -293,7 +304,7 @@ fn folders(services: &Services, from: &str, to: &str, transcript: &Path) -> Vec<
         // Where links led that are gone only the records know; those of its own folder's name.
         None => named.extend(
             services
-                .library
+                .index_cache
                 .origin(transcript)
                 .ok()
                 .and_then(|origin| origin.cwd)
@@ -307,9 +318,9 @@ fn folders(services: &Services, from: &str, to: &str, transcript: &Path) -> Vec<
     named.into_iter().map(|from| (from, to.clone())).collect()
 }
 
-fn told(plan: Plan, record: &ConversationRecord, destination: &Destination) -> MoveAnswer {
-    let mut told: Vec<PlannedMove> = plan.steps.iter().map(told_step).collect();
-    let cwd = destination.of_conversation(record);
+fn move_answer(plan: MovePlan, record: &ConversationRecord, destination: &Destination) -> MoveAnswer {
+    let mut told: Vec<PlannedMove> = plan.steps.iter().map(planned_move).collect();
+    let cwd = destination.new_cwd(record);
     if cwd != record.cwd {
         told.push(PlannedMove {
             from: record.cwd.clone(),
@@ -327,14 +338,14 @@ fn told(plan: Plan, record: &ConversationRecord, destination: &Destination) -> M
 }
 
 /// A step, as the answer describes it.
-pub(super) fn told_step(step: &Step) -> PlannedMove {
+pub(super) fn planned_move(step: &MoveStep) -> PlannedMove {
     let text = |path: &PathBuf| path.to_string_lossy().into_owned();
     PlannedMove {
         from: text(&step.from),
         to: text(&step.to),
         kind: match step.kind {
-            Kind::Transcript => MovedKind::Transcript,
-            Kind::SideFile => MovedKind::SideFile,
+            StepKind::Transcript => MovedKind::Transcript,
+            StepKind::SideFile => MovedKind::SideFile,
         },
         bytes: step.bytes,
     }
@@ -352,7 +363,7 @@ pub(super) fn move_error(error: TranscriptError) -> ConversationError {
         }
         TranscriptError::Io { source, .. } if is_ended_early(&source) => ConversationError::ShuttingDown,
         error => ConversationError::StoreFailed(StoreFailure {
-            is_passing: error.is_passing(),
+            is_transient: error.is_passing(),
             ..format!("{}; nothing was moved", chain_text(&error)).into()
         }),
     }

@@ -38,7 +38,7 @@ pub fn check_setting_name(parameter: &'static str, name: &str) -> Result<(), Con
 
 /// The title as it is shown: on one line, without the characters that steer a terminal or change the direction of writing.
 #[must_use]
-pub fn shown_title(title: &str) -> String {
+pub fn normalized_title(title: &str) -> String {
     let shown = title.chars().filter_map(|character| match character {
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => None,
         space if space.is_control() && space.is_whitespace() => Some(' '),
@@ -50,7 +50,7 @@ pub fn shown_title(title: &str) -> String {
 /// The title as it is shown, cut to the limit between characters, for a title that no caller can be asked to shorten.
 #[must_use]
 pub fn shortened_title(title: &str) -> String {
-    let mut title = shown_title(title);
+    let mut title = normalized_title(title);
     let end = (0..=title.len().min(TITLE_LIMIT_BYTES))
         .rev()
         .find(|end| title.is_char_boundary(*end));

@@ -11,7 +11,7 @@ use bridge_protocol::UpstreamId;
 
 /// How many notes are kept: more than the sessions that can join conversations during one look. Older notes belong to
 /// transcripts that were never looked at.
-const KEPT: usize = 1_024;
+const MAX_NOTES: usize = 1_024;
 
 /// How many bytes of which sessions are old, those that were noted first first.
 #[derive(Debug, Default)]
@@ -21,26 +21,26 @@ pub struct OldBytes {
 
 impl OldBytes {
     /// A session is about to be a conversation's whose transcript has so many bytes, none of which is new.
-    pub fn note(&self, upstream_id: &UpstreamId, bytes: u64) {
+    pub fn note_length(&self, upstream_id: &UpstreamId, bytes: u64) {
         let mut notes = self.lock();
         notes.retain(|(id, _)| id != upstream_id);
-        if notes.len() >= KEPT {
+        if notes.len() >= MAX_NOTES {
             notes.pop_front();
         }
         notes.push_back((upstream_id.clone(), bytes));
     }
 
     /// The same of one that was copied just now, as a whole.
-    pub fn note_copied(&self, upstream_id: &UpstreamId, path: &Path) {
+    pub fn note_copy(&self, upstream_id: &UpstreamId, path: &Path) {
         // One that cannot be looked at has its turns counted.
         if let Ok(metadata) = path.metadata() {
-            self.note(upstream_id, metadata.len());
+            self.note_length(upstream_id, metadata.len());
         }
     }
 
     /// How many bytes of a session are not new; returned once only.
     #[must_use]
-    pub fn take(&self, upstream_id: &UpstreamId) -> Option<u64> {
+    pub fn take_length(&self, upstream_id: &UpstreamId) -> Option<u64> {
         let mut notes = self.lock();
         let place = notes.iter().position(|(id, _)| id == upstream_id)?;
         notes.remove(place).map(|(_, bytes)| bytes)
@@ -60,14 +60,20 @@ mod tests {
     fn the_oldest_notes_make_room_for_new_ones() {
         let old = OldBytes::default();
         let id = |number: usize| UpstreamId::new(format!("s{:04}", 9_999 - number));
-        for number in 0..KEPT {
-            old.note(&id(number), number as u64);
+        for number in 0..MAX_NOTES {
+            old.note_length(&id(number), number as u64);
         }
         // Noted again, so that it is not the oldest any more.
-        old.note(&id(0), 7);
-        old.note(&id(KEPT), 8);
-        assert_eq!((old.take(&id(1)), old.take(&id(2))), (None, Some(2)));
-        assert_eq!((old.take(&id(0)), old.take(&id(0))), (Some(7), None));
-        assert_eq!(old.take(&id(KEPT)), Some(8));
+        old.note_length(&id(0), 7);
+        old.note_length(&id(MAX_NOTES), 8);
+        assert_eq!(
+            (old.take_length(&id(1)), old.take_length(&id(2))),
+            (None, Some(2))
+        );
+        assert_eq!(
+            (old.take_length(&id(0)), old.take_length(&id(0))),
+            (Some(7), None)
+        );
+        assert_eq!(old.take_length(&id(MAX_NOTES)), Some(8));
     }
 }

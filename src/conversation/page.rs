@@ -22,32 +22,32 @@ pub(super) const ENTRY_LIMIT_BYTES: usize = 24 * 1024 * 1024;
 /// The room that is left on a page.
 #[derive(Debug)]
 pub(super) struct PageRoom {
-    left: usize,
+    remaining_bytes: usize,
     is_empty: bool,
 }
 
 impl PageRoom {
     /// An empty page.
     pub(super) const fn new() -> Self {
-        Self::of(PAGE_LIMIT_BYTES)
+        Self::with_bytes(PAGE_LIMIT_BYTES)
     }
 
     /// Room for this many bytes.
-    pub(super) const fn of(bytes: usize) -> Self {
+    pub(super) const fn with_bytes(bytes: usize) -> Self {
         Self {
-            left: bytes,
+            remaining_bytes: bytes,
             is_empty: true,
         }
     }
 
     /// Takes the room that this needs; false when the page ends before it. The first one always fits: whoever pages
     /// through must get on.
-    pub(super) fn takes(&mut self, entry: &impl Serialize) -> bool {
-        let left = self.left.checked_sub(encoded_bytes(entry));
+    pub(super) fn try_take(&mut self, entry: &impl Serialize) -> bool {
+        let left = self.remaining_bytes.checked_sub(encoded_bytes(entry));
         if left.is_none() && !self.is_empty {
             return false;
         }
-        self.left = left.unwrap_or(0);
+        self.remaining_bytes = left.unwrap_or(0);
         self.is_empty = false;
         true
     }
@@ -68,7 +68,7 @@ pub(super) fn newest_first<T: Serialize, E>(
             block.extend(read(number)?);
         }
         for entry in block.into_iter().rev() {
-            if !room.takes(&entry) {
+            if !room.try_take(&entry) {
                 return Ok(page);
             }
             page.push(entry);
@@ -103,7 +103,7 @@ pub(super) fn encoded_bytes(value: &impl Serialize) -> usize {
 
 /// A conversation as it is listed: as it is, unless no answer could hold it. Then its settings and the details of its questions
 /// are left out, so that the others can be listed all the same.
-pub(super) fn listable(mut conversation: Conversation) -> Conversation {
+pub(super) fn view_for_list(mut conversation: Conversation) -> Conversation {
     if encoded_bytes(&conversation) <= ENTRY_LIMIT_BYTES {
         return conversation;
     }
@@ -160,13 +160,13 @@ mod tests {
         // Six bytes of JSON each.
         let dense = "\u{1}".repeat(ENTRY_LIMIT_BYTES / 6);
         let fits = conversation("m", &long[..ENTRY_LIMIT_BYTES - 1024]);
-        assert_eq!(listable(fits.clone()), fits);
+        assert_eq!(view_for_list(fits.clone()), fits);
         for large in [
             conversation(&long, "q"),
             conversation("m", &long),
             conversation(&dense, "q"),
         ] {
-            let listed = listable(large.clone());
+            let listed = view_for_list(large.clone());
             assert!(encoded_bytes(&listed) < PAGE_LIMIT_BYTES);
             assert_eq!((listed.id, listed.state), (large.id, large.state));
             assert_eq!(listed.interrupts[0].id, large.interrupts[0].id);

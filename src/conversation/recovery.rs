@@ -13,16 +13,16 @@
 //!    and the daemon's.
 
 mod facts;
-mod reckoning;
 #[cfg(test)]
 mod tests;
+mod turn_loss;
 
 use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{Attempt, Fidelity, Resumed, RollCause, Via};
 
 pub use facts::{Goal, Head, Inspection, Source, Step, StepFailure};
 
-use crate::transcript::on_disk::OnDisk;
+use crate::transcript::turn_counts::TurnCounts;
 
 /// The most turns in a text preamble; see `transcript::preamble`.
 pub const PREAMBLE_TURNS: u64 = 20;
@@ -31,20 +31,20 @@ pub const PREAMBLE_TURNS: u64 = 20;
 #[derive(Debug)]
 pub struct Climb {
     goal: Goal,
-    tried: Vec<Tried>,
+    tried_steps: Vec<TriedStep>,
     /// How many turns are later than the backup that was restored.
-    kept_lacks: u64,
+    turns_after_backup: u64,
 }
 
-/// A step that was taken, and what it met.
+/// A step that was taken, and its result.
 #[derive(Debug)]
-struct Tried {
+struct TriedStep {
     step: Step,
-    met: Met,
+    result: StepResult,
 }
 
 #[derive(Debug)]
-enum Met {
+enum StepResult {
     /// It failed.
     Failed(StepFailure),
     /// What the disk says.
@@ -57,11 +57,11 @@ enum Met {
 
 /// What is missing from an opened session, as far as its own transcript shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lack {
+pub struct MissingContent {
     /// The number of missing turns, as far as known.
     pub turns: u64,
     /// What is missing, in words; `None` if the transcript is complete.
-    pub what: Option<String>,
+    pub description: Option<String>,
 }
 
 impl Climb {
@@ -70,8 +70,8 @@ impl Climb {
     pub fn new(goal: Goal) -> Self {
         Self {
             goal,
-            tried: Vec::new(),
-            kept_lacks: 0,
+            tried_steps: Vec::new(),
+            turns_after_backup: 0,
         }
     }
 
@@ -84,30 +84,32 @@ impl Climb {
     /// The next step.
     #[must_use]
     pub fn next_step(&self) -> Step {
-        if let Some(step) = self.to_repeat() {
+        if let Some(step) = self.step_to_repeat() {
             return step.clone();
         }
         match &self.goal.head {
-            None if self.tried.is_empty() => Step::Fresh,
+            None if self.tried_steps.is_empty() => Step::Fresh,
             None => Step::GiveUp,
-            Some(head) => self.opening(head).unwrap_or_else(|| self.below(head)),
+            Some(head) => self
+                .opening_step(head)
+                .unwrap_or_else(|| self.step_after_opening(head)),
         }
     }
 
     /// Whether a step needs a process that did nothing yet.
     #[must_use]
     pub fn needs_fresh_process(&self, step: &Step) -> bool {
-        step.via() == Via::FreshProcess || self.to_repeat() == Some(step)
+        step.via() == Via::FreshProcess || self.step_to_repeat() == Some(step)
     }
 
     /// Records that a step failed.
     pub fn failed(&mut self, step: Step, failure: StepFailure) {
-        self.meets(step, Met::Failed(failure));
+        self.record_result(step, StepResult::Failed(failure));
     }
 
     /// Records what the disk says, after [`Step::Inspect`].
     pub fn inspected(&mut self, inspection: Inspection) {
-        self.meets(Step::Inspect, Met::Inspected(inspection));
+        self.record_result(Step::Inspect, StepResult::Inspected(inspection));
     }
 
     /// Records that a step opened the head, but its transcript holds too few turns. Returns whether to keep the session anyway;
@@ -115,30 +117,30 @@ impl Climb {
     ///
     /// Only damage is a reason to prefer a way that keeps more: without damage, the user may have gone back on purpose within
     /// the agent.
-    pub fn opened_short(&mut self, step: &Step, inspection: Inspection) -> bool {
-        self.meets(step.clone(), Met::Short(inspection));
+    pub fn accept_short(&mut self, step: &Step, inspection: Inspection) -> bool {
+        self.record_result(step.clone(), StepResult::Short(inspection));
         self.next_step() == *step
     }
 
     /// Returns whether to keep a session although something is missing from it; if not, records that, and the caller closes the
     /// session. If it was the head, no other way follows: nothing is known of what it would keep.
-    pub fn opened_damaged(&mut self, step: &Step, lack: &Lack) -> bool {
+    pub fn accept_damaged(&mut self, step: &Step, lack: &MissingContent) -> bool {
         let is_enough = self.fidelity_of(step, lack) >= self.goal.min_fidelity;
-        if let Some(what) = lack.what.clone().filter(|_| !is_enough) {
-            self.meets(step.clone(), Met::Damaged(what));
+        if let Some(what) = lack.description.clone().filter(|_| !is_enough) {
+            self.record_result(step.clone(), StepResult::Damaged(what));
             return false;
         }
         true
     }
 
     /// Records how many turns are later than the restored backup: every session that continues from it lacks them.
-    pub fn note_kept_lacks(&mut self, turns: u64) {
-        self.kept_lacks = turns;
+    pub fn set_turns_after_backup(&mut self, turns: u64) {
+        self.turns_after_backup = turns;
     }
 
     /// How the session was brought back by this step, which worked.
     #[must_use]
-    pub fn succeeded(&self, step: &Step, upstream_id: UpstreamId, lack: &Lack) -> Resumed {
+    pub fn resume_report(&self, step: &Step, upstream_id: UpstreamId, lack: &MissingContent) -> Resumed {
         let via = self.via_of(step);
         let worked = Attempt {
             upstream_id: Some(upstream_id.clone()),
@@ -165,14 +167,14 @@ impl Climb {
     pub fn cause(&self) -> RollCause {
         match self.goal.limited {
             true => RollCause::Limit,
-            false => self.cause_so_far().unwrap_or(RollCause::Other),
+            false => self.cause_of_attempts().unwrap_or(RollCause::Other),
         }
     }
 
     /// Whether the agent has said that it does not have the head.
     #[must_use]
-    pub fn is_forgotten(&self) -> bool {
-        self.cause_so_far() == Some(RollCause::Forgotten)
+    pub fn is_head_forgotten(&self) -> bool {
+        self.cause_of_attempts() == Some(RollCause::Forgotten)
     }
 
     /// Whether nothing was ever said, so that a new session is all that is wanted.
@@ -184,13 +186,16 @@ impl Climb {
     /// Whether the disk can show that a session which the agent opens has lost turns.
     #[must_use]
     pub fn can_be_short(&self, step: &Step) -> bool {
-        Self::keeps_head(step) && self.goal.readable && !self.head_is_short() && self.is_expected()
+        Self::keeps_head(step)
+            && self.goal.can_read_transcripts
+            && !self.head_is_short()
+            && self.is_content_expected()
     }
 
     /// Whether the head's transcript holds less than was acknowledged. An agent resumes such a session without a word:
     /// records whose parent is damaged are simply not there for it.
     #[must_use]
-    pub fn falls_short(&self, file: &OnDisk) -> bool {
+    pub fn falls_short(&self, file: &TurnCounts) -> bool {
         file.missing_turns(self.turns_of_head()) > 0
     }
 
@@ -200,17 +205,17 @@ impl Climb {
         matches!(step, Step::Open { via, .. } if *via != Via::OlderLink)
     }
 
-    fn meets(&mut self, step: Step, met: Met) {
-        self.tried.push(Tried { step, met });
+    fn record_result(&mut self, step: Step, met: StepResult) {
+        self.tried_steps.push(TriedStep { step, result: met });
     }
 
     /// The last step, if the process ended during it for the first time. Another conversation may have ended the process, so
     /// the step is repeated in a new one before a worse way is tried.
-    fn to_repeat(&self) -> Option<&Step> {
-        let Some(Tried {
+    fn step_to_repeat(&self) -> Option<&Step> {
+        let Some(TriedStep {
             step,
-            met: Met::Failed(StepFailure::Process(_)),
-        }) = self.tried.last()
+            result: StepResult::Failed(StepFailure::Process(_)),
+        }) = self.tried_steps.last()
         else {
             return None;
         };
@@ -219,28 +224,33 @@ impl Climb {
             Step::Copy { .. } | Step::Text => true,
             Step::Inspect | Step::Fresh | Step::GiveUp => false,
         };
-        let times = self.tried.iter().filter(|tried| tried.step == *step).count();
+        let times = self
+            .tried_steps
+            .iter()
+            .filter(|tried| tried.step == *step)
+            .count();
         (is_below && times == 1).then_some(step)
     }
 
     /// The first two steps: opening the head as it is, in the process at hand and in a new one.
-    fn opening(&self, head: &Head) -> Option<Step> {
-        if self.is_refused(head) || !self.can_reopen() {
+    fn opening_step(&self, head: &Head) -> Option<Step> {
+        if self.is_head_refused(head) || !self.can_reopen() {
             return None;
         }
-        let via = match self.tried.as_slice() {
+        let via = match self.tried_steps.as_slice() {
             [] if self.goal.can_resume => Via::Resume,
             [] => Via::Load,
             // The id itself is refused: a new process would refuse it too.
             [
-                Tried {
-                    met: Met::Failed(StepFailure::SessionUnknown(_)),
+                TriedStep {
+                    result: StepResult::Failed(StepFailure::SessionUnknown(_)),
                     ..
                 },
             ] => return None,
             [
-                Tried {
-                    met: Met::Failed(_), ..
+                TriedStep {
+                    result: StepResult::Failed(_),
+                    ..
                 },
             ] => Via::FreshProcess,
             _ => return None,
@@ -249,24 +259,24 @@ impl Climb {
     }
 
     /// What comes when the head could not be opened as it is, or is not to be kept.
-    fn below(&self, head: &Head) -> Step {
-        let decides = |tried: &Tried| match tried.met {
-            Met::Inspected(_) | Met::Short(_) => true,
-            Met::Damaged(_) => Self::keeps_head(&tried.step),
-            Met::Failed(_) => false,
+    fn step_after_opening(&self, head: &Head) -> Step {
+        let decides = |tried: &TriedStep| match tried.result {
+            StepResult::Inspected(_) | StepResult::Short(_) => true,
+            StepResult::Damaged(_) => Self::keeps_head(&tried.step),
+            StepResult::Failed(_) => false,
         };
-        let Some(last) = self.tried.iter().rposition(decides) else {
+        let Some(last) = self.tried_steps.iter().rposition(decides) else {
             return Step::Inspect;
         };
-        let (before, since) = (&self.tried[..last], &self.tried[last + 1..]);
-        let ways = match &self.tried[last].met {
+        let (before, since) = (&self.tried_steps[..last], &self.tried_steps[last + 1..]);
+        let ways = match &self.tried_steps[last].result {
             // The restore may have put the transcript in place, so that it can be copied now.
-            Met::Inspected(_) if took_archive(since) => return Step::Inspect,
+            StepResult::Inspected(_) if has_restored_backup(since) => return Step::Inspect,
             // The transcript is complete but in the wrong place, and the user can remove the obstacle: accept no less.
-            Met::Inspected(_) if since.iter().any(Tried::is_misplaced) => return Step::GiveUp,
-            Met::Inspected(found) => self.ways_found(head, found, !took_archive(before)),
-            Met::Short(found) => self.ways_beside(&self.tried[last].step, found),
-            Met::Damaged(_) | Met::Failed(_) => Vec::new(),
+            StepResult::Inspected(_) if since.iter().any(TriedStep::is_misplaced) => return Step::GiveUp,
+            StepResult::Inspected(found) => self.steps_on_disk(head, found, !has_restored_backup(before)),
+            StepResult::Short(found) => self.steps_that_keep_more(&self.tried_steps[last].step, found),
+            StepResult::Damaged(_) | StepResult::Failed(_) => Vec::new(),
         };
         // A session that was never written is no loss. Otherwise, start fresh only on request.
         let may_lose_all = self.goal.min_fidelity == Fidelity::None || !self.has_history();
@@ -277,53 +287,57 @@ impl Climb {
     }
 
     /// The ways that are possible with what is on disk, best first.
-    fn ways_found(&self, head: &Head, found: &Inspection, may_restore: bool) -> Vec<Step> {
-        if self.is_unread(found) {
+    fn steps_on_disk(&self, head: &Head, found: &Inspection, may_restore: bool) -> Vec<Step> {
+        if self.is_head_unreadable(found) {
             // It may be complete, and an older state would lose turns without need.
             return match self.goal.min_fidelity {
-                Fidelity::None => in_order(self.ways(found)),
+                Fidelity::None => best_first(self.copy_and_text_steps(found)),
                 _ => Vec::new(),
             };
         }
         let holds_turns = found.head.as_ref().is_some_and(|file| file.turns > 0);
-        let is_whole = found.head.as_ref().is_some_and(OnDisk::usable);
+        let is_whole = found.head.as_ref().is_some_and(TurnCounts::is_usable);
         let mut ways = Vec::new();
-        if found.is_astray && self.may_take(Via::Located) {
+        if found.is_misplaced && self.may_try(Via::Located) {
             ways.push(head.open(Via::Located));
-        } else if found.is_kept && !holds_turns && head.written && may_restore && self.may_take(Via::Archive)
+        } else if found.has_backup
+            && !holds_turns
+            && head.written
+            && may_restore
+            && self.may_try(Via::Archive)
         {
             ways.push(head.open(Via::Archive));
         }
         let copy = head.copy(Via::Copied);
-        if is_whole && self.may_take(Via::Copied) && self.is_enough(&copy) {
+        if is_whole && self.may_try(Via::Copied) && self.is_acceptable(&copy) {
             ways.push(copy);
         }
-        ways.append(&mut in_order(self.ways(found)));
+        ways.append(&mut best_first(self.copy_and_text_steps(found)));
         ways
     }
 
     /// The ways that keep more than the head that this step opened, and the step itself.
-    fn ways_beside(&self, step: &Step, found: &Inspection) -> Vec<Step> {
-        let is_damaged = found.head.as_ref().is_some_and(|file| !file.usable());
+    fn steps_that_keep_more(&self, step: &Step, found: &Inspection) -> Vec<Step> {
+        let is_damaged = found.head.as_ref().is_some_and(|file| !file.is_usable());
         let mut ways = match is_damaged {
-            true => self.ways(found),
+            true => self.copy_and_text_steps(found),
             false => Vec::new(),
         };
-        if self.is_enough(step) {
+        if self.is_acceptable(step) {
             let kept = found.head.as_ref().map_or(0, |file| file.turns);
             ways.push((kept, 0, step.clone()));
         }
-        in_order(ways)
+        best_first(ways)
     }
 
     /// The repaired copy, the ancestors and the text, if they keep as much as was asked for. Each with the turns that it keeps,
     /// and its rank among those that keep as many.
-    fn ways(&self, found: &Inspection) -> Vec<(u64, u8, Step)> {
+    fn copy_and_text_steps(&self, found: &Inspection) -> Vec<(u64, u8, Step)> {
         let mut ways: Vec<(u64, u8, Step)> = Vec::new();
         let sources = self.goal.ancestors.iter().enumerate();
-        for (index, source) in sources.filter(|_| self.may_take(Via::OlderLink)) {
+        for (index, source) in sources.filter(|_| self.may_try(Via::OlderLink)) {
             let file = found.ancestors.get(index).and_then(Option::as_ref);
-            let kept = file.filter(|file| file.usable()).map_or(0, |file| file.turns);
+            let kept = file.filter(|file| file.is_usable()).map_or(0, |file| file.turns);
             if kept > 0 {
                 let step = Step::Copy {
                     source: source.upstream_id.clone(),
@@ -331,7 +345,7 @@ impl Climb {
                     via: Via::OlderLink,
                 };
                 ways.push((kept, 0, step));
-            } else if !self.goal.readable && !source.shared && source.until.is_none() {
+            } else if !self.goal.can_read_transcripts && !source.shared && source.until.is_none() {
                 // Nothing is known of its length; it is the agent's own word against nothing at all.
                 let step = Step::Open {
                     upstream_id: source.upstream_id.clone(),
@@ -340,20 +354,20 @@ impl Climb {
                 ways.push((0, 1, step));
             }
         }
-        ways.extend(self.rebuilding(found));
+        ways.extend(self.rebuilt_copy_step(found));
         if found.readable_turns > 0 {
             ways.push((found.readable_turns.min(PREAMBLE_TURNS), 2, Step::Text));
         }
-        ways.retain(|(_, _, step)| self.is_enough(step));
+        ways.retain(|(_, _, step)| self.is_acceptable(step));
         ways
     }
 
     /// A repaired copy of the head, where it is damaged and the copy would hold more than the agent reads of it, or the agent
     /// does not open it.
-    fn rebuilding(&self, found: &Inspection) -> Option<(u64, u8, Step)> {
+    fn rebuilt_copy_step(&self, found: &Inspection) -> Option<(u64, u8, Step)> {
         let (head, file) = (self.goal.head.as_ref()?, found.head.as_ref()?);
         let read = if self.head_is_short() { file.turns } else { 0 };
-        let is_way = self.may_take(Via::Rebuilt) && file.repaired_turns > read;
+        let is_way = self.may_try(Via::Rebuilt) && file.repaired_turns > read;
         // What the head was told of older sessions stands in it too.
         let lost = self.turns_of_head().saturating_sub(file.repaired_turns);
         let kept = self.total_turns().saturating_sub(lost).max(file.repaired_turns);
@@ -361,7 +375,7 @@ impl Climb {
     }
 
     /// Whether the agent can open what this way makes, and has not refused one already.
-    fn may_take(&self, way: Via) -> bool {
+    fn may_try(&self, way: Via) -> bool {
         self.can_reopen() && !self.goal.refused.iter().any(|(_, via, _)| *via == way)
     }
 
@@ -371,38 +385,38 @@ impl Climb {
 
     /// Whether the agent has refused the head before this climb. A process that forgot what it had open may well open it
     /// again: Claude's adapter does so when the session's own process ended.
-    fn is_refused(&self, head: &Head) -> bool {
+    fn is_head_refused(&self, head: &Head) -> bool {
         let of_head = |(id, via, _): &(UpstreamId, Via, String)| *id == head.upstream_id && *via != Via::Live;
         self.goal.refused.iter().any(of_head)
     }
 
     /// Whether the head's transcript cannot be read although it should hold turns.
-    fn is_unread(&self, found: &Inspection) -> bool {
-        found.unread.is_some() && self.is_expected()
+    fn is_head_unreadable(&self, found: &Inspection) -> bool {
+        found.unreadable_reason.is_some() && self.is_content_expected()
     }
 
-    fn cause_so_far(&self) -> Option<RollCause> {
+    fn cause_of_attempts(&self) -> Option<RollCause> {
         let head = self.goal.head.as_ref()?;
-        let mut cause = self.is_refused(head).then_some(RollCause::Forgotten);
+        let mut cause = self.is_head_refused(head).then_some(RollCause::Forgotten);
         let mut is_opening = cause.is_none();
-        for tried in &self.tried {
-            match &tried.met {
+        for tried in &self.tried_steps {
+            match &tried.result {
                 // This decides, whatever came before.
-                Met::Failed(StepFailure::SessionUnknown(_)) if is_opening => {
+                StepResult::Failed(StepFailure::SessionUnknown(_)) if is_opening => {
                     cause = Some(RollCause::Forgotten);
                 }
-                Met::Failed(StepFailure::Process(_)) if is_opening => {
+                StepResult::Failed(StepFailure::Process(_)) if is_opening => {
                     cause.get_or_insert(RollCause::AgentDied);
                 }
-                Met::Failed(_) if is_opening => {
+                StepResult::Failed(_) if is_opening => {
                     cause.get_or_insert(RollCause::Other);
                 }
-                Met::Failed(_) => {}
-                Met::Inspected(found) => {
+                StepResult::Failed(_) => {}
+                StepResult::Inspected(found) => {
                     is_opening = false;
                     cause = self.cause_on_disk(found).or(cause);
                 }
-                Met::Short(_) | Met::Damaged(_) => {
+                StepResult::Short(_) | StepResult::Damaged(_) => {
                     is_opening = false;
                     cause = Some(RollCause::Damaged);
                 }
@@ -413,9 +427,9 @@ impl Climb {
 
     fn cause_on_disk(&self, found: &Inspection) -> Option<RollCause> {
         match &found.head {
-            _ if self.is_unread(found) => None,
-            None => (self.goal.readable && self.head_written()).then_some(RollCause::Lost),
-            Some(file) => (!file.usable()).then_some(RollCause::Damaged),
+            _ if self.is_head_unreadable(found) => None,
+            None => (self.goal.can_read_transcripts && self.is_head_written()).then_some(RollCause::Lost),
+            Some(file) => (!file.is_usable()).then_some(RollCause::Damaged),
         }
     }
 
@@ -426,24 +440,26 @@ impl Climb {
             via: *via,
             error: Some(error.clone()),
         });
-        let next = self.tried.iter().skip(1).map(|tried| Some(&tried.step));
-        let tried = self.tried.iter().zip(next.chain([now]));
+        let next = self.tried_steps.iter().skip(1).map(|tried| Some(&tried.step));
+        let tried = self.tried_steps.iter().zip(next.chain([now]));
         refused.chain(tried.filter_map(|(tried, next)| self.attempt(tried, next)))
     }
 
     /// How a step that was tried is reported. `next` is the step that followed it.
-    fn attempt(&self, tried: &Tried, next: Option<&Step>) -> Option<Attempt> {
-        let Tried { step, met } = tried;
+    fn attempt(&self, tried: &TriedStep, next: Option<&Step>) -> Option<Attempt> {
+        let TriedStep { step, result: met } = tried;
         let head = || self.goal.head.as_ref().map(|head| head.upstream_id.clone());
         let (upstream_id, via, error) = match met {
             // Not `via_of`: the next step depends on how it was really tried.
-            Met::Failed(failure) => (step.target(), step.via(), failure.text().to_owned()),
-            Met::Inspected(found) if self.is_unread(found) => (head(), Via::Copied, found.unread.clone()?),
-            Met::Inspected(_) => return None,
+            StepResult::Failed(failure) => (step.target(), step.via(), failure.text().to_owned()),
+            StepResult::Inspected(found) if self.is_head_unreadable(found) => {
+                (head(), Via::Copied, found.unreadable_reason.clone()?)
+            }
+            StepResult::Inspected(_) => return None,
             // The session was kept.
-            Met::Short(_) if next == Some(step) => return None,
-            Met::Short(found) => (step.target(), self.via_of(step), self.loss(found)),
-            Met::Damaged(lost) => {
+            StepResult::Short(_) if next == Some(step) => return None,
+            StepResult::Short(found) => (step.target(), self.via_of(step), self.describe_loss(found)),
+            StepResult::Damaged(lost) => {
                 let error = format!("its transcript is not whole: {lost}");
                 (step.target(), self.via_of(step), error)
             }
@@ -464,19 +480,19 @@ impl Climb {
     }
 }
 
-impl Tried {
+impl TriedStep {
     fn is_misplaced(&self) -> bool {
-        matches!(self.met, Met::Failed(StepFailure::Misplaced(_)))
+        matches!(self.result, StepResult::Failed(StepFailure::Misplaced(_)))
     }
 }
 
 /// Whether our backup was restored among these.
-fn took_archive(tried: &[Tried]) -> bool {
+fn has_restored_backup(tried: &[TriedStep]) -> bool {
     tried.iter().any(|tried| tried.step.via() == Via::Archive)
 }
 
 /// What keeps most first. Stable: among equals the nearest ancestor comes first, and a resumed state before a retelling.
-fn in_order(mut ways: Vec<(u64, u8, Step)>) -> Vec<Step> {
+fn best_first(mut ways: Vec<(u64, u8, Step)>) -> Vec<Step> {
     ways.sort_by(|left, right| right.0.cmp(&left.0).then(left.1.cmp(&right.1)));
     ways.into_iter().map(|(_, _, step)| step).collect()
 }

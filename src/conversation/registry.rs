@@ -5,22 +5,22 @@
 
 mod adopting;
 mod agents;
-mod carrying;
-mod family;
+mod backups;
+mod export_import;
 mod filter;
-mod forgetting;
-mod keeping;
-mod last_life;
-mod looking;
+mod fork_tree;
+mod idempotency;
 mod moving;
+mod previous_run;
+mod queries;
 mod reading;
 mod repairing;
-mod repeats;
 mod resolving;
 #[cfg(test)]
 mod tests;
 mod transcripts;
-mod trees;
+mod tree_moves;
+mod unclaimed_backups;
 mod watching;
 
 use std::collections::HashMap;
@@ -39,28 +39,30 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::agent::client::ClientProfile;
-use crate::store::{Change, ConversationRecord, Lookup, LostPart, RequestRecord, ResolvedBy, Salvaged};
+use crate::store::{
+    Change, ConversationRecord, LookupError, LostPart, RequestRecord, ResolvedBy, SalvagedRecord,
+};
 
-use super::actor::{Actor, ActorParts, Deliver, MAILBOX, Message, Occasion};
+use super::actor::{Actor, ActorParts, ClientSwitchReason, Deliver, MAILBOX_CAPACITY, Message};
 use super::answer::{Answer, CallKey, MadeConversation};
 use super::client_request::ClientMessage;
 use super::closed_sessions::AllClosedSessions;
-use super::effect::{Asked, Call, Fork};
+use super::effect::{Call, Fork, IncomingCall};
 use super::error::ConversationError;
 use super::events::Subscriber;
-use super::folder::{usable_folder, wanted_folder};
+use super::folder::{normalized_folder, usable_folder};
 use super::last_used::LastUsed;
 use super::lost_parts;
-use super::naming::{check_namespace, check_setting_name, check_title, shown_title};
+use super::naming::{check_namespace, check_setting_name, check_title, normalized_title};
 use super::services::{Services, now};
 use super::state::{Model, Rules, view_of_record};
 
+pub use backups::SessionSelector;
 pub use filter::Filter;
-pub use keeping::Target;
-use repeats::Underway;
-use transcripts::Shelves;
+use idempotency::RunningCalls;
 pub use transcripts::TranscriptFilter;
-use watching::Saving;
+use transcripts::TranscriptLists;
+use watching::SyncQueue;
 
 /// How many searches through all conversations run at once: each takes a core for as long as it runs.
 const SEARCHES_AT_ONCE: usize = 1;
@@ -70,22 +72,22 @@ pub struct Registry {
     services: Arc<Services>,
     live: Mutex<HashMap<ConversationId, Entry>>,
     /// The sessions that conversations have closed: what is known of them outlives their tasks.
-    closed: AllClosedSessions,
+    closed_sessions: AllClosedSessions,
     /// Held by a call that makes a conversation and has an idempotency key, and by an adoption or an import from its last
     /// look at who has the session until it is written down.
-    creating: tokio::sync::Mutex<()>,
+    creation_lock: tokio::sync::Mutex<()>,
     /// Calls with an idempotency key that run now and that no conversation keeps track of itself.
-    underway: Underway,
+    running_calls: RunningCalls,
     /// Held by a search through all conversations; one waits for another at most as long as that runs.
-    searching: Semaphore,
+    search_permits: Semaphore,
     /// What was last seen of the agents' transcripts.
-    shelves: Mutex<Shelves>,
+    transcript_lists: Mutex<TranscriptLists>,
     /// Which of their folders cannot be watched.
     unwatched: Mutex<Vec<Unwatched>>,
     /// Reports about transcripts that wait until the change is on disk.
-    saving: Arc<Saving>,
+    sync_queue: Arc<SyncQueue>,
     /// Held by a move of a folder. No transcript is made a conversation meanwhile, since it may go.
-    moving_trees: tokio::sync::Mutex<()>,
+    tree_move_lock: tokio::sync::Mutex<()>,
     /// What `.` means in each folder.
     last_used: Arc<LastUsed>,
     stop: CancellationToken,
@@ -108,20 +110,20 @@ impl Registry {
     pub fn new(services: Arc<Services>) -> Arc<Self> {
         let last_used = match services.store.status().is_ephemeral {
             true => LastUsed::default(),
-            false => LastUsed::below(&services.data),
+            false => LastUsed::in_data_folder(&services.data_folder),
         };
         Arc::new(Self {
             services,
             last_used: Arc::new(last_used),
             live: Mutex::default(),
-            closed: AllClosedSessions::default(),
-            creating: tokio::sync::Mutex::default(),
-            underway: Underway::default(),
-            searching: Semaphore::new(SEARCHES_AT_ONCE),
-            shelves: Mutex::default(),
+            closed_sessions: AllClosedSessions::default(),
+            creation_lock: tokio::sync::Mutex::default(),
+            running_calls: RunningCalls::default(),
+            search_permits: Semaphore::new(SEARCHES_AT_ONCE),
+            transcript_lists: Mutex::default(),
             unwatched: Mutex::default(),
-            saving: Arc::default(),
-            moving_trees: tokio::sync::Mutex::default(),
+            sync_queue: Arc::default(),
+            tree_move_lock: tokio::sync::Mutex::default(),
             stop: CancellationToken::new(),
             stop_grace_ms: Arc::default(),
             tasks: TaskTracker::new(),
@@ -141,19 +143,19 @@ impl Registry {
     pub fn resolve(&self, name: &ConversationRef) -> Result<ConversationId, ConversationError> {
         match self.services.store.resolve(name) {
             Ok(resolved) => Ok(resolved.id),
-            Err(Lookup::NotFound) => Err(ConversationError::NotFound {
+            Err(LookupError::NotFound) => Err(ConversationError::NotFound {
                 what: format!(
                     "no conversation matches \"{name}\"; give its id, the agent's own session id, or at least 6 \
                      characters of either"
                 ),
             }),
-            Err(Lookup::Ambiguous { candidates, by }) => Err(ConversationError::Ambiguous {
+            Err(LookupError::Ambiguous { candidates, by }) => Err(ConversationError::Ambiguous {
                 name: name.to_string(),
                 candidates,
                 is_whole: by == ResolvedBy::UpstreamId,
             }),
-            Err(Lookup::Deleted { id, at }) => Err(ConversationError::Deleted { id, at }),
-            Err(Lookup::Store(error)) => Err(error.into()),
+            Err(LookupError::Deleted { id, at }) => Err(ConversationError::Deleted { id, at }),
+            Err(LookupError::Store(error)) => Err(error.into()),
         }
     }
 
@@ -168,11 +170,11 @@ impl Registry {
         request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
         if !new.open {
-            return self.make(new, request).await;
+            return self.create_record(new, request).await;
         }
         let (registry, asked) = (Arc::clone(self), request.clone());
         let work = || async move {
-            let Answer::Conversation(made) = registry.make(new, asked).await? else {
+            let Answer::Conversation(made) = registry.create_record(new, asked).await? else {
                 return Err(ConversationError::Lost);
             };
             let resume = Call::Resume {
@@ -185,14 +187,14 @@ impl Registry {
             match resumed {
                 Ok(Answer::Resumed(conversation, _)) => Ok(Answer::Conversation(conversation)),
                 Ok(_) => Err(ConversationError::Lost),
-                Err(error) => Err(error.of("conversationId", &made.id)),
+                Err(error) => Err(error.with_id("conversationId", &made.id)),
             }
         };
-        self.once(None, request, work).await
+        self.run_idempotent(None, request, work).await
     }
 
     /// Makes a conversation, or gives the one that an earlier call with the same key made and could not open.
-    async fn make(
+    async fn create_record(
         &self,
         new: NewConversation,
         request: Option<CallKey>,
@@ -204,13 +206,13 @@ impl Registry {
         let cwd = self.usable_folder(&new.cwd).await;
         // One keyed call at a time: the same key in two calls at once makes one conversation.
         let _turn = match &request {
-            Some(_) => Some(self.creating.lock().await),
+            Some(_) => Some(self.creation_lock.lock().await),
             None => None,
         };
-        if let Some(kept) = self.kept(None, request.as_ref())? {
+        if let Some(kept) = self.stored_answer(None, request.as_ref())? {
             return Ok(kept);
         }
-        if let Some(id) = self.not_opened(request.as_ref())? {
+        if let Some(id) = self.conversation_made_by(request.as_ref())? {
             return Ok(Answer::Conversation(Box::new(self.view(id)?)));
         }
         let agent = new.agent.unwrap_or_else(|| self.services.catalog.default_agent());
@@ -221,16 +223,16 @@ impl Registry {
         check_namespace(&new.namespace)?;
         let at = now();
         let mut record = ConversationRecord::new(ConversationId::mint(), agent, cwd, at);
-        record.title = shown_title(&new.title);
+        record.title = normalized_title(&new.title);
         record.namespace = new.namespace;
         record.settings = new.settings;
         let answer = Answer::Conversation(Box::new(view_of_record(&record)));
         let request = request.map(|request| match new.open {
             true => RequestRecord {
-                error: MadeConversation::recorded(record.id),
-                ..request.record(None, at)
+                error: MadeConversation::to_json(record.id),
+                ..request.to_record(None, at)
             },
-            false => request.answered(&answer, at),
+            false => request.to_answered_record(&answer, at),
         });
         let view = view_of_record(&record);
         let change = Change {
@@ -246,26 +248,33 @@ impl Registry {
     /// The form in which the folder of this parameter `cwd` is stored.
     ///
     /// # Errors
-    /// As [`usable_folder`] and [`Services::look_at`].
+    /// As [`usable_folder`] and [`Services::read_at_folder`].
     async fn usable_folder(&self, cwd: &str) -> Result<String, ConversationError> {
-        self.services.look_at(cwd, |cwd| usable_folder("cwd", cwd)).await
+        self.services
+            .read_at_folder(cwd, |cwd| usable_folder("cwd", cwd))
+            .await
     }
 
     /// The form in which conversations of the folder of this parameter `cwd` are looked up.
     ///
     /// # Errors
-    /// As [`wanted_folder`] and [`Services::look_at`].
+    /// As [`wanted_folder`] and [`Services::read_at_folder`].
     pub async fn wanted_folder(&self, cwd: Option<&str>) -> Result<Option<String>, ConversationError> {
         let Some(cwd) = cwd else { return Ok(None) };
-        let wanted = self.services.look_at(cwd, |cwd| wanted_folder("cwd", cwd));
+        let wanted = self
+            .services
+            .read_at_folder(cwd, |cwd| normalized_folder("cwd", cwd));
         wanted.await.map(Some)
     }
 
     /// The conversation that an earlier call with this key made and did not open.
-    fn not_opened(&self, request: Option<&CallKey>) -> Result<Option<ConversationId>, ConversationError> {
+    fn conversation_made_by(
+        &self,
+        request: Option<&CallKey>,
+    ) -> Result<Option<ConversationId>, ConversationError> {
         let Some(request) = request else { return Ok(None) };
         let kept = self.services.store.request(None, &request.id)?;
-        Ok(kept.and_then(|kept| MadeConversation::of(&kept)))
+        Ok(kept.and_then(|kept| MadeConversation::from_request(&kept)))
     }
 
     /// Puts a call into a conversation's mailbox, now: calls are admitted in the order in which this is called.
@@ -293,15 +302,15 @@ impl Registry {
         }) = &mut call
         {
             check_title(title)?;
-            *title = shown_title(title);
+            *title = normalized_title(title);
         }
         if let Some(request) = &request
-            && self.underway.find(Some(id), request)?.is_some()
+            && self.running_calls.find(Some(id), request)?.is_some()
         {
-            return Err(request.differs());
+            return Err(request.content_conflict());
         }
         let (reply, answer) = oneshot::channel();
-        let asked = Asked { call, request, reply };
+        let asked = IncomingCall { call, request, reply };
         self.send(id, Message::Call(Box::new(asked)))?;
         Ok(answer)
     }
@@ -310,11 +319,11 @@ impl Registry {
     ///
     /// # Errors
     /// As [`Registry::call`].
-    pub fn run_for(
+    pub fn run_agent_for(
         self: &Arc<Self>,
         id: ConversationId,
         client: Arc<ClientProfile>,
-        occasion: Occasion,
+        occasion: ClientSwitchReason,
     ) -> Result<(), ConversationError> {
         self.send(id, Message::RunFor(client, occasion))
     }
@@ -323,12 +332,12 @@ impl Registry {
     ///
     /// # Errors
     /// As [`Registry::call`].
-    pub fn pass(
+    pub fn forward_message(
         self: &Arc<Self>,
         id: ConversationId,
         message: ClientMessage,
     ) -> Result<(), ConversationError> {
-        self.send(id, Message::Pass(Box::new(message)))
+        self.send(id, Message::ForwardToAgent(Box::new(message)))
     }
 
     /// Adds a subscriber to one conversation.
@@ -373,7 +382,7 @@ impl Registry {
         self.mailbox(id, &message)?;
         self.deliver(id, message).map_err(|_| {
             ConversationError::Busy(format!(
-                "{MAILBOX} calls wait for this conversation already; try again later"
+                "{MAILBOX_CAPACITY} calls wait for this conversation already; try again later"
             ))
         })
     }
@@ -389,7 +398,7 @@ impl Registry {
             // Its deletion failed, or still runs.
             return match is_deletion || entry.essential_lost.is_empty() {
                 true => Ok(entry.mailbox.clone()),
-                false => Err(lost_parts::refusal(id, &entry.essential_lost)),
+                false => Err(lost_parts::loss_error(id, &entry.essential_lost)),
             };
         }
         if self.stop.is_cancelled() {
@@ -399,18 +408,18 @@ impl Registry {
         let essential_lost = match lost_parts::can_continue(&found) {
             true => Vec::new(),
             false if is_deletion => found.lost.clone(),
-            false => return Err(lost_parts::refusal(id, &found.lost)),
+            false => return Err(lost_parts::loss_error(id, &found.lost)),
         };
         Ok(self.start(self.record_to_start(found), essential_lost))
     }
 
     /// The record with which a conversation starts. What it lacks is logged.
-    fn record_to_start(&self, found: Salvaged) -> ConversationRecord {
+    fn record_to_start(&self, found: SalvagedRecord) -> ConversationRecord {
         if !found.lost.is_empty() {
-            let what = lost_parts::described(found.record.id, &found.lost);
+            let what = lost_parts::describe_loss(found.record.id, &found.lost);
             tracing::error!("{what}");
         }
-        lost_parts::record_without(found)
+        lost_parts::record_without_lost(found)
     }
 
     /// The whole record of a conversation.
@@ -418,13 +427,13 @@ impl Registry {
         let found = self.salvaged(id)?;
         match found.lost.as_slice() {
             [] => Ok(found.record),
-            lost => Err(lost_parts::refusal(id, lost)),
+            lost => Err(lost_parts::loss_error(id, lost)),
         }
     }
 
     /// The record of a conversation as far as it can be read.
-    fn salvaged(&self, id: ConversationId) -> Result<Salvaged, ConversationError> {
-        let found = self.services.store.salvaged(id)?;
+    fn salvaged(&self, id: ConversationId) -> Result<SalvagedRecord, ConversationError> {
+        let found = self.services.store.salvaged_conversation(id)?;
         let found = found.ok_or_else(|| ConversationError::NotFound {
             what: format!("there is no conversation {id}"),
         })?;
@@ -457,7 +466,7 @@ impl Registry {
             ..self.services.rules.clone()
         };
         let model = Model::new(record, kind, rules);
-        let (mailbox, messages) = mpsc::channel(MAILBOX);
+        let (mailbox, messages) = mpsc::channel(MAILBOX_CAPACITY);
         let (published, watched) = watch::channel(Arc::new(model.view()));
         let actor = Actor::new(ActorParts {
             services: Arc::clone(&self.services),
@@ -467,7 +476,7 @@ impl Registry {
             stop: self.stop.clone(),
             stop_grace_ms: Arc::clone(&self.stop_grace_ms),
             deliver: self.deliverer(),
-            closed: self.closed.of(id),
+            closed_sessions: self.closed_sessions.of(id),
         });
         self.lock().insert(
             id,
@@ -486,13 +495,13 @@ impl Registry {
             };
             registry.forget(id, &own);
             // What came in while the task was ending starts it again.
-            registry.send_again(id, unread);
+            registry.redeliver(id, unread);
         });
         mailbox
     }
 
     /// Delivers what a task that ended did not read.
-    fn send_again(self: &Arc<Self>, id: ConversationId, unread: Vec<Message>) {
+    fn redeliver(self: &Arc<Self>, id: ConversationId, unread: Vec<Message>) {
         for message in unread {
             if let Err(Message::Call(asked)) = self.deliver(id, message) {
                 let error = match self.stop.is_cancelled() {

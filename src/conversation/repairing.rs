@@ -12,30 +12,30 @@ use bridge_protocol::check::{CheckAnswer, Finding, Repairs};
 use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::link::Fidelity;
 
-use super::checking::{check_answer, read_root};
+use super::backup;
+use super::checking::{check_answer, readable_root};
 use super::closed_sessions::ClosedSessions;
-use super::disk;
-use super::effect::Branched;
+use super::effect::NewBranch;
 use super::error::ConversationError;
-use super::history::{History, Reach};
-use super::keeping;
-use super::resource::Resource;
+use super::history::{History, TranscriptScope};
+use super::resource::UnrecordedResource;
+use super::running_work::{EndedEarly, Progress};
 use super::services::Services;
+use super::transcript_facts;
 use super::uncommitted_copies::UncommittedCopy;
-use super::work::{EndedEarly, Progress};
 use crate::agent::catalog::AgentEntry;
-use crate::files::identity::Identity;
+use crate::files::identity::FileIdentity;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
-use crate::transcript::check::Report;
+use crate::transcript::check::CheckReport;
 use crate::transcript::dialect::{Dialect, RepairedCopy};
-use crate::transcript::meter::{Meter, metered};
+use crate::transcript::meter::{Meter, with_meter};
 
 /// What was found, and the copy if there was something to repair.
-type Repaired = (Box<CheckAnswer>, Option<Box<Branched>>);
+type RepairResult = (Box<CheckAnswer>, Option<Box<NewBranch>>);
 
 /// A transcript and what was found in it.
-pub(super) struct Damaged<'a> {
+pub(super) struct CheckedTranscript<'a> {
     /// The agent's own folder.
     pub root: &'a Path,
     /// The session.
@@ -43,11 +43,11 @@ pub(super) struct Damaged<'a> {
     /// The file that counts.
     pub path: PathBuf,
     /// What a check says.
-    pub report: Report,
+    pub report: CheckReport,
 }
 
 /// A copy that holds.
-pub(super) struct Copied {
+pub(super) struct NewRepairedCopy {
     /// The new session.
     pub upstream_id: UpstreamId,
     /// Its file.
@@ -64,76 +64,76 @@ pub(super) struct Copied {
 /// # Errors
 /// [`ConversationError::Busy`] when somebody writes to it, [`ConversationError::TranscriptDamaged`] when no copy would be whole,
 /// and what cannot be read or written. Nothing is left behind by a failure.
-pub(super) async fn carry_out(
+pub(super) async fn repair_head(
     services: Arc<Services>,
     record: ConversationRecord,
     closed: ClosedSessions,
     progress: Arc<Progress>,
-) -> Result<(Repaired, Resource), ConversationError> {
-    closed.ended().await?;
+) -> Result<(RepairResult, UnrecordedResource), ConversationError> {
+    closed.wait_until_ended().await?;
     let meter: Arc<dyn Meter> = Arc::clone(&progress) as Arc<dyn Meter>;
     let done = services.blocking(move |services| {
-        let done = metered(meter, || of_head(services, &record));
+        let done = with_meter(meter, || repair_head_blocking(services, &record));
         // Here, since a copy that is not wanted is removed when it is dropped, which blocks.
         progress
-            .step(0)
+            .add_done_bytes(0)
             .map_err(|EndedEarly| ConversationError::ShuttingDown)?;
         done
     });
     done.await?
 }
 
-fn of_head(
+fn repair_head_blocking(
     services: &Services,
     record: &ConversationRecord,
-) -> Result<(Repaired, Resource), ConversationError> {
+) -> Result<(RepairResult, UnrecordedResource), ConversationError> {
     let head = record.chain.head().ok_or_else(|| ConversationError::NotFound {
         what: "the conversation has no session yet, so there is no transcript to check".to_owned(),
     })?;
     let entry = services.agent(&head.agent)?;
-    let (root, format) = read_root(&entry)?;
+    let (root, format) = readable_root(&entry)?;
     let id = &head.upstream_id;
-    keeping::refuse_unreported(services, &entry, record)?;
+    backup::refuse_unreported_loss(services, &entry, record)?;
     // A copy lies beside its source.
-    if keeping::is_lost(services, &entry, record, id) {
-        keeping::bring_back(services, &entry, record, id)?;
+    if backup::is_missing_with_backup(services, &entry, record, id) {
+        backup::restore_for_change(services, &entry, record, id)?;
     }
     let (dialect, home) = (format.dialect(), services.home(root));
     let path = dialect.find(home.session(Some(&head.cwd), id.as_str()))?;
     let report = dialect.check(home.session(Some(&head.cwd), id.as_str()), &path)?;
-    let damaged = Damaged {
+    let damaged = CheckedTranscript {
         root,
         id,
         path,
         report,
     };
-    let (mut answer, copied) = copy(services, &entry, &damaged, Some(&record.cwd))?;
+    let (mut answer, copied) = make_repaired_copy(services, &entry, &damaged, Some(&record.cwd))?;
     let Some(copied) = copied else {
-        return Ok(((Box::new(answer), None), Resource::default()));
+        return Ok(((Box::new(answer), None), UnrecordedResource::default()));
     };
     let checkpoint = match &copied.last_uuid {
-        Some(uuid) => Some(disk::checkpoint(&entry.name, id, uuid)),
+        Some(uuid) => Some(transcript_facts::make_checkpoint_id(&entry.name, id, uuid)),
         None => {
             let lineage = services.store.lineage_all(record.id)?;
-            let history = History::of(services, record, &lineage, Reach::Agent)?;
+            let history = History::current(services, record, &lineage, TranscriptScope::AgentFiles)?;
             history
-                .last_place()
+                .last_checkpoint()
                 .filter(|_| history.last_session() == Some(id))
         }
     };
     let fidelity = fidelity(copied.is_whole && copied.turns >= head.turns + head.carried_turns);
     answer.fidelity = Some(fidelity);
-    let made = Branched {
+    let made = NewBranch {
         upstream_id: copied.upstream_id,
-        from: id.clone(),
+        source: id.clone(),
         checkpoint,
         turns: copied.turns,
         fidelity,
         via: BranchedVia::Cut,
-        open: None,
+        opened_session: None,
     };
     let found = (Box::new(answer), Some(Box::new(made)));
-    Ok((found, Resource::from(copied.copy)))
+    Ok((found, UnrecordedResource::from(copied.copy)))
 }
 
 /// Makes the repaired copy of a transcript in which something was found that a copy does not have; none where
@@ -141,22 +141,26 @@ fn of_head(
 ///
 /// # Errors
 /// As [`carry_out`], and [`ConversationError::Unsupported`] for what is not done with transcripts of this agent.
-pub(super) fn copy(
+pub(super) fn make_repaired_copy(
     services: &Services,
     entry: &AgentEntry,
-    damaged: &Damaged<'_>,
+    damaged: &CheckedTranscript<'_>,
     cwd: Option<&str>,
-) -> Result<(CheckAnswer, Option<Copied>), ConversationError> {
-    let dialect = read_root(entry)?.1.dialect();
+) -> Result<(CheckAnswer, Option<NewRepairedCopy>), ConversationError> {
+    let dialect = readable_root(entry)?.1.dialect();
     check_repairable(dialect, damaged)?;
     let mut answer = check_answer(Ok(damaged.report.clone()))?;
     let is_mended = |finding: &Finding| dialect.can_fix(finding.kind);
     if !answer.findings.iter().any(is_mended) {
         return Ok((answer, None));
     }
-    let identity = || fs::metadata(&damaged.path).map(|found| Identity::of(&found)).ok();
+    let identity = || {
+        fs::metadata(&damaged.path)
+            .map(|found| FileIdentity::of(&found))
+            .ok()
+    };
     let before = identity();
-    let (made, path, mut copied) = make(services, dialect, damaged, cwd)?;
+    let (made, path, mut copied) = write_copy(services, dialect, damaged, cwd)?;
     if identity() != before {
         return Err(ConversationError::Busy(format!(
             "{} changed while it was being copied; another program writes to it",
@@ -177,7 +181,7 @@ pub(super) fn copy(
             finding.detail
         )));
     }
-    copied.is_whole &= is_all_there(&made.repairs);
+    copied.is_whole &= is_complete(&made.repairs);
     answer.left = found
         .into_iter()
         .filter(|finding| finding.kind.is_damage())
@@ -191,7 +195,7 @@ pub(super) fn copy(
 
 /// Whether a copy has all that its source has, but for records whose parents are gone. A result that was filled in says that
 /// the true one is not there.
-fn is_all_there(repairs: &Repairs) -> bool {
+fn is_complete(repairs: &Repairs) -> bool {
     (repairs.left_out, repairs.filled_in) == (0, 0)
 }
 
@@ -203,8 +207,8 @@ fn fidelity(is_whole: bool) -> Fidelity {
 }
 
 /// Refuses what a copy would not mend.
-fn check_repairable(dialect: &dyn Dialect, damaged: &Damaged<'_>) -> Result<(), ConversationError> {
-    if let Some(command) = dialect.archived(damaged.root, &damaged.path) {
+fn check_repairable(dialect: &dyn Dialect, damaged: &CheckedTranscript<'_>) -> Result<(), ConversationError> {
+    if let Some(command) = dialect.unarchive_command(damaged.root, &damaged.path) {
         return Err(ConversationError::Conflict(format!(
             "this session is archived; to repair it, unarchive it first: {command} {}",
             damaged.id
@@ -224,12 +228,12 @@ fn check_repairable(dialect: &dyn Dialect, damaged: &Damaged<'_>) -> Result<(), 
     }
 }
 
-fn make(
+fn write_copy(
     services: &Services,
     dialect: &'static dyn Dialect,
-    damaged: &Damaged<'_>,
+    damaged: &CheckedTranscript<'_>,
     cwd: Option<&str>,
-) -> Result<(RepairedCopy, PathBuf, Copied), ConversationError> {
+) -> Result<(RepairedCopy, PathBuf, NewRepairedCopy), ConversationError> {
     let failed = |error: TranscriptError| match error {
         TranscriptError::NothingToResume { .. } => ConversationError::TranscriptDamaged(
             "it contains no messages, so there is nothing to copy".to_owned(),
@@ -241,7 +245,7 @@ fn make(
     let repair = |new: &_| dialect.repair(session, source, new);
     let copied = services.copy_transcript((dialect, home), cwd, source, damaged.id, repair);
     let (copy, made) = copied.map_err(failed)?;
-    let copied = Copied {
+    let copied = NewRepairedCopy {
         upstream_id: copy.upstream_id,
         copy: copy.uncommitted,
         last_uuid: made.last_uuid.clone(),

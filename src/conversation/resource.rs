@@ -1,24 +1,24 @@
-//! What a job has made that no record names yet: an open session, a copy of a transcript, or moved files.
+//! The resources that a job created and that no record names yet: an open session, a copy of a transcript, or moved files.
 //!
 //! It is kept when the record on disk names it, and undone when none will. If that is uncertain, the next start decides.
 
-use crate::transcript::moving::Moving;
+use crate::transcript::moving::RunningMove;
 
 use super::uncommitted_copies::UncommittedCopy;
 use super::upstream::UpstreamSession;
 
 /// What a job has made.
 #[derive(Default)]
-pub(super) struct Resource {
+pub(super) struct UnrecordedResource {
     /// An open session. It has the copy that it was opened from, if there is one.
     pub session: Option<UpstreamSession>,
     /// A copy of a transcript that is not open.
     pub copy: Option<UncommittedCopy>,
     /// Moved files.
-    pub files: Option<Moving>,
+    pub files: Option<RunningMove>,
 }
 
-impl From<UpstreamSession> for Resource {
+impl From<UpstreamSession> for UnrecordedResource {
     fn from(session: UpstreamSession) -> Self {
         Self {
             session: Some(session),
@@ -27,7 +27,7 @@ impl From<UpstreamSession> for Resource {
     }
 }
 
-impl From<UncommittedCopy> for Resource {
+impl From<UncommittedCopy> for UnrecordedResource {
     fn from(copy: UncommittedCopy) -> Self {
         Self {
             copy: Some(copy),
@@ -36,7 +36,7 @@ impl From<UncommittedCopy> for Resource {
     }
 }
 
-impl Resource {
+impl UnrecordedResource {
     /// Adds what a later job has made.
     pub(super) fn add(&mut self, later: Self) {
         debug_assert!(
@@ -49,13 +49,13 @@ impl Resource {
     }
 
     /// Leaves copies and files to the next start. Returns the session, which is to be closed.
-    pub(super) fn leave(self) -> Option<UpstreamSession> {
+    pub(super) fn leave_to_next_start(self) -> Option<UpstreamSession> {
         let mut session = self.session;
         let of_session = session.as_mut().and_then(|session| session.copy.take());
         let copies = self.copy.into_iter().chain(of_session);
-        copies.for_each(UncommittedCopy::leave);
+        copies.for_each(UncommittedCopy::leave_to_next_start);
         if let Some(files) = self.files {
-            files.leave();
+            files.leave_to_settle();
         }
         session
     }
@@ -70,7 +70,7 @@ impl Resource {
             copy.remove().await;
         }
         let Some(files) = self.files else { return };
-        let back = tokio::task::spawn_blocking(move || files.take_back());
+        let back = tokio::task::spawn_blocking(move || files.undo());
         if !matches!(back.await, Ok(true)) {
             tracing::error!(
                 "a move could neither be recorded nor be undone completely; the next start undoes the rest"

@@ -15,25 +15,25 @@ use tokio::task::JoinHandle;
 
 use crate::agent::catalog::{AgentEntry, Catalog};
 use crate::agent::client::ClientProfile;
-use crate::agent::failure::plain;
+use crate::agent::failure::strip_terminal_codes;
 use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::Pool;
 use crate::store::{ConversationRecord, Store};
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::{Home, NewSession, Session};
-use crate::transcript::library::Library;
+use crate::transcript::index_cache::IndexCache;
 
-use super::disk::Transcripts;
+use super::backup::Backups;
 use super::error::ConversationError;
 use super::events::Hub;
-use super::growth::TurnEnds;
-use super::keeping::Keeper;
 use super::old_bytes::OldBytes;
-use super::readings::Readings;
+use super::read_queues::ReadQueues;
+use super::running_work::RunningWork;
 use super::state::Rules;
+use super::transcript_facts::AgentTranscripts;
+use super::transcript_growth::RecheckQueue;
 use super::uncommitted_copies::{CopyPlans, UncommittedCopy};
-use super::wakings::Wakings;
-use super::work::Works;
+use super::wakeups::WakeupQueue;
 
 /// The rest of the daemon, as a conversation sees it.
 pub struct Services {
@@ -48,27 +48,27 @@ pub struct Services {
     /// Limits and deadlines of each conversation.
     pub rules: Rules,
     /// The folder that the daemon keeps everything in.
-    pub data: PathBuf,
+    pub data_folder: PathBuf,
     /// How much of what an agent says may wait for a conversation.
-    pub inbox: InboxLimits,
+    pub inbox_limits: InboxLimits,
     /// How long an agent may take to open, fork or close a session.
     pub session_deadline: Duration,
     /// Where records stand in transcripts that were read.
-    pub library: Library,
+    pub index_cache: IndexCache,
     /// Turns that have ended, for the task that watches transcripts.
-    pub turn_ends: TurnEnds,
+    pub rechecks: RecheckQueue,
     /// How much of transcripts is not new, for the same.
     pub old_bytes: OldBytes,
     /// Copies of transcripts that are being made.
-    pub copies: CopyPlans,
+    pub copy_plans: CopyPlans,
     /// The queue of scheduled continuations.
-    pub wakings: Wakings,
+    pub wakeups: WakeupQueue,
     /// Copies of transcripts.
-    pub keeper: Keeper,
+    pub backups: Backups,
     /// Calls that take long because of the files that they read or write.
-    pub works: Arc<Works>,
+    pub running_work: Arc<RunningWork>,
     /// Who may read now, of each folder.
-    pub readings: Readings,
+    pub read_queues: ReadQueues,
 }
 
 impl Services {
@@ -79,7 +79,7 @@ impl Services {
     /// Those of `make`, and when it cannot be noted.
     pub(super) fn copy_transcript<T>(
         &self,
-        (dialect, home): Transcripts<'_>,
+        (dialect, home): AgentTranscripts<'_>,
         cwd: Option<&str>,
         source: &Path,
         id: &UpstreamId,
@@ -87,12 +87,13 @@ impl Services {
     ) -> Result<(NewCopy, T), TranscriptError> {
         let new = dialect.new_session(home.root, cwd, source, id.as_str())?;
         let upstream_id = UpstreamId::new(new.id.as_str());
-        self.copies.note(&self.store, &upstream_id, &new.path)?;
+        self.copy_plans.begin(&self.store, &upstream_id, &new.path)?;
         let made = make(&new)?;
-        self.copies.note_whole(&self.store, &upstream_id, &new.path);
-        self.old_bytes.note_copied(&upstream_id, &new.path);
+        self.copy_plans
+            .record_complete(&self.store, &upstream_id, &new.path);
+        self.old_bytes.note_copy(&upstream_id, &new.path);
         let copy = NewCopy {
-            uncommitted: self.copies.uncommitted(&upstream_id, new.path.clone()),
+            uncommitted: self.copy_plans.uncommitted(&upstream_id, new.path.clone()),
             upstream_id,
             path: new.path,
         };
@@ -102,7 +103,7 @@ impl Services {
     /// The transcripts below an agent's folder, with what was read of them before.
     pub(super) fn home<'a>(&'a self, root: &'a Path) -> Home<'a> {
         Home {
-            library: &self.library,
+            index_cache: &self.index_cache,
             root,
         }
     }
@@ -125,14 +126,14 @@ impl Services {
     ///
     /// # Errors
     /// Those of the look; a failure that may pass if the folder does not respond.
-    pub async fn look_at<T: Send + 'static>(
+    pub async fn read_at_folder<T: Send + 'static>(
         &self,
         folder: &str,
         look: impl FnOnce(&str) -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
-        let place = self.readings.look(folder.into());
+        let place = self.read_queues.look(folder.into());
         let folder = folder.to_owned();
-        place.look(move || look(&folder)).await
+        place.run_blocking(move || look(&folder)).await
     }
 
     /// Looks at transcripts of a project in an agent's folder, on a thread that may block.
@@ -145,8 +146,8 @@ impl Services {
         cwd: &str,
         look: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
-        let place = self.readings.look_at_project(root.into(), cwd.to_owned());
-        place.look(look).await
+        let place = self.read_queues.look_at_project(root.into(), cwd.to_owned());
+        place.run_blocking(look).await
     }
 
     /// Looks whether the transcripts of a project respond. It need not have any. For what then waits for them without a limit.
@@ -160,7 +161,7 @@ impl Services {
         let any = Path::new("any");
         let place = format
             .dialect()
-            .place(root, Some(Path::new(cwd)), Path::new(""), any);
+            .expected_path(root, Some(Path::new(cwd)), Path::new(""), any);
         let look = move || {
             // Only that there is an answer counts.
             let _there = place.symlink_metadata();
@@ -233,7 +234,7 @@ impl SessionRef {
     /// The session of this id. One that is not in the chain, such as the branch of an edit whose prompt was not accepted,
     /// runs where the conversation does.
     #[must_use]
-    pub fn of(record: &ConversationRecord, id: &UpstreamId) -> Self {
+    pub fn in_conversation(record: &ConversationRecord, id: &UpstreamId) -> Self {
         let mut links = record.chain.links().iter();
         match links.find(|link| link.upstream_id == *id) {
             Some(link) => link.into(),
@@ -272,5 +273,5 @@ pub fn chain_text(error: &(dyn Error + 'static)) -> String {
         text.push_str(&cause.to_string());
         source = cause.source();
     }
-    plain(&text)
+    strip_terminal_codes(&text)
 }

@@ -16,20 +16,20 @@ use bridge_protocol::turn::Interrupt;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::agent::failure::{Failure, TurnSigns};
+use crate::agent::failure::{Failure, FailureSigns};
 use crate::agent::kinds::AgentKind;
 use crate::agent::policy::InterruptPolicy;
-use crate::store::{ConversationRecord, Resting};
+use crate::store::{ConversationRecord, RestingState};
 
 use super::answer::{CallKey, Caller};
 use super::destination::Destination;
-use super::edit::Edit;
-use super::effect::{Effect, Fork, Now, Part, Work};
+use super::edit::TurnEdit;
+use super::effect::{DeathInvolvement, Effect, Fork, Now, Work};
 use super::error::ConversationError;
-use super::line::{Dropped, Waiting, shown_held};
-use super::reported::shown_settings;
-use super::work::Progress;
-use super::writer::Writer;
+use super::prompt_queue::{DroppedPrompt, PromptRequest, held_prompt_view};
+use super::reported_settings::shown_settings;
+use super::running_work::Progress;
+use super::writer::RecordWriter;
 
 /// Limits and deadlines of one conversation, from the configuration.
 #[derive(Clone, Debug)]
@@ -70,16 +70,16 @@ pub enum TurnPhase {
 #[derive(Debug)]
 pub struct Turn<R> {
     /// Who asked and what.
-    pub asked: Waiting<R>,
+    pub request: PromptRequest<R>,
     /// How far it has come.
     pub phase: TurnPhase,
     /// Whether its acceptance was reported: from then on its end is reported too.
     pub announced: bool,
     /// Whether the agent showed that it has the prompt; the lack of a refusal in time is no evidence.
-    pub taken: bool,
+    pub is_prompt_confirmed: bool,
     /// Whether the agent cleared its session in this turn and has said nothing since: of the turn the new one may hold
     /// nothing.
-    pub cleared: bool,
+    pub was_session_cleared: bool,
     /// When it was admitted.
     pub started_at: Timestamp,
     /// Whether someone cancelled it.
@@ -89,25 +89,25 @@ pub struct Turn<R> {
     /// How the session was brought back for it.
     pub resumed: Option<Resumed>,
     /// What its updates said about a failure.
-    pub signs: TurnSigns,
+    pub signs: FailureSigns,
     /// Ids that refused this prompt, and how they were opened: the next climb continues after those steps.
     pub refused: Vec<(UpstreamId, Via, String)>,
     /// The orphaned question whose answer this turn sends.
-    pub answers: Option<OrphanAnswer<R>>,
+    pub orphan_answer: Option<OrphanAnswer<R>>,
     /// Whether it went out a second time, since the agent died before the prompt was in its transcript.
     pub sent_again: bool,
     /// How its agents ended that took an open session along before they were sent the prompt.
     pub deaths: Vec<String>,
     /// Whether the daemon's stop cut it short.
-    pub stopped: bool,
+    pub was_cut_by_daemon_stop: bool,
     /// Questions that the agent withdrew, until its next update.
-    pub withdrawn: Vec<Interrupt>,
+    pub withdrawn_questions: Vec<Interrupt>,
     /// What it had to do with the end of its agent, once that has ended.
-    pub part: Part,
+    pub death_involvement: DeathInvolvement,
     /// Whether its session is to be opened in a process of its own.
-    pub is_apart: bool,
+    pub needs_exclusive_process: bool,
     /// What it replaces, when it is the turn of an edit.
-    pub edit: Option<Edit>,
+    pub edit: Option<TurnEdit>,
 }
 
 /// The answer to a question whose agent has ended, for the next agent.
@@ -127,8 +127,8 @@ pub struct OrphanAnswer<R> {
 
 impl<R> OrphanAnswer<R> {
     /// Refuses it: the question stays open.
-    pub fn refused(self, error: ConversationError) -> Dropped<R> {
-        Dropped {
+    pub fn refused(self, error: ConversationError) -> DroppedPrompt<R> {
+        DroppedPrompt {
             caller: self.caller,
             result: Err(error),
         }
@@ -139,20 +139,20 @@ impl<R> Turn<R> {
     /// Whether it is the turn of this id, and on its way to the disk.
     #[must_use]
     pub fn is_recorded_as(&self, turn_id: &TurnId) -> bool {
-        self.phase == TurnPhase::Recording && self.asked.turn_id == *turn_id
+        self.phase == TurnPhase::Recording && self.request.turn_id == *turn_id
     }
 
     /// Whether it replaces an earlier turn and its prompt has not been accepted, so that nobody knows which session is the head
     /// when it is.
     #[must_use]
     pub fn is_unaccepted_edit(&self) -> bool {
-        let accepted = |edit: &Edit| edit.branch.as_ref().is_some_and(|branch| branch.accepted);
+        let accepted = |edit: &TurnEdit| edit.branch.as_ref().is_some_and(|branch| branch.accepted);
         let is_over = self.phase == TurnPhase::Ending;
         !is_over && self.edit.as_ref().is_some_and(|edit| !accepted(edit))
     }
 
-    /// Whether everyone knows that it runs.
-    fn is_told(&self) -> bool {
+    /// Whether clients see that it runs.
+    fn is_visible(&self) -> bool {
         self.announced && self.phase != TurnPhase::Ending
     }
 }
@@ -168,10 +168,10 @@ pub struct LiveSession {
     pub preamble: Option<String>,
     /// Whether the agent can bring it back once it is closed.
     pub can_reopen: bool,
-    /// Whether its process is to be left: the next turn opens the session in another one.
-    pub is_to_move: bool,
+    /// Whether the next turn has to open the session in another process.
+    pub needs_new_process: bool,
     /// Whether its process is shared with no other conversation, and given up when nothing runs in it.
-    pub is_apart: bool,
+    pub has_exclusive_process: bool,
 }
 
 /// The session of a conversation.
@@ -207,7 +207,7 @@ pub enum OperationKind {
     },
     /// Asks the transcript whether it has a prompt: that of the turn whose agent died of this, or the one that the
     /// conversation is to continue with.
-    Ascertain(Option<Failure>),
+    CheckArrival(Option<Failure>),
     /// Makes a branch.
     Branch(Fork),
     /// Makes and opens the branch on which the prompt of this turn replaces an earlier one.
@@ -243,7 +243,7 @@ impl OperationKind {
     /// Whether it makes something beside the record, which is undone when the record cannot be written: a session, a copy or
     /// moved files.
     #[must_use]
-    pub fn makes_something(&self) -> bool {
+    pub fn creates_resource(&self) -> bool {
         !matches!(self, Self::Reset | Self::Undo(_))
     }
 }
@@ -267,14 +267,14 @@ pub enum Stage {
     /// Its result is being written.
     Writing,
     /// Its result could not be written. The work with this number undoes what it has made.
-    TakingBack(u64),
+    UndoingWork(u64),
 }
 
 impl Stage {
     /// Whether the work with this number is under way.
     #[must_use]
-    pub fn waits_for(&self, number: u64) -> bool {
-        matches!(self, Self::Working(job) | Self::TakingBack(job) if *job == number)
+    pub fn is_running(&self, number: u64) -> bool {
+        matches!(self, Self::Working(job) | Self::UndoingWork(job) if *job == number)
     }
 }
 
@@ -291,7 +291,7 @@ pub struct Closing<R> {
 #[derive(Debug)]
 pub struct OpenRequest<R> {
     /// The key.
-    pub request: CallKey,
+    pub key: CallKey,
     /// Those who asked the same again.
     pub followers: Vec<R>,
 }
@@ -310,9 +310,9 @@ pub struct Model<R> {
     /// The running turn.
     pub turn: Option<Turn<R>>,
     /// Prompts that wait behind it. Each has its place on the record too; what has a place there and is not here is held.
-    pub queue: VecDeque<Waiting<R>>,
+    pub queue: VecDeque<PromptRequest<R>>,
     /// What it does with the help of work outside the state machine.
-    pub op: Option<Operation<R>>,
+    pub operation: Option<Operation<R>>,
     /// A session that is being closed, also beside an operation. No session is opened until it is closed.
     pub closing: Option<Closing<R>>,
     /// Who waits for the session to be open, with the fidelity asked for.
@@ -320,13 +320,13 @@ pub struct Model<R> {
     /// Calls with an idempotency key that run now.
     pub open_requests: Vec<OpenRequest<R>>,
     /// The turn of a scheduled continuation that is due, until it begins.
-    pub due: Option<TurnId>,
+    pub due_turn: Option<TurnId>,
     /// What the agent last said of its session.
-    pub info: SessionInfo,
+    pub session_info: SessionInfo,
     /// How the record gets to disk.
-    pub writer: Writer<R>,
-    /// Whether it takes nothing on, because it is to move together with others.
-    pub held: bool,
+    pub writer: RecordWriter<R>,
+    /// Whether it starts nothing new, because it is about to move together with others.
+    pub is_paused: bool,
     /// Numbers the work outside the state machine.
     pub last_job: u64,
     /// Whether the daemon is stopping.
@@ -334,7 +334,7 @@ pub struct Model<R> {
     /// The time at which the input came that is being applied.
     pub now: Now,
     /// What that input has caused so far.
-    pub out: Vec<Effect<R>>,
+    pub effects: Vec<Effect<R>>,
 }
 
 impl<R> Model<R> {
@@ -343,24 +343,24 @@ impl<R> Model<R> {
     pub fn new(record: ConversationRecord, kind: &'static AgentKind, rules: Rules) -> Self {
         let now = record.updated_at;
         Self {
-            writer: Writer::new(record.clone()),
+            writer: RecordWriter::new(record.clone()),
             record,
             kind,
             rules,
             session: Session::Closed,
             turn: None,
             queue: VecDeque::new(),
-            op: None,
+            operation: None,
             resume_waiters: Vec::new(),
             open_requests: Vec::new(),
-            due: None,
-            info: SessionInfo::default(),
-            held: false,
+            due_turn: None,
+            session_info: SessionInfo::default(),
+            is_paused: false,
             closing: None,
             last_job: 0,
             stopping: false,
             now,
-            out: Vec::new(),
+            effects: Vec::new(),
         }
     }
 
@@ -379,9 +379,9 @@ impl<R> Model<R> {
                 ConversationState::Awaiting
             }
             Some(_) => ConversationState::Prompting,
-            None if self.is_leaving() => ConversationState::Moving,
+            None if self.is_moving() => ConversationState::Moving,
             None => {
-                let is_unfinished = !self.record.interrupts.is_empty() || self.has_held();
+                let is_unfinished = !self.record.interrupts.is_empty() || self.has_held_prompts();
                 resting_state(self.record.resting, is_unfinished)
             }
         }
@@ -389,9 +389,9 @@ impl<R> Model<R> {
 
     /// Whether it is moving to another folder, or is held because it is to move.
     #[must_use]
-    pub fn is_leaving(&self) -> bool {
-        let kind = self.op.as_ref().map(|op| &op.kind);
-        self.held || matches!(kind, Some(OperationKind::Move { .. }))
+    pub fn is_moving(&self) -> bool {
+        let kind = self.operation.as_ref().map(|op| &op.kind);
+        self.is_paused || matches!(kind, Some(OperationKind::Move { .. }))
     }
 
     /// The conversation as clients may know it now.
@@ -422,8 +422,8 @@ impl<R> Model<R> {
     pub fn view_when_on_disk(&self) -> Conversation {
         let mut view = view_of_record(&self.record);
         view.state = self.state();
-        self.show_line(&mut view);
-        if let Some(usage) = &self.info.usage {
+        self.show_queue(&mut view);
+        if let Some(usage) = &self.session_info.usage {
             view.usage = usage.read().ok();
         }
         view.live = matches!(self.session, Session::Live(_));
@@ -435,19 +435,19 @@ impl<R> Model<R> {
     pub fn turn_of_updates(&self) -> Option<&TurnId> {
         self.turn
             .as_ref()
-            .filter(|turn| turn.is_told())
-            .map(|turn| &turn.asked.turn_id)
+            .filter(|turn| turn.is_visible())
+            .map(|turn| &turn.request.turn_id)
     }
 
     /// The running turn as a new subscriber sees it; its updates come from the ring of events.
     #[must_use]
-    pub fn running(&self, updates: Vec<RawJson>, truncated: bool) -> Option<RunningTurn> {
+    pub fn running_turn(&self, updates: Vec<RawJson>, truncated: bool) -> Option<RunningTurn> {
         self.turn
             .as_ref()
-            .filter(|turn| turn.is_told())
+            .filter(|turn| turn.is_visible())
             .map(|turn| RunningTurn {
-                turn_id: turn.asked.turn_id.clone(),
-                prompt: turn.asked.prompt.clone(),
+                turn_id: turn.request.turn_id.clone(),
+                prompt: turn.request.prompt.clone(),
                 started_at: turn.started_at,
                 updates,
                 truncated,
@@ -460,24 +460,24 @@ impl<R> Model<R> {
         self.session == Session::Closed
             && self.turn.is_none()
             && self.queue.is_empty()
-            && self.due.is_none()
-            && self.op.is_none()
+            && self.due_turn.is_none()
+            && self.operation.is_none()
             && self.resume_waiters.is_empty()
             && self.closing.is_none()
             && self.writer.is_at_rest()
-            && !self.held
+            && !self.is_paused
     }
 }
 
 /// The reported state of an idle conversation; `is_unfinished` if a question is open or a prompt is held.
 #[must_use]
-pub fn resting_state(resting: Resting, is_unfinished: bool) -> ConversationState {
+pub fn resting_state(resting: RestingState, is_unfinished: bool) -> ConversationState {
     match resting {
-        Resting::Limited => ConversationState::Limited,
-        Resting::Failed => ConversationState::Failed,
-        Resting::Interrupted => ConversationState::Interrupted,
-        Resting::Idle if is_unfinished => ConversationState::Interrupted,
-        Resting::Idle => ConversationState::Idle,
+        RestingState::Limited => ConversationState::Limited,
+        RestingState::Failed => ConversationState::Failed,
+        RestingState::Interrupted => ConversationState::Interrupted,
+        RestingState::Idle if is_unfinished => ConversationState::Interrupted,
+        RestingState::Idle => ConversationState::Idle,
     }
 }
 
@@ -503,9 +503,9 @@ pub fn view_of_record(record: &ConversationRecord) -> Conversation {
         failure: record
             .failure
             .clone()
-            .filter(|_| record.resting == Resting::Failed),
+            .filter(|_| record.resting == RestingState::Failed),
         interrupts: record.interrupts.clone(),
-        queue: record.waiting.values().map(shown_held).collect(),
+        queue: record.waiting.values().map(held_prompt_view).collect(),
         cut_short: record.cut.is_some() || !record.waiting.is_empty(),
         continuation: record.continuation.as_ref().map(Continuation::from),
         usage: record.usage.as_ref().and_then(|usage| usage.read().ok()),

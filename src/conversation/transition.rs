@@ -4,22 +4,22 @@
 //! a write with a [`Milestone`](super::effect::Milestone), and is reported when that write is over. The
 //! state (`prompting`, `awaiting`) is not a promise and is reported at once; ids, ends and answers wait for the disk.
 
+mod agent_updates;
 mod branching;
 mod calls;
-mod continuing;
-mod due;
+mod continuation;
+mod crash_recovery;
 mod editing;
 mod ending;
-mod hearing;
+mod interrupted_turn;
 mod interrupts;
 mod lifecycle;
-mod line;
 mod moving;
+mod prompt_queue;
 mod prompting;
-mod recovering;
 mod repairing;
+mod retry_schedule;
 mod session;
-mod settling;
 mod writing;
 
 #[cfg(test)]
@@ -30,11 +30,11 @@ use bridge_protocol::event::Event;
 use crate::store::RequestRecord;
 
 use super::answer::{Answer, CallKey, Caller};
-use super::effect::{Disposition, Effect, Found, Input, Now, Work};
+use super::effect::{Disposition, Effect, Input, Now, Work, WorkResult};
 use super::error::ConversationError;
 use super::state::{Model, OpenRequest, Operation, OperationKind, Stage, Turn, TurnPhase};
 
-pub(super) use recovering::{Ended, EndedTurn, end_last_life, end_unfinished};
+pub(super) use crash_recovery::{EndedTurn, EndedUnfinished, end_turn_of_previous_run, end_unfinished};
 
 impl<R> Model<R> {
     /// Takes one input and returns the effects, answers last.
@@ -42,18 +42,21 @@ impl<R> Model<R> {
         self.now = now;
         let before = self.state();
         match input {
-            Input::Call { asked, kept } => self.admit(asked, kept),
-            Input::Worked { job, found } => self.worked(job, found),
-            Input::Written(result) => self.written(&result),
-            Input::Anchored {
+            Input::Call {
+                asked,
+                stored_request: kept,
+            } => self.admit(asked, kept),
+            Input::WorkDone { job, found } => self.work_done(job, found),
+            Input::WriteDone(result) => self.write_done(&result),
+            Input::AnchorRead {
                 turn_id,
                 anchor,
                 earlier,
             } => {
                 self.note_arrival(earlier);
-                self.anchored(&turn_id, anchor);
+                self.anchor_read(&turn_id, anchor);
             }
-            Input::Due(turn_id) => self.fall_due(turn_id),
+            Input::ContinuationDue(turn_id) => self.continuation_due(turn_id),
             Input::PromptAnswered { answer, in_company } => {
                 self.prompt_answered(answer, in_company);
             }
@@ -65,24 +68,24 @@ impl<R> Model<R> {
                 params,
                 interrupt_id,
             } => {
-                self.question(kind, params, interrupt_id);
+                self.question_asked(kind, params, interrupt_id);
             }
             Input::QuestionWithdrawn(id) => self.question_withdrawn(&id),
             Input::AgentDied {
                 status,
                 stderr_tail,
-                part,
+                involvement: part,
             } => {
                 self.agent_died(&status, &stderr_tail, part);
             }
-            Input::AgentRetired => self.agent_retired(),
+            Input::AgentRetired => self.leave_process_later(),
             Input::Elapsed(deadline) => self.elapsed(deadline),
-            Input::Recovered { why, is_written } => self.recover(&why, is_written),
-            Input::HandedOver(opened) => self.handed_over(*opened),
+            Input::Recovered { why, is_written } => self.restart_from_disk(&why, is_written),
+            Input::SessionHandedOver(opened) => self.session_handed_over(*opened),
             Input::Stop { grace_ms } => self.stop(grace_ms),
         }
-        self.advance();
-        self.keep_up();
+        self.start_waiting_work();
+        self.begin_due_write();
         let after = self.state();
         if before != after {
             self.emit(Event::StateChanged { state: after });
@@ -91,41 +94,45 @@ impl<R> Model<R> {
     }
 
     /// Ends a step.
-    fn finish(&mut self) -> Vec<Effect<R>> {
-        self.keep_up();
+    fn end_step(&mut self) -> Vec<Effect<R>> {
+        self.begin_due_write();
         self.take_effects()
     }
 
     /// What the input has caused, in the order in which it is carried out.
     pub(super) fn take_effects(&mut self) -> Vec<Effect<R>> {
-        let mut effects = std::mem::take(&mut self.out);
+        let mut effects = std::mem::take(&mut self.effects);
         effects.sort_by_key(Effect::rank);
         effects
     }
 
     /// Tells the subscribers.
     fn emit(&mut self, event: Event) {
-        self.out.push(Effect::Emit(event));
+        self.effects.push(Effect::Emit(event));
     }
 
     /// Starts what has been waiting for its turn, when nothing is in its way.
-    fn advance(&mut self) {
-        if self.op.is_some() || self.closing.is_some() || self.held {
+    fn start_waiting_work(&mut self) {
+        if self.operation.is_some() || self.closing.is_some() || self.is_paused {
             return;
         }
-        self.give_up_on_the_dying();
+        self.fail_after_repeated_agent_deaths();
         if self.turn.is_none() && !self.stopping {
-            self.take_from_queue();
+            self.start_next_queued();
         }
         let continuation = self.record.continuation.as_ref();
         if continuation.is_none_or(|continuation| continuation.at > self.now) {
             // Another has taken the place of the one that was due, or none.
-            self.due = None;
+            self.due_turn = None;
         }
-        if self.turn.is_none() && !self.stopping && self.due.is_some() && self.record.interrupts.is_empty() {
+        if self.turn.is_none()
+            && !self.stopping
+            && self.due_turn.is_some()
+            && self.record.interrupts.is_empty()
+        {
             self.begin_continuation();
         }
-        if self.op.is_some() || self.advance_edit() {
+        if self.operation.is_some() || self.advance_edit() {
             return;
         }
         let waits_for_session = self
@@ -141,19 +148,19 @@ impl<R> Model<R> {
     /// Begins an operation with its work outside.
     fn start(&mut self, kind: OperationKind, caller: Caller<R>, work: Work) {
         let number = self.begin_work(work);
-        self.occupy(kind, caller, Stage::Working(number));
+        self.set_operation(kind, caller, Stage::Working(number));
     }
 
     /// Begins work outside. Returns the number under which its result comes back.
     fn begin_work(&mut self, work: Work) -> u64 {
         self.last_job += 1;
-        self.out.push(Effect::Work(self.last_job, work));
+        self.effects.push(Effect::Work(self.last_job, work));
         self.last_job
     }
 
     /// Lets no other operation begin until this one is over.
-    fn occupy(&mut self, kind: OperationKind, caller: Caller<R>, stage: Stage) {
-        self.op = Some(Operation {
+    fn set_operation(&mut self, kind: OperationKind, caller: Caller<R>, stage: Stage) {
+        self.operation = Some(Operation {
             kind,
             caller,
             stage,
@@ -162,13 +169,14 @@ impl<R> Model<R> {
     }
 
     /// The result of work outside. What nothing waits for any more is undone.
-    fn worked(&mut self, number: u64, result: Result<Found, ConversationError>) {
-        if let Ok(Found::Closed(remaining)) = result {
+    fn work_done(&mut self, number: u64, result: Result<WorkResult, ConversationError>) {
+        if let Ok(WorkResult::Closed(remaining)) = result {
             self.session_closed(number, remaining);
             return;
         }
-        let Some(Operation { kind, caller, .. }) = self.op.take_if(|op| op.stage.waits_for(number)) else {
-            self.out.push(Effect::Dispose(Disposition::Drop));
+        let Some(Operation { kind, caller, .. }) = self.operation.take_if(|op| op.stage.is_running(number))
+        else {
+            self.effects.push(Effect::Dispose(Disposition::Drop));
             return;
         };
         let found = match (result, &kind) {
@@ -189,65 +197,69 @@ impl<R> Model<R> {
             }
         };
         match (kind, found) {
-            (OperationKind::Open { .. }, Found::Opened(opened)) => self.opened(*opened),
-            (OperationKind::Branch(fork), Found::Branched(branched)) => {
+            (OperationKind::Open { .. }, WorkResult::Opened(opened)) => self.opened(*opened),
+            (OperationKind::Branch(fork), WorkResult::Branched(branched)) => {
                 self.branched(branched, fork, caller);
             }
-            (OperationKind::Edit(turn_id), Found::Edited(edited)) => self.edit_made(&turn_id, *edited),
-            (OperationKind::Undo(progress), Found::LookedBack(undoing)) => {
-                self.looked_back(undoing, caller, progress);
+            (OperationKind::Edit(turn_id), WorkResult::Edited(edited)) => {
+                self.edit_branch_opened(&turn_id, *edited)
             }
-            (OperationKind::Move { destination, undoes }, Found::Moved(answer)) => {
-                self.moved(answer, destination, undoes, caller);
+            (OperationKind::Undo(progress), WorkResult::LookedBack(undoing)) => {
+                self.undo_target_found(undoing, caller, progress);
             }
-            (OperationKind::Repair, Found::Repaired((answer, made))) => self.repaired(answer, made, caller),
-            (OperationKind::Ascertain(death), Found::Ascertained(arrival)) => {
-                self.ascertained(arrival, death);
+            (OperationKind::Move { destination, undoes }, WorkResult::Moved(answer)) => {
+                self.files_moved(answer, destination, undoes, caller);
             }
-            (OperationKind::Configure { title, settings }, Found::Configured) => {
+            (OperationKind::Repair, WorkResult::Repaired((answer, made))) => {
+                self.repaired(answer, made, caller)
+            }
+            (OperationKind::CheckArrival(death), WorkResult::Ascertained(arrival)) => {
+                self.arrival_checked(arrival, death);
+            }
+            (OperationKind::Configure { title, settings }, WorkResult::Configured) => {
                 self.write_update(title, Some(settings), caller);
             }
-            _ => self.out.push(Effect::Dispose(Disposition::Drop)),
+            _ => self.effects.push(Effect::Dispose(Disposition::Drop)),
         }
     }
 
     /// Answers a call and everyone who asked the same with the same key.
     fn answer(&mut self, caller: Caller<R>, result: Result<Answer, ConversationError>) {
-        if let Some(request) = &caller.request
+        if let Some(request) = &caller.key
             && let Some(index) = self
                 .open_requests
                 .iter()
-                .position(|open| open.request.id == request.id)
+                .position(|open| open.key.id == request.id)
         {
             for follower in self.open_requests.swap_remove(index).followers {
-                self.out.push(Effect::Answer(follower, result.clone()));
+                self.effects.push(Effect::Answer(follower, result.clone()));
             }
         }
         if let Some(reply) = caller.reply {
-            self.out.push(Effect::Answer(reply, result));
+            self.effects.push(Effect::Answer(reply, result));
         }
     }
 
     /// From now on, a repeated call with this key waits for the answer to the first.
-    fn open_call(&mut self, request: CallKey) {
+    fn track_call(&mut self, request: CallKey) {
         self.open_requests.push(OpenRequest {
-            request,
+            key: request,
             followers: Vec::new(),
         });
     }
 
     /// The record of a call that is answered with this.
-    fn done_request(&self, request: Option<&CallKey>, answer: &Answer) -> Option<RequestRecord> {
+    fn answered_request_record(&self, request: Option<&CallKey>, answer: &Answer) -> Option<RequestRecord> {
         let request = request?;
         let result = answer.to_json().ok()?;
         Some(RequestRecord {
             result: Some(result),
-            ..self.request_record(request)
+            ..self.begun_request_record(request)
         })
     }
 
     /// The record of a call that has begun.
-    fn request_record(&self, request: &CallKey) -> RequestRecord {
-        request.record(Some(self.record.id), self.now)
+    fn begun_request_record(&self, request: &CallKey) -> RequestRecord {
+        request.to_record(Some(self.record.id), self.now)
     }
 }

@@ -15,23 +15,23 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use super::services::chain_text;
-use super::unfinished::{Verdict, has_owner};
+use super::unfinished::{UndoPolicy, has_owner};
 use crate::files::durable::{missing_folders, sync_folder_of};
-use crate::files::identity::Identity;
-use crate::files::intent::{self, Intent, Kind, LogContent, NewName, Outcome, Step};
+use crate::files::identity::FileIdentity;
+use crate::files::intent::{self, Intent, IntentDecision, IntentKind, IntentStep, LogContent, NewName};
 use crate::files::is_absence;
 use crate::files::set_aside::Unreadable;
 use crate::paths::names;
 use crate::store::{RequestId, Store};
 use crate::transcript::TranscriptError;
-use crate::transcript::claude::cut::bring_files;
+use crate::transcript::claude::cut::copy_borrowed_files;
 use crate::transcript::copy::{remove_copy, remove_unfinished_files};
 
 /// Those of copies.
-pub(crate) const KIND: Kind<About> = Kind {
+pub(crate) const COPY_INTENTS: IntentKind<CopyDescription> = IntentKind {
     folder: names::COPIES,
     log: None,
-    old,
+    old: parse_old_log,
 };
 
 /// A line of an older version, which wrote what is copied first.
@@ -64,7 +64,7 @@ struct OldIdentity {
     nanoseconds: i64,
 }
 
-fn old(lines: Vec<Value>) -> Option<LogContent<About>> {
+fn parse_old_log(lines: Vec<Value>) -> Option<LogContent<CopyDescription>> {
     let mut said = LogContent {
         about: Vec::new(),
         groups: Vec::new(),
@@ -79,29 +79,30 @@ fn old(lines: Vec<Value>) -> Option<LogContent<About>> {
                 },
                 None,
             ) => {
-                said.groups.push(folders.into_iter().map(Step::Folder).collect());
-                said.about.push(About::Transcript {
+                said.groups
+                    .push(folders.into_iter().map(IntentStep::Folder).collect());
+                said.about.push(CopyDescription::Transcript {
                     upstream_id,
                     transcript,
                 });
             }
-            (OldLine::Files { fork }, None) => said.about.push(About::Files { fork }),
-            (OldLine::Whole { whole }, Some(About::Transcript { transcript, .. })) => {
-                let identity = Identity {
+            (OldLine::Files { fork }, None) => said.about.push(CopyDescription::Files { fork }),
+            (OldLine::Whole { whole }, Some(CopyDescription::Transcript { transcript, .. })) => {
+                let identity = FileIdentity {
                     device: whole.device,
                     inode: whole.inode,
                     bytes: whole.bytes,
                     modified: Some((whole.seconds, whole.nanoseconds)),
                 };
-                said.groups.push(vec![Step::File(NewName {
+                said.groups.push(vec![IntentStep::File(NewName {
                     path: transcript.clone(),
                     identity,
                     sha256: None,
                     session: None,
                 })]);
             }
-            (OldLine::Asked { request }, Some(About::Transcript { .. })) => {
-                said.about.push(About::Asked(request));
+            (OldLine::Asked { request }, Some(CopyDescription::Transcript { .. })) => {
+                said.about.push(CopyDescription::Asked(request));
             }
             _ => return None,
         }
@@ -110,7 +111,7 @@ fn old(lines: Vec<Value>) -> Option<LogContent<About>> {
 }
 
 /// The end of the name of the plan for a fork's files.
-const FILES: &str = ".files";
+const FILES_SUFFIX: &str = ".files";
 
 /// A copy of a transcript that no conversation refers to yet. Dropping it deletes the file and its plan, unless the copy was
 /// committed.
@@ -127,7 +128,7 @@ struct CopyFiles {
 impl UncommittedCopy {
     /// A conversation refers to it now. Its plan is deleted on a thread that may block: a store that is restored from a backup may
     /// not know the conversation, and the plan must not have the transcript deleted then.
-    pub fn keep(mut self) {
+    pub fn commit(mut self) {
         let Some(CopyFiles { plan, .. }) = self.0.take() else {
             return;
         };
@@ -140,7 +141,7 @@ impl UncommittedCopy {
     }
 
     /// A conversation may refer to it. The copy and its plan stay, and the next start decides.
-    pub fn leave(mut self) {
+    pub fn leave_to_next_start(mut self) {
         self.0 = None;
     }
 
@@ -177,7 +178,7 @@ impl Drop for UncommittedCopy {
 /// What a plan says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub(crate) enum About {
+pub(crate) enum CopyDescription {
     /// A transcript is about to be copied.
     Transcript {
         upstream_id: UpstreamId,
@@ -190,7 +191,7 @@ pub(crate) enum About {
 }
 
 /// How long after its plan a copy may have been written that was not recorded, in seconds.
-const UNRECORDED_SECONDS: i64 = 10;
+const MAX_UNRECORDED_SECONDS: i64 = 10;
 
 /// The plans of all copies.
 #[derive(Debug)]
@@ -203,19 +204,19 @@ pub struct CopyPlans {
 impl CopyPlans {
     /// Those in the data folder. Whatever is there already is an earlier daemon's.
     #[must_use]
-    pub fn below(data: &Path) -> Self {
+    pub fn in_data_folder(data: &Path) -> Self {
         Self {
             data: data.to_owned(),
-            earlier: intent::existing(&KIND, data).ok(),
+            earlier: intent::existing(&COPY_INTENTS, data).ok(),
         }
     }
 
     fn path(&self, upstream_id: &UpstreamId) -> PathBuf {
-        self.data.join(KIND.folder).join(upstream_id.as_str())
+        self.data.join(COPY_INTENTS.folder).join(upstream_id.as_str())
     }
 
-    fn find(&self, upstream_id: &UpstreamId) -> io::Result<Intent<About>> {
-        Ok(Intent::find(&KIND, &self.data, upstream_id.as_str())?)
+    fn find(&self, upstream_id: &UpstreamId) -> io::Result<Intent<CopyDescription>> {
+        Ok(Intent::find(&COPY_INTENTS, &self.data, upstream_id.as_str())?)
     }
 
     /// A copy that is whole, and whose plan was [noted](Self::note).
@@ -228,18 +229,19 @@ impl CopyPlans {
     }
 
     /// Records which file a copy is, as soon as it is whole: only that file may be deleted later.
-    pub fn note_whole(&self, store: &Store, upstream_id: &UpstreamId, transcript: &Path) {
+    pub fn record_complete(&self, store: &Store, upstream_id: &UpstreamId, transcript: &Path) {
         if store.status().is_ephemeral {
             return;
         }
         let note = || {
             let file = NewName {
                 path: transcript.to_owned(),
-                identity: Identity::at(transcript)?,
+                identity: FileIdentity::at(transcript)?,
                 sha256: None,
                 session: None,
             };
-            self.find(upstream_id)?.step(vec![vec![Step::File(file)]])
+            self.find(upstream_id)?
+                .record_steps(vec![vec![IntentStep::File(file)]])
         };
         if let Err(error) = note() {
             tracing::warn!(%upstream_id, %error, "could not record that a copy is whole; after a kill it would stay");
@@ -250,7 +252,7 @@ impl CopyPlans {
     ///
     /// # Errors
     /// [`TranscriptError::Io`]; then the copy must not be made.
-    pub fn note(
+    pub fn begin(
         &self,
         store: &Store,
         upstream_id: &UpstreamId,
@@ -262,12 +264,16 @@ impl CopyPlans {
         }
         let folder = transcript.parent().unwrap_or(Path::new("/"));
         let folders = missing_folders(folder).into_iter();
-        let about = About::Transcript {
+        let about = CopyDescription::Transcript {
             upstream_id: upstream_id.clone(),
             transcript: transcript.to_owned(),
         };
-        let groups = vec![folders.map(|folder| Step::Folder(folder.to_owned())).collect()];
-        Intent::begin(&KIND, &self.data, upstream_id.as_str(), about, groups)
+        let groups = vec![
+            folders
+                .map(|folder| IntentStep::Folder(folder.to_owned()))
+                .collect(),
+        ];
+        Intent::begin(&COPY_INTENTS, &self.data, upstream_id.as_str(), about, groups)
             .map(drop)
             .map_err(TranscriptError::io("write", &self.path(upstream_id)))
     }
@@ -276,7 +282,7 @@ impl CopyPlans {
     ///
     /// # Errors
     /// [`TranscriptError::Io`]; then the answer must not be recorded.
-    pub fn note_request(
+    pub fn record_request(
         &self,
         store: &Store,
         upstream_id: &UpstreamId,
@@ -286,7 +292,7 @@ impl CopyPlans {
             return Ok(());
         }
         self.find(upstream_id)
-            .and_then(|mut intent| intent.note(About::Asked(request.clone())))
+            .and_then(|mut intent| intent.add_description(CopyDescription::Asked(request.clone())))
             .map_err(TranscriptError::io("write", &self.path(upstream_id)))
     }
 
@@ -294,7 +300,7 @@ impl CopyPlans {
     ///
     /// # Errors
     /// [`TranscriptError::Io`]; then the next start may delete it.
-    pub fn release(&self, upstream_id: &UpstreamId) -> Result<(), TranscriptError> {
+    pub fn remove_plan(&self, upstream_id: &UpstreamId) -> Result<(), TranscriptError> {
         let path = self.path(upstream_id);
         match fs::remove_file(&path) {
             Ok(()) => sync_folder_of(&path),
@@ -309,29 +315,29 @@ impl CopyPlans {
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
-    pub fn bring_files(
+    pub fn copy_borrowed_files(
         &self,
         store: &Store,
         upstream_id: &UpstreamId,
         fork: &Path,
     ) -> Result<(), TranscriptError> {
         if store.status().is_ephemeral {
-            return bring_files(fork);
+            return copy_borrowed_files(fork);
         }
-        let name = format!("{upstream_id}{FILES}");
-        let path = self.data.join(KIND.folder).join(&name);
-        let about = About::Files {
+        let name = format!("{upstream_id}{FILES_SUFFIX}");
+        let path = self.data.join(COPY_INTENTS.folder).join(&name);
+        let about = CopyDescription::Files {
             fork: fork.to_owned(),
         };
-        match Intent::begin(&KIND, &self.data, &name, about.clone(), Vec::new()) {
+        match Intent::begin(&COPY_INTENTS, &self.data, &name, about.clone(), Vec::new()) {
             // A start that could not finish the same plan left it.
             Err(error)
                 if error.kind() == io::ErrorKind::AlreadyExists
-                    && Intent::find(&KIND, &self.data, &name).is_ok_and(|found| found.about() == [about]) => {
-            }
+                    && Intent::find(&COPY_INTENTS, &self.data, &name)
+                        .is_ok_and(|found| found.about() == [about]) => {}
             begun => drop(begun.map_err(TranscriptError::io("write", &path))?),
         }
-        let brought = bring_files(fork);
+        let brought = copy_borrowed_files(fork);
         // After a failure, too: the files stay where they are, and nothing is left unfinished.
         let _logged = remove(&path);
         brought
@@ -341,21 +347,25 @@ impl CopyPlans {
     /// they left of turns is settled. Whether each plan is carried out or set aside.
     #[must_use]
     pub fn settle(&self, store: &Store) -> bool {
-        let verdict = Verdict::of(store);
-        if verdict == Verdict::Leave {
+        let verdict = UndoPolicy::of(store);
+        if verdict == UndoPolicy::Leave {
             return true;
         }
         let Some(earlier) = &self.earlier else {
             return false;
         };
-        intent::settle(&KIND, earlier, &|_| true, |intent| {
+        intent::settle(&COPY_INTENTS, earlier, &|_| true, |intent| {
             match (&intent.about().first(), &verdict) {
-                (Some(About::Files { fork }), _) if finish_files(fork) => Outcome::Commit,
-                (Some(About::Files { .. }), _) => Outcome::Later,
+                (Some(CopyDescription::Files { fork }), _) if settle_fork_files(fork) => {
+                    IntentDecision::Commit
+                }
+                (Some(CopyDescription::Files { .. }), _) => IntentDecision::Later,
                 // The turns since the copy was made may be in the copy only.
-                (Some(About::Transcript { .. }), Verdict::SetAside(why)) => Outcome::SetAside(why.clone()),
+                (Some(CopyDescription::Transcript { .. }), UndoPolicy::SetAside(why)) => {
+                    IntentDecision::SetAside(why.clone())
+                }
                 (
-                    Some(About::Transcript {
+                    Some(CopyDescription::Transcript {
                         upstream_id,
                         transcript,
                     }),
@@ -364,12 +374,12 @@ impl CopyPlans {
                     let outcome = settle_copy(store, intent, upstream_id, transcript);
                     outcome.unwrap_or_else(|error| {
                         tracing::warn!(path = %transcript.display(), %error, "cannot look at an unfinished copy; the next start tries again");
-                        Outcome::Later
+                        IntentDecision::Later
                     })
                 }
-                (Some(About::Asked(_)) | None, _) => {
+                (Some(CopyDescription::Asked(_)) | None, _) => {
                     let why = "it does not say what is copied".to_owned();
-                    Outcome::SetAside(Unreadable::Damaged(why))
+                    IntentDecision::SetAside(Unreadable::Damaged(why))
                 }
             }
         })
@@ -383,52 +393,52 @@ impl CopyPlans {
 /// The system's error: the plan stays for the next start.
 fn settle_copy(
     store: &Store,
-    intent: &Intent<About>,
+    intent: &Intent<CopyDescription>,
     upstream_id: &UpstreamId,
     transcript: &Path,
-) -> io::Result<Outcome> {
+) -> io::Result<IntentDecision> {
     let request = intent.about().iter().find_map(|about| match about {
-        About::Asked(request) => Some(request),
+        CopyDescription::Asked(request) => Some(request),
         _ => None,
     });
     let is_answered = request.map_or(Ok(None), |request| store.request(None, request));
     match (has_owner(store, upstream_id), is_answered) {
-        (Some(true), _) | (_, Ok(Some(_))) => return Ok(Outcome::Commit),
+        (Some(true), _) | (_, Ok(Some(_))) => return Ok(IntentDecision::Commit),
         (Some(false), Ok(None)) => {}
-        (None, _) | (_, Err(_)) => return Ok(Outcome::Later),
+        (None, _) | (_, Err(_)) => return Ok(IntentDecision::Later),
     }
     let whole = intent.groups().iter().flatten().find_map(|step| match step {
-        Step::File(file) => Some(file.identity),
+        IntentStep::File(file) => Some(file.identity),
         _ => None,
     });
-    match Identity::at(transcript) {
+    match FileIdentity::at(transcript) {
         Ok(found) if whole == Some(found) => {}
         // Killed between the copy's rename and the record of it.
         Ok(found) if whole.is_none() && is_as_new_as(&found, intent.path())? => {}
-        Ok(_) => return Ok(Outcome::SetAside(Unreadable::CopyChanged)),
+        Ok(_) => return Ok(IntentDecision::SetAside(Unreadable::CopyChanged)),
         Err(error) if is_absence(&error) => {}
         Err(error) => return Err(error),
     }
     if let Err(error) = remove_copy(transcript) {
         tracing::warn!(path = %transcript.display(), error = chain_text(&error), "could not delete an unfinished copy; the next start tries again");
-        return Ok(Outcome::Later);
+        return Ok(IntentDecision::Later);
     }
     tracing::info!(%upstream_id, "deleted an unfinished copy");
-    Ok(Outcome::Undo)
+    Ok(IntentDecision::Undo)
 }
 
 /// Whether a copy was last written just after its plan, as it is if nobody has used it since. A file that took longer to copy counts
 /// as used.
-fn is_as_new_as(copy: &Identity, plan: &Path) -> io::Result<bool> {
-    let planned = Identity::at(plan)?.modified;
-    let latest = planned.map(|(seconds, nanoseconds)| (seconds + UNRECORDED_SECONDS, nanoseconds));
+fn is_as_new_as(copy: &FileIdentity, plan: &Path) -> io::Result<bool> {
+    let planned = FileIdentity::at(plan)?.modified;
+    let latest = planned.map(|(seconds, nanoseconds)| (seconds + MAX_UNRECORDED_SECONDS, nanoseconds));
     Ok(planned <= copy.modified && copy.modified <= latest)
 }
 
 /// Brings the files of a fork once more, or deletes what was copied of them if the fork is missing by now. Whether that is settled.
-fn finish_files(fork: &Path) -> bool {
+fn settle_fork_files(fork: &Path) -> bool {
     let finished = match fork.symlink_metadata().is_ok() {
-        true => bring_files(fork),
+        true => copy_borrowed_files(fork),
         false => remove_unfinished_files(fork),
     };
     match &finished {
@@ -491,8 +501,8 @@ mod tests {
         fs::create_dir_all(&data).unwrap();
         let (store, closing) = Store::open(&place, StoreOptions::default()).unwrap();
         let copy = leave(folder.path(), "copy");
-        let plans = CopyPlans::below(&data);
-        plans.note(&store, &"copy".into(), &copy).unwrap();
+        let plans = CopyPlans::in_data_folder(&data);
+        plans.begin(&store, &"copy".into(), &copy).unwrap();
         for session in ["copy", "other", "another"] {
             let held = Change {
                 upstream: vec![(
@@ -515,14 +525,14 @@ mod tests {
         fs::write(&journal, lost).unwrap();
         fs::remove_dir_all(place.join("store")).unwrap();
         let (store, _closing) = Store::open(&place, StoreOptions::default()).unwrap();
-        assert!(store.opening().may_have_lost());
+        assert!(store.open_report().may_have_lost());
         let before = fs::read_to_string(&copy).unwrap();
-        assert!(CopyPlans::below(&data).settle(&store));
+        assert!(CopyPlans::in_data_folder(&data).settle(&store));
         assert_eq!(fs::read_to_string(&copy).unwrap(), before);
         // A later start does not know of the loss.
-        assert!(CopyPlans::below(&data).settle(&store));
+        assert!(CopyPlans::in_data_folder(&data).settle(&store));
         assert!(copy.exists());
-        assert!(data.join(KIND.folder).join("copy.set-aside-1").exists());
+        assert!(data.join(COPY_INTENTS.folder).join("copy.set-aside-1").exists());
     }
 
     #[tokio::test]
@@ -533,12 +543,12 @@ mod tests {
         fs::create_dir_all(&data).unwrap();
         let disk = Disk::of(&data);
         let (store, _) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
-        let plans = CopyPlans::below(&data);
+        let plans = CopyPlans::in_data_folder(&data);
         let stranger = leave(&project, "strange");
         let mine = leave(&project, "mine");
         for (id, path) in [("nobodys", leave(&project, "nobodys")), ("mine", mine.clone())] {
-            plans.note(&store, &id.into(), &path).unwrap();
-            plans.note_whole(&store, &id.into(), &path);
+            plans.begin(&store, &id.into(), &path).unwrap();
+            plans.record_complete(&store, &id.into(), &path);
             disk.check_lasts("the plan of a copy");
         }
         let held = Change {
@@ -550,24 +560,24 @@ mod tests {
             ..Change::default()
         };
         store.commit(held).await.unwrap();
-        fs::write(data.join(KIND.folder).join("damaged"), "{\"upstr").unwrap();
-        fs::write(data.join(KIND.folder).join("unbegun.new"), "{\"upstr").unwrap();
+        fs::write(data.join(COPY_INTENTS.folder).join("damaged"), "{\"upstr").unwrap();
+        fs::write(data.join(COPY_INTENTS.folder).join("unbegun.new"), "{\"upstr").unwrap();
 
         // A store that is not kept knows no owners.
         let forgetful = Store::ephemeral().unwrap();
-        assert!(CopyPlans::below(&data).settle(&forgetful));
-        CopyPlans::below(&data)
-            .note(&forgetful, &"unnoted".into(), &mine)
+        assert!(CopyPlans::in_data_folder(&data).settle(&forgetful));
+        CopyPlans::in_data_folder(&data)
+            .begin(&forgetful, &"unnoted".into(), &mine)
             .unwrap();
         assert_eq!(
-            names(&data.join(KIND.folder)),
+            names(&data.join(COPY_INTENTS.folder)),
             ["damaged", "mine", "nobodys", "unbegun.new"]
         );
 
-        let next = CopyPlans::below(&data);
+        let next = CopyPlans::in_data_folder(&data);
         // What this daemon began is not an earlier one's.
         let running = leave(&project, "running");
-        next.note(&store, &"running".into(), &running).unwrap();
+        next.begin(&store, &"running".into(), &running).unwrap();
         assert!(next.settle(&store));
         let left: Vec<String> = names(&project);
         for id in ["mine", "running", "strange"] {
@@ -578,7 +588,10 @@ mod tests {
         }
         assert!(!left.iter().any(|name| name.contains("nobodys")), "{left:?}");
         assert!(stranger.exists() && mine.exists());
-        assert_eq!(names(&data.join(KIND.folder)), ["damaged.set-aside-1", "running"]);
+        assert_eq!(
+            names(&data.join(COPY_INTENTS.folder)),
+            ["damaged.set-aside-1", "running"]
+        );
     }
 
     /// An older version wrote its plans in lines of another form.
@@ -586,14 +599,14 @@ mod tests {
     async fn what_an_older_version_left_is_settled() {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
-        fs::create_dir_all(data.join(KIND.folder)).unwrap();
+        fs::create_dir_all(data.join(COPY_INTENTS.folder)).unwrap();
         let (store, _closing) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
         let [whole, changed, begun] = ["whole", "changed", "begun"].map(|id| {
             let copy = leave(folder.path(), id);
             let plan = json!({"upstreamId": id, "transcript": copy});
-            let mut file = CheckedFile::create(&data.join(KIND.folder).join(id), &plan).unwrap();
+            let mut file = CheckedFile::create(&data.join(COPY_INTENTS.folder).join(id), &plan).unwrap();
             if id != "begun" {
-                let found = Identity::at(&copy).unwrap();
+                let found = FileIdentity::at(&copy).unwrap();
                 let (seconds, nanoseconds) = found.modified.unwrap();
                 let whole = json!({"device": found.device, "inode": found.inode, "bytes": found.bytes,
                     "seconds": seconds, "nanoseconds": nanoseconds});
@@ -605,12 +618,12 @@ mod tests {
             copy
         });
         let files = json!({"fork": begun});
-        CheckedFile::create(&data.join(KIND.folder).join("fork.files"), &files).unwrap();
+        CheckedFile::create(&data.join(COPY_INTENTS.folder).join("fork.files"), &files).unwrap();
         fs::write(&changed, "{}\n{\"more\":1}\n").unwrap();
-        assert!(CopyPlans::below(&data).settle(&store));
+        assert!(CopyPlans::in_data_folder(&data).settle(&store));
         let is_there = [&whole, &changed, &begun].map(|copy| copy.exists());
         assert_eq!(is_there, [false, true, false]);
-        assert_eq!(names(&data.join(KIND.folder)), ["changed.set-aside-1"]);
+        assert_eq!(names(&data.join(COPY_INTENTS.folder)), ["changed.set-aside-1"]);
     }
 
     /// A store from a backup does not know the conversation that has used the copy since.
@@ -620,17 +633,17 @@ mod tests {
         let data = folder.path().join("data");
         fs::create_dir_all(&data).unwrap();
         let (store, _closing) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
-        let plans = CopyPlans::below(&data);
+        let plans = CopyPlans::in_data_folder(&data);
         // With the plan of an older version, which did not record the whole copy.
         let [grown, rewritten, old] = ["grown", "rewritten", "old"].map(|id| {
             let copy = leave(folder.path(), id);
-            plans.note(&store, &id.into(), &copy).unwrap();
+            plans.begin(&store, &id.into(), &copy).unwrap();
             if id == "old" {
                 let file = fs::File::options().append(true).open(&copy).unwrap();
                 let written = file.metadata().unwrap().modified().unwrap();
                 file.set_modified(written + Duration::from_secs(60)).unwrap();
             } else {
-                plans.note_whole(&store, &id.into(), &copy);
+                plans.record_complete(&store, &id.into(), &copy);
             }
             copy
         });
@@ -639,14 +652,14 @@ mod tests {
         fs::write(folder.path().join("other"), "{}\n").unwrap();
         fs::rename(folder.path().join("other"), &rewritten).unwrap();
         for _start in 0..2 {
-            assert!(CopyPlans::below(&data).settle(&store));
+            assert!(CopyPlans::in_data_folder(&data).settle(&store));
             for copy in [&grown, &rewritten, &old] {
                 assert!(copy.exists(), "{copy:?}");
                 assert!(copy.with_extension("").exists(), "{copy:?}");
             }
         }
         let aside = ["grown", "old", "rewritten"].map(|id| format!("{id}.set-aside-1"));
-        assert_eq!(names(&data.join(KIND.folder)), aside);
+        assert_eq!(names(&data.join(COPY_INTENTS.folder)), aside);
     }
 
     /// A kill between the rename and the record leaves a copy that nobody has used. One that was written later was used.
@@ -656,18 +669,18 @@ mod tests {
         let data = folder.path().join("data");
         fs::create_dir_all(&data).unwrap();
         let (store, _closing) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
-        let plans = CopyPlans::below(&data);
+        let plans = CopyPlans::in_data_folder(&data);
         let [new, used] = ["new", "used"].map(|id| {
             let copy = folder.path().join(format!("{id}.jsonl"));
-            plans.note(&store, &id.into(), &copy).unwrap();
+            plans.begin(&store, &id.into(), &copy).unwrap();
             leave(folder.path(), id)
         });
         let file = fs::File::options().append(true).open(&used).unwrap();
         let later = file.metadata().unwrap().modified().unwrap() + Duration::from_secs(60);
         file.set_modified(later).unwrap();
-        assert!(CopyPlans::below(&data).settle(&store));
+        assert!(CopyPlans::in_data_folder(&data).settle(&store));
         assert!(!new.exists() && used.exists());
-        assert_eq!(names(&data.join(KIND.folder)), ["used.set-aside-1"]);
+        assert_eq!(names(&data.join(COPY_INTENTS.folder)), ["used.set-aside-1"]);
     }
 
     #[tokio::test]
@@ -676,21 +689,21 @@ mod tests {
         let data = folder.path().join("data");
         fs::create_dir_all(&data).unwrap();
         let (store, _closing) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
-        let plans = CopyPlans::below(&data);
+        let plans = CopyPlans::in_data_folder(&data);
         let uses: [(&str, fn(UncommittedCopy), bool, bool); 3] = [
-            ("kept", UncommittedCopy::keep, true, false),
-            ("left", UncommittedCopy::leave, true, true),
+            ("kept", UncommittedCopy::commit, true, false),
+            ("left", UncommittedCopy::leave_to_next_start, true, true),
             ("dropped", drop, false, false),
         ];
         for (id, done, has_copy, has_plan) in uses {
             let path = leave(folder.path(), id);
-            plans.note(&store, &id.into(), &path).unwrap();
-            plans.note_whole(&store, &id.into(), &path);
+            plans.begin(&store, &id.into(), &path).unwrap();
+            plans.record_complete(&store, &id.into(), &path);
             let copy = plans.uncommitted(&id.into(), path.clone());
             // Outside the runtime it is done at once.
             std::thread::spawn(move || done(copy)).join().unwrap();
             assert_eq!(path.exists(), has_copy, "{id}");
-            assert_eq!(data.join(KIND.folder).join(id).exists(), has_plan, "{id}");
+            assert_eq!(data.join(COPY_INTENTS.folder).join(id).exists(), has_plan, "{id}");
         }
     }
 
@@ -701,13 +714,13 @@ mod tests {
         let data = folder.path().join("data");
         fs::create_dir_all(&data).unwrap();
         let (store, _closing) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
-        let plans = CopyPlans::below(&data);
+        let plans = CopyPlans::in_data_folder(&data);
         let [answered, unanswered] = ["answered", "unanswered"].map(|id| {
             let copy = leave(folder.path(), id);
-            plans.note(&store, &id.into(), &copy).unwrap();
-            plans.note_whole(&store, &id.into(), &copy);
+            plans.begin(&store, &id.into(), &copy).unwrap();
+            plans.record_complete(&store, &id.into(), &copy);
             plans
-                .note_request(&store, &id.into(), &RequestId::new(id))
+                .record_request(&store, &id.into(), &RequestId::new(id))
                 .unwrap();
             copy
         });
@@ -716,13 +729,13 @@ mod tests {
             fingerprint: String::new(),
         };
         let change = Change {
-            requests: vec![request.answered(&Answer::Done, now())],
+            requests: vec![request.to_answered_record(&Answer::Done, now())],
             ..Change::default()
         };
         store.commit(change).await.unwrap();
-        assert!(CopyPlans::below(&data).settle(&store));
+        assert!(CopyPlans::in_data_folder(&data).settle(&store));
         assert!(answered.exists() && !unanswered.exists());
-        assert!(!data.join(KIND.folder).exists());
+        assert!(!data.join(COPY_INTENTS.folder).exists());
     }
 
     /// Then a later start must still know that the store lost changes.
@@ -738,7 +751,7 @@ mod tests {
                 false => fs::write(&path, "no folder").unwrap(),
             }
             let data = folder.path().join(name.split('/').next().unwrap());
-            assert!(!CopyPlans::below(&data).settle(&store), "{name}");
+            assert!(!CopyPlans::in_data_folder(&data).settle(&store), "{name}");
         }
     }
 
@@ -749,18 +762,25 @@ mod tests {
         let (store, _closing) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
         let fork = folder.path().join("fork.jsonl");
         fs::write(&fork, "{}\n").unwrap();
-        let plans = CopyPlans::below(&data);
+        let plans = CopyPlans::in_data_folder(&data);
         let begin = |fork: &Path| {
             let fork = fork.to_owned();
-            Intent::begin(&KIND, &data, "fork.files", About::Files { fork }, Vec::new()).unwrap();
+            Intent::begin(
+                &COPY_INTENTS,
+                &data,
+                "fork.files",
+                CopyDescription::Files { fork },
+                Vec::new(),
+            )
+            .unwrap();
         };
         begin(&fork);
-        plans.bring_files(&store, &"fork".into(), &fork).unwrap();
-        assert!(names(&data.join(KIND.folder)).is_empty());
+        plans.copy_borrowed_files(&store, &"fork".into(), &fork).unwrap();
+        assert!(names(&data.join(COPY_INTENTS.folder)).is_empty());
         // The plan of another fork is not this one's.
         begin(&folder.path().join("other"));
-        assert!(plans.bring_files(&store, &"fork".into(), &fork).is_err());
-        assert_eq!(names(&data.join(KIND.folder)), ["fork.files"]);
+        assert!(plans.copy_borrowed_files(&store, &"fork".into(), &fork).is_err());
+        assert_eq!(names(&data.join(COPY_INTENTS.folder)), ["fork.files"]);
     }
 
     fn names(folder: &Path) -> Vec<String> {

@@ -11,8 +11,8 @@ use tokio::time::{Instant, timeout_at};
 use crate::agent::inbox::{InboxReceiver, Incoming};
 use crate::agent::message::{CallError, RequestId};
 use crate::agent::pool::Agent;
-use crate::agent::sweep::Watch;
-use crate::agent::wire::Handle;
+use crate::agent::sweep::DescendantWatch;
+use crate::agent::wire::SessionHandle;
 
 use super::uncommitted_copies::UncommittedCopy;
 use super::upstream::UpstreamSession;
@@ -27,7 +27,7 @@ const OWN_PROCESS_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct UnendedSession {
     agent: Arc<Agent>,
-    handle: Handle,
+    handle: SessionHandle,
     /// The prompt that had no answer when the closing began.
     prompt: Option<RequestId>,
     /// Whether its own process still writes when the agent has answered that it is closed.
@@ -44,7 +44,7 @@ impl Drop for UnendedSession {
     fn drop(&mut self) {
         let has_ended = self.is_known_to_have_ended();
         for copy in self.take_copies() {
-            discard(copy, has_ended);
+            discard_copy(copy, has_ended);
         }
     }
 }
@@ -52,7 +52,7 @@ impl Drop for UnendedSession {
 impl UnendedSession {
     /// The one that is about to be closed.
     #[must_use]
-    pub(super) fn of(session: &UpstreamSession) -> Self {
+    pub(super) fn closing(session: &UpstreamSession) -> Self {
         Self::new(
             session.lease.agent(),
             session.attachment.handle.clone(),
@@ -65,7 +65,7 @@ impl UnendedSession {
     #[must_use]
     pub(super) fn new(
         agent: Arc<Agent>,
-        handle: Handle,
+        handle: SessionHandle,
         prompt: Option<RequestId>,
         close_answers_early: bool,
     ) -> Self {
@@ -86,13 +86,17 @@ impl UnendedSession {
     ///
     /// A session that the agent does not close is abandoned. With `by_force` the agent's process is ended instead, because two
     /// turns never run in one session; other conversations in that process are notified and continue in a new one.
-    pub(super) async fn close_first(
+    pub(super) async fn close_and_wait(
         &self,
         mut session: UpstreamSession,
         by_force: bool,
         grace: Duration,
     ) -> bool {
-        session.copy.take().into_iter().for_each(|copy| self.hold(copy));
+        session
+            .copy
+            .take()
+            .into_iter()
+            .for_each(|copy| self.remove_copy_later(copy));
         if by_force {
             // The process may be stopped soon, so it gets no new sessions.
             session.lease.retire();
@@ -105,10 +109,10 @@ impl UnendedSession {
             && !self.close_answers_early
         {
             // An agent may answer at once, while the turn still writes.
-            let answer = timeout_at(end, turn_over(&mut session.inbox, prompt)).await;
+            let answer = timeout_at(end, wait_for_turn_end(&mut session.inbox, prompt)).await;
             closed = match answer {
                 Ok(true) => Ok(true),
-                Ok(false) => Ok(self.agent_stopped().await),
+                Ok(false) => Ok(self.wait_for_agent_stop().await),
                 Err(_) => Err(CallError::TimedOut { after: deadline }),
             };
         }
@@ -125,7 +129,7 @@ impl UnendedSession {
                     "it was stopped because it ignored the cancel of another conversation's turn and did not end that \
                      session",
                 );
-                self.agent_stopped().await
+                self.wait_for_agent_stop().await
             }
             Err(error) => {
                 tracing::debug!(handle, %error, "the session was not closed at the agent");
@@ -159,7 +163,7 @@ impl UnendedSession {
     /// Waits for the end of its agent, if that is dying. Returns whether the agent has ended or lives on: only one of which
     /// something survives SIGKILL has done neither.
     pub(super) async fn agent_lives_or_has_stopped(&self) -> bool {
-        !self.agent.is_ending() || self.agent_stopped().await
+        !self.agent.is_ending() || self.wait_for_agent_stop().await
     }
 
     /// Whether the turn that ran when its closing began may still run.
@@ -171,7 +175,7 @@ impl UnendedSession {
 
     /// The process and the name by which the agent knows the session.
     #[must_use]
-    pub(super) fn known_as(&self) -> (u32, &str) {
+    pub(super) fn process_and_name(&self) -> (u32, &str) {
         (self.agent.pid(), self.handle.as_str())
     }
 
@@ -180,13 +184,13 @@ impl UnendedSession {
         if has_ended {
             self.take_copies()
                 .into_iter()
-                .for_each(|copy| discard(copy, true));
+                .for_each(|copy| discard_copy(copy, true));
         }
         has_ended
     }
 
     /// Has a copy from which the session was, or may have been, opened removed once it has ended.
-    pub(super) fn hold(&self, copy: UncommittedCopy) {
+    pub(super) fn remove_copy_later(&self, copy: UncommittedCopy) {
         self.copies
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -198,7 +202,7 @@ impl UnendedSession {
     }
 
     /// Waits until the pool has ended the agent with all its children, for which it has deadlines. Returns whether it could.
-    async fn agent_stopped(&self) -> bool {
+    async fn wait_for_agent_stop(&self) -> bool {
         self.agent.stopped().await;
         self.agent.has_stopped()
     }
@@ -212,7 +216,7 @@ impl UnendedSession {
                 // The answer to an earlier call came too late.
                 Err(CallError::Agent(error)) if error.code == NOT_FOUND => {}
                 // The agent answers no more, but its children may still write.
-                Err(CallError::Died(_) | CallError::Closing) => return Ok(self.agent_stopped().await),
+                Err(CallError::Died(_) | CallError::Closing) => return Ok(self.wait_for_agent_stop().await),
                 Err(error) => return Err(error),
             }
             self.is_closed.store(true, Ordering::Relaxed);
@@ -224,12 +228,12 @@ impl UnendedSession {
         Ok(matches!(ended, Ok(true)))
     }
 
-    async fn watch_own_process(&self) -> Option<Watch> {
+    async fn watch_own_process(&self) -> Option<DescendantWatch> {
         if !self.close_answers_early {
             return None;
         }
         let (pid, handle) = (self.agent.pid(), self.handle.clone());
-        tokio::task::spawn_blocking(move || Watch::of_session(pid, handle.as_str()))
+        tokio::task::spawn_blocking(move || DescendantWatch::of_session(pid, handle.as_str()))
             .await
             .ok()
     }
@@ -237,16 +241,16 @@ impl UnendedSession {
 
 /// Removes the copy of a session that has ended. The agent may still write to another one: that copy stays, and the next start, for
 /// which every agent has ended, decides.
-pub(super) fn discard(copy: UncommittedCopy, has_ended: bool) {
+pub(super) fn discard_copy(copy: UncommittedCopy, has_ended: bool) {
     match has_ended {
         // Nothing waits for that.
         true => drop(copy.remove_in_background()),
-        false => copy.leave(),
+        false => copy.leave_to_next_start(),
     }
 }
 
 /// Waits until the agent has answered a prompt, and returns true, or has died. Nobody hears what else it says.
-async fn turn_over(inbox: &mut InboxReceiver, prompt: RequestId) -> bool {
+async fn wait_for_turn_end(inbox: &mut InboxReceiver, prompt: RequestId) -> bool {
     let mut batch = Vec::new();
     loop {
         inbox.recv_up_to(&mut batch, 64).await;

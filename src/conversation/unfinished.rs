@@ -11,7 +11,7 @@ use crate::store::Store;
 
 /// What to do with unfinished work.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum UndoPolicy {
     /// The store knows every conversation: undo what none of them owns.
     Undo,
     /// The store is empty because it is not kept: leave everything for a daemon that has the store.
@@ -21,12 +21,12 @@ pub(super) enum Verdict {
     SetAside(Unreadable),
 }
 
-impl Verdict {
+impl UndoPolicy {
     /// The verdict for this store.
     pub(super) fn of(store: &Store) -> Self {
         if store.status().is_ephemeral {
             Self::Leave
-        } else if store.opening().may_have_lost() {
+        } else if store.open_report().may_have_lost() {
             Self::SetAside(Unreadable::OwnerUnknown)
         } else {
             Self::Undo

@@ -25,16 +25,16 @@ use crate::agent::members::{Members, object_of};
 use crate::agent::message::{AgentError, CallError, MethodName, RequestId, method};
 use crate::agent::pool::Lease;
 use crate::agent::session::{AgentCalls, SessionOptions};
-use crate::agent::wire::{Attachment, Handle};
+use crate::agent::wire::{Attachment, SessionHandle};
 
 use super::closed_sessions::ClosedSessions;
-use super::effect::{AskedSettings, Opened};
+use super::effect::{EditorSettings, OpenedSession};
 use super::error::ConversationError;
-use super::growth::Tally;
-use super::reported::{agree, is_of};
+use super::reported_settings::{agree, has_category};
 use super::services::{Services, chain_text, now};
+use super::transcript_growth::PromptTally;
 pub use super::uncommitted_copies::UncommittedCopy;
-use super::unended_session::{UnendedSession, discard};
+use super::unended_session::{UnendedSession, discard_copy};
 
 /// A session that is open at an agent, and everything that is needed to use it.
 pub struct UpstreamSession {
@@ -47,15 +47,15 @@ pub struct UpstreamSession {
     /// Its lines.
     pub inbox: InboxReceiver,
     /// Lines that came while it was being opened and are still to be heard.
-    pub early: Vec<Incoming>,
+    pub early_lines: Vec<Incoming>,
     /// The prompt that the agent has not answered: its turn runs.
     pub prompt: Option<RequestId>,
     /// The requests of clients that the agent has not answered.
-    pub passed: HashMap<RequestId, oneshot::Sender<Result<Box<RawValue>, CallError>>>,
+    pub forwarded_requests: HashMap<RequestId, oneshot::Sender<Result<Box<RawValue>, CallError>>>,
     /// Whether its own process still writes when the agent has answered that it is closed.
     pub close_answers_early: bool,
     /// How many prompts may stand in its transcript.
-    pub tally: Tally,
+    pub prompt_tally: PromptTally,
     /// How long the agent may take to close it, unless that is forced.
     pub deadline: Duration,
     /// The copy of a transcript that it was opened from, until it is taken into use; of an edit's branch until the record names it.
@@ -65,7 +65,7 @@ pub struct UpstreamSession {
 impl Drop for UpstreamSession {
     fn drop(&mut self) {
         if let Some(copy) = self.copy.take() {
-            discard(copy, self.lease.agent().has_stopped());
+            discard_copy(copy, self.lease.agent().has_stopped());
         }
         // Nothing that the agent still says under this handle is ours; a newer attachment is left alone.
         self.lease.connection().detach(&self.attachment);
@@ -74,33 +74,33 @@ impl Drop for UpstreamSession {
 
 /// What the agent said when it opened a session.
 #[derive(Clone, Debug)]
-pub struct OpenAnswer {
+pub struct OpenResponse {
     /// The id under which the session is known.
     pub upstream_id: UpstreamId,
     /// What it says of the session.
     pub info: SessionInfo,
 }
 
-impl OpenAnswer {
+impl OpenResponse {
     /// The session as the conversation learns of it.
     #[must_use]
-    pub fn opened(self, session: &UpstreamSession, resumed: Resumed) -> Opened {
+    pub fn into_opened(self, session: &UpstreamSession, resumed: Resumed) -> OpenedSession {
         let capabilities = &session.lease.initialized().capabilities;
-        Opened {
+        OpenedSession {
             upstream_id: self.upstream_id,
             link: None,
             resumed,
             preamble: None,
             loaded: None,
             can_reopen: capabilities.resume || capabilities.load_session,
-            info: self.info,
+            session_info: self.info,
         }
     }
 }
 
 /// Which way a session is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Opening {
+pub enum OpenMode {
     /// `session/new`.
     New {
         /// The mode that the conversation was in before, which it keeps unless its settings name one: the mode decides which
@@ -138,7 +138,7 @@ pub enum OpenError {
 
 impl OpenError {
     /// Why a setting was not applied. If the process has ended, another process may still accept the setting.
-    fn of_setting(setting: &str, value: &str, known: &SessionInfo, source: CallError) -> Self {
+    fn from_setting(setting: &str, value: &str, known: &SessionInfo, source: CallError) -> Self {
         match source {
             CallError::Died(_) | CallError::Closing | CallError::Stalled => Self::Call(source),
             source => Self::Setting {
@@ -161,33 +161,33 @@ impl OpenError {
 ///
 /// # Errors
 /// What the agent answered, with which setting it refused where it did.
-pub(super) async fn open(
+pub(super) async fn open_session(
     services: &Services,
     entry: &AgentEntry,
     lease: Lease,
-    opening: &Opening,
+    opening: &OpenMode,
     cwd: &str,
     settings: &Settings,
     closed: &ClosedSessions,
-) -> Result<(UpstreamSession, OpenAnswer), OpenError> {
+) -> Result<(UpstreamSession, OpenResponse), OpenError> {
     // No transcript of the conversation belongs to a session whose id is not known yet.
     let unended = match opening {
-        Opening::New { .. } | Opening::Fork(..) => None,
-        Opening::Resume(id) | Opening::Load(id) => Some(UnendedSession::new(
+        OpenMode::New { .. } | OpenMode::Fork(..) => None,
+        OpenMode::Resume(id) | OpenMode::Load(id) => Some(UnendedSession::new(
             lease.agent(),
-            Handle::new(id.as_str()),
+            SessionHandle::new(id.as_str()),
             None,
             entry.kind.close_answers_early,
         )),
     };
-    let mut giving_up = GiveUpGuard {
+    let mut giving_up = OpenGuard {
         lease,
         attachment: None,
         unended,
         has_ended: false,
         closed,
     };
-    let opened = open_in(services, entry, &mut giving_up, opening, cwd, settings).await;
+    let opened = open_attached(services, entry, &mut giving_up, opening, cwd, settings).await;
     giving_up.has_ended = true;
     // Without an answer the agent may still open it.
     if let Err(OpenError::Call(CallError::TimedOut { .. } | CallError::Stalled)) = &opened
@@ -200,7 +200,7 @@ pub(super) async fn open(
 
 /// The opening of a session. Takes back the route of one that is not opened, and retires the process when the opening is given
 /// up half-way.
-struct GiveUpGuard<'a> {
+struct OpenGuard<'a> {
     lease: Lease,
     /// The route, if the session exists already.
     attachment: Option<Attachment>,
@@ -210,7 +210,7 @@ struct GiveUpGuard<'a> {
     closed: &'a ClosedSessions,
 }
 
-impl Drop for GiveUpGuard<'_> {
+impl Drop for OpenGuard<'_> {
     fn drop(&mut self) {
         if let Some(attachment) = &self.attachment {
             self.lease.connection().detach(attachment);
@@ -224,17 +224,17 @@ impl Drop for GiveUpGuard<'_> {
     }
 }
 
-async fn open_in(
+async fn open_attached(
     services: &Services,
     entry: &AgentEntry,
-    giving_up: &mut GiveUpGuard<'_>,
-    opening: &Opening,
+    giving_up: &mut OpenGuard<'_>,
+    opening: &OpenMode,
     cwd: &str,
     settings: &Settings,
-) -> Result<(UpstreamSession, OpenAnswer), OpenError> {
+) -> Result<(UpstreamSession, OpenResponse), OpenError> {
     let lease = giving_up.lease.clone();
     let mut options = session_options(entry, cwd, settings);
-    if let Opening::Fork(_, Some(point)) = opening {
+    if let OpenMode::Fork(_, Some(point)) = opening {
         // The standard has no field for it, and who does not know this one takes all along.
         let meta = entry.kind.fork_point_meta(point);
         options
@@ -242,17 +242,17 @@ async fn open_in(
             .extend(meta.ok_or_else(|| CallError::Unsupported(MethodName::known(method::SESSION_FORK)))?);
     }
     let calls = lease.calls();
-    let (sender, mut receiver) = inbox(services.inbox);
+    let (sender, mut receiver) = inbox(services.inbox_limits);
     let request = match opening {
-        Opening::New { .. } => calls.new_session(&options, &sender)?,
-        Opening::Fork(id, _) => calls.fork(&Handle::new(id.as_str()), &options, &sender)?,
-        Opening::Resume(id) => {
-            let (request, attachment) = calls.resume(&Handle::new(id.as_str()), &options, &sender)?;
+        OpenMode::New { .. } => calls.new_session(&options, &sender)?,
+        OpenMode::Fork(id, _) => calls.fork(&SessionHandle::new(id.as_str()), &options, &sender)?,
+        OpenMode::Resume(id) => {
+            let (request, attachment) = calls.resume(&SessionHandle::new(id.as_str()), &options, &sender)?;
             giving_up.attachment = Some(attachment);
             request
         }
-        Opening::Load(id) => {
-            let (request, attachment) = calls.load(&Handle::new(id.as_str()), &options, &sender)?;
+        OpenMode::Load(id) => {
+            let (request, attachment) = calls.load(&SessionHandle::new(id.as_str()), &options, &sender)?;
             giving_up.attachment = Some(attachment);
             request
         }
@@ -267,7 +267,7 @@ async fn open_in(
             lease.note_signed_out();
         }
     })?;
-    if matches!(opening, Opening::Load(_)) {
+    if matches!(opening, OpenMode::Load(_)) {
         early.retain(|incoming| !is_replay(incoming));
     }
     let attachment = bound
@@ -282,11 +282,11 @@ async fn open_in(
         attachment,
         sender,
         inbox: receiver,
-        early,
+        early_lines: early,
         prompt: None,
-        passed: HashMap::new(),
+        forwarded_requests: HashMap::new(),
         close_answers_early: entry.kind.close_answers_early,
-        tally: Tally::of(matches!(opening, Opening::New { .. }).then_some(0)),
+        prompt_tally: PromptTally::new(matches!(opening, OpenMode::New { .. }).then_some(0)),
         deadline,
         copy: None,
     };
@@ -294,10 +294,11 @@ async fn open_in(
     let handle = &session.attachment.handle;
     let mut settings = settings.clone();
     let last_mode = match opening {
-        Opening::New { last_mode } if settings.mode.is_none() => last_mode.as_deref(),
+        OpenMode::New { last_mode } if settings.mode.is_none() => last_mode.as_deref(),
         _ => None,
     };
-    let changed = last_mode.and_then(|last| Some((last, in_mode(answer.info.modes.as_ref()?, last)?)));
+    let changed =
+        last_mode.and_then(|last| Some((last, modes_with_current(answer.info.modes.as_ref()?, last)?)));
     settings.mode = settings
         .mode
         .or(changed.as_ref().map(|(last, _)| (*last).to_owned()));
@@ -312,7 +313,7 @@ async fn open_in(
 }
 
 /// ACP's `modes` with another one as the current one; none where that is the current one, or the agent does not offer it.
-fn in_mode(modes: &RawJson, mode: &str) -> Option<RawJson> {
+fn modes_with_current(modes: &RawJson, mode: &str) -> Option<RawJson> {
     let mut modes: Value = modes.read().ok()?;
     let is_offered = modes["availableModes"]
         .as_array()?
@@ -333,9 +334,9 @@ fn in_mode(modes: &RawJson, mode: &str) -> Option<RawJson> {
 pub async fn configure(
     entry: &AgentEntry,
     calls: &AgentCalls,
-    handle: &Handle,
+    handle: &SessionHandle,
     settings: &Settings,
-    asked: Option<&AskedSettings>,
+    asked: Option<&EditorSettings>,
     known: &SessionInfo,
 ) -> Result<(), OpenError> {
     let params = |is_it: &dyn Fn(&Settings) -> bool| {
@@ -358,10 +359,10 @@ pub async fn configure(
                 .is_some_and(|config| config.contains_key(id))
         });
         let result = calls.set_config_option(handle, id, value.as_raw(), params).await;
-        result.map_err(|source| OpenError::of_setting(id, value.get(), known, source))?;
+        result.map_err(|source| OpenError::from_setting(id, value.get(), known, source))?;
     }
     if let Some(model) = &settings.model {
-        let option = options.iter().find(|option| is_of(option, "model"));
+        let option = options.iter().find(|option| has_category(option, "model"));
         let current = option
             .and_then(|option| option.get("currentValue"))
             .and_then(Value::as_str);
@@ -380,7 +381,7 @@ pub async fn configure(
                     method::SESSION_SET_CONFIG_OPTION,
                 ))),
             };
-            result.map_err(|source| OpenError::of_setting("model", model, known, source))?;
+            result.map_err(|source| OpenError::from_setting("model", model, known, source))?;
         }
     }
     if let Some(mode) = &settings.mode {
@@ -398,7 +399,7 @@ pub async fn configure(
             let result = calls
                 .set_mode(handle, mode, params(&|asked| asked.mode.is_some()))
                 .await;
-            result.map_err(|source| OpenError::of_setting("mode", mode, known, source))?;
+            result.map_err(|source| OpenError::from_setting("mode", mode, known, source))?;
         }
     }
     Ok(())
@@ -429,7 +430,7 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
             };
             let message = format!("the agent {} {did}: {}", entry.name, failure.message);
             let upstream = upstream_json(agent);
-            if is_held(error) {
+            if is_session_in_use(error) {
                 return ConversationError::Passing {
                     message: format!(
                         "the agent {} does not open the session while another program, or one of its own processes that has \
@@ -487,20 +488,20 @@ fn wants_sign_in(entry: &AgentEntry, error: &CallError) -> bool {
 }
 
 /// Whether the agent reports that another process writes to the session.
-pub(super) fn is_held(error: &OpenError) -> bool {
+pub(super) fn is_session_in_use(error: &OpenError) -> bool {
     let OpenError::Call(CallError::Agent(error)) = error else {
         return false;
     };
-    let data = data_of(error);
-    failure::is_session_held(&evidence_of(error, data.as_ref()))
+    let data = error_data(error);
+    failure::is_session_in_use(&error_evidence(error, data.as_ref()))
 }
 
-fn data_of(error: &AgentError) -> Option<Value> {
+fn error_data(error: &AgentError) -> Option<Value> {
     let data = error.data.as_ref()?;
     serde_json::from_str(data.get()).ok()
 }
 
-fn evidence_of<'a>(error: &'a AgentError, data: Option<&'a Value>) -> Evidence<'a> {
+fn error_evidence<'a>(error: &'a AgentError, data: Option<&'a Value>) -> Evidence<'a> {
     Evidence {
         code: Some(error.code),
         message: Some(&error.message),
@@ -512,8 +513,8 @@ fn evidence_of<'a>(error: &'a AgentError, data: Option<&'a Value>) -> Evidence<'
 /// What kind of failure an agent's error is.
 #[must_use]
 pub fn classify(entry: &AgentEntry, error: &AgentError) -> failure::Failure {
-    let data = data_of(error);
-    let evidence = evidence_of(error, data.as_ref());
+    let data = error_data(error);
+    let evidence = error_evidence(error, data.as_ref());
     failure::classify(
         entry.kind,
         &evidence,
@@ -614,7 +615,7 @@ fn is_replay(incoming: &Incoming) -> bool {
     }
 }
 
-fn read_answer(raw: &RawValue, attachment: &Attachment) -> OpenAnswer {
+fn read_answer(raw: &RawValue, attachment: &Attachment) -> OpenResponse {
     let mut members: Members = serde_json::from_str(raw.get()).unwrap_or_default();
     members.shift_remove("sessionId");
     let mut given = |name| {
@@ -623,7 +624,7 @@ fn read_answer(raw: &RawValue, attachment: &Attachment) -> OpenAnswer {
             .filter(|value: &RawJson| value.get() != "null")
     };
     let (modes, config_options) = (given("modes"), given("configOptions"));
-    OpenAnswer {
+    OpenResponse {
         // As the chain holds it: an id never begins or ends with blanks.
         upstream_id: attachment.handle.as_str().trim().into(),
         info: SessionInfo {
@@ -655,7 +656,7 @@ mod tests {
             (json!(null), "ask", None),
         ];
         for (offered, last, expected) in table {
-            let found = in_mode(&RawJson::from(offered.clone()), last);
+            let found = modes_with_current(&RawJson::from(offered.clone()), last);
             let found = found.map(|modes| modes.read::<Value>().unwrap());
             assert_eq!(found, expected, "{last}: {offered}");
         }

@@ -14,43 +14,43 @@ use super::effect::{Ledger, Milestone, Now, WritePart};
 
 /// How the record gets to disk.
 #[derive(Debug)]
-pub struct Writer<R> {
+pub struct RecordWriter<R> {
     /// The record as it is on disk. Clients see no session and no settings that are not in it.
     pub on_disk: ConversationRecord,
     /// The write that is under way.
-    pub under_way: Option<UnderWay<R>>,
+    pub in_progress: Option<PendingWrite<R>>,
     /// The parts of the next write.
     pub next: Vec<WritePart<R>>,
     /// A new conversation that is to be written, in a write of its own.
-    pub creation: Option<UnderWay<R>>,
+    pub new_conversation: Option<PendingWrite<R>>,
     /// Entries for the next write that nothing waits for.
-    pub unsaved: Ledger,
+    pub unsaved_ledger: Ledger,
     /// Whether the record has changed since the last write began.
-    pub is_ahead: bool,
+    pub has_changes: bool,
     /// Whether the last write failed. A deadline tries again, or the next step that adds a part.
     pub has_failed: bool,
 }
 
 /// A write that is under way.
 #[derive(Debug)]
-pub struct UnderWay<R> {
+pub struct PendingWrite<R> {
     /// The record as it is written: that of the conversation, or of one that branches off it.
     pub record: ConversationRecord,
     /// What is written with it, and what waits for that.
     pub parts: Vec<WritePart<R>>,
 }
 
-impl<R> Writer<R> {
+impl<R> RecordWriter<R> {
     /// The writer of a record that is on disk.
     #[must_use]
     pub fn new(on_disk: ConversationRecord) -> Self {
         Self {
             on_disk,
-            under_way: None,
+            in_progress: None,
             next: Vec::new(),
-            creation: None,
-            unsaved: Ledger::default(),
-            is_ahead: false,
+            new_conversation: None,
+            unsaved_ledger: Ledger::default(),
+            has_changes: false,
             has_failed: false,
         }
     }
@@ -58,34 +58,35 @@ impl<R> Writer<R> {
     /// Whether everything is on disk.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
-        let is_empty = self.next.is_empty() && self.creation.is_none() && self.unsaved.is_empty();
-        self.under_way.is_none() && is_empty && !self.is_ahead
+        let is_empty =
+            self.next.is_empty() && self.new_conversation.is_none() && self.unsaved_ledger.is_empty();
+        self.in_progress.is_none() && is_empty && !self.has_changes
     }
 
     /// Begins a write, if one is due and none is under way. Returns whether it did.
     pub fn begin(&mut self, record: &mut ConversationRecord, now: Now) -> bool {
-        let is_due = !self.next.is_empty() || self.is_ahead && !self.has_failed;
-        if self.under_way.is_some() || !is_due && self.creation.is_none() {
+        let is_due = !self.next.is_empty() || self.has_changes && !self.has_failed;
+        if self.in_progress.is_some() || !is_due && self.new_conversation.is_none() {
             return false;
         }
-        self.under_way = self.creation.take();
-        if self.under_way.is_some() {
+        self.in_progress = self.new_conversation.take();
+        if self.in_progress.is_some() {
             return true;
         }
         let mut parts = std::mem::take(&mut self.next);
         if parts.is_empty() {
             record.updated_at = now.max(record.updated_at);
         }
-        if parts.is_empty() || !self.unsaved.is_empty() {
+        if parts.is_empty() || !self.unsaved_ledger.is_empty() {
             let left = WritePart {
-                ledger: std::mem::take(&mut self.unsaved),
+                ledger: std::mem::take(&mut self.unsaved_ledger),
                 milestone: Milestone::Saved,
             };
             parts.insert(0, left);
         }
-        self.is_ahead = false;
+        self.has_changes = false;
         self.has_failed = false;
-        self.under_way = Some(UnderWay {
+        self.in_progress = Some(PendingWrite {
             record: record.clone(),
             parts,
         });
@@ -94,17 +95,19 @@ impl<R> Writer<R> {
 
     /// The state of a call with an idempotency key that is not on disk yet, the latest one.
     #[must_use]
-    pub fn request(&self, id: &RequestId) -> Option<&RequestRecord> {
-        let under_way = self.under_way.iter().flat_map(|write| &write.parts);
+    pub fn unwritten_request(&self, id: &RequestId) -> Option<&RequestRecord> {
+        let under_way = self.in_progress.iter().flat_map(|write| &write.parts);
         let parts = under_way.chain(&self.next).map(|part| &part.ledger);
-        let mut requests = parts.chain([&self.unsaved]).flat_map(|ledger| &ledger.requests);
+        let mut requests = parts
+            .chain([&self.unsaved_ledger])
+            .flat_map(|ledger| &ledger.requests);
         requests.rfind(|request| request.request_id == *id)
     }
 
     /// Whether the record on disk, or the one that is being written, names this as the running turn.
     #[must_use]
-    pub fn may_run(&self, turn_id: &TurnId) -> bool {
-        let under_way = self.under_way.as_ref().map(|write| &write.record);
+    pub fn may_name_turn(&self, turn_id: &TurnId) -> bool {
+        let under_way = self.in_progress.as_ref().map(|write| &write.record);
         let mut records = [&self.on_disk].into_iter().chain(under_way);
         records.any(|record| record.turn.as_ref().is_some_and(|turn| turn.turn_id == *turn_id))
     }
@@ -115,16 +118,18 @@ impl<R> Writer<R> {
         let requests = &part.ledger.requests;
         let is_later =
             |kept: &RequestRecord| requests.iter().any(|later| later.request_id == kept.request_id);
-        self.unsaved.requests.retain(|kept| !is_later(kept));
+        self.unsaved_ledger.requests.retain(|kept| !is_later(kept));
         self.next.push(part);
     }
 
     /// Whether an edit waits to be reported until it is on disk. Not while a failed write waits to be repeated.
     #[must_use]
-    pub fn brings_edit(&self) -> bool {
-        let under_way = self.under_way.iter().flat_map(|write| &write.parts);
+    pub fn has_unwritten_edit(&self) -> bool {
+        let under_way = self.in_progress.iter().flat_map(|write| &write.parts);
         let parts = under_way.chain(&self.next).map(|part| &part.ledger);
-        let mut events = parts.chain([&self.unsaved]).flat_map(|ledger| &ledger.events);
+        let mut events = parts
+            .chain([&self.unsaved_ledger])
+            .flat_map(|ledger| &ledger.events);
         !self.has_failed && events.any(|event| matches!(event, Event::Edited { .. }))
     }
 }

@@ -1,9 +1,9 @@
 //! The configuration file: its settings and their defaults.
 //!
 //! Parses text into values, and values into the catalog of agents. Has no clock, and only checks whether a program or
-//! an agent's folder exists. Each error names its line, which `places` finds.
+//! an agent's folder exists. Each error names its line, which `positions` finds.
 
-mod places;
+mod positions;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,9 +23,9 @@ use crate::agent::pool::Launch;
 use crate::agent::process::AgentCommand;
 use crate::agent::session::InitializeRequest;
 use crate::agent::wire::WireOptions;
-use crate::conversation::keeping::KeepRules;
+use crate::conversation::backup::BackupRules;
 use crate::conversation::state::Rules;
-use crate::transcript::shelf::Format;
+use crate::transcript::transcript_list::Format;
 
 #[cfg(test)]
 mod tests;
@@ -163,11 +163,11 @@ impl Default for Keep {
 impl Keep {
     /// Converts the settings into the rules for conversations.
     #[must_use]
-    pub fn rules(&self) -> KeepRules {
-        KeepRules {
-            is_on: self.enabled,
-            days: self.days,
-            bytes: self.bytes,
+    pub fn rules(&self) -> BackupRules {
+        BackupRules {
+            is_enabled: self.enabled,
+            max_days: self.days,
+            max_bytes: self.bytes,
         }
     }
 }
@@ -207,8 +207,8 @@ pub struct ConfigError {
     pub problem: String,
 }
 
-/// What the catalog depends on besides the file.
-pub struct Surroundings<'a> {
+/// The inputs of the catalog besides the file.
+pub struct CatalogContext<'a> {
     /// The path of this program, which contains the loopback agent too.
     pub this_program: &'a Path,
     /// The daemon's data folder.
@@ -226,13 +226,13 @@ impl Config {
     /// It is not the expected TOML, or a limit is out of range.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let mut config: Self = toml::from_str(text).map_err(|error| {
-            let (line, problem) = places::of_error(text, &error);
+            let (line, problem) = positions::describe_error(text, &error);
             ConfigError { line, problem }
         })?;
         text.clone_into(&mut config.text);
         let limit = |name: &str, least: usize| {
             let problem = format!("limits.{name} must be at least {least}");
-            config.wrong(&["limits", name], problem)
+            config.error_at(&["limits", name], problem)
         };
         let limits = &config.limits;
         let least = [
@@ -256,7 +256,7 @@ impl Config {
                 let problem = format!(
                     "keep.{name} must be at least {least}; remove it for no limit, or set enabled = false for no backups"
                 );
-                return Err(config.wrong(&["keep", name], problem));
+                return Err(config.error_at(&["keep", name], problem));
             }
         }
         // With a limit of zero, no session could be opened.
@@ -276,9 +276,9 @@ impl Config {
     }
 
     /// Creates an error at the value with this path of names, or at its last existing parent.
-    fn wrong(&self, names: &[&str], problem: String) -> ConfigError {
+    fn error_at(&self, names: &[&str], problem: String) -> ConfigError {
         ConfigError {
-            line: places::of_names(&self.text, names),
+            line: positions::line_of_setting(&self.text, names),
             problem,
         }
     }
@@ -307,10 +307,10 @@ impl Config {
     ///
     /// # Errors
     /// An agent's settings are invalid, or the default agent does not exist.
-    pub fn catalog(&self, around: &Surroundings<'_>) -> Result<Catalog, ConfigError> {
+    pub fn catalog(&self, around: &CatalogContext<'_>) -> Result<Catalog, ConfigError> {
         let mut entries = Vec::new();
         for (name, agent) in &self.agents.0 {
-            entries.push(self.configured(name, agent.clone(), around)?);
+            entries.push(self.configured_agent(name, agent.clone(), around)?);
         }
         let first_configured = entries.first().map(|entry| entry.name.clone());
         let path = (around.variable)("PATH");
@@ -320,7 +320,8 @@ impl Config {
             if entries.iter().any(|entry| entry.name.as_str() == kind.name) {
                 continue;
             }
-            let usual = |program| self.usual(kind.name, kind, program, BTreeMap::new(), around);
+            let usual =
+                |program| self.default_agent_of_kind(kind.name, kind, program, BTreeMap::new(), around);
             let mut programs = kind.programs.iter().map(Path::new);
             if let Some(program) = programs.find_map(|program| find_program(program, path.as_deref())) {
                 let entry = usual(program);
@@ -338,11 +339,11 @@ impl Config {
         }
         let loopback = kinds::LOOPBACK.name;
         if !entries.iter().any(|entry| entry.name.as_str() == loopback) {
-            entries.push(self.loopback(loopback, BTreeMap::new(), around));
+            entries.push(self.loopback_agent(loopback, BTreeMap::new(), around));
         }
         let default = match &self.default_agent {
             Some(name) => {
-                let wrong = |problem| Err(self.wrong(&["default_agent"], problem));
+                let wrong = |problem| Err(self.error_at(&["default_agent"], problem));
                 let name = AgentName::new(name.clone());
                 if !entries.iter().any(|entry| entry.name == name) {
                     let known = entries.iter().map(|entry| entry.name.as_str());
@@ -362,14 +363,14 @@ impl Config {
         Ok(Catalog::new(entries, default))
     }
 
-    fn configured(
+    fn configured_agent(
         &self,
         name: &str,
         agent: AgentConfig,
-        around: &Surroundings<'_>,
+        around: &CatalogContext<'_>,
     ) -> Result<AgentEntry, ConfigError> {
         let problem = |member: &str, problem: String| {
-            self.wrong(&["agents", name, member], format!("agent \"{name}\": {problem}"))
+            self.error_at(&["agents", name, member], format!("agent \"{name}\": {problem}"))
         };
         let kind = match &agent.kind {
             Some(kind) => kinds::named(kind).map_err(|error| problem("kind", error.to_string()))?,
@@ -396,7 +397,7 @@ impl Config {
                 };
                 return Err(problem(member, text.to_owned()));
             }
-            let mut entry = self.loopback(name, agent.env, around);
+            let mut entry = self.loopback_agent(name, agent.env, around);
             entry.interrupts = agent.interrupts;
             return Ok(entry);
         }
@@ -414,7 +415,7 @@ impl Config {
             );
             return Err(problem("command", text));
         }
-        let mut entry = self.usual(name, kind, program, agent.env, around);
+        let mut entry = self.default_agent_of_kind(name, kind, program, agent.env, around);
         entry.interrupts = agent.interrupts;
         if let Some(args) = agent.args {
             entry.launch.command.args = args.into_iter().map(OsString::from).collect();
@@ -446,13 +447,13 @@ impl Config {
     }
 
     /// Returns an agent of this kind with the default settings.
-    fn usual(
+    fn default_agent_of_kind(
         &self,
         name: &str,
         kind: &'static AgentKind,
         program: PathBuf,
         env: BTreeMap<String, String>,
-        around: &Surroundings<'_>,
+        around: &CatalogContext<'_>,
     ) -> AgentEntry {
         let variable = |name: &str| {
             let own = env.get(name).map(PathBuf::from);
@@ -470,7 +471,7 @@ impl Config {
         AgentEntry {
             name: AgentName::new(name),
             kind,
-            launch: self.launch(command),
+            launch: self.agent_launch(command),
             transcripts,
             transcript_format: None,
             interrupts: InterruptPolicy::Ask,
@@ -479,14 +480,19 @@ impl Config {
     }
 
     /// Returns the agent built into this program.
-    fn loopback(&self, name: &str, env: BTreeMap<String, String>, around: &Surroundings<'_>) -> AgentEntry {
+    fn loopback_agent(
+        &self,
+        name: &str,
+        env: BTreeMap<String, String>,
+        around: &CatalogContext<'_>,
+    ) -> AgentEntry {
         let program = around.this_program.to_path_buf();
-        let mut entry = self.usual(name, &kinds::LOOPBACK, program, env, around);
+        let mut entry = self.default_agent_of_kind(name, &kinds::LOOPBACK, program, env, around);
         entry.launch.command.args = vec![loopback::ARGUMENT.into(), "--data".into(), around.data.into()];
         entry
     }
 
-    fn launch(&self, command: AgentCommand) -> Launch {
+    fn agent_launch(&self, command: AgentCommand) -> Launch {
         let client_capabilities = RawValue::from_string(CLIENT_CAPABILITIES.to_owned()).ok();
         let client_info = serde_json::json!({
             "name": "sessiond", "title": "session bridge", "version": env!("CARGO_PKG_VERSION"),

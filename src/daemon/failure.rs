@@ -107,7 +107,7 @@ impl StartError {
     /// The operating system's error, if one is the cause.
     fn refusal(&self) -> Option<io::ErrorKind> {
         if let Self::Store(error) = self
-            && error.lacks_room().is_some()
+            && error.full_disk_path().is_some()
         {
             return Some(io::ErrorKind::StorageFull);
         }

@@ -40,7 +40,7 @@ pub fn check_entries(data: &Path) -> Result<(), FolderError> {
     // The database opens its files itself, and would follow a link or wait at a pipe.
     let store = data.join(names::STORE);
     let in_store =
-        entries(&store).map_err(|source| failed(format!("inspect {}", store.display()), source))?;
+        entries(&store).map_err(|source| io_failure(format!("inspect {}", store.display()), source))?;
     for path in in_store {
         let kind = match path.is_dir() {
             true => Kind::Folder,
@@ -59,11 +59,11 @@ fn check_entry(path: &Path, kind: Kind) -> Result<(), FolderError> {
     match misplaced::find(path, kind) {
         Ok(None) => Ok(()),
         Ok(Some(misplaced)) => Err(misplaced.into()),
-        Err(source) => Err(failed(format!("inspect {}", path.display()), source)),
+        Err(source) => Err(io_failure(format!("inspect {}", path.display()), source)),
     }
 }
 
-fn failed(what: String, source: io::Error) -> FolderError {
+fn io_failure(what: String, source: io::Error) -> FolderError {
     FolderError::Io { what, source }
 }
 
@@ -72,8 +72,8 @@ fn failed(what: String, source: io::Error) -> FolderError {
 ///
 /// # Errors
 /// [`FolderError`].
-pub fn private(role: Role, path: &Path) -> Result<(), FolderError> {
-    ownership::claim(role, path)?;
+pub fn create_private(role: Role, path: &Path) -> Result<(), FolderError> {
+    ownership::create_and_check(role, path)?;
     let close = || -> io::Result<()> {
         if std::fs::metadata(path)?.permissions().mode() & 0o077 != 0 {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))?;
@@ -81,9 +81,9 @@ pub fn private(role: Role, path: &Path) -> Result<(), FolderError> {
         Ok(())
     };
     let folder = path.display();
-    close().map_err(|source| failed(format!("make the folder {folder} private"), source))?;
+    close().map_err(|source| io_failure(format!("make the folder {folder} private"), source))?;
     durable::sync_names(path)
-        .map_err(|source| failed(format!("sync the name of the folder {folder}"), source))
+        .map_err(|source| io_failure(format!("sync the name of the folder {folder}"), source))
 }
 
 #[cfg(test)]
@@ -98,7 +98,7 @@ mod tests {
         let disk = Disk::of(held.path());
         std::fs::create_dir(held.path().join("a")).unwrap();
         for _start in 0..2 {
-            private(Role::Data, &held.path().join("a/b/c")).unwrap();
+            create_private(Role::Data, &held.path().join("a/b/c")).unwrap();
             disk.check_lasts("a private folder");
         }
     }

@@ -33,10 +33,10 @@ const ATTEMPTS_PER_PAUSE: usize = 100;
 
 /// How long to wait for the lock of a daemon that is dead or ending. A process that it was starting holds the lock
 /// until its exec, which takes an instant.
-const LEFT_BEHIND_LIMIT: Duration = Duration::from_secs(2);
+const DYING_HOLDER_LIMIT: Duration = Duration::from_secs(2);
 
 /// The pause between two tries.
-const LEFT_BEHIND_PAUSE: Duration = Duration::from_millis(5);
+const DYING_HOLDER_PAUSE: Duration = Duration::from_millis(5);
 
 /// How many bytes of a lock file are read. A daemon writes a few hundred.
 const INFO_LIMIT_BYTES: u64 = 64 * 1024;
@@ -163,7 +163,7 @@ impl DaemonLock {
 
     /// Whether the file was moved, removed or replaced, so that nobody finds this daemon by it. False if that cannot
     /// be checked.
-    pub fn is_astray(&self) -> bool {
+    pub fn is_lost(&self) -> bool {
         let Ok(own) = self.file.metadata() else {
             return false;
         };
@@ -188,10 +188,10 @@ impl DaemonLock {
                 let info = read_info(&self.file).map_err(io_error("read", &self.path))?;
                 let is_dead = info.as_ref().is_some_and(|info| is_dead(info.pid));
                 // Once more for a daemon that is being killed, which does not show at first.
-                if waited < LEFT_BEHIND_LIMIT && (is_dead || !seen_alive) {
+                if waited < DYING_HOLDER_LIMIT && (is_dead || !seen_alive) {
                     seen_alive |= !is_dead;
-                    pause(LEFT_BEHIND_PAUSE);
-                    waited += LEFT_BEHIND_PAUSE;
+                    pause(DYING_HOLDER_PAUSE);
+                    waited += DYING_HOLDER_PAUSE;
                     continue;
                 }
                 let info = info.map(Box::new);
@@ -204,7 +204,7 @@ impl DaemonLock {
                 .map_err(|error| io_error("release", &self.path)(error.into()))?;
             if attempt % ATTEMPTS_PER_PAUSE == 0 {
                 // A reader that holds the lock may be waiting for a processor.
-                pause(LEFT_BEHIND_PAUSE);
+                pause(DYING_HOLDER_PAUSE);
             } else {
                 std::thread::yield_now();
             }

@@ -7,9 +7,9 @@
 mod activation;
 pub mod arguments;
 pub mod config;
-mod configured;
 mod failure;
 pub mod folders;
+mod loaded_config;
 pub mod lock;
 mod presence;
 pub mod ready;
@@ -37,10 +37,10 @@ pub const ARGUMENT: &str = "daemon";
 const DETACH: &str = "--detach";
 
 /// How long a stop waits for threads that still read after everything else is done.
-const LAST_THREADS: Duration = Duration::from_secs(1);
+const THREAD_STOP_LIMIT: Duration = Duration::from_secs(1);
 
 /// What failed where the daemon has no runtime.
-const RUNTIME: &str = "cannot start the runtime";
+const RUNTIME_FAILED: &str = "cannot start the runtime";
 
 /// Runs the daemon until it ends. `arguments` are those after the program's name or after [`ARGUMENT`].
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -65,10 +65,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(runtime) => {
             let result = runtime.block_on(run(&arguments));
             // A thread may hang in an unresponsive file system. Everything that must be written was written.
-            runtime.shutdown_timeout(LAST_THREADS);
+            runtime.shutdown_timeout(THREAD_STOP_LIMIT);
             result
         }
-        Err(error) => Err(StartError::io(RUNTIME)(error)),
+        Err(error) => Err(StartError::io(RUNTIME_FAILED)(error)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -86,7 +86,7 @@ fn start_detached(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     match started {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
-            print_error(&StartError::io(RUNTIME)(error));
+            print_error(&StartError::io(RUNTIME_FAILED)(error));
             ExitCode::FAILURE
         }
     }

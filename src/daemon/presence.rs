@@ -27,7 +27,7 @@ const RETRY_EVERY: Duration = Duration::from_secs(1);
 
 /// What was moved or removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Lost {
+pub(super) enum LostFile {
     /// The lock file. Nobody finds this daemon by its data folder any more, and another may start.
     Lock,
     /// The socket with this path. Nobody can connect there any more.
@@ -59,7 +59,7 @@ impl<'a> PresenceWatch<'a> {
     }
 
     /// Waits until something was moved or removed. Cancel safe.
-    pub(super) async fn wait_until_lost(&mut self) -> Lost {
+    pub(super) async fn wait_until_lost(&mut self) -> LostFile {
         loop {
             tokio::select! {
                 () = self.changed.notified() => {
@@ -69,11 +69,11 @@ impl<'a> PresenceWatch<'a> {
                 () = tokio::time::sleep_until(self.next_check) => {}
             }
             self.next_check = Instant::now() + CHECK_EVERY;
-            if self.lock.is_astray() {
-                return Lost::Lock;
+            if self.lock.is_lost() {
+                return LostFile::Lock;
             }
-            if let Some(socket) = self.sockets.iter().find(|socket| socket.is_astray()) {
-                return Lost::Socket(socket.path().to_owned());
+            if let Some(socket) = self.sockets.iter().find(|socket| socket.is_lost()) {
+                return LostFile::Socket(socket.path().to_owned());
             }
         }
     }
@@ -152,7 +152,7 @@ mod tests {
         let mut presence = PresenceWatch::new(&lock, vec![file]);
         for _ in 0..2 {
             fs::remove_dir_all(path.parent().unwrap()).unwrap();
-            assert_eq!(presence.wait_until_lost().await, Lost::Socket(path.clone()));
+            assert_eq!(presence.wait_until_lost().await, LostFile::Socket(path.clone()));
             let (listener, file) = bound(&path);
             listeners.push(listener);
             presence.replace_socket(file);
@@ -160,7 +160,7 @@ mod tests {
         // Another file in its place counts too.
         fs::remove_file(&path).unwrap();
         fs::write(&path, "").unwrap();
-        assert_eq!(presence.wait_until_lost().await, Lost::Socket(path.clone()));
+        assert_eq!(presence.wait_until_lost().await, LostFile::Socket(path.clone()));
     }
 
     #[tokio::test(start_paused = true)]
@@ -177,7 +177,7 @@ mod tests {
         let path = data.path().join(crate::paths::names::LOCK);
         fs::remove_file(&path).unwrap();
         fs::write(&path, "").unwrap();
-        assert_eq!(presence.wait_until_lost().await, Lost::Lock);
+        assert_eq!(presence.wait_until_lost().await, LostFile::Lock);
         assert!(began.elapsed() <= CHECK_EVERY * 4);
     }
 }

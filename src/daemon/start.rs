@@ -15,40 +15,40 @@ use uuid::Uuid;
 
 use super::activation;
 use super::arguments::Arguments;
-use super::config::{Config, Surroundings};
-use super::configured::Configured;
+use super::config::{CatalogContext, Config};
 use super::failure::StartError;
 use super::folders;
+use super::loaded_config::LoadedConfig;
 use super::lock::{DaemonLock, LockInfo};
-use super::presence::{Lost, PresenceWatch};
+use super::presence::{LostFile, PresenceWatch};
 use super::ready;
 use super::recorder::{StoreRecorder, spawn_record};
-use crate::acp::Face;
+use crate::acp::AcpService;
 use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::{Pool, PoolSettings};
 use crate::agent::process::{Instance, StopDeadlines};
 use crate::agent::sweep::{SweepDeadlines, SweepTarget, adopt_orphans, sweep};
 use crate::bridge::{Bridge, StopRequest};
+use crate::conversation::backup::{BackupRules, Backups};
 use crate::conversation::events::{Hub, RingLimits};
-use crate::conversation::growth::TurnEnds;
-use crate::conversation::keeping::{KeepRules, Keeper};
 use crate::conversation::old_bytes::OldBytes;
-use crate::conversation::readings::Readings;
+use crate::conversation::read_queues::ReadQueues;
 use crate::conversation::registry::Registry;
 use crate::conversation::services::{Services, chain_text};
-use crate::conversation::set_aside;
+use crate::conversation::transcript_growth::RecheckQueue;
 use crate::conversation::uncommitted_copies::CopyPlans;
-use crate::conversation::wakings::Wakings;
+use crate::conversation::unusable_files;
+use crate::conversation::wakeups::WakeupQueue;
 use crate::files::durable;
 use crate::paths::names;
 use crate::paths::ownership::{self, Role};
 use crate::paths::{Environment, Paths, PathsError};
 use crate::server::{ConnectionLimit, OutboxLimits, PrivateSocket, SocketLimits, methods, serve};
 use crate::store::{Change, OpenReport, Store, StoreOptions};
-use crate::transcript::library::Library;
+use crate::transcript::index_cache::IndexCache;
 
 /// What failed where the system refuses a signal handler.
-const SIGNALS: &str = "cannot handle signals";
+const SIGNALS_FAILED: &str = "cannot handle signals";
 
 /// Runs the daemon until it stops.
 ///
@@ -74,12 +74,15 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     )?;
     // Before anything is created. Missing entries are checked again when they are created or opened.
     ownership::check(&paths)?;
-    let configured = Arc::new(Configured::read(&paths.config_file, arguments.config.is_some())?);
+    let configured = Arc::new(LoadedConfig::read(
+        &paths.config_file,
+        arguments.config.is_some(),
+    )?);
     let config = &configured.config;
 
     // Before the first file is written.
-    handle_file_size_signal().map_err(StartError::io(SIGNALS))?;
-    folders::private(Role::Data, &paths.data)?;
+    handle_file_size_signal().map_err(StartError::io(SIGNALS_FAILED))?;
+    folders::create_private(Role::Data, &paths.data)?;
     folders::check_entries(&paths.data)?;
     let info = LockInfo {
         pid: std::process::id(),
@@ -97,15 +100,15 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
             tracing::debug!(%error, "did not leave the starter's session");
         }
     }
-    let mut terminate = signal(SignalKind::terminate()).map_err(StartError::io(SIGNALS))?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::io(SIGNALS))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(StartError::io(SIGNALS_FAILED))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::io(SIGNALS_FAILED))?;
 
     let catalog = {
         let this_program = std::env::current_exe();
         let this_program = this_program.map_err(StartError::io("cannot use this program"))?;
         // An editor may start the daemon without HOME.
         let home_folder = std::env::home_dir();
-        let around = Surroundings {
+        let around = CatalogContext {
             this_program: &this_program,
             data: &paths.data,
             home: home_folder.as_deref(),
@@ -118,14 +121,14 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         config.catalog(&around).map_err(problem)?
     };
 
-    let (instance, is_first_run) = instance(&paths.data)?;
+    let (instance, is_first_run) = load_instance(&paths.data)?;
     let (store, opening) = open_store(&paths, arguments.ephemeral)?;
     // Before any agent is started.
     if let Err(error) = adopt_orphans() {
         tracing::warn!(%error, "cannot adopt orphaned processes; agents' helpers may outlive the daemon");
     }
     // Before anything closes the store: to the next start, a closed store means that no process is left.
-    sweep_previous_run(&store, &instance, is_first_run || opening.was_closed).await;
+    sweep_previous_run(&store, &instance, is_first_run || opening.was_closed_cleanly).await;
     // Before any process is started that could inherit it.
     let passed_listener = activation::listener();
     let passed_listener = passed_listener.map_err(StartError::io(
@@ -133,8 +136,8 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     ))?;
     let recorder = Arc::new(StoreRecorder::new(store.clone()));
     let pool_settings = PoolSettings {
-        idle: Duration::from_millis(config.agent_idle_ms()),
-        initialize: Duration::from_millis(config.limits.agent_start_ms),
+        idle_limit: Duration::from_millis(config.agent_idle_ms()),
+        initialize_limit: Duration::from_millis(config.limits.agent_start_ms),
         ..PoolSettings::default()
     };
     let pool = Pool::new(instance, pool_settings, recorder);
@@ -144,30 +147,36 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         catalog,
         hub: Hub::new(RingLimits::DAEMON, RingLimits::CONVERSATION),
         rules: config.rules(TimeZone::system),
-        data: paths.data.clone(),
-        inbox: InboxLimits::default(),
+        data_folder: paths.data.clone(),
+        inbox_limits: InboxLimits::default(),
         session_deadline: Duration::from_millis(config.limits.session_open_ms),
-        library: Library::default(),
-        turn_ends: TurnEnds::default(),
+        index_cache: IndexCache::default(),
+        rechecks: RecheckQueue::default(),
         old_bytes: OldBytes::default(),
-        copies: CopyPlans::below(&paths.data),
-        wakings: Wakings::new(config.limits.continuations),
-        keeper: Keeper::new(paths.data.join(names::KEPT), keep_rules(config, arguments)),
-        works: Arc::default(),
-        readings: Readings::default(),
+        copy_plans: CopyPlans::in_data_folder(&paths.data),
+        wakeups: WakeupQueue::new(config.limits.continuations),
+        backups: Backups::new(paths.data.join(names::KEPT), keep_rules(config, arguments)),
+        running_work: Arc::default(),
+        read_queues: ReadQueues::default(),
     });
     let registry = Registry::new(services);
-    registry.end_last_life().await.map_err(StartError::PreviousRun)?;
+    registry
+        .end_turns_of_previous_run()
+        .await
+        .map_err(StartError::PreviousRun)?;
     let prepared = async {
         // Finish or undo the imports, copies and moves of the previous run. Before serving clients, which may import.
-        let is_settled = [registry.take_back_imports().await, registry.settle_copies().await];
+        let is_settled = [
+            registry.undo_unfinished_imports().await,
+            registry.settle_copies().await,
+        ];
         registry.settle_moves().await;
-        registry.settle_trees().await;
+        registry.settle_tree_moves().await;
         // A later start may delete files on the assumption that the store is complete, so no plan from before a loss
         // may be left.
         if is_settled.contains(&false) {
             tracing::warn!("the next start reports any damage of the store again");
-        } else if let Err(error) = store.delete_opening_report() {
+        } else if let Err(error) = store.delete_open_report() {
             tracing::warn!(
                 error = chain_text(&error),
                 "the next start reports the damage of the store again"
@@ -188,7 +197,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     }
 
     let socket = match passed_listener {
-        Some(listener) => PrivateSocket::given(listener, &paths.bridge_socket)?,
+        Some(listener) => PrivateSocket::from_service_manager(listener, &paths.bridge_socket)?,
         None => PrivateSocket::bind(&paths.bridge_socket)?,
     };
     let (stop_sender, mut stop_requests) = mpsc::channel(1);
@@ -197,17 +206,17 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         home: paths.home.clone().unwrap_or_else(|| paths.data.clone()),
         socket: paths.bridge_socket.clone(),
         started,
-        set_aside: opening.set_aside,
-        configuration: {
+        set_aside_store: opening.set_aside,
+        diagnose_configuration: {
             let configured = Arc::clone(&configured);
-            Box::new(move || configured.now())
+            Box::new(move || configured.diagnose())
         },
         stop: stop_sender,
     };
     let stop_serving = CancellationToken::new();
     let limits = socket_limits(config);
     let bridge = Arc::new(bridge);
-    let face = Face::new(Arc::clone(&bridge), config.editors.commands);
+    let face = AcpService::new(Arc::clone(&bridge), config.editors.commands);
     let methods = Arc::new(methods(bridge));
     let mut servers = JoinSet::new();
     let mut serve_on = |PrivateSocket { listener, file }: PrivateSocket| {
@@ -229,7 +238,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         }
     }
     registry.wake_conversations();
-    registry.keep_transcripts();
+    registry.run_backups();
     announce_ready(arguments, &paths);
 
     let mut presence = PresenceWatch::new(&lock, sockets);
@@ -238,12 +247,12 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
             _ = terminate.recv() => break StopRequest { grace: None },
             _ = interrupt.recv() => break StopRequest { grace: None },
             request = stop_requests.recv() => break request.unwrap_or(StopRequest { grace: None }),
-            () = store.removed() => Lost::Lock,
+            () = store.removed() => LostFile::Lock,
             lost = presence.wait_until_lost() => lost,
         };
         let path = match lost {
-            Lost::Socket(path) => path,
-            Lost::Lock => {
+            LostFile::Socket(path) => path,
+            LostFile::Lock => {
                 tracing::error!(folder = %paths.data.display(), "the data folder was removed or replaced; the daemon stops");
                 break StopRequest { grace: None };
             }
@@ -273,7 +282,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         }
         tracing::info!("got a second signal; stopping at once");
         impatient.cancel();
-        impatient_pool.hurry();
+        impatient_pool.skip_shutdown_waits();
     });
     let grace = request
         .grace
@@ -324,7 +333,7 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<(Store, OpenReport), Sta
         &paths.data,
         StoreOptions {
             now: Some(Timestamp::now()),
-            existed_before: set_aside::has_past(&paths.data),
+            existed_before: unusable_files::has_earlier_data(&paths.data),
         },
     )?;
     if report.replayed > 0 {
@@ -333,11 +342,11 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<(Store, OpenReport), Sta
             "applied journal changes that the database lacked"
         );
     }
-    if let Some(reason) = &report.rebuilt {
+    if let Some(reason) = &report.rebuild_reason {
         tracing::warn!(?reason, set_aside = ?report.set_aside, "rebuilt the database from the journal");
     }
     if let Some(region) = &report.cut_off {
-        tracing::warn!(?region, kept = ?report.journal_kept, "cut off the unreadable end of the journal");
+        tracing::warn!(?region, kept = ?report.journal_copy, "cut off the unreadable end of the journal");
     }
     if report.is_damaged() {
         tracing::error!(
@@ -345,7 +354,7 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<(Store, OpenReport), Sta
             restored = report.restored,
             unreadable = report.unreadable_values,
             regions = ?report.damaged,
-            journal = ?report.journal_kept,
+            journal = ?report.journal_copy,
             database = ?report.set_aside,
             "the journal was damaged or missing; {}",
             match report.may_have_lost() {
@@ -358,7 +367,7 @@ fn open_store(paths: &Paths, ephemeral: bool) -> Result<(Store, OpenReport), Sta
 }
 
 /// Returns this data folder's random name, and whether it was created now.
-fn instance(data: &Path) -> Result<(Instance, bool), StartError> {
+fn load_instance(data: &Path) -> Result<(Instance, bool), StartError> {
     let path = data.join(names::INSTANCE);
     let failed = StartError::io(format!("cannot use {}", path.display()));
     match std::fs::read_to_string(&path) {
@@ -429,10 +438,10 @@ async fn sweep_previous_run(store: &Store, instance: &Instance, ended_well: bool
 }
 
 /// With the store in memory, no backups are made: nothing would know about them later.
-fn keep_rules(config: &Config, arguments: &Arguments) -> KeepRules {
+fn keep_rules(config: &Config, arguments: &Arguments) -> BackupRules {
     let rules = config.keep.rules();
-    KeepRules {
-        is_on: rules.is_on && !arguments.ephemeral,
+    BackupRules {
+        is_enabled: rules.is_enabled && !arguments.ephemeral,
         ..rules
     }
 }

@@ -12,12 +12,12 @@ use rustix::fs::{Access, access};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Question, quirks};
+use super::{DiagnosisOptions, quirks};
 use crate::agent::catalog::{AgentEntry, find_program};
 use crate::agent::kinds;
 use crate::agent::pool::Lease;
 use crate::agent::session::{Capabilities, Initialized};
-use crate::conversation::climbing::acquire;
+use crate::conversation::climbing::acquire_process;
 use crate::conversation::error::ConversationError;
 use crate::conversation::services::Services;
 use crate::paths::shell_word;
@@ -32,7 +32,7 @@ const SHOWN_CHARS: usize = 200;
 const AUTH_STATUS_LIMIT: Duration = Duration::from_secs(6);
 
 /// Checks all agents that are configured or found, and those that only the caller's `PATH` has.
-pub(super) async fn all(services: &Arc<Services>, question: &Question) -> Vec<Diagnostic> {
+pub(super) async fn check_all(services: &Arc<Services>, question: &DiagnosisOptions) -> Vec<Diagnostic> {
     let entries = services.catalog.entries();
     let each = entries.iter().cloned();
     let checks = each.map(|entry| async move { check(services, &entry, question).await });
@@ -50,29 +50,39 @@ pub(super) async fn all(services: &Arc<Services>, question: &Question) -> Vec<Di
     found
 }
 
-async fn check(services: &Services, entry: &AgentEntry, question: &Question) -> Vec<Diagnostic> {
-    if !entry.is_found() {
+async fn check(services: &Services, entry: &AgentEntry, question: &DiagnosisOptions) -> Vec<Diagnostic> {
+    if !entry.is_program_found() {
         return vec![not_found(services, entry, question)];
     }
     if let Some(lease) = services.pool.lease_for_inspection(entry.name.as_str()) {
-        return running(entry, &lease).await;
+        return diagnose_running(entry, &lease).await;
     }
     if !question.with_agents {
         let what = "installed, but not running; not started for this check";
-        return vec![of(entry, DiagnosticKind::Agent, Severity::Note, what)];
+        return vec![agent_diagnostic(
+            entry,
+            DiagnosticKind::Agent,
+            Severity::Note,
+            what,
+        )];
     }
-    match acquire(services, entry).await {
+    match acquire_process(services, entry).await {
         Ok(lease) => {
             // At once: the caller may be gone before the agent has answered.
             lease.end_after_inspection();
-            running(entry, &lease).await
+            diagnose_running(entry, &lease).await
         }
         Err(ConversationError::ShuttingDown) => Vec::new(),
         Err(error) => vec![not_started(entry, &error)],
     }
 }
 
-fn of(entry: &AgentEntry, kind: DiagnosticKind, severity: Severity, what: impl Into<String>) -> Diagnostic {
+fn agent_diagnostic(
+    entry: &AgentEntry,
+    kind: DiagnosticKind,
+    severity: Severity,
+    what: impl Into<String>,
+) -> Diagnostic {
     let found = Diagnostic::new(kind, severity, what).about(entry.name.as_str());
     match kind {
         DiagnosticKind::Agent => found
@@ -82,7 +92,7 @@ fn of(entry: &AgentEntry, kind: DiagnosticKind, severity: Severity, what: impl I
     }
 }
 
-fn not_found(services: &Services, entry: &AgentEntry, question: &Question) -> Diagnostic {
+fn not_found(services: &Services, entry: &AgentEntry, question: &DiagnosisOptions) -> Diagnostic {
     let program = &entry.launch.command.program;
     let severity = match entry.name == services.catalog.default_agent() {
         true => Severity::Error,
@@ -94,9 +104,10 @@ fn not_found(services: &Services, entry: &AgentEntry, question: &Question) -> Di
             "its program {} is not on the daemon's PATH, but on yours",
             program.display()
         );
-        return of(entry, DiagnosticKind::Agent, severity, what).next(path_hint(&place, entry.name.as_str()));
+        return agent_diagnostic(entry, DiagnosticKind::Agent, severity, what)
+            .next(path_hint(&place, entry.name.as_str()));
     }
-    if let Some(place) = entry.find_unusable() {
+    if let Some(place) = entry.find_unusable_program() {
         let words = |place: &Path| place.display().to_string();
         let (what, next) = match place.is_dir() {
             true => (
@@ -108,7 +119,7 @@ fn not_found(services: &Services, entry: &AgentEntry, question: &Question) -> Di
                 format!("chmod +x {}", quoted(&[words(&place)])),
             ),
         };
-        return of(entry, DiagnosticKind::Agent, severity, what).next(next);
+        return agent_diagnostic(entry, DiagnosticKind::Agent, severity, what).next(next);
     }
     let configured = format!("set command in [agents.{}] to its path", entry.name);
     // It is installed for the caller.
@@ -119,7 +130,7 @@ fn not_found(services: &Services, entry: &AgentEntry, question: &Question) -> Di
         None => configured,
     };
     let what = format!("its program {} was not found", program.display());
-    let found = of(entry, DiagnosticKind::Agent, severity, what).next(next);
+    let found = agent_diagnostic(entry, DiagnosticKind::Agent, severity, what).next(next);
     match entry.kind.install_command() {
         Some(install) => found.fact("install", install),
         None => found,
@@ -138,15 +149,15 @@ fn not_started(entry: &AgentEntry, error: &ConversationError) -> Diagnostic {
             ),
         ),
     };
-    of(entry, kind, Severity::Error, error.to_string()).next(next)
+    agent_diagnostic(entry, kind, Severity::Error, error.to_string()).next(next)
 }
 
 /// Reports what a running agent declares.
-async fn running(entry: &AgentEntry, lease: &Lease) -> Vec<Diagnostic> {
+async fn diagnose_running(entry: &AgentEntry, lease: &Lease) -> Vec<Diagnostic> {
     let initialized = lease.initialized();
     let name = agent_name(initialized);
     let version = initialized.agent_version.as_deref();
-    let offers = offers(&initialized.capabilities);
+    let offers = optional_methods(&initialized.capabilities);
     let what = format!(
         "{} {} offers {}",
         name.as_deref().unwrap_or("it"),
@@ -157,18 +168,18 @@ async fn running(entry: &AgentEntry, lease: &Lease) -> Vec<Diagnostic> {
         }
     );
     let mut found = vec![
-        of(entry, DiagnosticKind::Agent, Severity::Ok, what)
+        agent_diagnostic(entry, DiagnosticKind::Agent, Severity::Ok, what)
             .fact("version", version.map_or(Value::Null, Value::from))
             .fact("offers", offers),
     ];
     found.extend(signed_in(entry, lease).await);
-    let declared = quirks::Declared {
+    let declared = quirks::DeclaredAgent {
         name: name.as_deref(),
         version,
         reads_transcripts: entry.transcript_format.or(entry.kind.transcript_format).is_some(),
         capabilities: &initialized.capabilities,
     };
-    let quirks = quirks::of(entry.kind, &declared).into_iter();
+    let quirks = quirks::quirks_of(entry.kind, &declared).into_iter();
     found.extend(quirks.map(|quirk| quirk.about(entry.name.as_str())));
     found
 }
@@ -179,7 +190,7 @@ fn agent_name(initialized: &Initialized) -> Option<String> {
 }
 
 /// Returns the names of the optional methods that it offers.
-fn offers(capabilities: &Capabilities) -> Vec<&'static str> {
+fn optional_methods(capabilities: &Capabilities) -> Vec<&'static str> {
     let all = [
         (capabilities.load_session, "load"),
         (capabilities.resume, "resume"),
@@ -200,13 +211,18 @@ async fn signed_in(entry: &AgentEntry, lease: &Lease) -> Option<Diagnostic> {
     if !lease.initialized().capabilities.auth_status {
         let what = "it does not report whether you are signed in; the first prompt shows it";
         let is_quiet = *entry.kind == kinds::LOOPBACK;
-        return (!is_quiet).then(|| of(entry, DiagnosticKind::SignIn, Severity::Note, what));
+        return (!is_quiet).then(|| agent_diagnostic(entry, DiagnosticKind::SignIn, Severity::Note, what));
     }
     // If this times out, the agent counts as not reporting.
     let _late = tokio::time::timeout(AUTH_STATUS_LIMIT, lease.connection().auth_status_reported()).await;
     let Some(status) = lease.connection().auth_status() else {
         let what = "it did not report in time whether you are signed in; the first prompt shows it";
-        return Some(of(entry, DiagnosticKind::SignIn, Severity::Note, what));
+        return Some(agent_diagnostic(
+            entry,
+            DiagnosticKind::SignIn,
+            Severity::Note,
+            what,
+        ));
     };
     Some(sign_in_status(entry, &status))
 }
@@ -222,15 +238,16 @@ fn sign_in_status(entry: &AgentEntry, status: &RawValue) -> Diagnostic {
     let found = match text("kind") {
         Some("none") => {
             let what = format!("not signed in, as last reported: {label}");
-            of(entry, DiagnosticKind::SignIn, Severity::Warning, what).next(entry.kind.sign_in.to_owned())
+            agent_diagnostic(entry, DiagnosticKind::SignIn, Severity::Warning, what)
+                .next(entry.kind.sign_in.to_owned())
         }
-        Some(_) => of(
+        Some(_) => agent_diagnostic(
             entry,
             DiagnosticKind::SignIn,
             Severity::Ok,
             format!("signed in, as last reported: {label}"),
         ),
-        None => of(
+        None => agent_diagnostic(
             entry,
             DiagnosticKind::SignIn,
             Severity::Note,
@@ -254,7 +271,7 @@ fn path_hint(place: &Path, name: &str) -> String {
 }
 
 /// Returns programs of known agents that are on the caller's `PATH` and unknown to the daemon.
-fn found_on_callers_path(services: &Services, question: &Question) -> Vec<Diagnostic> {
+fn found_on_callers_path(services: &Services, question: &DiagnosisOptions) -> Vec<Diagnostic> {
     let Some(path) = question.path.as_deref().map(OsStr::new) else {
         return Vec::new();
     };
@@ -279,12 +296,12 @@ fn quoted(words: &[String]) -> String {
 }
 
 /// Checks whether the transcripts of each agent can be read and restored.
-pub(super) fn all_transcripts(services: &Services) -> Vec<Diagnostic> {
+pub(super) fn check_all_transcripts(services: &Services) -> Vec<Diagnostic> {
     let entries = services.catalog.entries().iter();
-    entries.filter_map(|entry| transcripts(entry)).collect()
+    entries.filter_map(|entry| check_transcripts_of(entry)).collect()
 }
 
-fn transcripts(entry: &AgentEntry) -> Option<Diagnostic> {
+fn check_transcripts_of(entry: &AgentEntry) -> Option<Diagnostic> {
     let (root, format) = entry.listed_transcripts()?;
     // The daemon's own folder.
     if *entry.kind == kinds::LOOPBACK {
@@ -301,7 +318,9 @@ fn transcripts(entry: &AgentEntry) -> Option<Diagnostic> {
     } else {
         let tops = format.tops(root);
         let mut all = std::iter::once(root).chain(tops.iter().map(PathBuf::as_path));
-        let fault = all.find_map(fault).or_else(|| first_fault_below(&tops));
+        let fault = all
+            .find_map(unusable_folder)
+            .or_else(|| first_unusable_below(&tops));
         fault.unwrap_or_else(|| found(Severity::Ok, format!("its transcripts are in {place}")))
     };
     Some(found.about(entry.name.as_str()))
@@ -310,8 +329,8 @@ fn transcripts(entry: &AgentEntry) -> Option<Diagnostic> {
 /// How many project folders are checked. There may be very many, and an unusable one is rarely the only one.
 const CHECKED_FOLDERS: usize = 1_000;
 
-/// Checks a folder of transcripts for a reason why they cannot be used. A missing one is fine.
-fn fault(folder: &Path) -> Option<Diagnostic> {
+/// Returns why a folder of transcripts cannot be used, if so. A missing one is fine.
+fn unusable_folder(folder: &Path) -> Option<Diagnostic> {
     let place = folder.display();
     let fault = |severity, what: String, next: &str| {
         Some(Diagnostic::new(DiagnosticKind::Transcripts, severity, what).next(next))
@@ -355,7 +374,7 @@ fn fault(folder: &Path) -> Option<Diagnostic> {
 
 /// Returns the first fault of the folders in `tops`, as a warning, because it affects only a few transcripts. Files
 /// there are not transcripts of the agent.
-fn first_fault_below(tops: &[PathBuf]) -> Option<Diagnostic> {
+fn first_unusable_below(tops: &[PathBuf]) -> Option<Diagnostic> {
     let entries = tops
         .iter()
         .filter_map(|top| top.read_dir().ok())
@@ -365,7 +384,7 @@ fn first_fault_below(tops: &[PathBuf]) -> Option<Diagnostic> {
         .map(|entry| entry.path())
         .filter(|path| !path.is_file())
         .take(CHECKED_FOLDERS)
-        .find_map(|folder| fault(&folder))
+        .find_map(|folder| unusable_folder(&folder))
         .map(|fault| Diagnostic {
             severity: Severity::Warning,
             ..fault
@@ -383,7 +402,7 @@ mod tests {
     fn a_folder_of_transcripts_that_cannot_be_used_is_a_fault() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("projects");
-        let found = || fault(&folder).map(|fault| (fault.severity, fault.message));
+        let found = || unusable_folder(&folder).map(|fault| (fault.severity, fault.message));
         assert_eq!(found(), None, "it does not exist yet");
         fs::create_dir(&folder).unwrap();
         assert_eq!(found(), None);
@@ -413,9 +432,14 @@ mod tests {
         fs::write(tops[0].join("a file does not count"), "").unwrap();
         fs::create_dir(&tops[1]).unwrap();
         symlink("/nonexistent", tops[1].join("link")).unwrap();
-        assert!(first_fault_below(&tops).is_none());
+        assert!(first_unusable_below(&tops).is_none());
         fs::remove_dir(tops[0].join("0")).unwrap();
-        assert!(first_fault_below(&tops).unwrap().message.contains("/nonexistent"));
+        assert!(
+            first_unusable_below(&tops)
+                .unwrap()
+                .message
+                .contains("/nonexistent")
+        );
     }
 
     #[test]
@@ -433,7 +457,7 @@ mod tests {
         ] {
             fs::set_permissions(folder.path(), Permissions::from_mode(mode)).unwrap();
             assert_eq!(
-                fault(folder.path()).map(|fault| fault.severity),
+                unusable_folder(folder.path()).map(|fault| fault.severity),
                 expected,
                 "{mode:o}"
             );

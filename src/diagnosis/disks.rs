@@ -10,13 +10,13 @@ use super::size;
 use crate::conversation::services::Services;
 
 /// Below this, a long turn may fill the disk.
-const LITTLE_BYTES: u64 = 1 << 30;
+const LOW_SPACE_BYTES: u64 = 1 << 30;
 
 /// Below this, nothing large can be written: a copy of a long transcript takes as much.
-const TOO_LITTLE_BYTES: u64 = 100 << 20;
+const CRITICAL_SPACE_BYTES: u64 = 100 << 20;
 
 /// Below this, new files may be refused, if the file system counts files.
-const LITTLE_FILES: u64 = 1_000;
+const LOW_SPACE_FILES: u64 = 1_000;
 
 /// The space of a disk.
 #[derive(Clone, Copy, Debug)]
@@ -28,14 +28,14 @@ struct Space {
 }
 
 /// Reports each disk once, with the first folder on it: the daemon's, then those of the agents' transcripts.
-pub(super) fn room(services: &Services) -> Vec<Diagnostic> {
+pub(super) fn check_free_space(services: &Services) -> Vec<Diagnostic> {
     let entries = services.catalog.entries().iter();
     let folders = entries.filter_map(|entry| entry.transcripts.as_deref());
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
-    for folder in std::iter::once(services.data.as_path()).chain(folders) {
+    for folder in std::iter::once(services.data_folder.as_path()).chain(folders) {
         // A missing folder will be created on the disk of its parent.
-        let Some((place, metadata)) = existing(folder) else {
+        let Some((place, metadata)) = nearest_existing(folder) else {
             continue;
         };
         if !seen.insert(metadata.dev()) {
@@ -51,7 +51,7 @@ pub(super) fn room(services: &Services) -> Vec<Diagnostic> {
     found
 }
 
-fn existing(folder: &Path) -> Option<(PathBuf, std::fs::Metadata)> {
+fn nearest_existing(folder: &Path) -> Option<(PathBuf, std::fs::Metadata)> {
     folder
         .ancestors()
         .find_map(|place| Some((place.to_owned(), place.metadata().ok()?)))
@@ -67,10 +67,10 @@ fn space_of(folder: &Path) -> rustix::io::Result<Space> {
 }
 
 fn diagnose(space: Space) -> Diagnostic {
-    let lacks_files = space.free_files.is_some_and(|files| files < LITTLE_FILES);
+    let lacks_files = space.free_files.is_some_and(|files| files < LOW_SPACE_FILES);
     let severity = match space.free_bytes {
-        bytes if bytes < TOO_LITTLE_BYTES || lacks_files => Severity::Error,
-        bytes if bytes < LITTLE_BYTES => Severity::Warning,
+        bytes if bytes < CRITICAL_SPACE_BYTES || lacks_files => Severity::Error,
+        bytes if bytes < LOW_SPACE_BYTES => Severity::Warning,
         _ => Severity::Ok,
     };
     let mut what = format!("{} free of {}", size(space.free_bytes), size(space.total_bytes));
@@ -96,11 +96,11 @@ mod tests {
     #[test]
     fn a_disk_is_judged_by_its_free_bytes_and_files() {
         let table = [
-            (TOO_LITTLE_BYTES - 1, None, Severity::Error),
-            (TOO_LITTLE_BYTES, None, Severity::Warning),
-            (LITTLE_BYTES - 1, Some(LITTLE_FILES), Severity::Warning),
-            (LITTLE_BYTES, Some(LITTLE_FILES), Severity::Ok),
-            (LITTLE_BYTES, Some(LITTLE_FILES - 1), Severity::Error),
+            (CRITICAL_SPACE_BYTES - 1, None, Severity::Error),
+            (CRITICAL_SPACE_BYTES, None, Severity::Warning),
+            (LOW_SPACE_BYTES - 1, Some(LOW_SPACE_FILES), Severity::Warning),
+            (LOW_SPACE_BYTES, Some(LOW_SPACE_FILES), Severity::Ok),
+            (LOW_SPACE_BYTES, Some(LOW_SPACE_FILES - 1), Severity::Error),
         ];
         for (free_bytes, free_files, expected) in table {
             let found = diagnose(Space {
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn the_disk_of_a_missing_folder_is_that_of_its_parent() {
         let folder = tempfile::tempdir().unwrap();
-        let (place, _) = existing(&folder.path().join("not/yet")).unwrap();
+        let (place, _) = nearest_existing(&folder.path().join("not/yet")).unwrap();
         assert_eq!(place, folder.path());
         assert!(space_of(&place).unwrap().total_bytes > 0);
     }

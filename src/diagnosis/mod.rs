@@ -6,9 +6,9 @@
 
 mod agents;
 mod disks;
-mod left_over;
 mod quirks;
 mod retention;
+mod stray_processes;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use std::sync::Arc;
 use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity};
 use indicatif::BinaryBytes;
 
-use crate::conversation::readings::Pace;
+use crate::conversation::read_queues::ReadClass;
 use crate::conversation::services::{Services, chain_text};
-use crate::conversation::{lost_parts, set_aside};
+use crate::conversation::{lost_parts, unusable_files};
 use crate::paths::names::BODIES;
 use crate::store;
 
 /// How many conversations with lost parts are reported one by one.
-const LOST_LIMIT: usize = 20;
+const REPORTED_LOSSES: usize = 20;
 
 /// The options of a diagnosis.
 #[derive(Clone, Debug, Default)]
-pub struct Question {
+pub struct DiagnosisOptions {
     /// Whether to start agents that are not running.
     pub with_agents: bool,
     /// The caller's `PATH`. An agent found only there is reported, because the daemon cannot start it.
@@ -35,18 +35,18 @@ pub struct Question {
 }
 
 /// Runs all checks.
-pub async fn diagnose(services: &Arc<Services>, question: &Question) -> Diagnosis {
-    let mut diagnostics = run_blocking(services, stored).await;
+pub async fn diagnose(services: &Arc<Services>, question: &DiagnosisOptions) -> Diagnosis {
+    let mut diagnostics = run_blocking(services, check_store).await;
     diagnostics.extend(run_blocking(services, incomplete_conversations).await);
     diagnostics.extend(run_blocking(services, set_aside_files).await);
     let (room, transcripts) = tokio::join!(
-        look(services, DiagnosticKind::Room, disks::room),
-        look(services, DiagnosticKind::Transcripts, transcripts),
+        run_unless_stalled(services, DiagnosticKind::Room, disks::check_free_space),
+        run_unless_stalled(services, DiagnosticKind::Transcripts, check_transcripts),
     );
     diagnostics.extend(room);
-    diagnostics.extend(agents::all(services, question).await);
+    diagnostics.extend(agents::check_all(services, question).await);
     diagnostics.extend(transcripts);
-    diagnostics.extend(run_blocking(services, left_over::processes).await);
+    diagnostics.extend(run_blocking(services, stray_processes::check_stray_processes).await);
     Diagnosis { diagnostics }
 }
 
@@ -61,24 +61,28 @@ async fn run_blocking(services: &Arc<Services>, check: fn(&Services) -> Vec<Diag
 }
 
 /// Runs a check that looks at agents' folders. If one of them does not respond, the result is an error that says so.
-async fn look(
+async fn run_unless_stalled(
     services: &Arc<Services>,
     kind: DiagnosticKind,
     check: fn(&Services) -> Vec<Diagnostic>,
 ) -> Vec<Diagnostic> {
-    let place = services.readings.place(None, Pace::Look);
+    let place = services.read_queues.folder_queue(None, ReadClass::Look);
     let services = Arc::clone(services);
-    let looked = place.look(move || Ok(check(&services))).await;
+    let looked = place.run_blocking(move || Ok(check(&services))).await;
     looked.unwrap_or_else(|error| vec![Diagnostic::new(kind, Severity::Error, chain_text(&error))])
 }
 
-fn transcripts(services: &Services) -> Vec<Diagnostic> {
-    [agents::all_transcripts(services), retention::all(services)].concat()
+fn check_transcripts(services: &Services) -> Vec<Diagnostic> {
+    [
+        agents::check_all_transcripts(services),
+        retention::check_retention(services),
+    ]
+    .concat()
 }
 
-fn stored(services: &Services) -> Vec<Diagnostic> {
+fn check_store(services: &Services) -> Vec<Diagnostic> {
     let status = services.store.status();
-    let data = services.data.to_string_lossy();
+    let data = services.data_folder.to_string_lossy();
     let store = if let Some(failure) = &status.failure {
         let what = format!("changes can no longer be saved: {}", chain_text(failure));
         Diagnostic::new(DiagnosticKind::Store, Severity::Error, what).next(
@@ -114,9 +118,9 @@ fn stored(services: &Services) -> Vec<Diagnostic> {
                 .next("check the disk and its free space, then restart the daemon, which rebuilds the database: sessionctl stop"),
         );
     }
-    found.extend(opening(services));
-    found.extend(journal(services));
-    for path in damaged_stores(&services.data) {
+    found.extend(store_damage(services));
+    found.extend(journal_damage(services));
+    for path in damaged_stores(&services.data_folder) {
         let what = "an unusable part of the store was set aside here; everything readable in it is in use";
         found.push(
             Diagnostic::new(DiagnosticKind::SetAside, Severity::Warning, what)
@@ -134,21 +138,21 @@ fn incomplete_conversations(services: &Services) -> Vec<Diagnostic> {
         Ok(lost) => lost,
         Err(failure) => {
             let what = format!("cannot check the conversations: {}", chain_text(&failure));
-            let found = error(what).about(services.data.to_string_lossy());
+            let found = error(what).about(services.data_folder.to_string_lossy());
             return vec![found.next("check the disk and the permissions of the data folder")];
         }
     };
-    let named = lost.iter().take(LOST_LIMIT).filter_map(|(id, parts)| {
+    let named = lost.iter().take(REPORTED_LOSSES).filter_map(|(id, parts)| {
         let path = &parts.first()?.path;
-        let found = error(lost_parts::described(*id, parts)).about(path.to_string_lossy());
+        let found = error(lost_parts::describe_loss(*id, parts)).about(path.to_string_lossy());
         Some(
             found
-                .next(lost_parts::advice(*id, parts))
+                .next(lost_parts::loss_advice(*id, parts))
                 .fact("conversationId", id.to_string()),
         )
     });
     let mut found: Vec<Diagnostic> = named.collect();
-    if let Some(more) = lost.len().checked_sub(LOST_LIMIT + 1) {
+    if let Some(more) = lost.len().checked_sub(REPORTED_LOSSES + 1) {
         let what = match more {
             0 => "1 more conversation lacks parts whose files cannot be read".to_owned(),
             _ => format!(
@@ -156,7 +160,7 @@ fn incomplete_conversations(services: &Services) -> Vec<Diagnostic> {
                 more + 1
             ),
         };
-        let bodies = services.data.join(BODIES);
+        let bodies = services.data_folder.join(BODIES);
         found.push(
             error(what)
                 .about(bodies.to_string_lossy())
@@ -168,18 +172,18 @@ fn incomplete_conversations(services: &Services) -> Vec<Diagnostic> {
 
 /// Reports set-aside files of the daemon, which are kept although they are unusable.
 fn set_aside_files(services: &Services) -> Vec<Diagnostic> {
-    let all = set_aside::all(services).into_iter();
+    let all = unusable_files::list_unusable_files(services).into_iter();
     let found = all.map(|kept| {
-        let (severity, what, next) = match kept.is_strange {
+        let (severity, what, next) = match kept.is_foreign {
             false => (
                 Severity::Warning,
                 format!(
                     "set aside because it cannot be used; nothing was deleted: {}",
-                    kept.why
+                    kept.reason
                 ),
                 "see the log for the reason; save what you need from it, then remove it",
             ),
-            true => (Severity::Note, kept.why, "move it away if it is still needed"),
+            true => (Severity::Note, kept.reason, "move it away if it is still needed"),
         };
         Diagnostic::new(DiagnosticKind::SetAside, severity, what)
             .about(kept.path.to_string_lossy())
@@ -189,8 +193,8 @@ fn set_aside_files(services: &Services) -> Vec<Diagnostic> {
 }
 
 /// Reports what was wrong with the store's files when the daemon started.
-fn opening(services: &Services) -> Option<Diagnostic> {
-    let report = services.store.opening();
+fn store_damage(services: &Services) -> Option<Diagnostic> {
+    let report = services.store.open_report();
     if !report.is_damaged() {
         return None;
     }
@@ -216,7 +220,7 @@ fn opening(services: &Services) -> Option<Diagnostic> {
         Diagnostic::new(DiagnosticKind::Store, Severity::Warning, what)
             .next("check the disk: a file of the daemon was changed or damaged")
     };
-    let subject = report.journal_kept.as_deref().unwrap_or(&services.data);
+    let subject = report.journal_copy.as_deref().unwrap_or(&services.data_folder);
     Some(
         found
             .about(subject.to_string_lossy())
@@ -227,14 +231,14 @@ fn opening(services: &Services) -> Option<Diagnostic> {
 }
 
 /// Reports damage of the journal, and what was done about it.
-fn journal(services: &Services) -> Option<Diagnostic> {
+fn journal_damage(services: &Services) -> Option<Diagnostic> {
     let damage = match services.store.check_journal() {
         Ok(None) => return None,
         Ok(Some(damage)) => damage,
         Err(error) => {
             let what = format!("cannot check or rewrite the journal: {}", chain_text(&error));
             let found = Diagnostic::new(DiagnosticKind::Store, Severity::Error, what);
-            return Some(found.about(services.data.to_string_lossy()).next(
+            return Some(found.about(services.data_folder.to_string_lossy()).next(
                 "check free space, permissions and the health of the disk, then run sessionctl doctor again; if that does not help, copy the data folder",
             ));
         }
@@ -246,7 +250,7 @@ fn journal(services: &Services) -> Option<Diagnostic> {
         count(damage.missing, "change"),
     );
     let found = Diagnostic::new(DiagnosticKind::Store, Severity::Warning, what)
-        .about(damage.kept.to_string_lossy())
+        .about(damage.copy.to_string_lossy())
         .fact("damagedBytes", bytes)
         .next(
             "another program changed the file, or the disk is failing: check both; the damaged file was kept",

@@ -6,7 +6,7 @@ use crate::agent::kinds::{AgentKind, Package};
 use crate::agent::session::Capabilities;
 
 /// What an agent declares about itself.
-pub(super) struct Declared<'a> {
+pub(super) struct DeclaredAgent<'a> {
     pub(super) name: Option<&'a str>,
     pub(super) version: Option<&'a str>,
     /// Whether its transcripts can be read.
@@ -19,10 +19,10 @@ fn quirk(what: impl Into<String>) -> Diagnostic {
 }
 
 /// Returns the known quirks of an agent.
-pub(super) fn of(kind: &AgentKind, declared: &Declared<'_>) -> Vec<Diagnostic> {
+pub(super) fn quirks_of(kind: &AgentKind, declared: &DeclaredAgent<'_>) -> Vec<Diagnostic> {
     let capabilities = declared.capabilities;
     let mut found = Vec::new();
-    found.extend(kind.package.and_then(|package| version(package, declared)));
+    found.extend(kind.package.and_then(|package| check_version(package, declared)));
     if !capabilities.resume && !capabilities.load_session {
         let what = "it cannot resume sessions: once its process has ended, a conversation continues from a copy or from its history as text";
         found.push(quirk(what));
@@ -39,7 +39,7 @@ pub(super) fn of(kind: &AgentKind, declared: &Declared<'_>) -> Vec<Diagnostic> {
 }
 
 /// Checks whether it is the program and version on which the facts about its kind were measured.
-fn version(package: Package, declared: &Declared<'_>) -> Option<Diagnostic> {
+fn check_version(package: Package, declared: &DeclaredAgent<'_>) -> Option<Diagnostic> {
     let version = declared.version?;
     let Package { name, measured, .. } = package;
     let is_other = package.names_itself && declared.name.is_some_and(|declared| declared != name);
@@ -80,13 +80,13 @@ mod tests {
         version: &str,
         capabilities: Capabilities,
     ) -> Vec<(Severity, String)> {
-        let declared = Declared {
+        let declared = DeclaredAgent {
             name: Some(name),
             version: Some(version),
             reads_transcripts: kind.transcript_format.is_some(),
             capabilities: &capabilities,
         };
-        let quirks = of(kind, &declared);
+        let quirks = quirks_of(kind, &declared);
         quirks
             .into_iter()
             .map(|quirk| (quirk.severity, quirk.message))

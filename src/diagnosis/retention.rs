@@ -9,32 +9,32 @@ use serde_json::Value;
 
 use super::{count, size};
 use crate::agent::kinds::Retention;
-use crate::conversation::keeping::KeepRules;
+use crate::conversation::backup::BackupRules;
 use crate::conversation::services::{Services, chain_text};
 
 /// At this share of its limit, in percent, the archive is about to delete its oldest copies.
 const NEARLY_FULL_PERCENT: u128 = 90;
 
 /// Reports on every agent whose transcripts can be backed up, and on the backups.
-pub(super) fn all(services: &Services) -> Vec<Diagnostic> {
-    let rules = services.keeper.rules;
+pub(super) fn check_retention(services: &Services) -> Vec<Diagnostic> {
+    let rules = services.backups.rules;
     let entries = services.catalog.entries().iter();
     let mut found: Vec<Diagnostic> = entries
         .filter_map(|entry| {
             let (folder, _) = entry.listed_transcripts()?;
             let found = match entry.kind.retention {
                 Retention::Unknown => return None,
-                Retention::Kept(what) => Diagnostic::new(DiagnosticKind::Retention, Severity::Ok, what),
+                Retention::NotDeleted(what) => Diagnostic::new(DiagnosticKind::Retention, Severity::Ok, what),
                 Retention::DeletedAfter { days, managed } => {
-                    diagnose_vendor(vendor(days, Path::new(managed), folder), rules)
+                    diagnose_agent_retention(read_agent_retention(days, Path::new(managed), folder), rules)
                 }
             };
             Some(found.about(entry.name.as_str()))
         })
         .collect();
-    found.push(match services.keeper.archive.total() {
+    found.push(match services.backups.archive.total() {
         Ok(total) => diagnose_archive(total.sessions, total.bytes, rules)
-            .about(services.keeper.archive.folder().to_string_lossy()),
+            .about(services.backups.archive.folder().to_string_lossy()),
         Err(error) => {
             let what = format!("cannot read the backups: {}", chain_text(&error));
             Diagnostic::new(DiagnosticKind::Retention, Severity::Error, what)
@@ -46,14 +46,14 @@ pub(super) fn all(services: &Services) -> Vec<Diagnostic> {
 
 /// How long an agent keeps transcripts, and the file with that setting, if any.
 #[derive(Debug, PartialEq)]
-struct Vendor {
+struct AgentRetention {
     days: u64,
     source: Option<PathBuf>,
 }
 
 /// Reads the agent's settings, or returns why they are unknown. An organization's settings in files override the
 /// user's. Settings of projects and from a server are not read.
-fn vendor(usual_days: u64, managed: &Path, folder: &Path) -> Result<Vendor, String> {
+fn read_agent_retention(usual_days: u64, managed: &Path, folder: &Path) -> Result<AgentRetention, String> {
     // The last of these wins.
     let parts = managed.join("managed-settings.d");
     let mut files = match fs::read_dir(&parts) {
@@ -70,13 +70,13 @@ fn vendor(usual_days: u64, managed: &Path, folder: &Path) -> Result<Vendor, Stri
     files.push(folder.join("settings.json"));
     for path in files {
         if let Some(days) = days_in(&path)? {
-            return Ok(Vendor {
+            return Ok(AgentRetention {
                 days,
                 source: Some(path),
             });
         }
     }
-    Ok(Vendor {
+    Ok(AgentRetention {
         days: usual_days,
         source: None,
     })
@@ -102,7 +102,7 @@ fn days_in(path: &Path) -> Result<Option<u64>, String> {
     }
 }
 
-fn diagnose_vendor(vendor: Result<Vendor, String>, rules: KeepRules) -> Diagnostic {
+fn diagnose_agent_retention(vendor: Result<AgentRetention, String>, rules: BackupRules) -> Diagnostic {
     let of = |severity, what: String| Diagnostic::new(DiagnosticKind::Retention, severity, what);
     let vendor = match vendor {
         Ok(vendor) => vendor,
@@ -122,7 +122,7 @@ fn diagnose_vendor(vendor: Result<Vendor, String>, rules: KeepRules) -> Diagnost
         || "its settings.json".to_owned(),
         |path| path.display().to_string(),
     );
-    let found = match (rules.is_on, rules.days) {
+    let found = match (rules.is_enabled, rules.max_days) {
         (false, _) => of(Severity::Warning, format!("{deletes}, and they are not backed up"))
             .next(format!(
                 "set enabled = true in [keep], back up single sessions with sessionctl archive add, or raise cleanupPeriodDays in {settings}"
@@ -134,7 +134,7 @@ fn diagnose_vendor(vendor: Result<Vendor, String>, rules: KeepRules) -> Diagnost
         .next("raise days in [keep], or remove it"),
         (true, Some(ours)) => of(Severity::Ok, format!("{deletes}; backups are kept for {}", count(ours, "day"))),
         (true, None) => {
-            let stay = match rules.bytes {
+            let stay = match rules.max_bytes {
                 Some(_) => "as long as there is room for them",
                 None => "until sessionctl rm --transcripts or archive rm deletes them",
             };
@@ -146,16 +146,16 @@ fn diagnose_vendor(vendor: Result<Vendor, String>, rules: KeepRules) -> Diagnost
         Some(path) => found.fact("vendorSettings", path.to_string_lossy()),
         None => found,
     };
-    match rules.days.filter(|_| rules.is_on) {
+    match rules.max_days.filter(|_| rules.is_enabled) {
         Some(ours) => found.fact("keepDays", ours),
         None => found,
     }
 }
 
-fn diagnose_archive(sessions: u64, bytes: u64, rules: KeepRules) -> Diagnostic {
+fn diagnose_archive(sessions: u64, bytes: u64, rules: BackupRules) -> Diagnostic {
     let takes = format!("backups of {} take {}", count(sessions, "session"), size(bytes));
     let is_nearly_full = |bound: &u64| u128::from(bytes) * 100 >= u128::from(*bound) * NEARLY_FULL_PERCENT;
-    let found = match rules.bytes {
+    let found = match rules.max_bytes {
         Some(bound) if is_nearly_full(&bound) => Diagnostic::new(
             DiagnosticKind::Retention,
             Severity::Note,
@@ -179,7 +179,9 @@ mod tests {
     #[test]
     fn the_vendors_days_come_from_its_settings() {
         let folder = tempfile::tempdir().unwrap();
-        let days = || vendor(30, &folder.path().join("managed"), folder.path()).map(|found| found.days);
+        let days = || {
+            read_agent_retention(30, &folder.path().join("managed"), folder.path()).map(|found| found.days)
+        };
         assert_eq!(days(), Ok(30));
         let table = [
             ("{}", Some(30)),
@@ -208,13 +210,16 @@ mod tests {
             (managed.join("managed-settings.d/10-early.json"), 5, 3),
             (managed.join("managed-settings.d/30-not-read.json.old"), 1, 3),
         ];
-        let days_of_vendor = || vendor(30, &managed, &own).map(|found| found.days);
+        let days_of_vendor = || read_agent_retention(30, &managed, &own).map(|found| found.days);
         for (path, days, expected) in steps {
             fs::write(&path, format!(r#"{{"cleanupPeriodDays":{days}}}"#)).unwrap();
             assert_eq!(days_of_vendor(), Ok(expected), "{}", path.display());
         }
         let late = managed.join("managed-settings.d/20-late.json");
-        assert_eq!(vendor(30, &managed, &own).unwrap().source, Some(late));
+        assert_eq!(
+            read_agent_retention(30, &managed, &own).unwrap().source,
+            Some(late)
+        );
         fs::write(managed.join("managed-settings.json"), "{").unwrap();
         assert_eq!(days_of_vendor(), Ok(3), "another file overrides the broken one");
         fs::remove_dir_all(managed.join("managed-settings.d")).unwrap();
@@ -223,10 +228,10 @@ mod tests {
 
     #[test]
     fn backups_deleted_before_the_transcripts_are_reported() {
-        let rules = |is_on, days| KeepRules {
-            is_on,
-            days,
-            bytes: None,
+        let rules = |is_on, days| BackupRules {
+            is_enabled: is_on,
+            max_days: days,
+            max_bytes: None,
         };
         let table = [
             (Ok(30), rules(true, None), Severity::Ok),
@@ -237,8 +242,8 @@ mod tests {
             (Err("why".to_owned()), rules(true, None), Severity::Warning),
         ];
         for (days, rules, expected) in table {
-            let vendor = days.map(|days| Vendor { days, source: None });
-            let found = diagnose_vendor(vendor, rules);
+            let vendor = days.map(|days| AgentRetention { days, source: None });
+            let found = diagnose_agent_retention(vendor, rules);
             assert_eq!(found.severity, expected, "{found:?}");
             assert_eq!(found.next_step.is_some(), expected != Severity::Ok);
         }
@@ -246,10 +251,10 @@ mod tests {
 
     #[test]
     fn a_nearly_reached_limit_is_reported() {
-        let bound = |bytes| KeepRules {
-            is_on: true,
-            days: None,
-            bytes,
+        let bound = |bytes| BackupRules {
+            is_enabled: true,
+            max_days: None,
+            max_bytes: bytes,
         };
         assert_eq!(diagnose_archive(1, 89, bound(Some(100))).severity, Severity::Ok);
         assert_eq!(diagnose_archive(1, 90, bound(Some(100))).severity, Severity::Note);

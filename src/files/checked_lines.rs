@@ -92,7 +92,7 @@ impl CheckedFile {
         let new = incomplete_name(path);
         let lines = lines.iter().map(|line| encode(VERSION, line));
         let lines = lines.collect::<io::Result<Vec<_>>>()?.concat();
-        let mut file = NewFile::anew(&new)?;
+        let mut file = NewFile::create_or_replace(&new)?;
         file.write_all(&lines)?;
         file.sync()?;
         durable::rename(&new, path)?;

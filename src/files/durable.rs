@@ -13,18 +13,18 @@ use rustix::fs::{Access, CWD, RenameFlags, access, renameat_with};
 use rustix::io::Errno;
 use uuid::Uuid;
 
-use super::if_there;
+use super::none_if_absent;
 
 /// How many bytes are written at once.
 const BUFFER_BYTES: usize = 256 * 1024;
 
 /// A temporary name in the folder of `target`, different in each call.
-pub(crate) fn temporary_beside(target: &Path) -> PathBuf {
+pub(crate) fn temporary_path(target: &Path) -> PathBuf {
     target.with_file_name(format!(".{}.tmp", Uuid::new_v4()))
 }
 
 /// A temporary name in `folder`, the same in each call, so that a later start can find and delete what a kill left.
-pub(crate) fn unfinished(folder: &Path, owner: &str, what: &str) -> PathBuf {
+pub(crate) fn unfinished_path(folder: &Path, owner: &str, what: &str) -> PathBuf {
     folder.join(format!(".{owner}.{what}.tmp"))
 }
 
@@ -55,8 +55,8 @@ impl NewFile {
     ///
     /// # Errors
     /// The system's error.
-    pub(crate) fn anew(path: &Path) -> io::Result<Self> {
-        if_there(fs::remove_file(path))?;
+    pub(crate) fn create_or_replace(path: &Path) -> io::Result<Self> {
+        none_if_absent(fs::remove_file(path))?;
         Self::create(path)
     }
     /// Returns the file, for its times and permissions. The last writes may be missing before a flush.
@@ -90,7 +90,7 @@ impl Write for NewFile {
 /// The system's error. The file is unchanged then.
 pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("new");
-    let written = NewFile::anew(&temporary).and_then(|mut file| {
+    let written = NewFile::create_or_replace(&temporary).and_then(|mut file| {
         file.write_all(content)?;
         file.sync()
     });
@@ -117,7 +117,7 @@ pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
 /// # Errors
 /// The system's error.
 pub(crate) fn sync_file(file: &File, path: &Path) -> io::Result<()> {
-    report_sync(file.sync_all(), Step::File(path))
+    report_sync(file.sync_all(), SyncStep::File(path))
 }
 
 /// Syncs the names in a folder.
@@ -133,7 +133,7 @@ pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
 /// # Errors
 /// The system's error.
 pub(crate) fn sync_open_folder(folder: &File, path: &Path) -> io::Result<()> {
-    report_sync(folder.sync_all(), Step::Folder(path))
+    report_sync(folder.sync_all(), SyncStep::Folder(path))
 }
 
 /// Returns the folders that must be created for this one to exist, the outermost first.
@@ -152,7 +152,7 @@ pub(crate) fn missing_folders(folder: &Path) -> Vec<&Path> {
 pub(crate) fn make_folders(folder: &Path) -> io::Result<()> {
     let missing = missing_folders(folder);
     let there = missing.first().map_or(Some(folder), |first| first.parent());
-    if let Some(there) = there.filter(|there| may_have_made(there)) {
+    if let Some(there) = there.filter(|there| can_create_beside(there)) {
         sync_folder_of(there)?;
     }
     for folder in missing {
@@ -175,12 +175,12 @@ pub(crate) fn make_folders(folder: &Path) -> io::Result<()> {
 /// # Errors
 /// The system's error.
 pub(crate) fn sync_names(folder: &Path) -> io::Result<()> {
-    let mut made = folder.ancestors().take_while(|folder| may_have_made(folder));
+    let mut made = folder.ancestors().take_while(|folder| can_create_beside(folder));
     made.try_for_each(sync_folder_of)
 }
 
 /// Whether this user can create folders next to this one. The parent of a home or a mount point may not be syncable.
-fn may_have_made(folder: &Path) -> bool {
+fn can_create_beside(folder: &Path) -> bool {
     let above = folder.parent().filter(|above| !above.as_os_str().is_empty());
     above.is_some_and(|above| access(above, Access::WRITE_OK).is_ok())
 }
@@ -220,13 +220,13 @@ pub(crate) fn link(from: &Path, to: &Path) -> io::Result<()> {
 /// A completed sync.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(test), expect(dead_code, reason = "read by tests"))]
-enum Step<'a> {
+enum SyncStep<'a> {
     File(&'a Path),
     Folder(&'a Path),
 }
 
 /// Reports a sync to the tests, with the system's result.
-fn report_sync(synced: io::Result<()>, step: Step<'_>) -> io::Result<()> {
+fn report_sync(synced: io::Result<()>, step: SyncStep<'_>) -> io::Result<()> {
     #[cfg(test)]
     if synced.is_ok() {
         tests::synced(step);

@@ -16,7 +16,7 @@ use super::{BUFFER_BYTES, open_file};
 /// The identity of a file and its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Identity {
+pub(crate) struct FileIdentity {
     pub(crate) device: u64,
     pub(crate) inode: u64,
     pub(crate) bytes: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Identity {
     pub(crate) modified: Option<(i64, i64)>,
 }
 
-impl Identity {
+impl FileIdentity {
     pub(crate) fn of(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev(),
@@ -44,7 +44,7 @@ impl Identity {
     }
 
     /// Whether this is the identity of the found file, as far as recorded.
-    pub(crate) fn is(&self, found: &Metadata) -> bool {
+    pub(crate) fn matches(&self, found: &Metadata) -> bool {
         let found = Self::of(found);
         let modified = self.modified.or(found.modified);
         found == Self { modified, ..*self }
@@ -55,7 +55,7 @@ impl Identity {
 ///
 /// # Errors
 /// The system's error.
-pub(crate) fn holds(path: &Path, bytes: u64, sha256: &str) -> io::Result<bool> {
+pub(crate) fn has_content(path: &Path, bytes: u64, sha256: &str) -> io::Result<bool> {
     let found = symlink_metadata(path)?;
     if !found.is_file() || found.len() != bytes {
         return Ok(false);
@@ -125,7 +125,7 @@ impl<T> Hashed<T> {
     }
 
     /// The same, and how many bytes that was.
-    pub(crate) fn passed(&self) -> (String, u64) {
+    pub(crate) fn digest_and_bytes(&self) -> (String, u64) {
         (self.digest(), self.bytes)
     }
 

@@ -31,7 +31,7 @@ use serde_json::Value;
 
 use super::checked_lines::{self, CheckedFile, ReadError};
 use super::durable::{self, NewFile, make_folders, rename_if_free, sync_folder};
-use super::identity::{Identity, holds, same_content};
+use super::identity::{FileIdentity, has_content, same_content};
 use super::set_aside::{self, Unreadable, set_aside};
 use super::{entries, is_absence, open_file, refuse_links_below};
 
@@ -46,7 +46,7 @@ const KEPT: &str = "kept";
 static FOLDERS: RwLock<()> = RwLock::new(());
 
 /// A kind of intents. `S` is their owner's description of the work.
-pub(crate) struct Kind<S> {
+pub(crate) struct IntentKind<S> {
     /// Their folder in the data folder.
     pub(crate) folder: &'static str,
     /// The name of the log in an intent's folder. `None` if an intent is only a log.
@@ -61,13 +61,13 @@ pub(crate) struct LogContent<S> {
     /// The description of the work, and later additions.
     pub(crate) about: Vec<S>,
     /// Groups of steps. If a step cannot be undone, the earlier steps of its group are not undone either.
-    pub(crate) groups: Vec<Vec<Step>>,
+    pub(crate) groups: Vec<Vec<IntentStep>>,
 }
 
 /// A step of the work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Step {
+pub(crate) enum IntentStep {
     /// A folder is created. Undo: remove it if it is empty.
     Folder(#[serde(with = "any_path")] PathBuf),
     /// A file is written under a unique name. Undo: delete it.
@@ -85,7 +85,7 @@ pub(crate) struct NewName {
     #[serde(with = "any_path")]
     pub(crate) path: PathBuf,
     #[serde(flatten)]
-    pub(crate) identity: Identity,
+    pub(crate) identity: FileIdentity,
     /// The hash of the content, if it must be compared too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sha256: Option<String>,
@@ -117,14 +117,14 @@ enum Line<S> {
         /// The folder of the intent's kind.
         kind: String,
         about: S,
-        groups: Vec<Vec<Step>>,
+        groups: Vec<Vec<IntentStep>>,
     },
-    Steps(Vec<Step>),
+    Steps(Vec<IntentStep>),
     About(S),
 }
 
 /// What to do with an intent found at a start.
-pub(crate) enum Outcome {
+pub(crate) enum IntentDecision {
     /// The work is done, or there is nothing to undo.
     Commit,
     Undo,
@@ -154,11 +154,11 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
     /// # Errors
     /// The system's error; [`io::ErrorKind::AlreadyExists`] if the intent exists.
     pub(crate) fn begin(
-        kind: &Kind<S>,
+        kind: &IntentKind<S>,
         data: &Path,
         name: &str,
         about: S,
-        groups: Vec<Vec<Step>>,
+        groups: Vec<Vec<IntentStep>>,
     ) -> io::Result<Self> {
         let path = data.join(kind.folder).join(name);
         let log = log_of(&path, kind.log);
@@ -189,11 +189,11 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
     ///
     /// # Errors
     /// [`ReadError`].
-    pub(crate) fn find(kind: &Kind<S>, data: &Path, name: &str) -> Result<Self, ReadError> {
+    pub(crate) fn find(kind: &IntentKind<S>, data: &Path, name: &str) -> Result<Self, ReadError> {
         Self::read(kind, &data.join(kind.folder).join(name))
     }
 
-    fn read(kind: &Kind<S>, path: &Path) -> Result<Self, ReadError> {
+    fn read(kind: &IntentKind<S>, path: &Path) -> Result<Self, ReadError> {
         let wrong = |why: String| Unreadable::Damaged(why);
         let log = log_of(path, kind.log);
         // What is behind a link is not ours to read as a plan, and even less to move or delete.
@@ -244,7 +244,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         &self.content.about
     }
 
-    pub(crate) fn groups(&self) -> &[Vec<Step>] {
+    pub(crate) fn groups(&self) -> &[Vec<IntentStep>] {
         &self.content.groups
     }
 
@@ -254,7 +254,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
     }
 
     /// Returns the path of a kept original.
-    pub(crate) fn kept(&self, original: &Original) -> PathBuf {
+    pub(crate) fn original_path(&self, original: &Original) -> PathBuf {
         self.path.join(KEPT).join(&original.kept)
     }
 
@@ -262,7 +262,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
     ///
     /// # Errors
     /// The system's error. The steps must not begin then.
-    pub(crate) fn step(&mut self, groups: Vec<Vec<Step>>) -> io::Result<()> {
+    pub(crate) fn record_steps(&mut self, groups: Vec<Vec<IntentStep>>) -> io::Result<()> {
         if groups.iter().flatten().any(|step| step.original().is_some()) {
             make_folders(&self.path.join(KEPT))?;
         }
@@ -276,7 +276,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
     ///
     /// # Errors
     /// The system's error.
-    pub(crate) fn note(&mut self, about: S) -> io::Result<()> {
+    pub(crate) fn add_description(&mut self, about: S) -> io::Result<()> {
         self.file()?.append(&Line::About(&about))?;
         self.content.about.push(about);
         Ok(())
@@ -324,7 +324,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         let mut is_done = true;
         let mut touched = BTreeSet::new();
         for group in self.content.groups.iter().rev() {
-            touched.extend(group.iter().flat_map(Step::paths).filter_map(Path::parent));
+            touched.extend(group.iter().flat_map(IntentStep::paths).filter_map(Path::parent));
             let undo_step = |step| self.undo_step(step, may_have_owner);
             let undone = self.check_originals(group);
             if let Err(error) = undone.and_then(|()| group.iter().rev().try_for_each(undo_step)) {
@@ -353,31 +353,31 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
     }
 
     /// Checks that each original is kept or in its place. Otherwise the new file is the only copy.
-    fn check_originals(&self, group: &[Step]) -> io::Result<()> {
-        for original in group.iter().filter_map(Step::original) {
+    fn check_originals(&self, group: &[IntentStep]) -> io::Result<()> {
+        for original in group.iter().filter_map(IntentStep::original) {
             let there = match fs::symlink_metadata(&original.from) {
                 Err(error) if is_absence(&error) => None,
                 found => Some(found?),
             };
-            let is_new = |step: &Step| match (step, &there) {
-                (Step::File(file), Some(there)) => file.identity.is(there),
+            let is_new = |step: &IntentStep| match (step, &there) {
+                (IntentStep::File(file), Some(there)) => file.identity.matches(there),
                 _ => false,
             };
-            if !is_there(&self.kept(original))? && (there.is_none() || group.iter().any(is_new)) {
+            if !exists(&self.original_path(original))? && (there.is_none() || group.iter().any(is_new)) {
                 return Err(io::Error::new(io::ErrorKind::NotFound, "its original is missing"));
             }
         }
         Ok(())
     }
 
-    fn undo_step(&self, step: &Step, may_have_owner: &dyn Fn(&str) -> bool) -> io::Result<()> {
+    fn undo_step(&self, step: &IntentStep, may_have_owner: &dyn Fn(&str) -> bool) -> io::Result<()> {
         match step {
-            Step::Folder(path) => match fs::remove_dir(path) {
+            IntentStep::Folder(path) => match fs::remove_dir(path) {
                 Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
-                removed => if_there(removed),
+                removed => ok_if_absent(removed),
             },
-            Step::Temporary(path) => if_there(fs::remove_file(path)),
-            Step::File(file) => {
+            IntentStep::Temporary(path) => ok_if_absent(fs::remove_file(path)),
+            IntentStep::File(file) => {
                 let is_owned = file.session.as_deref().is_some_and(may_have_owner);
                 let is_unchanged = match file.is_unchanged() {
                     Err(error) if is_absence(&error) => return Ok(()),
@@ -387,14 +387,14 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
                     tracing::warn!(path = %file.path.display(), is_owned, "leaving a file of unfinished work that was changed, replaced or taken over");
                     return Ok(());
                 }
-                if_there(fs::remove_file(&file.path))
+                ok_if_absent(fs::remove_file(&file.path))
             }
-            Step::Taken(original) => put_back(&self.kept(original), &original.from),
+            IntentStep::Taken(original) => restore_original(&self.original_path(original), &original.from),
         }
     }
 }
 
-impl Step {
+impl IntentStep {
     pub(crate) fn original(&self) -> Option<&Original> {
         match self {
             Self::Taken(original) => Some(original),
@@ -416,11 +416,11 @@ impl NewName {
     /// Whether the file is unchanged.
     fn is_unchanged(&self) -> io::Result<bool> {
         let found = fs::symlink_metadata(&self.path)?;
-        if !found.is_file() || !self.identity.is(&found) {
+        if !found.is_file() || !self.identity.matches(&found) {
             return Ok(false);
         }
         match &self.sha256 {
-            Some(sha256) => holds(&self.path, self.identity.bytes, sha256),
+            Some(sha256) => has_content(&self.path, self.identity.bytes, sha256),
             None => Ok(true),
         }
     }
@@ -430,7 +430,7 @@ impl NewName {
 ///
 /// # Errors
 /// The system's error, which is logged.
-pub(crate) fn existing<S>(kind: &Kind<S>, data: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn existing<S>(kind: &IntentKind<S>, data: &Path) -> io::Result<Vec<PathBuf>> {
     let all = data.join(kind.folder);
     let listed = refuse_links_below(data, &all.join("any")).and_then(|()| entries(&all));
     let found = listed.inspect_err(|error| {
@@ -443,32 +443,32 @@ pub(crate) fn existing<S>(kind: &Kind<S>, data: &Path) -> io::Result<Vec<PathBuf
     }
     Ok(found
         .into_iter()
-        .filter(|path| !set_aside::is_name(path))
+        .filter(|path| !set_aside::is_set_aside(path))
         .collect())
 }
 
 /// Settles the intents that earlier daemons left, as `decide` says. Returns whether all are settled; the others are
 /// logged.
 pub(crate) fn settle<S: Serialize + DeserializeOwned>(
-    kind: &Kind<S>,
+    kind: &IntentKind<S>,
     left: &[PathBuf],
     may_have_owner: &dyn Fn(&str) -> bool,
-    mut decide: impl FnMut(&Intent<S>) -> Outcome,
+    mut decide: impl FnMut(&Intent<S>) -> IntentDecision,
 ) -> bool {
     let mut is_all_settled = true;
     for path in left {
         // Nothing was done before the log had its name.
         if kind.log.is_none() && checked_lines::is_incomplete_name(path) {
-            is_all_settled &= if_there(fs::remove_file(path)).is_ok();
+            is_all_settled &= ok_if_absent(fs::remove_file(path)).is_ok();
             continue;
         }
         is_all_settled &= match Intent::read(kind, path) {
             Ok(intent) => match decide(&intent) {
-                Outcome::Commit => intent.commit().is_ok(),
-                Outcome::Undo => intent.undo(may_have_owner),
+                IntentDecision::Commit => intent.commit().is_ok(),
+                IntentDecision::Undo => intent.undo(may_have_owner),
                 // `set_aside` logs the result.
-                Outcome::SetAside(why) => set_aside(path, &why).is_ok(),
-                Outcome::Later => false,
+                IntentDecision::SetAside(why) => set_aside(path, &why).is_ok(),
+                IntentDecision::Later => false,
             },
             Err(error) => settle_unreadable(kind.log, path, error),
         };
@@ -538,7 +538,7 @@ fn log_of(path: &Path, log: Option<&'static str>) -> PathBuf {
 fn remove(path: &Path, log: Option<&'static str>) -> io::Result<()> {
     if let Some(log) = log {
         for path in entries(path)?.into_iter().filter(|path| !path.ends_with(log)) {
-            if_there(match path.is_dir() && !path.is_symlink() {
+            ok_if_absent(match path.is_dir() && !path.is_symlink() {
                 true => fs::remove_dir_all(&path),
                 false => fs::remove_file(&path),
             })?;
@@ -546,9 +546,9 @@ fn remove(path: &Path, log: Option<&'static str>) -> io::Result<()> {
         if path.exists() {
             sync_folder(path)?;
         }
-        if_there(fs::remove_dir_all(path))?;
+        ok_if_absent(fs::remove_dir_all(path))?;
     } else {
-        if_there(fs::remove_file(path))?;
+        ok_if_absent(fs::remove_file(path))?;
     }
     if let Some(all) = path.parent() {
         remove_if_empty(all);
@@ -562,14 +562,14 @@ fn remove_if_empty(all: &Path) {
     let _ = fs::remove_dir(all);
 }
 
-fn is_there(path: &Path) -> io::Result<bool> {
+fn exists(path: &Path) -> io::Result<bool> {
     match path.symlink_metadata() {
         Err(error) if is_absence(&error) => Ok(false),
         found => found.map(|_| true),
     }
 }
 
-fn if_there(removed: io::Result<()>) -> io::Result<()> {
+fn ok_if_absent(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if is_absence(&error) => Ok(()),
         removed => removed,
@@ -577,8 +577,8 @@ fn if_there(removed: io::Result<()>) -> io::Result<()> {
 }
 
 /// Moves an original back. An existing file there stays, and so does the original, unless both are the same.
-fn put_back(kept: &Path, from: &Path) -> io::Result<()> {
-    if !is_there(kept)? {
+fn restore_original(kept: &Path, from: &Path) -> io::Result<()> {
+    if !exists(kept)? {
         // The original was not moved away, or is back.
         return Ok(());
     }
@@ -601,7 +601,9 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
             // Some file systems only link.
             let both = (fs::symlink_metadata(from), fs::symlink_metadata(to));
             match both {
-                (Ok(left), Ok(right)) if Identity::of(&left) == Identity::of(&right) => fs::remove_file(from),
+                (Ok(left), Ok(right)) if FileIdentity::of(&left) == FileIdentity::of(&right) => {
+                    fs::remove_file(from)
+                }
                 _ => Ok(()),
             }
         }
@@ -617,7 +619,7 @@ fn copy_over(from: &Path, to: &Path) -> io::Result<()> {
     name.push(".new");
     let temporary = to.with_file_name(name);
     let mut copy = || -> io::Result<()> {
-        let mut file = NewFile::anew(&temporary)?;
+        let mut file = NewFile::create_or_replace(&temporary)?;
         io::copy(&mut source, &mut file)?;
         io::Write::flush(&mut file)?;
         file.file().set_modified(source.metadata()?.modified()?)?;
@@ -630,7 +632,7 @@ fn copy_over(from: &Path, to: &Path) -> io::Result<()> {
     };
     let copied = copy();
     // If the file system only links, the copy has both names.
-    if_there(fs::remove_file(&temporary))?;
+    ok_if_absent(fs::remove_file(&temporary))?;
     copied?;
     fs::remove_file(from)
 }

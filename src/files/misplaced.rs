@@ -61,13 +61,13 @@ pub(crate) fn find(path: &Path, needed: Kind) -> io::Result<Option<Misplaced>> {
     };
     Ok((!is_needed).then(|| Misplaced {
         path: path.to_owned(),
-        found: described(found),
+        found: kind_found(found),
         needed,
         to: path.parent().unwrap_or(path).to_owned(),
     }))
 }
 
-fn described(kind: FileType) -> &'static str {
+fn kind_found(kind: FileType) -> &'static str {
     match kind {
         _ if kind.is_dir() => words(Kind::Folder),
         _ if kind.is_file() => words(Kind::File),

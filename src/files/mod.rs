@@ -38,7 +38,7 @@ pub(crate) fn is_absence(error: &io::Error) -> bool {
 ///
 /// # Errors
 /// The call's error, if it is another one.
-pub(crate) fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+pub(crate) fn none_if_absent<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         found => found.map(Some),
@@ -50,7 +50,7 @@ pub(crate) fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
 /// # Errors
 /// The system's error if the folder cannot be listed.
 pub(crate) fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let paths = if_there(fs::read_dir(folder))?.into_iter().flatten();
+    let paths = none_if_absent(fs::read_dir(folder))?.into_iter().flatten();
     let paths = paths.map(|entry| Ok(entry?.path()));
     let mut paths = paths.collect::<io::Result<Vec<_>>>()?;
     paths.sort();

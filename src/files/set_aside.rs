@@ -7,10 +7,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{FILE_NAME_LIMIT_BYTES, durable, entries, if_there};
+use super::{FILE_NAME_LIMIT_BYTES, durable, entries, none_if_absent};
 
 /// The text between the old name and the number.
-const ASIDE: &str = ".set-aside-";
+const SET_ASIDE_INFIX: &str = ".set-aside-";
 
 /// Why a file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,13 +66,13 @@ fn rename(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut number = 1_u64;
     let aside = loop {
-        let ending = format!("{ASIDE}{number}");
+        let ending = format!("{SET_ASIDE_INFIX}{number}");
         let mut end = name.len().min(FILE_NAME_LIMIT_BYTES - ending.len());
         while !name.is_char_boundary(end) {
             end -= 1;
         }
         let aside = path.with_file_name(format!("{}{ending}", &name[..end]));
-        if if_there(aside.symlink_metadata())?.is_none() {
+        if none_if_absent(aside.symlink_metadata())?.is_none() {
             break aside;
         }
         number += 1;
@@ -86,10 +86,10 @@ fn rename(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Whether this is the path of a set-aside file.
-pub(crate) fn is_name(path: &Path) -> bool {
+pub(crate) fn is_set_aside(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let number = name
-        .and_then(|name| name.rsplit_once(ASIDE))
+        .and_then(|name| name.rsplit_once(SET_ASIDE_INFIX))
         .map(|(_, number)| number);
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
 }
@@ -98,9 +98,9 @@ pub(crate) fn is_name(path: &Path) -> bool {
 ///
 /// # Errors
 /// The system's error if the folder cannot be listed.
-pub(crate) fn all_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn set_aside_files_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = entries(folder)?;
-    found.retain(|path| is_name(path));
+    found.retain(|path| is_set_aside(path));
     Ok(found)
 }
 
@@ -121,16 +121,16 @@ mod tests {
         for text in ["one", "two"] {
             fs::write(&path, text).unwrap();
             let aside = set_aside(&path, &damaged()).unwrap();
-            assert!(!path.exists() && is_name(&aside));
+            assert!(!path.exists() && is_set_aside(&aside));
             assert_eq!(fs::read_to_string(aside).unwrap(), text);
         }
         fs::create_dir(&path).unwrap();
         set_aside(&path, &damaged()).unwrap();
         fs::write(folder.path().join("other"), "").unwrap();
-        let found = all_in(folder.path()).unwrap();
+        let found = set_aside_files_in(folder.path()).unwrap();
         let expected = [1, 2, 3].map(|number| folder.path().join(format!("journal.set-aside-{number}")));
         assert_eq!(found, expected);
-        assert_eq!(all_in(&path).unwrap(), [] as [PathBuf; 0]);
+        assert_eq!(set_aside_files_in(&path).unwrap(), [] as [PathBuf; 0]);
     }
 
     #[test]
@@ -140,7 +140,7 @@ mod tests {
         for text in ["one", "two"] {
             fs::write(&path, text).unwrap();
             let aside = set_aside(&path, &damaged()).unwrap();
-            assert!(!path.exists() && is_name(&aside));
+            assert!(!path.exists() && is_set_aside(&aside));
             assert_eq!(fs::read_to_string(aside).unwrap(), text);
         }
     }
@@ -155,7 +155,7 @@ mod tests {
             newest: 1,
         };
         assert_eq!(set_aside(&path, &newer).unwrap(), path);
-        assert!(path.exists() && !is_name(&path));
+        assert!(path.exists() && !is_set_aside(&path));
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
             ("set-aside-1", false),
             ("a", false),
         ] {
-            assert_eq!(is_name(Path::new(name)), expected, "{name}");
+            assert_eq!(is_set_aside(Path::new(name)), expected, "{name}");
         }
     }
 }

@@ -38,7 +38,7 @@ const OTHERS_WRITABLE: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
 /// How many links Linux follows in one path.
-const LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// The purpose of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,7 +180,7 @@ impl Untrusted {
     }
 }
 
-/// Checks all files and folders that a daemon trusts. A missing one passes: use [`claim`] to create a folder, and
+/// Checks all files and folders that a daemon trusts. A missing one passes: use [`create_and_check`] to create a folder, and
 /// [`open_configuration`] to read the configuration.
 ///
 /// # Errors
@@ -219,13 +219,13 @@ fn checks(paths: &Paths) -> impl Iterator<Item = Result<(), Untrusted>> {
 ///
 /// # Errors
 /// [`ClaimError::Untrusted`] also if another user creates the folder first.
-pub fn claim(role: Role, path: &Path) -> Result<(), ClaimError> {
+pub fn create_and_check(role: Role, path: &Path) -> Result<(), ClaimError> {
     let mut make = |folder: &Path| DirBuilder::new().mode(0o700).create(folder);
-    claim_by(User::of_this_process(), role, path, &mut make)
+    create_and_check_by(User::of_this_process(), role, path, &mut make)
 }
 
-/// Like [`claim`]; `make` creates one folder.
-fn claim_by(
+/// Like [`create_and_check`]; `make` creates one folder.
+fn create_and_check_by(
     user: User,
     role: Role,
     path: &Path,
@@ -233,8 +233,8 @@ fn claim_by(
 ) -> Result<(), ClaimError> {
     let made = match walk(path, user, role.may_be_system_owned(), Some(make)) {
         Ok(()) => fs::metadata(path),
-        Err(Stop::Found(found)) => return Err(found.refusing(user, role, path).into()),
-        Err(Stop::Io(source)) => Err(source),
+        Err(WalkEnd::Untrusted(found)) => return Err(found.refusing(user, role, path).into()),
+        Err(WalkEnd::Io(source)) => Err(source),
     };
     let failed = |source| ClaimError::Make {
         path: path.to_path_buf(),
@@ -267,7 +267,7 @@ fn trusted(path: &Path, opened: io::Result<File>) -> Result<io::Result<File>, Un
     };
     // The path may refer to another file by now.
     if let Some(fault) = user.fault(&metadata, true, role.may_be_system_owned()) {
-        return Err(Found::new(path, &metadata, fault).refusing(user, role, path));
+        return Err(PathFault::new(path, &metadata, fault).refusing(user, role, path));
     }
     if !metadata.is_file() && !is_null_device(&metadata) {
         let error = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
@@ -303,8 +303,8 @@ fn own_uid() -> u32 {
 /// Checks one path. An unreadable path passes: the code that uses it reports the failure.
 fn check_path(user: User, role: Role, path: &Path) -> Result<(), Untrusted> {
     match walk(path, user, role.may_be_system_owned(), None) {
-        Err(Stop::Found(found)) => Err(found.refusing(user, role, path)),
-        Ok(()) | Err(Stop::Io(_)) => Ok(()),
+        Err(WalkEnd::Untrusted(found)) => Err(found.refusing(user, role, path)),
+        Ok(()) | Err(WalkEnd::Io(_)) => Ok(()),
     }
 }
 
@@ -411,14 +411,14 @@ fn private_group_of(own: u32, group: u32, users: &str, groups: &str) -> Option<u
 
 /// A culprit found by a walk.
 #[derive(Debug, PartialEq, Eq)]
-struct Found {
+struct PathFault {
     culprit: PathBuf,
     fault: Fault,
     owner: u32,
     mode: u32,
 }
 
-impl Found {
+impl PathFault {
     fn new(culprit: &Path, metadata: &Metadata, fault: Fault) -> Self {
         Self {
             culprit: culprit.to_path_buf(),
@@ -443,8 +443,8 @@ impl Found {
 
 /// Why a walk ended before the end of the path.
 #[derive(Debug)]
-enum Stop {
-    Found(Found),
+enum WalkEnd {
+    Untrusted(PathFault),
     /// A component is missing, or cannot be inspected or created.
     Io(io::Error),
 }
@@ -457,7 +457,7 @@ fn walk(
     user: User,
     may_be_system_owned: bool,
     mut make: Option<&mut dyn FnMut(&Path) -> io::Result<()>>,
-) -> Result<(), Stop> {
+) -> Result<(), WalkEnd> {
     let mut place = PathBuf::from("/");
     let mut left = names(path);
     // How many of the remaining components belong to a link.
@@ -480,18 +480,18 @@ fn walk(
             }
             (looked, _) => looked,
         };
-        let metadata = metadata.map_err(Stop::Io)?;
+        let metadata = metadata.map_err(WalkEnd::Io)?;
         let is_last = left.is_empty();
         if let Some(fault) = user.fault(&metadata, is_last, may_be_system_owned) {
-            return Err(Stop::Found(Found::new(&next, &metadata, fault)));
+            return Err(WalkEnd::Untrusted(PathFault::new(&next, &metadata, fault)));
         }
         if metadata.is_symlink() {
             links += 1;
             // The system does not follow more links either.
-            if links > LINKS {
-                return Err(Stop::Io(io::Error::from(rustix::io::Errno::LOOP)));
+            if links > MAX_LINKS {
+                return Err(WalkEnd::Io(io::Error::from(rustix::io::Errno::LOOP)));
             }
-            let target = next.read_link().map_err(Stop::Io)?;
+            let target = next.read_link().map_err(WalkEnd::Io)?;
             if target.is_absolute() {
                 place = PathBuf::from("/");
             }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::{Environment, HELP, HOME_VARIABLE, Paths, PathsError, SOCKET_VARIABLE, given};
+use super::{Environment, HELP, HOME_VARIABLE, Paths, PathsError, SOCKET_VARIABLE, non_empty};
 use crate::words;
 
 fn environment() -> Environment {
@@ -150,8 +150,8 @@ fn a_missing_home_folder_is_an_error_with_a_hint() {
 
 #[test]
 fn an_empty_variable_counts_as_unset() {
-    assert_eq!(given(Some(OsString::new())), None);
-    assert_eq!(given(Some("/t".into())), Some(PathBuf::from("/t")));
+    assert_eq!(non_empty(Some(OsString::new())), None);
+    assert_eq!(non_empty(Some("/t".into())), Some(PathBuf::from("/t")));
 }
 
 #[test]

@@ -39,21 +39,21 @@ pub(super) fn invalid_request(message: impl Into<String>) -> BridgeError {
 }
 
 /// The answer to the request `id`. A result that makes it longer than `limit_bytes` becomes an error.
-pub(super) fn to(id: Option<&RawValue>, outcome: Outcome, limit_bytes: usize) -> Answer {
+pub(super) fn response_to(id: Option<&RawValue>, outcome: Outcome, limit_bytes: usize) -> Answer {
     let id = id?;
     let text = outcome.map(|result| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#));
     Some(match text {
         Ok(text) if text.len() <= limit_bytes => text.into_boxed_str(),
         Ok(_) => {
             let message = "the answer is larger than one message may be; ask for less at a time";
-            failure(Some(id), &BridgeError::new(ErrorKind::InternalError, message))
+            error_response(Some(id), &BridgeError::new(ErrorKind::InternalError, message))
         }
-        Err(error) => failure(Some(id), &error),
+        Err(error) => error_response(Some(id), &error),
     })
 }
 
 /// The answer that the request `id` failed; none if the id could not be read, which is `null`.
-pub(super) fn failure(id: Option<&RawValue>, error: &BridgeError) -> Box<str> {
+pub(super) fn error_response(id: Option<&RawValue>, error: &BridgeError) -> Box<str> {
     let id = id.unwrap_or(RawValue::NULL);
     // Strings, integers and raw JSON always encode; the other arm exists so that nothing here can panic.
     let error = serde_json::to_string(error).unwrap_or_else(|_| {
@@ -64,13 +64,13 @@ pub(super) fn failure(id: Option<&RawValue>, error: &BridgeError) -> Box<str> {
 }
 
 /// The answer to a batch. Entries that would make it longer than one message may be are answered with an error.
-pub(super) fn to_batch(answers: Vec<(Option<Box<RawValue>>, Answer)>, limit_bytes: usize) -> Answer {
+pub(super) fn batch_response(answers: Vec<(Option<Box<RawValue>>, Answer)>, limit_bytes: usize) -> Answer {
     let mut joined = String::from("[");
     for (id, answer) in answers {
         let Some(answer) = answer else { continue };
         let answer = if joined.len() + answer.len() > limit_bytes {
             let message = "the answers of this batch are larger than one message may be";
-            failure(
+            error_response(
                 id.as_deref(),
                 &BridgeError::new(ErrorKind::InternalError, message),
             )
@@ -117,10 +117,13 @@ mod tests {
         ];
         for (raw, outcome, expected) in table {
             let outcome = outcome.map(str::to_owned);
-            assert_eq!(to(None, outcome.clone(), 1_000), None, "a notification");
-            assert_eq!(to(Some(&id(raw)), outcome, 1_000).as_deref(), Some(expected));
+            assert_eq!(response_to(None, outcome.clone(), 1_000), None, "a notification");
+            assert_eq!(
+                response_to(Some(&id(raw)), outcome, 1_000).as_deref(),
+                Some(expected)
+            );
         }
-        let unknown = failure(None, &invalid_request("no"));
+        let unknown = error_response(None, &invalid_request("no"));
         assert!(
             unknown.starts_with(r#"{"jsonrpc":"2.0","id":null,"error":"#),
             "{unknown}"

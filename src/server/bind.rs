@@ -83,7 +83,7 @@ pub struct PrivateSocket {
 pub struct SocketFile {
     path: PathBuf,
     /// Device and inode; none if whoever gave the socket continues to listen there and looks after the file.
-    own: Option<(u64, u64)>,
+    identity: Option<(u64, u64)>,
 }
 
 impl PrivateSocket {
@@ -97,7 +97,7 @@ impl PrivateSocket {
     /// See [`BindError`]. Nothing is removed then, and nothing is left behind but a folder.
     pub fn bind(path: &Path) -> Result<Self, BindError> {
         claim_folder(path)?;
-        clear_the_way(path)?;
+        remove_dead_socket(path)?;
         let failed = |step| move |source| BindError::io(step, path, source);
         let socket = UnixSocket::new_stream().map_err(failed("create the socket"))?;
         socket.bind(path).map_err(|error| match error.kind() {
@@ -108,7 +108,7 @@ impl PrivateSocket {
         let own = identity(path).map_err(failed("look at"))?;
         let file = SocketFile {
             path: path.to_owned(),
-            own: Some(own),
+            identity: Some(own),
         };
         fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed("set the mode of"))?;
         let listener = socket.listen(LISTEN_BACKLOG).map_err(failed("listen on"))?;
@@ -121,7 +121,10 @@ impl PrivateSocket {
     ///
     /// # Errors
     /// [`BindError::GivenElsewhere`] when it is not at `path`, and when others may write to the folder.
-    pub fn given(listener: std::os::unix::net::UnixListener, path: &Path) -> Result<Self, BindError> {
+    pub fn from_service_manager(
+        listener: std::os::unix::net::UnixListener,
+        path: &Path,
+    ) -> Result<Self, BindError> {
         let failed = |step| move |source| BindError::io(step, path, source);
         let address = listener.local_addr().map_err(failed("ask for the address of"))?;
         let named = address.as_pathname().unwrap_or(Path::new(""));
@@ -140,7 +143,7 @@ impl PrivateSocket {
         };
         let file = SocketFile {
             path: path.to_owned(),
-            own: None,
+            identity: None,
         };
         let listener = watch().map_err(failed("watch the socket"))?;
         Ok(Self { listener, file })
@@ -162,8 +165,8 @@ impl SocketFile {
 
     /// Whether nobody can connect there any more: the file is gone, or another one is in its place. Never reported of one
     /// that is another's. Where it cannot be seen, it is taken to be there.
-    pub fn is_astray(&self) -> bool {
-        self.own.is_some_and(|own| match identity(&self.path) {
+    pub fn is_lost(&self) -> bool {
+        self.identity.is_some_and(|own| match identity(&self.path) {
             Ok(found) => found != own,
             Err(error) => error.kind() == io::ErrorKind::NotFound,
         })
@@ -172,7 +175,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if self.own.is_none() || self.is_astray() {
+        if self.identity.is_none() || self.is_lost() {
             return;
         }
         if let Err(error) = fs::remove_file(&self.path) {
@@ -192,11 +195,14 @@ fn claim_folder(path: &Path) -> Result<(), BindError> {
     if path.as_os_str().len() > PATH_LIMIT_BYTES {
         return Err(BindError::PathTooLong(path.to_owned()));
     }
-    Ok(ownership::claim(Role::Run, path.parent().unwrap_or(path))?)
+    Ok(ownership::create_and_check(
+        Role::Run,
+        path.parent().unwrap_or(path),
+    )?)
 }
 
 /// Makes sure that nothing stands at `path`, and that whatever is removed for it was a dead socket.
-fn clear_the_way(path: &Path) -> Result<(), BindError> {
+fn remove_dead_socket(path: &Path) -> Result<(), BindError> {
     let failed = |step| move |source| BindError::io(step, path, source);
     let found = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

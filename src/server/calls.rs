@@ -20,13 +20,13 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::admitted::Admitted;
 use super::answer::{self, Answer, Outcome};
 use super::connection::{Dialogue, Service};
 use super::envelope::{Call, Entry, Incoming, parse_line, request_id};
-use super::outbox::{Feed, Outbox};
+use super::outbox::{Outbox, SubscriptionSink};
+use super::requests_in_flight::RequestsInFlight;
 use super::socket::SocketLimits;
-use crate::agent::split::Piece;
+use crate::agent::split::SplitLine;
 
 /// The methods that a socket serves, by name.
 pub type Methods = HashMap<&'static str, Handler>;
@@ -40,21 +40,22 @@ pub enum Handler {
         /// The method of the notifications that bring the events.
         event: &'static str,
         /// Reads the parameters, which are the text of an object.
-        read: Box<dyn Fn(&str) -> Result<Begin, BridgeError> + Send + Sync>,
+        read: Box<dyn Fn(&str) -> Result<StartSubscription, BridgeError> + Send + Sync>,
     },
     /// Ends a subscription of the same connection.
     Unsubscribe,
 }
 
-/// Sends events until nothing more is sent, or until it is dropped. Its error is the last notification.
-pub type Begin = Box<dyn FnOnce(Feed) -> BoxFuture<'static, Result<(), BridgeError>> + Send>;
+/// Starts a subscription: sends events until nothing more is sent, or until it is dropped. Its error is the last notification.
+pub type StartSubscription =
+    Box<dyn FnOnce(SubscriptionSink) -> BoxFuture<'static, Result<(), BridgeError>> + Send>;
 
 /// The calls of one connection that are not answered yet, and its subscriptions.
 pub struct Calls {
     methods: Arc<Methods>,
     limits: Arc<SocketLimits>,
     /// A batch counts as many requests as it has entries.
-    admitted: Admitted,
+    in_flight: RequestsInFlight,
     /// Those that ended are removed when the next one begins.
     subscriptions: HashMap<u64, AbortOnDropHandle<()>>,
 }
@@ -72,37 +73,37 @@ impl Calls {
         Self {
             methods,
             limits,
-            admitted: Admitted::new(outbox),
+            in_flight: RequestsInFlight::new(outbox),
             subscriptions: HashMap::new(),
         }
     }
 
-    fn take_batch(&mut self, entries: Vec<Entry<'_>>) {
+    fn start_batch(&mut self, entries: Vec<Entry<'_>>) {
         let (requests, limit_bytes) = (entries.len(), self.limits.response_bytes);
         let calls = entries.into_iter().enumerate().map(|(position, entry)| {
             let id = entry.id.map(ToOwned::to_owned);
             let call = self.admit(entry, Some(position));
             call.map(move |answer| (id, answer))
         });
-        let batch = join_all(calls).map(move |answers| answer::to_batch(answers, limit_bytes));
-        self.begin(requests, batch.boxed());
+        let batch = join_all(calls).map(move |answers| answer::batch_response(answers, limit_bytes));
+        self.start_call(requests, batch.boxed());
     }
 
     /// Polls a call once. What is ready is answered at once, so that the answer keeps its place before that of the next line.
-    fn begin(&mut self, requests: usize, mut call: BoxFuture<'static, Answer>) {
+    fn start_call(&mut self, requests: usize, mut call: BoxFuture<'static, Answer>) {
         match poll_once(&mut call) {
             Poll::Ready(answer) => self.answer(answer),
             Poll::Pending => {
-                let outbox = self.admitted.outbox.clone();
+                let outbox = self.in_flight.outbox.clone();
                 let pushed = call.then(move |answer| push(outbox, answer));
-                self.admitted.run(requests, pushed.boxed());
+                self.in_flight.run(requests, pushed.boxed());
             }
         }
     }
 
     fn answer(&mut self, answer: Answer) {
         if let Some(text) = answer {
-            self.admitted.answer(text);
+            self.in_flight.answer(text);
         }
     }
 
@@ -111,9 +112,9 @@ impl Calls {
         let Entry { id, call } = entry;
         match call.map(|call| self.admit_call(id, call, in_batch)) {
             Ok(Ok(call)) => call,
-            Ok(Err(error)) => ready(answer::to(id, Err(error), usize::MAX)).boxed(),
+            Ok(Err(error)) => ready(answer::response_to(id, Err(error), usize::MAX)).boxed(),
             // Answered also where the id could not be read.
-            Err(error) => ready(Some(answer::failure(id, &error))).boxed(),
+            Err(error) => ready(Some(answer::error_response(id, &error))).boxed(),
         }
     }
 
@@ -125,7 +126,7 @@ impl Calls {
     ) -> Result<BoxFuture<'static, Answer>, BridgeError> {
         let Call { method, params } = call;
         let limit = self.limits.requests_in_flight;
-        if self.admitted.in_flight() + in_batch.unwrap_or_default() >= limit {
+        if self.in_flight.count() + in_batch.unwrap_or_default() >= limit {
             let message = format!("{limit} requests of this connection are in flight, which is the limit");
             return Err(BridgeError::new(ErrorKind::Busy, message));
         }
@@ -136,25 +137,25 @@ impl Calls {
         };
         match handler {
             Handler::Call(start) => {
-                let running = catch(name, || by_name(params).map(start))?;
+                let running = catch_panic(name, || object_params(params).map(start))?;
                 let (id, limit_bytes) = (id.map(ToOwned::to_owned), self.limits.response_bytes);
                 let call = AssertUnwindSafe(running).catch_unwind().map(move |outcome| {
-                    let outcome = outcome.unwrap_or_else(|_| Err(panicked(name)));
-                    answer::to(id.as_deref(), outcome, limit_bytes)
+                    let outcome = outcome.unwrap_or_else(|_| Err(panic_error(name)));
+                    answer::response_to(id.as_deref(), outcome, limit_bytes)
                 });
                 Ok(call.boxed())
             }
             Handler::Unsubscribe => {
-                let ended = match one_subscription(params)? {
+                let ended = match subscription_param(params)? {
                     SubscriptionId::Num(id) => self.subscriptions.remove(&id),
                     SubscriptionId::Str(_) => None,
                 };
                 let was_active = ended.is_some_and(|subscription| !subscription.is_finished());
                 let outcome = Ok(was_active.to_string());
-                Ok(ready(answer::to(id, outcome, usize::MAX)).boxed())
+                Ok(ready(answer::response_to(id, outcome, usize::MAX)).boxed())
             }
             Handler::Subscribe { event, read } => {
-                let params = by_name(params)?;
+                let params = object_params(params)?;
                 // Its answer could not be told apart from the batch's, and would come too late for its events.
                 if in_batch.is_some() {
                     let message = format!("{name} cannot be part of a batch");
@@ -165,7 +166,7 @@ impl Calls {
                     return Ok(ready(None).boxed());
                 };
                 self.make_room_for_a_subscription()?;
-                let begin = catch(name, || read(params))?;
+                let begin = catch_panic(name, || read(params))?;
                 self.subscribe(id, event, begin);
                 Ok(ready(None).boxed())
             }
@@ -184,13 +185,13 @@ impl Calls {
     }
 
     /// Begins a subscription: its answer, then its events, both before the next request is admitted.
-    fn subscribe(&mut self, id: &RawValue, event: &'static str, begin: Begin) {
+    fn subscribe(&mut self, id: &RawValue, event: &'static str, begin: StartSubscription) {
         // Counted up, so that they are short on the wire and clear in logs; unique within the daemon.
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let subscription = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let feed = Feed::new(self.admitted.outbox.clone(), event, subscription);
-        let accepted = answer::to(Some(id), Ok(subscription.to_string()), usize::MAX);
-        let outbox = self.admitted.outbox.clone();
+        let feed = SubscriptionSink::new(self.in_flight.outbox.clone(), event, subscription);
+        let accepted = answer::response_to(Some(id), Ok(subscription.to_string()), usize::MAX);
+        let outbox = self.in_flight.outbox.clone();
         let (in_place, is_in_place) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
             push(outbox, accepted).await;
@@ -203,28 +204,28 @@ impl Calls {
                 Poll::Ready(ended) => ended,
                 Poll::Pending => events.await,
             };
-            if let Err(error) = ended.unwrap_or_else(|_| Err(panicked(event))) {
+            if let Err(error) = ended.unwrap_or_else(|_| Err(panic_error(event))) {
                 subscriber.fail(&error).await;
             }
         });
         self.subscriptions
             .insert(subscription, AbortOnDropHandle::new(task));
-        self.admitted.wait_for(is_in_place.map(drop).boxed());
+        self.in_flight.block_until(is_in_place.map(drop).boxed());
     }
 }
 
 impl Dialogue for Calls {
-    fn take_line(&mut self, line: Piece<'_>) {
+    fn take_line(&mut self, line: SplitLine<'_>) {
         match line {
-            Piece::Line(bytes) => match parse_line(bytes, self.limits.batch_entries) {
+            SplitLine::Line(bytes) => match parse_line(bytes, self.limits.batch_entries) {
                 Ok(Incoming::One(entry)) => {
                     let call = self.admit(entry, None);
-                    self.begin(1, call);
+                    self.start_call(1, call);
                 }
-                Ok(Incoming::Batch(entries)) => self.take_batch(entries),
-                Err(error) => self.answer(Some(answer::failure(None, &error))),
+                Ok(Incoming::Batch(entries)) => self.start_batch(entries),
+                Err(error) => self.answer(Some(answer::error_response(None, &error))),
             },
-            Piece::TooLong(found) => {
+            SplitLine::TooLong(found) => {
                 let limit = self.limits.line_bytes;
                 let error = answer::invalid_request(format!(
                     "the line is longer than the limit of {} (max_line_bytes)",
@@ -232,13 +233,13 @@ impl Dialogue for Calls {
                 ));
                 let error = error.with("limitBytes", limit);
                 let id = found.id.and_then(request_id);
-                self.answer(Some(answer::failure(id.as_deref(), &error)));
+                self.answer(Some(answer::error_response(id.as_deref(), &error)));
             }
         }
     }
 
-    fn admitted(&mut self) -> &mut Admitted {
-        &mut self.admitted
+    fn requests_in_flight(&mut self) -> &mut RequestsInFlight {
+        &mut self.in_flight
     }
 }
 
@@ -259,7 +260,7 @@ pub(crate) fn poll_once<T>(running: &mut BoxFuture<'static, T>) -> Poll<T> {
 }
 
 /// Parameters by name. What has only optional ones may be called without any.
-fn by_name(params: Option<&RawValue>) -> Result<&str, BridgeError> {
+fn object_params(params: Option<&RawValue>) -> Result<&str, BridgeError> {
     let text = params.map_or("{}", RawValue::get);
     if text.starts_with('{') {
         return Ok(text);
@@ -269,7 +270,7 @@ fn by_name(params: Option<&RawValue>) -> Result<&str, BridgeError> {
 }
 
 /// The parameter of what ends a subscription.
-fn one_subscription(params: Option<&RawValue>) -> Result<SubscriptionId<'_>, BridgeError> {
+fn subscription_param(params: Option<&RawValue>) -> Result<SubscriptionId<'_>, BridgeError> {
     let text = params.map_or("", RawValue::get);
     let one = serde_json::from_str(text).map(|[id]: [SubscriptionId<'_>; 1]| id);
     one.map_err(|_| {
@@ -279,12 +280,12 @@ fn one_subscription(params: Option<&RawValue>) -> Result<SubscriptionId<'_>, Bri
 }
 
 /// The outcome of what a method does before its first poll.
-fn catch<T>(method: &str, act: impl FnOnce() -> Result<T, BridgeError>) -> Result<T, BridgeError> {
-    catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|_| Err(panicked(method)))
+fn catch_panic<T>(method: &str, act: impl FnOnce() -> Result<T, BridgeError>) -> Result<T, BridgeError> {
+    catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|_| Err(panic_error(method)))
 }
 
 /// The error of a method that panicked.
-pub(crate) fn panicked(method: &str) -> BridgeError {
+pub(crate) fn panic_error(method: &str) -> BridgeError {
     tracing::error!(method, "the handler panicked");
     let message = format!("{method} failed by a fault of the daemon; see its log");
     BridgeError::new(ErrorKind::InternalError, message)
@@ -310,8 +311,12 @@ mod tests {
         ];
         for (params, named, subscription) in table {
             let raw = params.map(|text| RawValue::from_string(text.to_owned()).unwrap());
-            assert_eq!(by_name(raw.as_deref()).ok(), named, "{params:?}");
-            assert_eq!(one_subscription(raw.as_deref()).ok(), subscription, "{params:?}");
+            assert_eq!(object_params(raw.as_deref()).ok(), named, "{params:?}");
+            assert_eq!(
+                subscription_param(raw.as_deref()).ok(),
+                subscription,
+                "{params:?}"
+            );
         }
     }
 }

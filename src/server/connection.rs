@@ -12,11 +12,11 @@ use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::admitted::Admitted;
 use super::outbox::{self, Outbox};
+use super::requests_in_flight::RequestsInFlight;
 use super::socket::SocketLimits;
 use super::stream::Socket;
-use crate::agent::split::{Piece, Splitter};
+use crate::agent::split::{SplitLine, Splitter};
 
 /// How much is read at once. Little, because every idle connection holds it.
 const READ_BYTES: usize = 8 * 1024;
@@ -37,17 +37,17 @@ pub trait Service: Clone + Send + 'static {
 /// One connection's lines, and what of them is not answered yet. Dropping it frees everything that the client holds.
 pub trait Dialogue: Send {
     /// Takes a line, without waiting.
-    fn take_line(&mut self, line: Piece<'_>);
+    fn take_line(&mut self, line: SplitLine<'_>);
 
     /// The client sends nothing more.
     fn input_ended(&mut self) {}
 
     /// The requests that are not answered yet.
-    fn admitted(&mut self) -> &mut Admitted;
+    fn requests_in_flight(&mut self) -> &mut RequestsInFlight;
 }
 
 /// Drives a connection until nothing is running.
-async fn finish(admitted: &mut Admitted) {
+async fn finish(admitted: &mut RequestsInFlight) {
     while !admitted.is_idle() {
         admitted.advance().await;
     }
@@ -85,8 +85,8 @@ pub(super) async fn run(
                 dialogue.input_ended();
                 break;
             }
-            () = dialogue.admitted().advance(), if !dialogue.admitted().is_idle() => {}
-            line = next_line(&socket, &mut lines), if dialogue.admitted().is_open() => match line {
+            () = dialogue.requests_in_flight().advance(), if !dialogue.requests_in_flight().is_idle() => {}
+            line = next_line(&socket, &mut lines), if dialogue.requests_in_flight().is_open() => match line {
                 Ok(Some(line)) => dialogue.take_line(line),
                 Ok(None) => {
                     dialogue.input_ended();
@@ -106,12 +106,12 @@ pub(super) async fn run(
     tokio::select! {
         biased;
         _ = &mut writer => return,
-        () = finish(dialogue.admitted()) => {}
+        () = finish(dialogue.requests_in_flight()) => {}
         watched = socket.closed_by_client() => match watched {
             Ok(()) => return,
             Err(error) => {
                 tracing::warn!(connection = id, %error, "cannot watch a client that has finished sending; it is kept until it is answered");
-                finish(dialogue.admitted()).await;
+                finish(dialogue.requests_in_flight()).await;
             }
         },
     }
@@ -128,7 +128,7 @@ pub(super) async fn run(
 async fn next_line<'lines>(
     socket: &Socket,
     lines: &'lines mut Splitter,
-) -> io::Result<Option<Piece<'lines>>> {
+) -> io::Result<Option<SplitLine<'lines>>> {
     while !lines.has_line() && !lines.has_ended() {
         let read = socket.read(lines.space()).await?;
         lines.advance(read);

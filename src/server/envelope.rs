@@ -152,7 +152,8 @@ mod tests {
                 params.map_or("-", RawValue::get)
             ),
             Err(error) => {
-                let answer: serde_json::Value = serde_json::from_str(&answer::failure(*id, error)).unwrap();
+                let answer: serde_json::Value =
+                    serde_json::from_str(&answer::error_response(*id, error)).unwrap();
                 format!("error {} {}", answer["id"], answer["error"]["code"])
             }
         }

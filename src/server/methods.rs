@@ -13,9 +13,9 @@ use crate::bridge::Bridge;
 
 /// All methods, to be served.
 pub fn methods(bridge: Arc<Bridge>) -> Methods {
-    let mut served = Served(bridge, Methods::new());
+    let mut served = MethodTable(bridge, Methods::new());
     method::visit(&mut served);
-    let Served(bridge, mut methods) = served;
+    let MethodTable(bridge, mut methods) = served;
     let subscribe = Handler::Subscribe {
         event: "conversation/event",
         read: Box::new(move |params| subscriber::subscription(&bridge, params)),
@@ -26,9 +26,9 @@ pub fn methods(bridge: Arc<Bridge>) -> Methods {
 }
 
 /// Makes the table of methods.
-struct Served(Arc<Bridge>, Methods);
+struct MethodTable(Arc<Bridge>, Methods);
 
-impl Visitor<Bridge> for Served {
+impl Visitor<Bridge> for MethodTable {
     fn method<M: Method>(&mut self)
     where
         Bridge: Handle<M>,

@@ -6,9 +6,8 @@
 //! knows what a method does: the methods come in as a table, which `methods` makes of the bridge's.
 //!
 //! The way in: bytes → lines → envelope → first poll of the handler, in the order of arrival →
-//! what the connection has `admitted`. The way out: answers and events → [`outbox::Outbox`] → one writer.
+//! the connection's `requests_in_flight`. The way out: answers and events → [`outbox::Outbox`] → one writer.
 
-mod admitted;
 pub mod answer;
 pub mod bind;
 pub mod calls;
@@ -17,17 +16,18 @@ mod envelope;
 mod methods;
 pub mod outbox;
 mod parameters;
+mod requests_in_flight;
 pub mod socket;
 mod stream;
 mod subscriber;
 #[cfg(test)]
 mod tests;
 
-pub use admitted::Admitted;
 pub use bind::{BindError, PrivateSocket, SocketFile};
 pub use calls::{Handler, Methods};
-pub(crate) use calls::{panicked, poll_once};
+pub(crate) use calls::{panic_error, poll_once};
 pub use connection::{Dialogue, Service};
 pub use methods::methods;
-pub use outbox::{Feed, Outbox, OutboxLimits, PushError};
+pub use outbox::{Outbox, OutboxLimits, PushError, SubscriptionSink};
+pub use requests_in_flight::RequestsInFlight;
 pub use socket::{ConnectionLimit, SocketLimits, serve};

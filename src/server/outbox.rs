@@ -71,9 +71,9 @@ pub struct Outbox {
     shared: Arc<Shared>,
 }
 
-/// The way of one subscription's events to its client. Cheap to clone.
+/// Sends one subscription's events to its client. Cheap to clone.
 #[derive(Clone)]
-pub struct Feed {
+pub struct SubscriptionSink {
     outbox: Outbox,
     /// The beginning of each notification, encoded once.
     head: Arc<str>,
@@ -134,7 +134,7 @@ pub(super) fn open(socket: Arc<Socket>, limits: OutboxLimits) -> (Outbox, Writer
     (Outbox { shared }, writer)
 }
 
-impl Feed {
+impl SubscriptionSink {
     /// Notifications of the method `event`, for the subscription with this id.
     pub(super) fn new(outbox: Outbox, event: &str, subscription: u64) -> Self {
         let head =
@@ -238,7 +238,7 @@ impl Outbox {
     /// Pushes a message in parts, which together must be JSON, without waiting.
     ///
     /// # Errors
-    /// As [`Feed::try_send`].
+    /// As [`SubscriptionSink::try_send`].
     pub fn try_push(&self, parts: &[&str]) -> Result<(), PushError> {
         self.try_push_within(&self.shared.limits, parts)
     }

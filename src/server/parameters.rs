@@ -9,10 +9,10 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::value::RawValue;
 
 /// How alike a known name has to be to be suggested; of 1.
-const ALIKE: f64 = 0.75;
+const MIN_SIMILARITY: f64 = 0.75;
 
 /// What serde_json puts before a place, which is of no use: what comes from the socket is one line.
-const PLACE: &str = " at line 1 column ";
+const SERDE_POSITION: &str = " at line 1 column ";
 
 /// How deeply parameters may be nested, in arrays and objects. They are passed on to agents in messages that are a few levels
 /// deeper, and common parsers of JSON refuse a message from 128 levels on, without saying which.
@@ -93,7 +93,7 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<T, (Option<String>, String)>
     serde_path_to_error::deserialize(json).map_err(|error| {
         let path = Some(error.path().to_string()).filter(|path| path != ".");
         let why = error.inner().to_string();
-        let without_place = why.rsplit_once(PLACE).map(|(why, _)| why.to_owned());
+        let without_place = why.rsplit_once(SERDE_POSITION).map(|(why, _)| why.to_owned());
         (path, without_place.unwrap_or(why))
     })
 }
@@ -104,7 +104,7 @@ fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a String> {
     let best = known
         .iter()
         .max_by(|one, other| alike(one).total_cmp(&alike(other)))?;
-    (alike(best) >= ALIKE).then_some(best)
+    (alike(best) >= MIN_SIMILARITY).then_some(best)
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ impl Default for SocketLimits {
 /// How many clients may be connected, to all sockets whose limits are clones of each other.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimit {
-    most: usize,
+    maximum: usize,
     free: Arc<Semaphore>,
 }
 
@@ -67,7 +67,7 @@ impl ConnectionLimit {
     #[must_use]
     pub fn of(most: usize) -> Self {
         Self {
-            most,
+            maximum: most,
             free: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
         }
     }
@@ -78,7 +78,7 @@ impl ConnectionLimit {
 const ACCEPT_BACKOFF_MS: u64 = 100;
 
 /// How often refused connections are told in the log: soon enough to be seen, too rarely to fill it.
-const TELL_REFUSALS_EVERY: Duration = Duration::from_secs(10);
+const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Accepts clients of this user and speaks `service` with them until `stop` is cancelled. Then accepts nobody, lets what is in
 /// flight finish within the grace of `limits`, and returns when every connection is closed.
@@ -90,7 +90,8 @@ pub async fn serve(
     limits: SocketLimits,
     stop: CancellationToken,
 ) {
-    let (ConnectionLimit { most, free }, stop_grace) = (limits.connections.clone(), limits.stop_grace);
+    let (ConnectionLimit { maximum: most, free }, stop_grace) =
+        (limits.connections.clone(), limits.stop_grace);
     let limits = Arc::new(limits);
     let own_uid = rustix::process::geteuid().as_raw();
     let mut tasks = JoinSet::new();
@@ -101,7 +102,7 @@ pub async fn serve(
             biased;
             () = stop.cancelled() => break,
             Some(ended) = tasks.join_next(), if !tasks.is_empty() => {
-                report(ended);
+                log_connection_end(ended);
                 continue;
             }
             accepted = listener.accept() => accepted,
@@ -147,7 +148,7 @@ pub async fn serve(
     drop(listener);
     let all_ended = async {
         while let Some(ended) = tasks.join_next().await {
-            report(ended);
+            log_connection_end(ended);
         }
     };
     if tokio::time::timeout(stop_grace, all_ended).await.is_err() {
@@ -159,23 +160,26 @@ pub async fn serve(
     }
 }
 
-/// Refused connections of one kind, told in one line for each [`TELL_REFUSALS_EVERY`]: whoever is refused can try again
+/// Refused connections of one kind, told in one line for each [`REFUSAL_LOG_INTERVAL`]: whoever is refused can try again
 /// a thousand times a second, and must not fill the disk.
 #[derive(Debug, Default)]
 struct Refusals {
-    untold: u64,
-    told_at: Option<Instant>,
+    unlogged: u64,
+    logged_at: Option<Instant>,
 }
 
 impl Refusals {
     /// Counts one more; gives how many there were since the last line when it is time for the next.
     fn count(&mut self, now: Instant) -> Option<u64> {
-        self.untold += 1;
-        if self.told_at.is_some_and(|told| now < told + TELL_REFUSALS_EVERY) {
+        self.unlogged += 1;
+        if self
+            .logged_at
+            .is_some_and(|told| now < told + REFUSAL_LOG_INTERVAL)
+        {
             return None;
         }
-        self.told_at = Some(now);
-        Some(std::mem::take(&mut self.untold))
+        self.logged_at = Some(now);
+        Some(std::mem::take(&mut self.unlogged))
     }
 }
 
@@ -183,7 +187,7 @@ fn refuse_one_too_many(stream: UnixStream, connections: usize) {
     let message = format!("{connections} connections are open, which is the limit");
     let line = format!(
         "{}\n",
-        answer::failure(None, &BridgeError::new(ErrorKind::Busy, message))
+        answer::error_response(None, &BridgeError::new(ErrorKind::Busy, message))
     );
     // The send buffer of a new connection is empty and takes one line at once; whoever left already needs no answer.
     if let Err(error) = stream
@@ -194,7 +198,7 @@ fn refuse_one_too_many(stream: UnixStream, connections: usize) {
     }
 }
 
-fn report(ended: Result<(), JoinError>) {
+fn log_connection_end(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
         tracing::error!(%error, "a connection's task failed");
     }
@@ -210,9 +214,9 @@ mod tests {
         let start = Instant::now();
         assert_eq!(refusals.count(start), Some(1), "the first at once");
         for _ in 0..1_000 {
-            assert_eq!(refusals.count(start + TELL_REFUSALS_EVERY / 2), None);
+            assert_eq!(refusals.count(start + REFUSAL_LOG_INTERVAL / 2), None);
         }
-        assert_eq!(refusals.count(start + TELL_REFUSALS_EVERY), Some(1_001));
-        assert_eq!(refusals.count(start + TELL_REFUSALS_EVERY * 3), Some(1));
+        assert_eq!(refusals.count(start + REFUSAL_LOG_INTERVAL), Some(1_001));
+        assert_eq!(refusals.count(start + REFUSAL_LOG_INTERVAL * 3), Some(1));
     }
 }

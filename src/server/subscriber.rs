@@ -7,13 +7,13 @@ use bridge_protocol::method::Subscribe;
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
-use super::calls::Begin;
-use super::outbox::{Feed, PushError};
+use super::calls::StartSubscription;
+use super::outbox::{PushError, SubscriptionSink};
 use super::parameters;
-use crate::bridge::{Bridge, Encoded, Subscriber, Taken};
+use crate::bridge::{Bridge, Delivery, EncodedEvent, Subscriber};
 
 /// Reads what is subscribed to.
-pub(super) fn subscription(bridge: &Arc<Bridge>, params: &str) -> Result<Begin, BridgeError> {
+pub(super) fn subscription(bridge: &Arc<Bridge>, params: &str) -> Result<StartSubscription, BridgeError> {
     let Subscribe {
         conversation_id,
         after,
@@ -37,29 +37,30 @@ pub(super) fn subscription(bridge: &Arc<Bridge>, params: &str) -> Result<Begin, 
 
 /// Sends events to a client.
 struct SocketSubscriber {
-    feed: Feed,
+    feed: SubscriptionSink,
     /// Notified when the subscriber gets nothing more.
     ended: Weak<Notify>,
 }
 
 impl Subscriber for SocketSubscriber {
-    fn take(&mut self, event: &Encoded) -> Taken {
-        if self.is_gone() {
-            return Taken::Gone;
+    fn deliver(&mut self, event: &EncodedEvent) -> Delivery {
+        if self.is_disconnected() {
+            return Delivery::Disconnected;
         }
-        if event.of_subagent().is_some() {
-            return Taken::Yes;
+        if event.subagent_params().is_some() {
+            return Delivery::Delivered;
         }
         match self.feed.try_send(&event.text) {
-            Ok(()) => Taken::Yes,
-            Err(PushError::Full) => Taken::Full,
-            Err(PushError::Closed) => Taken::Gone,
+            Ok(()) => Delivery::Delivered,
+            Err(PushError::Full) => Delivery::QueueFull,
+            Err(PushError::Closed) => Delivery::Disconnected,
         }
     }
 
-    fn take_when_room<'a>(&'a mut self, event: &'a Encoded) -> BoxFuture<'a, bool> {
+    fn deliver_when_room<'a>(&'a mut self, event: &'a EncodedEvent) -> BoxFuture<'a, bool> {
         Box::pin(async move {
-            !self.is_gone() && (event.of_subagent().is_some() || self.feed.send(&event.text).await.is_ok())
+            !self.is_disconnected()
+                && (event.subagent_params().is_some() || self.feed.send(&event.text).await.is_ok())
         })
     }
 
@@ -74,7 +75,7 @@ impl Subscriber for SocketSubscriber {
         None
     }
 
-    fn is_gone(&self) -> bool {
+    fn is_disconnected(&self) -> bool {
         self.ended.strong_count() == 0 || self.feed.is_closed()
     }
 }

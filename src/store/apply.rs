@@ -12,39 +12,39 @@ use serde::{Deserialize, Serialize};
 
 use super::error::StoreError;
 use super::journal::Position;
-use super::keyspace::{Draft, Keyspace, Space};
+use super::keyspace::{Keyspace, TreeId, WriteBatch};
 use super::packed;
-use super::record::{ConversationRecord, ProcessRecord, RequestId, Resting, TranscriptRoot};
+use super::record::{ConversationRecord, ProcessRecord, RequestId, RestingState, TranscriptRoot};
 use super::summary::Summary;
-use super::value::Value;
+use super::value::StoredValue;
 
 /// The version of the tree layout that this program writes.
 ///
-/// - 2: [`Space::Recent`] holds a summary of each conversation.
+/// - 2: [`TreeId::Recent`] holds a summary of each conversation.
 /// - 3: the summary says whether a turn was cut short.
 pub(super) const FORMAT: u32 = 3;
 
-/// The key of [`Mark`] in [`Space::Meta`].
-const MARK_KEY: &[u8] = b"mark";
+/// The key of [`AppliedState`] in [`TreeId::Meta`].
+const APPLIED_STATE_KEY: &[u8] = b"mark";
 
 /// Distinguishes ranks that are numbers of changes from those that are times, and puts them last. Times begin with other bits.
-const BY_NUMBER: u64 = 3 << 62;
+const RANK_BY_NUMBER: u64 = 3 << 62;
 
 /// Estimate of what an entry adds to the journal besides its value, in bytes.
-const LINE_SHARE_BYTES: u64 = 120;
+const LINE_OVERHEAD_BYTES: u64 = 120;
 
 /// A change as the journal holds it. An unknown member is an error, because a compaction would drop it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub(super) struct Entry {
+pub(super) struct JournalChange {
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) conversations: Vec<Value>,
+    pub(super) conversations: Vec<StoredValue>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) lineage: Vec<LineageValue>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) upstream: Vec<UpstreamOwner>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) requests: Vec<Value>,
+    pub(super) requests: Vec<StoredValue>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) requests_removed: Vec<RequestKey>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -61,7 +61,7 @@ pub(super) struct Entry {
 pub(super) struct LineageValue {
     pub(super) id: ConversationId,
     pub(super) seq: u64,
-    pub(super) value: Value,
+    pub(super) value: StoredValue,
 }
 
 /// An upstream id that a conversation holds.
@@ -85,7 +85,7 @@ pub(super) struct RequestKey {
 /// How far the trees have applied the journal. Written with each batch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Mark {
+pub(super) struct AppliedState {
     pub(super) format: u32,
     pub(super) position: Position,
     /// Conversations that are not deleted.
@@ -124,7 +124,7 @@ pub(super) struct ConversationHeader {
     #[serde(default)]
     waiting: Option<BTreeMap<String, IgnoredAny>>,
     #[serde(default)]
-    resting: Resting,
+    resting: RestingState,
     // Absent if they moved to a body.
     #[serde(default)]
     namespace: Option<String>,
@@ -149,7 +149,7 @@ struct RequestHeader {
     error: Option<IgnoredAny>,
 }
 
-impl Entry {
+impl JournalChange {
     /// Parses the change of a line and checks it, so that applying it can fail only in the trees.
     pub(super) fn read(change: &str) -> Result<Self, StoreError> {
         let entry: Self = serde_json::from_str(change).map_err(StoreError::unreadable("change"))?;
@@ -164,7 +164,7 @@ impl Entry {
 
     /// Removes what the trees may know better, if they may be ahead: older conversation records, unanswered requests
     /// that they already have, and removals.
-    pub(super) fn keep_newer(&mut self, draft: &Draft<'_>) -> Result<(), StoreError> {
+    pub(super) fn retain_newer(&mut self, draft: &WriteBatch<'_>) -> Result<(), StoreError> {
         let mut conversations = Vec::new();
         for value in std::mem::take(&mut self.conversations) {
             let header: ConversationHeader = value.read_header("conversation")?;
@@ -176,7 +176,11 @@ impl Entry {
         let mut requests = Vec::new();
         for value in std::mem::take(&mut self.requests) {
             let header: RequestHeader = value.read_header("request")?;
-            if header.is_answered(&value) || draft.get(Space::Turns, &request_key(&header.key()))?.is_none() {
+            if header.is_answered(&value)
+                || draft
+                    .get(TreeId::Requests, &request_key(&header.key()))?
+                    .is_none()
+            {
                 requests.push(value);
             }
         }
@@ -200,7 +204,7 @@ impl RequestHeader {
     }
 
     /// Whether the outcome of the request is known.
-    fn is_answered(&self, value: &Value) -> bool {
+    fn is_answered(&self, value: &StoredValue) -> bool {
         let has_body = ["result", "error"].iter().any(|member| value.has_body_in(member));
         has_body || self.result.is_some() || self.error.is_some()
     }
@@ -224,12 +228,12 @@ impl ConversationHeader {
     fn rank(&self) -> u64 {
         match self.order {
             0 => ascending(self.updated_at),
-            order => BY_NUMBER | order,
+            order => RANK_BY_NUMBER | order,
         }
     }
 }
 
-impl Mark {
+impl AppliedState {
     /// The mark of trees that have applied nothing from this journal.
     pub(super) fn at(position: Position) -> Self {
         Self {
@@ -243,42 +247,46 @@ impl Mark {
 
     pub(super) fn read(keyspace: &Keyspace) -> Result<Option<Self>, StoreError> {
         keyspace
-            .get(Space::Meta, MARK_KEY)?
+            .get(TreeId::Meta, APPLIED_STATE_KEY)?
             .map(|bytes| serde_json::from_slice(&bytes).map_err(StoreError::unreadable("mark")))
             .transpose()
     }
 
-    pub(super) fn write(&self, draft: &mut Draft<'_>) -> Result<(), StoreError> {
+    pub(super) fn write(&self, draft: &mut WriteBatch<'_>) -> Result<(), StoreError> {
         let bytes = serde_json::to_vec(self).map_err(StoreError::unwritable("mark"))?;
-        draft.put(Space::Meta, MARK_KEY, bytes);
+        draft.put(TreeId::Meta, APPLIED_STATE_KEY, bytes);
         Ok(())
     }
 
     fn grow(&mut self, by: usize) {
-        self.live_bytes = self.live_bytes.saturating_add(by as u64 + LINE_SHARE_BYTES);
+        self.live_bytes = self.live_bytes.saturating_add(by as u64 + LINE_OVERHEAD_BYTES);
     }
 
     fn shrink(&mut self, by: usize) {
-        self.live_bytes = self.live_bytes.saturating_sub(by as u64 + LINE_SHARE_BYTES);
+        self.live_bytes = self.live_bytes.saturating_sub(by as u64 + LINE_OVERHEAD_BYTES);
     }
 }
 
 /// Applies a change to a draft. After an error, discard the draft.
-pub(super) fn apply(draft: &mut Draft<'_>, mark: &mut Mark, entry: &Entry) -> Result<(), StoreError> {
+pub(super) fn apply(
+    draft: &mut WriteBatch<'_>,
+    mark: &mut AppliedState,
+    entry: &JournalChange,
+) -> Result<(), StoreError> {
     for value in &entry.conversations {
         put_conversation(draft, mark, value)?;
     }
     for lineage in &entry.lineage {
         let bytes = lineage.value.to_bytes("lineage entry")?;
         let key = lineage_key(lineage.id, lineage.seq);
-        if let Some(previous) = packed::insert(draft, Space::Lineage, &key, &bytes)? {
+        if let Some(previous) = packed::insert(draft, TreeId::Lineage, &key, &bytes)? {
             mark.shrink(previous.len());
         }
         mark.grow(bytes.len());
     }
     for owner in &entry.upstream {
         let key = upstream_key(owner);
-        if packed::insert(draft, Space::Upstream, &key, &[])?.is_none() {
+        if packed::insert(draft, TreeId::Upstream, &key, &[])?.is_none() {
             mark.grow(key.len());
         }
     }
@@ -288,19 +296,19 @@ pub(super) fn apply(draft: &mut Draft<'_>, mark: &mut Mark, entry: &Entry) -> Re
         let key = header.key();
         remove_request(draft, mark, &key)?;
         let bytes = value.to_bytes("request")?;
-        packed::insert(draft, Space::TurnOrder, &request_order_key(&key, at), &[])?;
+        packed::insert(draft, TreeId::RequestExpiry, &request_order_key(&key, at), &[])?;
         mark.grow(bytes.len());
-        draft.put(Space::Turns, &request_key(&key), bytes);
+        draft.put(TreeId::Requests, &request_key(&key), bytes);
     }
     for key in &entry.requests_removed {
         remove_request(draft, mark, key)?;
     }
     for process in &entry.processes {
         let bytes = serde_json::to_vec(process).map_err(StoreError::unwritable("process"))?;
-        draft.put(Space::Processes, process.mark.as_bytes(), bytes);
+        draft.put(TreeId::Processes, process.mark.as_bytes(), bytes);
     }
     for name in &entry.processes_removed {
-        draft.remove(Space::Processes, name.as_bytes());
+        draft.remove(TreeId::Processes, name.as_bytes());
     }
     mark.is_to_erase |= entry.erases;
     Ok(())
@@ -308,18 +316,18 @@ pub(super) fn apply(draft: &mut Draft<'_>, mark: &mut Mark, entry: &Entry) -> Re
 
 /// Reads the header of a conversation's record.
 pub(super) fn conversation_header(
-    draft: &Draft<'_>,
+    draft: &WriteBatch<'_>,
     id: ConversationId,
 ) -> Result<Option<ConversationHeader>, StoreError> {
-    let stored = draft.get(Space::Conversations, id.as_bytes())?;
+    let stored = draft.get(TreeId::Conversations, id.as_bytes())?;
     stored
-        .map(|bytes| Value::stored_header("conversation", &bytes))
+        .map(|bytes| StoredValue::stored_header("conversation", &bytes))
         .transpose()
 }
 
 /// Returns whether a conversation is not deleted, given its key and value in the trees.
 pub(super) fn check_conversation(key: &[u8], bytes: &[u8]) -> Result<bool, StoreError> {
-    let header: ConversationHeader = Value::stored_header("conversation", bytes)?;
+    let header: ConversationHeader = StoredValue::stored_header("conversation", bytes)?;
     if header.id.as_bytes() != key {
         return Err(StoreError::DamagedValue { what: "conversation" });
     }
@@ -328,7 +336,7 @@ pub(super) fn check_conversation(key: &[u8], bytes: &[u8]) -> Result<bool, Store
 
 /// Checks that a request in the trees can be read.
 pub(super) fn check_request(bytes: &[u8]) -> Result<(), StoreError> {
-    Value::stored_header::<RequestHeader>("request", bytes).map(drop)
+    StoredValue::stored_header::<RequestHeader>("request", bytes).map(drop)
 }
 
 /// The key of a lineage entry. The entries of a conversation are adjacent and in order.
@@ -425,15 +433,19 @@ fn recent_key(header: &ConversationHeader) -> [u8; 24] {
     key
 }
 
-fn put_conversation(draft: &mut Draft<'_>, mark: &mut Mark, value: &Value) -> Result<(), StoreError> {
+fn put_conversation(
+    draft: &mut WriteBatch<'_>,
+    mark: &mut AppliedState,
+    value: &StoredValue,
+) -> Result<(), StoreError> {
     let header: ConversationHeader = value.read_header("conversation")?;
     let key = *header.id.as_bytes();
-    if let Some(bytes) = draft.get(Space::Conversations, &key)? {
-        let old: ConversationHeader = Value::stored_header("conversation", &bytes)?;
+    if let Some(bytes) = draft.get(TreeId::Conversations, &key)? {
+        let old: ConversationHeader = StoredValue::stored_header("conversation", &bytes)?;
         mark.shrink(bytes.len());
         if old.deleted_at.is_none() {
             mark.conversations = mark.conversations.saturating_sub(1);
-            packed::remove(draft, Space::Recent, &recent_key(&old))?;
+            packed::remove(draft, TreeId::Recent, &recent_key(&old))?;
         }
     }
     let is_alive = header.deleted_at.is_none();
@@ -445,31 +457,36 @@ fn put_conversation(draft: &mut Draft<'_>, mark: &mut Mark, value: &Value) -> Re
         mark.conversations += 1;
         packed::insert(
             draft,
-            Space::Recent,
+            TreeId::Recent,
             &recent_key(&header),
             &summary_of(value, &header, has_question, has_waiting),
         )?;
     }
     let is_unfinished = header.turn.is_some()
         || header.continuation.is_some()
-        || header.resting != Resting::Idle
+        || header.resting != RestingState::Idle
         || has_question
         || has_waiting
         || value.has_body_in("turn")
         || value.has_body_in("continuation");
     if is_alive && is_unfinished {
-        draft.put(Space::Unfinished, &key, Vec::new());
-    } else if draft.get(Space::Unfinished, &key)?.is_some() {
-        draft.remove(Space::Unfinished, &key);
+        draft.put(TreeId::Unfinished, &key, Vec::new());
+    } else if draft.get(TreeId::Unfinished, &key)?.is_some() {
+        draft.remove(TreeId::Unfinished, &key);
     }
     let bytes = value.to_bytes("conversation")?;
     mark.grow(bytes.len());
-    draft.put(Space::Conversations, &key, bytes);
+    draft.put(TreeId::Conversations, &key, bytes);
     Ok(())
 }
 
 /// Packs the members that lists filter by. Empty if one of them moved to a body or the summary is too long.
-fn summary_of(value: &Value, header: &ConversationHeader, has_question: bool, has_waiting: bool) -> Vec<u8> {
+fn summary_of(
+    value: &StoredValue,
+    header: &ConversationHeader,
+    has_question: bool,
+    has_waiting: bool,
+) -> Vec<u8> {
     let texts = [
         ("namespace", &header.namespace),
         ("agent", &header.agent),
@@ -493,14 +510,18 @@ fn summary_of(value: &Value, header: &ConversationHeader, has_question: bool, ha
     .to_bytes()
 }
 
-fn remove_request(draft: &mut Draft<'_>, mark: &mut Mark, key: &RequestKey) -> Result<(), StoreError> {
+fn remove_request(
+    draft: &mut WriteBatch<'_>,
+    mark: &mut AppliedState,
+    key: &RequestKey,
+) -> Result<(), StoreError> {
     let tree_key = request_key(key);
-    let Some(bytes) = draft.get(Space::Turns, &tree_key)? else {
+    let Some(bytes) = draft.get(TreeId::Requests, &tree_key)? else {
         return Ok(());
     };
-    let old: RequestHeader = Value::stored_header("request", &bytes)?;
-    packed::remove(draft, Space::TurnOrder, &request_order_key(key, old.at))?;
-    draft.remove(Space::Turns, &tree_key);
+    let old: RequestHeader = StoredValue::stored_header("request", &bytes)?;
+    packed::remove(draft, TreeId::RequestExpiry, &request_order_key(key, old.at))?;
+    draft.remove(TreeId::Requests, &tree_key);
     mark.shrink(bytes.len());
     Ok(())
 }

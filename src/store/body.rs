@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{Loss, LostPart, StoreError};
+use super::error::{BodyLoss, LostPart, StoreError};
 use crate::files::digest::sha256;
 use crate::files::set_aside::{self, Unreadable};
 use crate::files::{durable, is_absence, read_file};
@@ -31,12 +31,12 @@ pub(super) struct BodyRef {
 #[derive(Debug)]
 pub(super) struct Bodies {
     folder: PathBuf,
-    names: Mutex<Names>,
+    name_durability: Mutex<NameDurability>,
 }
 
 /// Which names in the folder are durable. Each successful write syncs all of them.
 #[derive(Debug, Default)]
-struct Names {
+struct NameDurability {
     /// Whether they are known to be synced. A kill or a failed sync may have left some that are not.
     are_synced: bool,
     /// The names that are not, because there was no room to write their bodies. The others stay durable, so a change that needs
@@ -48,7 +48,7 @@ impl Bodies {
     pub(super) fn in_folder(folder: PathBuf) -> Self {
         Self {
             folder,
-            names: Mutex::default(),
+            name_durability: Mutex::default(),
         }
     }
 
@@ -59,7 +59,10 @@ impl Bodies {
             bytes: content.len() as u64,
         };
         let path = self.path(&body);
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self
+            .name_durability
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let is_synced = names.are_synced && !names.unwritten.contains(&body.sha256);
         // Write a damaged body again, and one that may not be synced: a sync that succeeds after a failed one proves nothing.
         if is_synced && read(&path).is_ok_and(|found| found == content) {
@@ -70,13 +73,13 @@ impl Bodies {
         }
         match write_durably(&path, content) {
             Ok(()) => {
-                *names = Names {
+                *names = NameDurability {
                     are_synced: true,
-                    ..Names::default()
+                    ..NameDurability::default()
                 };
                 Ok(body)
             }
-            Err(error) if error.lacks_room().is_some() => {
+            Err(error) if error.full_disk_path().is_some() => {
                 names.unwritten.insert(body.sha256);
                 Err(error)
             }
@@ -93,12 +96,12 @@ impl Bodies {
         let loss = match read(&path) {
             Ok(content) if sha256(&content) == body.sha256 => match String::from_utf8(content) {
                 Ok(content) => return Ok(content),
-                Err(_) => Loss::Damaged,
+                Err(_) => BodyLoss::Damaged,
             },
-            Ok(_) => Loss::Damaged,
-            Err(error) if error.kind() == ErrorKind::InvalidInput => Loss::Damaged,
-            Err(error) if is_absence(&error) => Loss::Missing,
-            Err(error) => Loss::Unreadable(error.into()),
+            Ok(_) => BodyLoss::Damaged,
+            Err(error) if error.kind() == ErrorKind::InvalidInput => BodyLoss::Damaged,
+            Err(error) if is_absence(&error) => BodyLoss::Missing,
+            Err(error) => BodyLoss::Unreadable(error.into()),
         };
         Err(LostPart {
             member: member.to_owned(),
@@ -109,7 +112,7 @@ impl Bodies {
 
     /// Removes bodies that are not in `named`, and returns how many. Leaves files that the store did not write, and sets
     /// damaged bodies aside: a conversation may have continued without what they held.
-    pub(super) fn sweep(&self, named: &HashSet<String>) -> Result<usize, StoreError> {
+    pub(super) fn remove_unreferenced(&self, named: &HashSet<String>) -> Result<usize, StoreError> {
         let listed = match fs::read_dir(&self.folder) {
             Ok(listed) => listed,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
@@ -203,7 +206,7 @@ mod tests {
         // A kill between the rename and the sync of the folder.
         let content = b"second";
         let left = folder.join(sha256(content));
-        let mut file = durable::NewFile::anew(&folder.join("left.new")).unwrap();
+        let mut file = durable::NewFile::create_or_replace(&folder.join("left.new")).unwrap();
         std::io::Write::write_all(&mut file, content).unwrap();
         file.sync().unwrap();
         durable::rename(&folder.join("left.new"), &left).unwrap();
@@ -236,7 +239,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let bodies = Bodies::in_folder(folder.path().join("bodies"));
         assert_eq!(
-            bodies.sweep(&HashSet::new()).unwrap(),
+            bodies.remove_unreferenced(&HashSet::new()).unwrap(),
             0,
             "no folder, nothing to do"
         );
@@ -249,7 +252,12 @@ mod tests {
         let strangers = ["notes", "stray/notes"].map(|name| folder.path().join("bodies").join(name));
         fs::create_dir(strangers[1].parent().unwrap()).unwrap();
         strangers.iter().for_each(|path| fs::write(path, "mine").unwrap());
-        assert_eq!(bodies.sweep(&HashSet::from([kept.sha256.clone()])).unwrap(), 2);
+        assert_eq!(
+            bodies
+                .remove_unreferenced(&HashSet::from([kept.sha256.clone()]))
+                .unwrap(),
+            2
+        );
         assert!(strangers.iter().all(|path| path.exists()) && !half.exists());
         assert!(bodies.get(&kept, "turn.prompt").is_ok());
         assert!(bodies.get(&dropped, "turn.prompt").is_err());

@@ -20,18 +20,18 @@ use jiff::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::{mpsc, oneshot};
 
-use super::apply::{self, Entry, LineageValue, Mark, RequestKey, UpstreamOwner};
+use super::apply::{self, AppliedState, JournalChange, LineageValue, RequestKey, UpstreamOwner};
 use super::body::Bodies;
 use super::compact;
 use super::error::StoreError;
-use super::journal::{self, BadRegion, Journal, Verified};
-use super::keyspace::{Draft, Keyspace, PAGE_ENTRIES, Space};
+use super::journal::{self, BadRegion, Journal, JournalCheck};
+use super::keyspace::{Keyspace, PAGE_ENTRIES, TreeId, WriteBatch};
 use super::open::{self, StorePaths};
 use super::packed;
 use super::record::{Change, RECORD_VERSION, RequestRecord, Sequence};
 use super::shared::Shared;
-use super::trust::Trust;
-use super::value::Value;
+use super::trust::TrustFile;
+use super::value::StoredValue;
 use crate::files::set_aside;
 
 /// How many changes may wait to be committed. Beyond that, a commit is refused.
@@ -45,7 +45,7 @@ pub const COMMIT_QUEUE_LIMIT: usize = 16_384;
 pub(super) const GROUP_LIMIT: usize = 256;
 
 /// How many conversations the first page of a list shows.
-const FIRST_LIST: usize = 64;
+const FIRST_LIST_ENTRIES: usize = 64;
 
 /// How many bytes of lines are written at once. Further changes go into the next group.
 const GROUP_LIMIT_BYTES: usize = 4 << 20;
@@ -58,7 +58,7 @@ const MEMORY_MICROSECONDS: u64 = REQUEST_MEMORY_DAYS * 24 * 60 * 60 * 1_000_000;
 
 /// A lower bound of the current time, by a clock that nobody sets: the time of the last change of earlier runs, unless the clock is
 /// behind it, and what has passed since. A clock that is ahead does not let anything expire early.
-pub(super) struct Elapsed {
+pub(super) struct MinimumClock {
     from: Timestamp,
     since: Duration,
 }
@@ -74,7 +74,7 @@ fn continuous_time() -> Duration {
     Duration::try_from(time).unwrap_or_default()
 }
 
-impl Elapsed {
+impl MinimumClock {
     fn since(from: Timestamp) -> Self {
         Self {
             from,
@@ -90,7 +90,7 @@ impl Elapsed {
     }
 
     /// The time of the oldest request that is remembered.
-    fn oldest_kept(&self) -> u64 {
+    fn oldest_remembered(&self) -> u64 {
         apply::ascending(self.now()).saturating_sub(MEMORY_MICROSECONDS)
     }
 }
@@ -117,7 +117,7 @@ pub(super) enum Job {
         answer: oneshot::Sender<Result<Sequence, StoreError>>,
     },
     /// A reader found that the database has failed.
-    Failed(StoreError),
+    DatabaseFailed(StoreError),
     /// A reader found that the journal is damaged.
     RewriteJournal {
         answer: oneshot::Sender<Result<Option<JournalDamage>, StoreError>>,
@@ -135,7 +135,7 @@ pub struct JournalDamage {
     /// How many changes no readable line holds.
     pub missing: u64,
     /// Path of the damaged file's copy.
-    pub kept: PathBuf,
+    pub copy: PathBuf,
 }
 
 /// The state of the committing thread.
@@ -143,12 +143,12 @@ pub(super) struct Writer {
     shared: Arc<Shared>,
     /// None in memory.
     journal: Option<Journal>,
-    trust: Option<Trust>,
-    mark: Mark,
+    trust: Option<TrustFile>,
+    applied: AppliedState,
     /// None in memory.
     paths: Option<StorePaths>,
     /// Why the trees must not be used: a batch failed in them and they could not be replaced yet.
-    broken: Option<StoreError>,
+    unusable_trees: Option<StoreError>,
     /// Set once trees in memory have replaced a failed database.
     fallback: Option<MemoryFallback>,
     /// Whether the changes that are being committed erase earlier states.
@@ -162,23 +162,23 @@ struct MemoryFallback {
 }
 
 /// Receives the outcome of a commit.
-type Answer = oneshot::Sender<Result<Sequence, StoreError>>;
+type CommitReply = oneshot::Sender<Result<Sequence, StoreError>>;
 
 impl Writer {
     pub(super) fn new(
         shared: Arc<Shared>,
         journal: Option<Journal>,
-        trust: Option<Trust>,
-        mark: Mark,
+        trust: Option<TrustFile>,
+        mark: AppliedState,
         paths: Option<StorePaths>,
     ) -> Self {
         Self {
             shared,
             journal,
             trust,
-            mark,
+            applied: mark,
             paths,
-            broken: None,
+            unusable_trees: None,
             fallback: None,
             erases: false,
         }
@@ -193,21 +193,21 @@ impl Writer {
             tracing::warn!(%error, "cannot mark the store as in use; the next commit retries");
         }
         // Loads the pages that the first list needs, so that no client waits for them.
-        let newest = self.shared.recent_page(None, FIRST_LIST);
+        let newest = self.shared.recent_page(None, FIRST_LIST_ENTRIES);
         let elapsed = newest.as_ref().ok().zip(now).map(|(page, now)| {
             let last = page.first().map(|(_, found)| found.record.updated_at);
-            Elapsed::since(last.map_or(now, |last| last.min(now)))
+            MinimumClock::since(last.map_or(now, |last| last.min(now)))
         });
         let mut pruning = elapsed.as_ref().map(|_| Vec::new());
-        let oldest_kept = elapsed.as_ref().map_or(0, Elapsed::oldest_kept);
+        let oldest_kept = elapsed.as_ref().map_or(0, MinimumClock::oldest_remembered);
         // Nothing else sets it.
-        let _is_set = self.shared.elapsed.set(elapsed);
+        let _is_set = self.shared.minimum_clock.set(elapsed);
         if let Err(error) = newest {
             tracing::warn!(%error, "cannot read the newest conversations");
             self.fail_over_if_database_failed(&error);
         }
         // An earlier run was killed before it had erased everything, or had no room for that.
-        if self.mark.is_to_erase {
+        if self.applied.is_to_erase {
             self.erase_or_log();
         }
         let (mut stop, mut rewrite) = (None, None);
@@ -215,14 +215,14 @@ impl Writer {
             && let Some(first) = queue
                 .try_recv()
                 .ok()
-                .or_else(|| self.prune_until_called(&mut pruning, oldest_kept, &mut queue))
+                .or_else(|| self.prune_until_next_job(&mut pruning, oldest_kept, &mut queue))
         {
             let mut group = Vec::new();
             let mut next = Some(first);
             while let Some(job) = next {
                 match job {
                     Job::Commit { change, answer } => group.push((*change, answer)),
-                    Job::Failed(error) => {
+                    Job::DatabaseFailed(error) => {
                         self.fail_over_if_database_failed(&error);
                         self.shared.is_failing.store(false, Ordering::Relaxed);
                     }
@@ -250,7 +250,7 @@ impl Writer {
         while let Ok(job) = queue.try_recv() {
             match job {
                 Job::Commit { answer, .. } => send_answer(answer, Err(StoreError::Closed)),
-                Job::Failed(_) => {}
+                Job::DatabaseFailed(_) => {}
                 Job::RewriteJournal { answer } => drop(answer.send(Err(StoreError::Closed))),
                 Job::Shutdown { answer } => drop(answer.send(Err(StoreError::Closed))),
             }
@@ -270,14 +270,14 @@ impl Writer {
     /// conversations would stay forever.
     ///
     /// `pruning` is the key after which to continue; `None` when all requests were checked.
-    fn prune_until_called(
+    fn prune_until_next_job(
         &mut self,
         pruning: &mut Option<Vec<u8>>,
         oldest_kept: u64,
         queue: &mut mpsc::Receiver<Job>,
     ) -> Option<Job> {
         while let Some(after) = pruning {
-            match self.prune_some(after, oldest_kept) {
+            match self.prune_page(after, oldest_kept) {
                 Ok(next) => *pruning = next,
                 Err(error) => {
                     tracing::warn!(%error, "cannot delete expired requests; the next start retries");
@@ -294,9 +294,15 @@ impl Writer {
 
     /// Deletes the expired requests of one page. Returns the key of the page's last entry, or `None` after the last
     /// page.
-    fn prune_some(&mut self, after: &[u8], oldest_kept: u64) -> Result<Option<Vec<u8>>, StoreError> {
+    fn prune_page(&mut self, after: &[u8], oldest_kept: u64) -> Result<Option<Vec<u8>>, StoreError> {
         let from = Bound::Excluded(after);
-        let page = packed::page(&self.shared.keyspace(), Space::TurnOrder, from, &[], PAGE_ENTRIES)?;
+        let page = packed::page(
+            &self.shared.keyspace(),
+            TreeId::RequestExpiry,
+            from,
+            &[],
+            PAGE_ENTRIES,
+        )?;
         let Some((last, _)) = page.last() else {
             return Ok(None);
         };
@@ -320,11 +326,15 @@ impl Writer {
 
     /// Commits changes together, in order. A change that cannot be encoded fails alone; a failed write fails all of
     /// them.
-    pub(super) fn commit(&mut self, group: Vec<(Change, Answer)>) {
+    pub(super) fn commit(&mut self, group: Vec<(Change, CommitReply)>) {
         let mut waiting = group.into_iter();
         while waiting.len() > 0 {
             let mut answers = Vec::new();
-            let outcome = match self.broken.clone().map_or(Ok(()), |error| self.fail_over(&error)) {
+            let outcome = match self
+                .unusable_trees
+                .clone()
+                .map_or(Ok(()), |error| self.fail_over(&error))
+            {
                 Ok(()) => self.commit_some(&mut waiting, &mut answers),
                 Err(error) => {
                     for (_, answer) in waiting.by_ref() {
@@ -343,7 +353,7 @@ impl Writer {
                 Ok(lack) => lack.clone(),
                 Err(error) => Some(error.clone()),
             };
-            self.shared.set_figures(&self.mark, failure);
+            self.shared.update_status(&self.applied, failure);
             for (sequence, answer) in answers {
                 send_answer(answer, outcome.clone().map(|_| sequence));
             }
@@ -353,13 +363,13 @@ impl Writer {
     /// Commits some of the waiting changes. Returns why there was no room for others, which were refused.
     fn commit_some(
         &mut self,
-        waiting: &mut impl Iterator<Item = (Change, Answer)>,
-        answers: &mut Vec<(Sequence, Answer)>,
+        waiting: &mut impl Iterator<Item = (Change, CommitReply)>,
+        answers: &mut Vec<(Sequence, CommitReply)>,
     ) -> Result<Option<StoreError>, StoreError> {
         let shared = Arc::clone(&self.shared);
         let keyspace = shared.keyspace();
-        let mut draft = Draft::over(&keyspace);
-        let mut mark = self.mark.clone();
+        let mut draft = WriteBatch::over(&keyspace);
+        let mut mark = self.applied.clone();
         let mut lines: Vec<u8> = Vec::new();
         let mut last_line_bytes = 0;
         let mut lack = None;
@@ -371,11 +381,11 @@ impl Writer {
                 continue;
             }
             let next = mark.position.sequence + 1;
-            let has_reserve = change.has_reserve;
+            let has_reserve = change.may_use_reserve;
             let prepared = prepare(&shared, &keyspace, &draft, change, next).and_then(|entry| {
                 let line = write_line(next, &entry)?;
                 if let Some(journal) = self.journal.as_mut().filter(|_| !has_reserve) {
-                    journal.keep_reserve(lines.len() + line.len())?;
+                    journal.ensure_reserve(lines.len() + line.len())?;
                 }
                 Ok((entry, line))
             });
@@ -389,13 +399,13 @@ impl Writer {
                     lines.extend_from_slice(&line);
                 }
                 // The database failed, not this change. It is replaced before the next change.
-                Err(error) if error.is_of_database() => {
+                Err(error) if error.is_database_error() => {
                     send_answer(answer, Err(error.clone()));
                     return Err(error);
                 }
                 Err(error) => {
                     lack = Some(error.clone())
-                        .filter(|error| error.lacks_room().is_some())
+                        .filter(|error| error.full_disk_path().is_some())
                         .or(lack);
                     send_answer(answer, Err(error));
                 }
@@ -413,10 +423,13 @@ impl Writer {
         }
         mark.write(&mut draft)?;
         let applied = {
-            let _readers_wait = shared.consistent.write().unwrap_or_else(PoisonError::into_inner);
+            let _readers_wait = shared
+                .snapshot_lock
+                .write()
+                .unwrap_or_else(PoisonError::into_inner);
             keyspace.apply(draft.into_writes())
         };
-        let before = std::mem::replace(&mut self.mark, mark);
+        let before = std::mem::replace(&mut self.applied, mark);
         drop(keyspace);
         applied.or_else(|error| self.apply_from_journal(&error, before))?;
         Ok(lack)
@@ -424,21 +437,21 @@ impl Writer {
 
     /// Called when the database failed after the journal was written. Switches to trees in memory, read from the
     /// journal. If that fails too, removes the lines from the journal, because they are not acknowledged.
-    fn apply_from_journal(&mut self, error: &StoreError, before: Mark) -> Result<(), StoreError> {
+    fn apply_from_journal(&mut self, error: &StoreError, before: AppliedState) -> Result<(), StoreError> {
         let Err(failed) = self.fail_over(error) else {
             return Ok(());
         };
         tracing::error!(error = %failed, "the database failed and cannot be replaced");
         // sled may hold a part of the batch in memory.
-        self.broken = Some(error.clone());
-        self.mark = before;
+        self.unusable_trees = Some(error.clone());
+        self.applied = before;
         if let Some(journal) = &mut self.journal
-            && let Err(error) = journal.take_back(self.mark.position.clone())
+            && let Err(error) = journal.undo_append(self.applied.position.clone())
         {
             tracing::error!(%error, "cannot remove lines that were not applied from the journal");
         }
         if let Some(trust) = &mut self.trust
-            && let Err(error) = trust.revoke()
+            && let Err(error) = trust.revoke_trust()
         {
             tracing::error!(%error, "cannot mark the database as untrusted");
         }
@@ -447,7 +460,7 @@ impl Writer {
 
     /// Switches to trees in memory if the error is the database's.
     fn fail_over_if_database_failed(&mut self, error: &StoreError) {
-        if error.is_of_database()
+        if error.is_database_error()
             && self.fallback.is_none()
             && let Err(error) = self.fail_over(error)
         {
@@ -463,20 +476,20 @@ impl Writer {
         else {
             return Err(error.clone());
         };
-        journal.settle()?;
+        journal.remove_leftover()?;
         let trees = Keyspace::in_memory();
-        let filled = open::fill(&paths.journal, &trees)?;
-        if !filled.mark.position.is_at(journal.position()) {
+        let filled = open::fill_from_journal(&paths.journal, &trees)?;
+        if !filled.applied.position.is_at(journal.position()) {
             return Err(error.clone());
         }
-        trust.revoke()?;
+        trust.revoke_trust()?;
         tracing::error!(
             %error,
             "the database failed; reading from memory until the next start rebuilds it; changes are still saved in the journal"
         );
-        self.mark = filled.mark;
+        self.applied = filled.applied;
         self.shared.use_fallback(trees, error.clone());
-        self.broken = None;
+        self.unusable_trees = None;
         self.fallback = Some(MemoryFallback {
             is_incomplete: filled.is_damaged,
         });
@@ -493,7 +506,7 @@ impl Writer {
         else {
             return Ok(None);
         };
-        if let Some(error) = &self.broken {
+        if let Some(error) = &self.unusable_trees {
             return Err(error.clone());
         }
         if self.fallback.as_ref().is_some_and(|trees| trees.is_incomplete) {
@@ -502,10 +515,10 @@ impl Writer {
                 path: paths.journal.clone(),
             });
         }
-        journal.settle()?;
+        journal.remove_leftover()?;
         let position = journal.position();
         let found = journal::verify(&paths.journal, position.end_offset, position.sequence)?;
-        if found == Verified::default() {
+        if found == JournalCheck::default() {
             return Ok(None);
         }
         let shared = Arc::clone(&self.shared);
@@ -516,21 +529,21 @@ impl Writer {
             trust.mark_open()?;
         }
         // Write the journal first: if there is no room for it, no copy is made either.
-        let renewed = compact::write(&paths.journal, &keyspace, &self.mark)?;
-        let kept = open::keep_aside(&paths.journal, open::DAMAGED)?;
+        let renewed = compact::write(&paths.journal, &keyspace, &self.applied)?;
+        let kept = open::copy_aside(&paths.journal, open::DAMAGED_JOURNAL)?;
         let (mark, _) = renewed.put_in_place()?;
         *journal = Journal::open(&paths.journal, mark.position.clone())?;
-        journal.try_keep_reserve();
-        self.mark = mark;
-        if let Err(error) = compact::adopt(&keyspace, &self.mark) {
+        journal.try_ensure_reserve();
+        self.applied = mark;
+        if let Err(error) = compact::record_position(&keyspace, &self.applied) {
             tracing::warn!(%error, "the database does not record the rewritten journal yet");
         }
-        self.shared.set_figures(&self.mark, None);
+        self.shared.update_status(&self.applied, None);
         tracing::warn!(kept = %kept.display(), "rewrote the damaged journal from the database");
         Ok(Some(JournalDamage {
             damaged: found.damaged,
             missing: found.missing,
-            kept,
+            copy: kept,
         }))
     }
 
@@ -538,7 +551,7 @@ impl Writer {
         let failure = self.erase().err();
         // Turns may be running. What was replaced takes no more room now.
         if let Some(journal) = &mut self.journal {
-            journal.try_keep_reserve();
+            journal.try_ensure_reserve();
         }
         if let Some(error) = &failure {
             tracing::error!(
@@ -553,22 +566,22 @@ impl Writer {
     /// replaced, and the bodies that nothing references any more.
     ///
     /// # Errors
-    /// [`StoreError::KeptAside`] if set-aside files that may hold what no other file holds remain. All else is erased.
+    /// [`StoreError::SetAsideFilesRemain`] if set-aside files remain that may be the only copy of something. The rest is erased.
     fn erase(&mut self) -> Result<(), StoreError> {
         let (Some(journal), Some(trust), Some(paths)) = (&mut self.journal, &mut self.trust, &self.paths)
         else {
-            self.mark.is_to_erase = false;
+            self.applied.is_to_erase = false;
             return Ok(());
         };
-        if let Some(error) = &self.broken {
+        if let Some(error) = &self.unusable_trees {
             return Err(error.clone());
         }
         let shared = Arc::clone(&self.shared);
-        if let Some(error) = shared.figures().database_failure {
+        if let Some(error) = shared.status().database_failure {
             // The next start sets the failed database aside.
             return Err(error);
         }
-        journal.settle()?;
+        journal.remove_leftover()?;
         trust.mark_open()?;
         // First, because the copies need room.
         let mut outcome = open::remove_replaced(&paths.journal);
@@ -576,39 +589,42 @@ impl Writer {
             let keyspace = shared.keyspace();
             // The trees are the state at the beginning of the new journal.
             keyspace.sync()?;
-            let journal_text = compact::write(&paths.journal, &keyspace, &self.mark)?;
-            let renewed = open::Renewed::copy(paths, &keyspace)?;
+            let journal_text = compact::write(&paths.journal, &keyspace, &self.applied)?;
+            let renewed = open::DatabaseCopy::copy(paths, &keyspace)?;
             let (mark, named) = journal_text.put_in_place()?;
             *journal = Journal::open(&paths.journal, mark.position.clone())?;
-            self.mark = mark;
+            self.applied = mark;
             // After a kill the old database is adopted, and this begins again.
-            compact::adopt(&keyspace, &self.mark)?;
+            compact::record_position(&keyspace, &self.applied)?;
             if let Some(bodies) = &shared.bodies {
-                let _readers_wait = shared.consistent.write().unwrap_or_else(PoisonError::into_inner);
-                outcome = outcome.and(sweep_erased(paths, bodies, &named));
+                let _readers_wait = shared
+                    .snapshot_lock
+                    .write()
+                    .unwrap_or_else(PoisonError::into_inner);
+                outcome = outcome.and(remove_erased_bodies(paths, bodies, &named));
             }
-            let erased = Mark {
+            let erased = AppliedState {
                 is_to_erase: outcome.is_err(),
-                ..self.mark.clone()
+                ..self.applied.clone()
             };
             renewed.put_in_place(&erased)?
         };
         drop(shared.replace_database(opened));
         open::remove_unfinished(paths)?;
-        self.mark.is_to_erase = outcome.is_err();
-        shared.set_figures(&self.mark, None);
+        self.applied.is_to_erase = outcome.is_err();
+        shared.update_status(&self.applied, None);
         outcome
     }
 
     fn close(&mut self) -> Result<(), StoreError> {
-        if let Some(error) = &self.broken {
+        if let Some(error) = &self.unusable_trees {
             return Err(error.clone());
         }
         if self.fallback.is_some() {
             return Ok(());
         }
         self.shared.keyspace().sync()?;
-        let sequence = self.mark.position.sequence;
+        let sequence = self.applied.position.sequence;
         self.trust
             .as_mut()
             .map_or(Ok(()), |trust| trust.mark_closed(sequence))
@@ -618,18 +634,23 @@ impl Writer {
 /// Removes the bodies that are not in `named`, unless a set-aside file may reference them.
 ///
 /// # Errors
-/// [`StoreError::KeptAside`] if anything may still hold what was erased.
-fn sweep_erased(paths: &StorePaths, bodies: &Bodies, named: &HashSet<String>) -> Result<(), StoreError> {
-    let kept = open::kept_damaged(&paths.journal)?.into_iter();
+/// [`StoreError::SetAsideFilesRemain`] if anything may still hold what was erased.
+fn remove_erased_bodies(
+    paths: &StorePaths,
+    bodies: &Bodies,
+    named: &HashSet<String>,
+) -> Result<(), StoreError> {
+    let kept = open::damaged_files(&paths.journal)?.into_iter();
     let mut kept: Vec<PathBuf> = kept.map(|(_, path)| path).collect();
     if kept.is_empty() {
-        bodies.sweep(named)?;
+        bodies.remove_unreferenced(named)?;
     }
-    let damaged = set_aside::all_in(&paths.bodies).map_err(StoreError::io("list", &paths.bodies))?;
+    let damaged =
+        set_aside::set_aside_files_in(&paths.bodies).map_err(StoreError::io("list", &paths.bodies))?;
     kept.extend(damaged);
     match kept.is_empty() {
         true => Ok(()),
-        false => Err(StoreError::KeptAside { paths: kept }),
+        false => Err(StoreError::SetAsideFilesRemain { paths: kept }),
     }
 }
 
@@ -637,12 +658,12 @@ fn sweep_erased(paths: &StorePaths, bodies: &Bodies, named: &HashSet<String>) ->
 fn prepare(
     shared: &Shared,
     keyspace: &Keyspace,
-    draft: &Draft<'_>,
+    draft: &WriteBatch<'_>,
     change: Change,
     next: u64,
-) -> Result<Entry, StoreError> {
+) -> Result<JournalChange, StoreError> {
     let bodies = shared.bodies.as_ref();
-    let mut entry = Entry::default();
+    let mut entry = JournalChange::default();
     if let Some(mut record) = change.conversation {
         let stored = apply::conversation_header(draft, record.id)?;
         let version = stored.as_ref().map_or(0, |header| header.version);
@@ -658,7 +679,7 @@ fn prepare(
             .as_ref()
             .map_or(next, |stored| stored.order_of(&record, next));
         record.created_order = stored.map_or(next, |stored| stored.created_order);
-        let value = Value::of("conversation", &record, CONVERSATION_STRUCTURES, bodies)?;
+        let value = StoredValue::of("conversation", &record, CONVERSATION_STRUCTURES, bodies)?;
         entry.conversations.push(value);
     }
     for (id, mut lineage) in change.lineage {
@@ -667,7 +688,7 @@ fn prepare(
         entry.lineage.push(LineageValue {
             id,
             seq: lineage.seq,
-            value: Value::of("lineage entry", &lineage, &[], bodies)?,
+            value: StoredValue::of("lineage entry", &lineage, &[], bodies)?,
         });
     }
     for (id, root, upstream_id) in change.upstream {
@@ -684,11 +705,13 @@ fn prepare(
     }
     for request in &change.requests {
         check_length("request id", request.request_id.as_str(), REQUEST_ID_LIMIT_BYTES)?;
-        entry.requests.push(Value::of("request", request, &[], bodies)?);
+        entry
+            .requests
+            .push(StoredValue::of("request", request, &[], bodies)?);
     }
-    let elapsed = shared.elapsed.get().and_then(Option::as_ref);
-    let oldest_kept = elapsed.map(Elapsed::oldest_kept);
-    entry.requests_removed = forgotten(keyspace, &change.requests, oldest_kept)?;
+    let elapsed = shared.minimum_clock.get().and_then(Option::as_ref);
+    let oldest_kept = elapsed.map(MinimumClock::oldest_remembered);
+    entry.requests_removed = expired_requests(keyspace, &change.requests, oldest_kept)?;
     let removed = change.requests_removed.into_iter();
     entry
         .requests_removed
@@ -704,7 +727,7 @@ fn prepare(
 
 /// The requests to delete because of these: those that expired by the time of the new ones and are older than
 /// `oldest_kept`, and the oldest beyond the count. They are part of the change, so that a replay deletes the same ones.
-fn forgotten(
+fn expired_requests(
     keyspace: &Keyspace,
     requests: &[RequestRecord],
     oldest_kept: Option<u64>,
@@ -729,7 +752,7 @@ fn forgotten(
         let limit = REQUEST_MEMORY_COUNT + GROUP_LIMIT;
         let known = packed::page(
             keyspace,
-            Space::TurnOrder,
+            TreeId::RequestExpiry,
             Bound::Included(&prefix),
             &prefix,
             limit,
@@ -755,7 +778,7 @@ fn forgotten(
 }
 
 /// Encodes the journal line of a change.
-fn write_line(sequence: u64, entry: &Entry) -> Result<Vec<u8>, StoreError> {
+fn write_line(sequence: u64, entry: &JournalChange) -> Result<Vec<u8>, StoreError> {
     let change = serde_json::to_string(entry).map_err(StoreError::unwritable("change"))?;
     let line = journal::encode_line(sequence, &change);
     if line.len() > journal::LINE_LIMIT_BYTES {
@@ -779,7 +802,7 @@ fn check_length(what: &'static str, text: &str, limit_bytes: usize) -> Result<()
     Ok(())
 }
 
-fn send_answer(answer: Answer, outcome: Result<Sequence, StoreError>) {
+fn send_answer(answer: CommitReply, outcome: Result<Sequence, StoreError>) {
     // The caller may be gone; the outcome stands anyway.
     drop(answer.send(outcome));
 }

@@ -14,38 +14,38 @@ use std::collections::HashSet;
 use std::ops::Bound;
 use std::path::Path;
 
-use super::apply::{self, Entry, LineageValue, Mark};
+use super::apply::{self, AppliedState, JournalChange, LineageValue};
 use super::body::Bodies;
 use super::error::StoreError;
 use super::journal::NewJournal;
-use super::keyspace::{Draft, Keyspace, PAGE_ENTRIES, Space};
+use super::keyspace::{Keyspace, PAGE_ENTRIES, TreeId, WriteBatch};
 use super::packed;
-use super::value::Value;
+use super::value::StoredValue;
 
 /// The shortest journal worth compacting, in bytes. Reading a shorter one costs less than replacing it.
 const SMALLEST_JOURNAL_BYTES: u64 = 1 << 20;
 
 /// A new journal: synced, but not yet in place.
-pub(super) struct Compacted {
+pub(super) struct CompactedJournal {
     journal: NewJournal,
-    mark: Mark,
+    applied: AppliedState,
     /// The bodies that the new journal references.
-    named: HashSet<String>,
+    referenced_bodies: HashSet<String>,
     /// How many of its conversations are not deleted.
     conversations: u64,
 }
 
 /// The trees of records, in the order in which a journal lists them. All other trees are derived from these.
-pub(super) const RECORDS: [Space; 5] = [
-    Space::Conversations,
-    Space::Lineage,
-    Space::Upstream,
-    Space::Turns,
-    Space::Processes,
+pub(super) const RECORD_TREES: [TreeId; 5] = [
+    TreeId::Conversations,
+    TreeId::Lineage,
+    TreeId::Upstream,
+    TreeId::Requests,
+    TreeId::Processes,
 ];
 
 /// Whether at least half of the journal is obsolete.
-pub(super) fn is_due(mark: &Mark) -> bool {
+pub(super) fn is_due(mark: &AppliedState) -> bool {
     let length = mark.position.end_offset;
     length > SMALLEST_JOURNAL_BYTES && length / 2 >= mark.live_bytes
 }
@@ -54,21 +54,25 @@ pub(super) fn is_due(mark: &Mark) -> bool {
 ///
 /// # Errors
 /// Also if a value cannot be read or a conversation is missing: a damaged database is never written to a journal.
-pub(super) fn write(path: &Path, keyspace: &Keyspace, mark: &Mark) -> Result<Compacted, StoreError> {
-    let mut compacted = Compacted {
+pub(super) fn write(
+    path: &Path,
+    keyspace: &Keyspace,
+    mark: &AppliedState,
+) -> Result<CompactedJournal, StoreError> {
+    let mut compacted = CompactedJournal {
         journal: NewJournal::begin(path, mark.position.sequence)?,
-        mark: mark.clone(),
-        named: HashSet::new(),
+        applied: mark.clone(),
+        referenced_bodies: HashSet::new(),
         conversations: 0,
     };
-    for space in RECORDS {
+    for space in RECORD_TREES {
         compacted.copy(keyspace, space)?;
     }
     if mark.is_to_erase {
         // A database that a later start rebuilds from this journal has no other sign of it.
-        compacted.push(&Entry {
+        compacted.push(&JournalChange {
             erases: true,
-            ..Entry::default()
+            ..JournalChange::default()
         })?;
     }
     if compacted.conversations != mark.conversations {
@@ -80,19 +84,19 @@ pub(super) fn write(path: &Path, keyspace: &Keyspace, mark: &Mark) -> Result<Com
     Ok(compacted)
 }
 
-impl Compacted {
+impl CompactedJournal {
     /// Replaces the old journal. Returns the position of the trees in the new one, and the bodies that it references.
-    pub(super) fn put_in_place(self) -> Result<(Mark, HashSet<String>), StoreError> {
+    pub(super) fn put_in_place(self) -> Result<(AppliedState, HashSet<String>), StoreError> {
         let position = self.journal.put_in_place()?;
-        let mark = Mark {
+        let mark = AppliedState {
             live_bytes: position.end_offset,
             position,
-            ..self.mark
+            ..self.applied
         };
-        Ok((mark, self.named))
+        Ok((mark, self.referenced_bodies))
     }
 
-    fn copy(&mut self, keyspace: &Keyspace, space: Space) -> Result<(), StoreError> {
+    fn copy(&mut self, keyspace: &Keyspace, space: TreeId) -> Result<(), StoreError> {
         let mut last: Option<Vec<u8>> = None;
         loop {
             let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
@@ -104,19 +108,20 @@ impl Compacted {
                 return Ok(());
             };
             last = Some(key.clone());
-            let mut entry = Entry::default();
+            let mut entry = JournalChange::default();
             for (key, bytes) in &pairs {
                 self.conversations += u64::from(add(&mut entry, space, key, bytes)?);
             }
             let values = entry.conversations.iter().chain(&entry.requests);
             let values = values.chain(entry.lineage.iter().map(|lineage| &lineage.value));
             let named = values.flat_map(|value| value.bodies.values());
-            self.named.extend(named.map(|body| body.sha256.clone()));
+            self.referenced_bodies
+                .extend(named.map(|body| body.sha256.clone()));
             self.push(&entry)?;
         }
     }
 
-    fn push(&mut self, entry: &Entry) -> Result<(), StoreError> {
+    fn push(&mut self, entry: &JournalChange) -> Result<(), StoreError> {
         let text = serde_json::to_string(entry).map_err(StoreError::unwritable("change"))?;
         self.journal.push(&text)
     }
@@ -127,41 +132,46 @@ impl Compacted {
 ///
 /// # Errors
 /// If the record is damaged. `entry` is unchanged then.
-pub(super) fn add(entry: &mut Entry, space: Space, key: &[u8], bytes: &[u8]) -> Result<bool, StoreError> {
+pub(super) fn add(
+    entry: &mut JournalChange,
+    space: TreeId,
+    key: &[u8],
+    bytes: &[u8],
+) -> Result<bool, StoreError> {
     let damaged = || StoreError::DamagedChunk { space: space.name() };
     match space {
-        Space::Conversations => {
-            let value = Value::from_bytes("conversation", bytes)?;
+        TreeId::Conversations => {
+            let value = StoredValue::from_bytes("conversation", bytes)?;
             let is_alive = apply::check_conversation(key, bytes)?;
             entry.conversations.push(value);
             return Ok(is_alive);
         }
-        Space::Lineage => {
+        TreeId::Lineage => {
             let (id, seq) = apply::read_lineage_key(key).ok_or_else(damaged)?;
-            let value = Value::from_bytes("lineage entry", bytes)?;
+            let value = StoredValue::from_bytes("lineage entry", bytes)?;
             entry.lineage.push(LineageValue { id, seq, value });
         }
-        Space::Upstream => entry
+        TreeId::Upstream => entry
             .upstream
             .push(apply::read_upstream_key(key).ok_or_else(damaged)?),
-        Space::Turns => {
+        TreeId::Requests => {
             apply::check_request(bytes)?;
-            entry.requests.push(Value::from_bytes("request", bytes)?);
+            entry.requests.push(StoredValue::from_bytes("request", bytes)?);
         }
-        Space::Processes => {
+        TreeId::Processes => {
             let process = serde_json::from_slice(bytes);
             entry
                 .processes
                 .push(process.map_err(|_| StoreError::DamagedValue { what: "process" })?);
         }
-        Space::TurnOrder | Space::Recent | Space::Unfinished | Space::Meta => {}
+        TreeId::RequestExpiry | TreeId::Recent | TreeId::Unfinished | TreeId::Meta => {}
     }
     Ok(false)
 }
 
 /// Copies all trees into an empty database, except for the mark.
 pub(super) fn copy_trees(from: &Keyspace, to: &Keyspace) -> Result<(), StoreError> {
-    for space in Space::ALL.into_iter().filter(|space| *space != Space::Meta) {
+    for space in TreeId::ALL.into_iter().filter(|space| *space != TreeId::Meta) {
         let mut last: Option<Vec<u8>> = None;
         loop {
             let after = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
@@ -169,22 +179,22 @@ pub(super) fn copy_trees(from: &Keyspace, to: &Keyspace) -> Result<(), StoreErro
             let Some((key, _)) = pairs.last() else { break };
             last = Some(key.clone());
             let writes = pairs.into_iter().map(|(key, value)| ((space, key), Some(value)));
-            to.load(writes.collect())?;
+            to.apply_one_by_one(writes.collect())?;
         }
     }
     Ok(())
 }
 
 /// Records in the trees their position in the journal that is now in place.
-pub(super) fn adopt(keyspace: &Keyspace, mark: &Mark) -> Result<(), StoreError> {
-    let mut draft = Draft::over(keyspace);
+pub(super) fn record_position(keyspace: &Keyspace, mark: &AppliedState) -> Result<(), StoreError> {
+    let mut draft = WriteBatch::over(keyspace);
     mark.write(&mut draft)?;
     keyspace.apply(draft.into_writes())
 }
 
 /// Removes the bodies that the journal in place does not reference.
-pub(super) fn sweep(bodies: &Bodies, named: &HashSet<String>) -> usize {
-    bodies.sweep(named).unwrap_or_else(|error| {
+pub(super) fn remove_unreferenced_bodies(bodies: &Bodies, named: &HashSet<String>) -> usize {
+    bodies.remove_unreferenced(named).unwrap_or_else(|error| {
         // They only take room; the next compaction tries again.
         tracing::warn!(%error, "cannot remove unused bodies");
         0

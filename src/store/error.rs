@@ -20,12 +20,12 @@ pub struct LostPart {
     /// The file.
     pub path: PathBuf,
     /// What is wrong with it.
-    pub loss: Loss,
+    pub loss: BodyLoss,
 }
 
 /// Why a body file cannot be read.
 #[derive(Clone, Debug, Error)]
-pub enum Loss {
+pub enum BodyLoss {
     /// There is no file.
     #[error("the file is missing")]
     Missing,
@@ -110,7 +110,7 @@ pub enum StoreError {
         "these damaged files were set aside and may contain it; delete them if you do not need them: {}",
         paths.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>().join(", ")
     )]
-    KeptAside {
+    SetAsideFilesRemain {
         /// The files and folders.
         paths: Vec<PathBuf>,
     },
@@ -187,7 +187,7 @@ pub enum StoreError {
 
 /// Why a name did not identify one conversation.
 #[derive(Clone, Debug, Error)]
-pub enum Lookup {
+pub enum LookupError {
     /// No conversation has the name.
     #[error("no conversation has this name")]
     NotFound,
@@ -215,7 +215,7 @@ pub enum Lookup {
 impl LostPart {
     /// Whether it is this member of the record, or a part of that.
     #[must_use]
-    pub fn is_of(&self, member: &str) -> bool {
+    pub fn is_within(&self, member: &str) -> bool {
         self.member.split('.').next() == Some(member)
     }
 }
@@ -223,7 +223,7 @@ impl LostPart {
 impl StoreError {
     /// The path that lacked disk space, if that was the cause.
     #[must_use]
-    pub fn lacks_room(&self) -> Option<&Path> {
+    pub fn full_disk_path(&self) -> Option<&Path> {
         let (path, kind) = match self {
             Self::Io { path, source, .. } => (path, source.kind()),
             Self::Database {
@@ -242,21 +242,21 @@ impl StoreError {
     /// Whether the same change may succeed later: after disk space was freed, when files were closed or the queue is
     /// shorter, or after the failed database was replaced.
     #[must_use]
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Io { source, .. }
             | Self::LostBody(LostPart {
-                loss: Loss::Unreadable(source),
+                loss: BodyLoss::Unreadable(source),
                 ..
             }) => is_passing(source),
             Self::QueueFull => true,
-            _ => self.is_of_database(),
+            _ => self.is_database_error(),
         }
     }
 
     /// Whether something could not be read, rather than written.
     #[must_use]
-    pub fn is_of_reading(&self) -> bool {
+    pub fn is_read_error(&self) -> bool {
         match self {
             Self::Io { action, .. } => matches!(*action, "read" | "open" | "list"),
             Self::LostBody(_) | Self::Unreadable { .. } => true,
@@ -265,7 +265,7 @@ impl StoreError {
     }
 
     /// Whether the database failed, so that the journal must be used without it.
-    pub(super) fn is_of_database(&self) -> bool {
+    pub(super) fn is_database_error(&self) -> bool {
         matches!(
             self,
             Self::Database { .. } | Self::DamagedValue { .. } | Self::DamagedChunk { .. }

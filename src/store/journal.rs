@@ -39,10 +39,10 @@ pub(super) const LINE_LIMIT_BYTES: usize = 64 << 20;
 const RESERVE_BYTES: u64 = 256 << 10;
 
 /// How much more is allocated at once, if there is room.
-const AHEAD_BYTES: u64 = 16 << 10;
+const PREALLOCATED_BYTES: u64 = 16 << 10;
 
 /// The file operations that the journal needs. Tests substitute a failing file.
-pub(super) trait Medium: Send {
+pub(super) trait AppendFile: Send {
     /// Writes all bytes at the offset.
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Allocates the bytes from here to there, without changing the length.
@@ -55,7 +55,7 @@ pub(super) trait Medium: Send {
     fn is_removed(&self, path: &Path) -> io::Result<bool>;
 }
 
-impl Medium for File {
+impl AppendFile for File {
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.write_all_at(bytes, offset)
     }
@@ -160,13 +160,13 @@ impl Position {
 
 /// The journal, open for appending.
 pub(super) struct Journal {
-    medium: Box<dyn Medium>,
+    file: Box<dyn AppendFile>,
     path: PathBuf,
     position: Position,
     /// Up to where room was allocated; 0 if that is unknown.
     allocated: u64,
     /// Whether a failed append may have left bytes after the end.
-    may_have_rest: bool,
+    may_have_leftover: bool,
 }
 
 /// An unreadable part of the file.
@@ -180,20 +180,20 @@ pub struct BadRegion {
 
 /// The result of reading the file.
 #[derive(Clone, Debug)]
-pub(super) struct Scanned {
+pub(super) struct JournalScan {
     /// After the last good line.
     pub(super) position: Position,
     /// Bad regions before the last good line.
     pub(super) damaged: Vec<BadRegion>,
     /// The bad region after the last good line.
-    pub(super) torn: Option<BadRegion>,
+    pub(super) unreadable_end: Option<BadRegion>,
     /// Sequences without a good line, before the last one that has one.
     pub(super) missing: Vec<RangeInclusive<u64>>,
 }
 
 /// Synced content that cannot be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Verified {
+pub(super) struct JournalCheck {
     pub(super) damaged: Vec<BadRegion>,
     /// How many sequences have no good line.
     pub(super) missing: u64,
@@ -319,7 +319,7 @@ pub(super) fn read_header(path: &Path) -> Result<Option<(Header, u64)>, StoreErr
 
 /// Whether the line before the position exists, is whole, and is the line that was there when the position was
 /// recorded.
-pub(super) fn holds(path: &Path, position: &Position) -> Result<bool, StoreError> {
+pub(super) fn contains_line_at(path: &Path, position: &Position) -> Result<bool, StoreError> {
     let (Some(length), true) = (
         position.end_offset.checked_sub(position.line_offset),
         position.end_offset.saturating_sub(position.line_offset) <= LINE_LIMIT_BYTES as u64,
@@ -350,19 +350,19 @@ pub(super) fn scan(
     from: &Position,
     base: Option<u64>,
     each: impl FnMut(&Position, &str) -> Result<(), StoreError>,
-) -> Result<Scanned, StoreError> {
+) -> Result<JournalScan, StoreError> {
     scan_until(path, from, u64::MAX, base, each)
 }
 
 /// Checks all lines up to `end_offset`. Another thread may be appending after it.
-pub(super) fn verify(path: &Path, end_offset: u64, sequence: u64) -> Result<Verified, StoreError> {
+pub(super) fn verify(path: &Path, end_offset: u64, sequence: u64) -> Result<JournalCheck, StoreError> {
     let header = read_header(path)?;
     let (base, begin) = header.map_or((None, 0), |(header, begin)| (Some(header.base), begin));
     let from = Position::before_lines(Uuid::nil(), 0, begin);
     let scanned = scan_until(path, &from, end_offset, base, |_, _| Ok(()))?;
     let mut damaged = scanned.damaged;
     // Everything up to `end_offset` was synced, so whatever is unreadable or missing is damage.
-    damaged.extend(scanned.torn);
+    damaged.extend(scanned.unreadable_end);
     let length = std::fs::metadata(path)
         .map_err(StoreError::io("inspect", path))?
         .len();
@@ -373,19 +373,19 @@ pub(super) fn verify(path: &Path, end_offset: u64, sequence: u64) -> Result<Veri
         });
     }
     let last = scanned.position.sequence.max(base.unwrap_or(0));
-    Ok(Verified {
+    Ok(JournalCheck {
         damaged,
-        missing: count(&scanned.missing) + sequence.saturating_sub(last),
+        missing: sequence_count(&scanned.missing) + sequence.saturating_sub(last),
     })
 }
 
 /// Returns how many sequences the ranges contain.
-pub(super) fn count(ranges: &[RangeInclusive<u64>]) -> u64 {
+pub(super) fn sequence_count(ranges: &[RangeInclusive<u64>]) -> u64 {
     ranges.iter().map(|range| range.end() - range.start() + 1).sum()
 }
 
 /// Returns the part of the ranges after `sequence`.
-pub(super) fn behind(ranges: &[RangeInclusive<u64>], sequence: u64) -> Vec<RangeInclusive<u64>> {
+pub(super) fn ranges_after(ranges: &[RangeInclusive<u64>], sequence: u64) -> Vec<RangeInclusive<u64>> {
     let later = ranges.iter().filter(|range| *range.end() > sequence);
     later
         .map(|range| (sequence + 1).max(*range.start())..=*range.end())
@@ -398,15 +398,15 @@ fn scan_until(
     end_offset: u64,
     base: Option<u64>,
     mut each: impl FnMut(&Position, &str) -> Result<(), StoreError>,
-) -> Result<Scanned, StoreError> {
+) -> Result<JournalScan, StoreError> {
     let mut file = File::open(path).map_err(StoreError::io("open", path))?;
     file.seek(SeekFrom::Start(from.end_offset))
         .map_err(StoreError::io("read", path))?;
     let mut reader = BufReader::with_capacity(1 << 20, file.take(end_offset.saturating_sub(from.end_offset)));
-    let mut scanned = Scanned {
+    let mut scanned = JournalScan {
         position: from.clone(),
         damaged: Vec::new(),
-        torn: None,
+        unreadable_end: None,
         missing: Vec::new(),
     };
     let mut offset = from.end_offset;
@@ -426,10 +426,10 @@ fn scan_until(
         let good = decode_line(&line)
             .filter(|line| line.seq > last || (line.seq == last && base.is_none_or(|base| line.seq <= base)));
         let Some(good) = good else {
-            match &mut scanned.torn {
+            match &mut scanned.unreadable_end {
                 Some(region) => region.bytes += read as u64,
                 None => {
-                    scanned.torn = Some(BadRegion {
+                    scanned.unreadable_end = Some(BadRegion {
                         offset: start,
                         bytes: read as u64,
                     });
@@ -437,7 +437,7 @@ fn scan_until(
             }
             continue;
         };
-        scanned.damaged.extend(scanned.torn.take());
+        scanned.damaged.extend(scanned.unreadable_end.take());
         // Without a header, nothing is known about what came before the first line.
         let before = match base {
             Some(base) => last.max(base),
@@ -487,16 +487,16 @@ impl Journal {
                 .and_then(|()| file.sync_data())
                 .map_err(StoreError::io("cut", path))?;
         }
-        Ok(Self::over(Box::new(file), path, position))
+        Ok(Self::with_file(Box::new(file), path, position))
     }
 
-    pub(super) fn over(medium: Box<dyn Medium>, path: &Path, position: Position) -> Self {
+    pub(super) fn with_file(medium: Box<dyn AppendFile>, path: &Path, position: Position) -> Self {
         Self {
-            medium,
+            file: medium,
             path: path.to_owned(),
             position,
             allocated: 0,
-            may_have_rest: false,
+            may_have_leftover: false,
         }
     }
 
@@ -504,20 +504,20 @@ impl Journal {
     ///
     /// # Errors
     /// If there is no room for both.
-    pub(super) fn keep_reserve(&mut self, bytes: usize) -> Result<(), StoreError> {
+    pub(super) fn ensure_reserve(&mut self, bytes: usize) -> Result<(), StoreError> {
         let from = self.position.end_offset;
         let to = from + bytes as u64 + RESERVE_BYTES;
         if to <= self.allocated {
             return Ok(());
         }
-        let ahead = to + AHEAD_BYTES;
-        let allocated = match self.medium.allocate(from, ahead) {
+        let ahead = to + PREALLOCATED_BYTES;
+        let allocated = match self.file.allocate(from, ahead) {
             Ok(()) => Ok(ahead),
-            Err(_) => self.medium.allocate(from, to).map(|()| to),
+            Err(_) => self.file.allocate(from, to).map(|()| to),
         };
         match allocated {
             Ok(to) => self.allocated = to,
-            Err(error) if is_lack_of_room(&error) => return Err(StoreError::io("write", &self.path)(error)),
+            Err(error) if is_disk_full(&error) => return Err(StoreError::io("write", &self.path)(error)),
             // The file system cannot do that.
             Err(_) => self.allocated = u64::MAX,
         }
@@ -525,8 +525,8 @@ impl Journal {
     }
 
     /// Keeps the same room without a change, if there is any. Otherwise the next change that can be refused tries again.
-    pub(super) fn try_keep_reserve(&mut self) {
-        if let Err(error) = self.keep_reserve(0) {
+    pub(super) fn try_ensure_reserve(&mut self) {
+        if let Err(error) = self.ensure_reserve(0) {
             tracing::warn!(%error, "there is no room yet for the ends of running turns");
         }
     }
@@ -544,22 +544,22 @@ impl Journal {
         sequence: u64,
         last_line_bytes: usize,
     ) -> Result<(), StoreError> {
-        self.settle()?;
+        self.remove_leftover()?;
         let end = self.position.end_offset;
-        self.may_have_rest = true;
+        self.may_have_leftover = true;
         let written = self
-            .medium
+            .file
             .write_at(lines, end)
             .map_err(StoreError::io("write", &self.path))
-            .and_then(|()| self.medium.sync().map_err(StoreError::io("sync", &self.path)))
-            .and_then(|()| self.check_name());
+            .and_then(|()| self.file.sync().map_err(StoreError::io("sync", &self.path)))
+            .and_then(|()| self.check_not_removed());
         if let Err(error) = written {
-            if let Err(cutting) = self.cut_rest() {
+            if let Err(cutting) = self.truncate_to_position() {
                 tracing::warn!(%cutting, "cannot cut off what a failed append left; the next append retries");
             }
             return Err(error);
         }
-        self.may_have_rest = false;
+        self.may_have_leftover = false;
         self.position.sequence = sequence;
         self.position.end_offset = end + lines.len() as u64;
         self.position.line_offset = self.position.end_offset - last_line_bytes as u64;
@@ -572,8 +572,8 @@ impl Journal {
     }
 
     /// Fails if the file was unlinked: writing to it succeeds, but the data would be lost.
-    fn check_name(&self) -> Result<(), StoreError> {
-        let removed = self.medium.is_removed(&self.path);
+    fn check_not_removed(&self) -> Result<(), StoreError> {
+        let removed = self.file.is_removed(&self.path);
         if removed.map_err(StoreError::io("inspect", &self.path))? {
             return Err(StoreError::Removed {
                 path: self.path.clone(),
@@ -583,34 +583,34 @@ impl Journal {
     }
 
     /// Takes back the last append, because its change could not be applied.
-    pub(super) fn take_back(&mut self, before: Position) -> Result<(), StoreError> {
+    pub(super) fn undo_append(&mut self, before: Position) -> Result<(), StoreError> {
         self.position = before;
-        self.may_have_rest = true;
-        self.cut_rest()
+        self.may_have_leftover = true;
+        self.truncate_to_position()
     }
 
     /// Cuts off what a failed append may have left, so that the file ends at the position.
-    pub(super) fn settle(&mut self) -> Result<(), StoreError> {
-        if self.may_have_rest {
-            self.cut_rest()?;
+    pub(super) fn remove_leftover(&mut self) -> Result<(), StoreError> {
+        if self.may_have_leftover {
+            self.truncate_to_position()?;
         }
         Ok(())
     }
 
-    fn cut_rest(&mut self) -> Result<(), StoreError> {
-        self.medium
+    fn truncate_to_position(&mut self) -> Result<(), StoreError> {
+        self.file
             .cut(self.position.end_offset)
-            .and_then(|()| self.medium.sync())
+            .and_then(|()| self.file.sync())
             .map_err(StoreError::io("cut", &self.path))?;
         // What was allocated after the end may have been freed.
         self.allocated = 0;
-        self.may_have_rest = false;
-        self.try_keep_reserve();
+        self.may_have_leftover = false;
+        self.try_ensure_reserve();
         Ok(())
     }
 }
 
-fn is_lack_of_room(error: &io::Error) -> bool {
+fn is_disk_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded

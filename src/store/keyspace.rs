@@ -44,9 +44,9 @@ const SEGMENT_BYTES: usize = 1 << 20;
 /// How many entries an iteration reads at once.
 pub(super) const PAGE_ENTRIES: usize = 256;
 
-/// The trees.
+/// The name of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Space {
+pub(super) enum TreeId {
     /// Conversation id → record.
     Conversations,
     /// Packed: upstream id, root, conversation id.
@@ -54,9 +54,9 @@ pub(super) enum Space {
     /// Packed: conversation id, seq → entry.
     Lineage,
     /// Conversation id (or zeroes), request id → request record.
-    Turns,
+    Requests,
     /// Packed: time, conversation id, request id. The order in which requests expire.
-    TurnOrder,
+    RequestExpiry,
     /// Mark → process record.
     Processes,
     /// Packed: inverted number (or time) of the last change, conversation id.
@@ -67,14 +67,14 @@ pub(super) enum Space {
     Meta,
 }
 
-impl Space {
+impl TreeId {
     /// All trees, in the order of their numbers.
     pub(super) const ALL: [Self; 9] = [
         Self::Conversations,
         Self::Upstream,
         Self::Lineage,
-        Self::Turns,
-        Self::TurnOrder,
+        Self::Requests,
+        Self::RequestExpiry,
         Self::Processes,
         Self::Recent,
         Self::Unfinished,
@@ -85,7 +85,7 @@ impl Space {
     pub(super) fn is_packed(self) -> bool {
         matches!(
             self,
-            Self::Upstream | Self::Lineage | Self::TurnOrder | Self::Recent
+            Self::Upstream | Self::Lineage | Self::RequestExpiry | Self::Recent
         )
     }
 
@@ -95,8 +95,8 @@ impl Space {
             Self::Conversations => "conversations",
             Self::Upstream => "upstream",
             Self::Lineage => "lineage",
-            Self::Turns => "turns",
-            Self::TurnOrder => "turnOrder",
+            Self::Requests => "turns",
+            Self::RequestExpiry => "turnOrder",
             Self::Processes => "processes",
             Self::Recent => "recent",
             Self::Unfinished => "unfinished",
@@ -106,13 +106,13 @@ impl Space {
 }
 
 /// A key and its value.
-pub(super) type Pair = (Vec<u8>, Vec<u8>);
+pub(super) type KeyValue = (Vec<u8>, Vec<u8>);
 
 /// New values of keys; `None` removes the key.
-pub(super) type Writes = BTreeMap<(Space, Vec<u8>), Option<Vec<u8>>>;
+pub(super) type Writes = BTreeMap<(TreeId, Vec<u8>), Option<Vec<u8>>>;
 
 /// All trees in one map.
-type MemoryTrees = BTreeMap<(Space, Vec<u8>), Vec<u8>>;
+type MemoryTrees = BTreeMap<(TreeId, Vec<u8>), Vec<u8>>;
 
 /// All trees of one store.
 pub(super) enum Keyspace {
@@ -197,7 +197,7 @@ impl Keyspace {
             .flush_every_ms(Some(FLUSH_EVERY_MS))
             .open()
             .map_err(failed)?;
-        let trees = Space::ALL
+        let trees = TreeId::ALL
             .iter()
             .map(|space| database.open_tree(space.name()))
             .collect::<Result<Vec<_>, _>>()
@@ -209,14 +209,14 @@ impl Keyspace {
         }))
     }
 
-    pub(super) fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+    pub(super) fn get(&self, space: TreeId, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         match self {
             #[cfg(test)]
             Self::Failing(below) => below
                 .as_ref()
                 .map_or(Err(test_failure()), |below| below.get(space, key)),
             Self::Sled(trees) => {
-                let found = trees.guarded(|| trees.tree(space).get(key))?;
+                let found = trees.call_sled(|| trees.tree(space).get(key))?;
                 Ok(found.map(|value| value.to_vec()))
             }
             Self::Memory(map) => {
@@ -227,7 +227,7 @@ impl Keyspace {
     }
 
     /// Returns the last pair up to this key.
-    pub(super) fn last(&self, space: Space, until: Bound<&[u8]>) -> Result<Option<Pair>, StoreError> {
+    pub(super) fn last(&self, space: TreeId, until: Bound<&[u8]>) -> Result<Option<KeyValue>, StoreError> {
         match self {
             #[cfg(test)]
             Self::Failing(below) => below
@@ -235,7 +235,7 @@ impl Keyspace {
                 .map_or(Err(test_failure()), |below| below.last(space, until)),
             Self::Sled(trees) => {
                 let range = || trees.tree(space).range::<&[u8], _>((Bound::Unbounded, until));
-                let found = trees.guarded(|| range().next_back().transpose())?;
+                let found = trees.call_sled(|| range().next_back().transpose())?;
                 Ok(found.map(owned))
             }
             Self::Memory(map) => {
@@ -251,16 +251,16 @@ impl Keyspace {
     /// Returns at most `limit` pairs, starting at this key.
     pub(super) fn page(
         &self,
-        space: Space,
+        space: TreeId,
         from: Bound<&[u8]>,
         limit: usize,
-    ) -> Result<Vec<Pair>, StoreError> {
+    ) -> Result<Vec<KeyValue>, StoreError> {
         match self {
             #[cfg(test)]
             Self::Failing(below) => below
                 .as_ref()
                 .map_or(Err(test_failure()), |below| below.page(space, from, limit)),
-            Self::Sled(trees) => trees.guarded(|| {
+            Self::Sled(trees) => trees.call_sled(|| {
                 let range = trees.tree(space).range::<&[u8], _>((from, Bound::Unbounded));
                 range.take(limit).map(|pair| pair.map(owned)).collect()
             }),
@@ -303,13 +303,13 @@ impl Keyspace {
     ///
     /// Keys come in order, so that each page is read and written only a few times. Nothing is pinned meanwhile, so
     /// sled frees pages as it goes.
-    pub(super) fn load(&self, writes: Writes) -> Result<(), StoreError> {
+    pub(super) fn apply_one_by_one(&self, writes: Writes) -> Result<(), StoreError> {
         let Self::Sled(trees) = self else {
             return self.apply(writes);
         };
         for ((space, key), value) in writes {
             let tree = trees.tree(space);
-            trees.guarded(|| match value {
+            trees.call_sled(|| match value {
                 Some(value) => tree.insert(key, value),
                 None => tree.remove(key),
             })?;
@@ -318,11 +318,11 @@ impl Keyspace {
     }
 
     /// Flushes everything to the operating system, so that a crash of this process loses nothing.
-    pub(super) fn hand_over(&self) -> Result<(), StoreError> {
+    pub(super) fn flush_to_system(&self) -> Result<(), StoreError> {
         match self {
             #[cfg(test)]
             Self::Failing(_) => Err(test_failure()),
-            Self::Sled(trees) => trees.guarded(|| trees.database.flush()).map(drop),
+            Self::Sled(trees) => trees.call_sled(|| trees.database.flush()).map(drop),
             Self::Memory(_) => Ok(()),
         }
     }
@@ -332,7 +332,7 @@ impl Keyspace {
     /// sled's own flush does not sync the file on Linux. Afterwards a start can trust the database even after a power
     /// failure.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
-        self.hand_over()?;
+        self.flush_to_system()?;
         let Self::Sled(trees) = self else {
             return Ok(());
         };
@@ -352,13 +352,13 @@ fn test_failure() -> StoreError {
 }
 
 impl SledTrees {
-    fn tree(&self, space: Space) -> &sled::Tree {
+    fn tree(&self, space: TreeId) -> &sled::Tree {
         // The enum's order is the order in which the trees are opened.
         &self.trees[space as usize]
     }
 
     /// Calls sled. sled checks much of what it reads with assertions, so a panic counts as an error.
-    fn guarded<T>(&self, ask: impl FnOnce() -> sled::Result<T>) -> Result<T, StoreError> {
+    fn call_sled<T>(&self, ask: impl FnOnce() -> sled::Result<T>) -> Result<T, StoreError> {
         let answer = catch_unwind(AssertUnwindSafe(ask));
         let panicked = |_| Err(sled::Error::ReportableBug("a panic in the database".to_owned()));
         answer
@@ -370,7 +370,7 @@ impl SledTrees {
     }
 
     fn apply(&self, writes: &Writes) -> Result<(), StoreError> {
-        self.guarded(|| {
+        self.call_sled(|| {
             let outcome: Result<(), TransactionError<sled::Error>> =
                 self.trees.as_slice().transaction(|trees| {
                     for ((space, key), value) in writes {
@@ -389,22 +389,22 @@ impl SledTrees {
     }
 }
 
-fn owned((key, value): (sled::IVec, sled::IVec)) -> Pair {
+fn owned((key, value): (sled::IVec, sled::IVec)) -> KeyValue {
     (key.to_vec(), value.to_vec())
 }
 
 /// A batch under construction. Reads see its own writes before those of the trees.
-pub(super) struct Draft<'a> {
-    below: &'a Keyspace,
+pub(super) struct WriteBatch<'a> {
+    base: &'a Keyspace,
     writes: Writes,
     /// The total length of the keys and values put.
     bytes: usize,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> WriteBatch<'a> {
     pub(super) fn over(below: &'a Keyspace) -> Self {
         Self {
-            below,
+            base: below,
             writes: Writes::new(),
             bytes: 0,
         }
@@ -415,14 +415,14 @@ impl<'a> Draft<'a> {
         self.bytes
     }
 
-    pub(super) fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+    pub(super) fn get(&self, space: TreeId, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         match self.writes.get(&(space, key.to_vec())) {
             Some(written) => Ok(written.clone()),
-            None => self.below.get(space, key),
+            None => self.base.get(space, key),
         }
     }
 
-    pub(super) fn put(&mut self, space: Space, key: &[u8], value: Vec<u8>) {
+    pub(super) fn put(&mut self, space: TreeId, key: &[u8], value: Vec<u8>) {
         self.bytes += key.len() + value.len();
         let replaced = self.writes.insert((space, key.to_vec()), Some(value));
         if let Some(Some(replaced)) = replaced {
@@ -430,14 +430,14 @@ impl<'a> Draft<'a> {
         }
     }
 
-    pub(super) fn remove(&mut self, space: Space, key: &[u8]) {
+    pub(super) fn remove(&mut self, space: TreeId, key: &[u8]) {
         if let Some(Some(replaced)) = self.writes.insert((space, key.to_vec()), None) {
             self.bytes -= key.len() + replaced.len();
         }
     }
 
     /// Returns the last pair up to this key, as if the batch were applied.
-    pub(super) fn last(&self, space: Space, until: Bound<&[u8]>) -> Result<Option<Pair>, StoreError> {
+    pub(super) fn last(&self, space: TreeId, until: Bound<&[u8]>) -> Result<Option<KeyValue>, StoreError> {
         let in_space = (
             Bound::Included((space, Vec::new())),
             until.map(|key| (space, key.to_vec())),
@@ -447,7 +447,7 @@ impl<'a> Draft<'a> {
             .range(in_space)
             .rev()
             .find_map(|((_, key), value)| value.as_ref().map(|value| (key.clone(), value.clone())));
-        let mut below = self.below.last(space, until)?;
+        let mut below = self.base.last(space, until)?;
         while let Some((found, _)) = &below {
             // The batch has this key or a later one.
             if written.as_ref().is_some_and(|(key, _)| key >= found) {
@@ -457,7 +457,7 @@ impl<'a> Draft<'a> {
             if !self.writes.contains_key(&(space, found.clone())) {
                 break;
             }
-            below = self.below.last(space, Bound::Excluded(found))?;
+            below = self.base.last(space, Bound::Excluded(found))?;
         }
         Ok(below.or(written))
     }

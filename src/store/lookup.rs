@@ -14,24 +14,24 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::apply::{self, ConversationHeader, RequestKey, UpstreamOwner};
-use super::error::{Lookup, LostPart, StoreError};
-use super::keyspace::{Keyspace, Space};
+use super::error::{LookupError, LostPart, StoreError};
+use super::keyspace::{Keyspace, TreeId};
 use super::packed;
 use super::record::{
-    ConversationRecord, IdText, ProcessRecord, RecentCursor, RequestId, RequestRecord, Resolved, ResolvedBy,
-    Salvaged, TranscriptRoot,
+    ConversationRecord, IdText, ProcessRecord, RecentCursor, RequestId, RequestRecord, ResolvedBy,
+    ResolvedConversation, SalvagedRecord, TranscriptRoot,
 };
 use super::shared::Shared;
 use super::summary::Summary;
-use super::value::Value;
-use super::{LOOK_STEP, Looked};
+use super::value::StoredValue;
+use super::{SCAN_STEP_ENTRIES, ScanStep};
 use crate::chain::Chain;
 
 /// How many candidates an ambiguous name is reported with.
 const CANDIDATES_LIMIT: usize = 16;
 
 /// The structures of a conversation that mean the same without one of their parts.
-const DIVISIBLE: &[&str] = &["settings", "waiting"];
+const SEPARABLE_MEMBERS: &[&str] = &["settings", "waiting"];
 
 /// How many owners of one upstream id, or of those that start with the same characters, are considered.
 ///
@@ -41,7 +41,7 @@ const OWNERS_LIMIT: usize = 1_024;
 
 /// A conversation that branched off another one.
 #[derive(Clone, Copy, Debug)]
-pub struct Branch {
+pub struct ConversationBranch {
     /// Its id.
     pub id: ConversationId,
     /// The conversation that it branched off.
@@ -54,33 +54,40 @@ impl Shared {
     pub(super) fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRecord>, StoreError> {
         self.record(
             &self.keyspace(),
-            Space::Conversations,
+            TreeId::Conversations,
             "conversation",
             id.as_bytes(),
         )
     }
 
-    pub(super) fn salvaged(&self, id: ConversationId) -> Result<Option<Salvaged>, StoreError> {
+    pub(super) fn salvaged_conversation(
+        &self,
+        id: ConversationId,
+    ) -> Result<Option<SalvagedRecord>, StoreError> {
         let keyspace = self.keyspace();
         let _snapshot = self.snapshot();
-        self.salvaged_in(&keyspace, id)
+        self.salvage_from(&keyspace, id)
     }
 
     /// The record as far as it can be read. A chain that is lost is replaced by an empty one that continues the lineage.
-    fn salvaged_in(&self, keyspace: &Keyspace, id: ConversationId) -> Result<Option<Salvaged>, StoreError> {
-        let Some(bytes) = keyspace.get(Space::Conversations, id.as_bytes())? else {
+    fn salvage_from(
+        &self,
+        keyspace: &Keyspace,
+        id: ConversationId,
+    ) -> Result<Option<SalvagedRecord>, StoreError> {
+        let Some(bytes) = keyspace.get(TreeId::Conversations, id.as_bytes())? else {
             return Ok(None);
         };
-        let value = Value::from_bytes("conversation", &bytes)?;
+        let value = StoredValue::from_bytes("conversation", &bytes)?;
         let (mut record, lost) =
-            value.salvage::<ConversationRecord>("conversation", DIVISIBLE, self.bodies.as_ref())?;
-        if let Some(chain) = lost.iter().find(|part| part.is_of("chain")) {
+            value.salvage::<ConversationRecord>("conversation", SEPARABLE_MEMBERS, self.bodies.as_ref())?;
+        if let Some(chain) = lost.iter().find(|part| part.is_within("chain")) {
             let lineage: Vec<LineageEntry> = self.entries_after(keyspace, id, 0, usize::MAX)?;
             let chain =
                 Chain::from_parts(Vec::new(), &lineage).map_err(|_| StoreError::LostBody(chain.clone()))?;
             record.chain = chain;
         }
-        Ok(Some(Salvaged { record, lost }))
+        Ok(Some(SalvagedRecord { record, lost }))
     }
 
     pub(super) fn lost_parts(&self) -> Result<Vec<(ConversationId, Vec<LostPart>)>, StoreError> {
@@ -92,10 +99,12 @@ impl Shared {
         loop {
             let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
             // The lock of the trees is not held while files are read.
-            let page = self.keyspace().page(Space::Conversations, from, LOOK_STEP)?;
+            let page = self
+                .keyspace()
+                .page(TreeId::Conversations, from, SCAN_STEP_ENTRIES)?;
             for (_, bytes) in &page {
-                let value = Value::from_bytes("conversation", bytes)?;
-                let lost = value.lost("conversation", bodies)?;
+                let value = StoredValue::from_bytes("conversation", bytes)?;
+                let lost = value.lost_parts("conversation", bodies)?;
                 if !lost.is_empty() {
                     let header: ConversationHeader = value.read_header("conversation")?;
                     if header.deleted_at.is_none() {
@@ -110,23 +119,24 @@ impl Shared {
         }
     }
 
-    pub(super) fn resolve(&self, reference: &ConversationRef) -> Result<Resolved, Lookup> {
+    pub(super) fn resolve(&self, reference: &ConversationRef) -> Result<ResolvedConversation, LookupError> {
         let keyspace = self.keyspace();
         let _snapshot = self.snapshot();
         let mut fitting = Vec::new();
         match IdText::read(reference) {
             IdText::Whole(id) => {
                 if let Some(header) = header(&keyspace, id)? {
-                    return one_match(&[header], ResolvedBy::Id);
+                    return require_single(&[header], ResolvedBy::Id);
                 }
             }
             IdText::Prefix(lowest, highest) => {
-                let page = keyspace.page(Space::Conversations, Bound::Included(&lowest), CANDIDATES_LIMIT)?;
+                let page =
+                    keyspace.page(TreeId::Conversations, Bound::Included(&lowest), CANDIDATES_LIMIT)?;
                 let page = page
                     .into_iter()
                     .take_while(|(key, _)| key.as_slice() <= highest.as_slice());
                 for (_, bytes) in page {
-                    fitting.push(Value::stored_header("conversation", &bytes)?);
+                    fitting.push(StoredValue::stored_header("conversation", &bytes)?);
                 }
             }
             IdText::Other => {}
@@ -153,7 +163,7 @@ impl Shared {
             holders.retain(|header| header.deleted_at.is_none());
         }
         fitting.extend(holders);
-        one_match(&fitting, by)
+        require_single(&fitting, by)
     }
 
     pub(super) fn owners(
@@ -188,43 +198,43 @@ impl Shared {
         &self,
         after: Option<RecentCursor>,
         limit: usize,
-    ) -> Result<Vec<(RecentCursor, Salvaged)>, StoreError> {
+    ) -> Result<Vec<(RecentCursor, SalvagedRecord)>, StoreError> {
         let keyspace = self.keyspace();
         let _snapshot = self.snapshot();
         let from = after
             .as_ref()
             .map_or(Bound::Unbounded, |cursor| Bound::Excluded(cursor.0.as_slice()));
         let mut page = Vec::new();
-        for (key, _) in packed::page(&keyspace, Space::Recent, from, &[], limit)? {
+        for (key, _) in packed::page(&keyspace, TreeId::Recent, from, &[], limit)? {
             let damaged = || StoreError::DamagedChunk {
-                space: Space::Recent.name(),
+                space: TreeId::Recent.name(),
             };
             let key: [u8; 24] = key.try_into().map_err(|_| damaged())?;
             let cursor = RecentCursor(key);
-            let salvaged = self.salvaged_in(&keyspace, cursor.id())?.ok_or_else(damaged)?;
+            let salvaged = self.salvage_from(&keyspace, cursor.id())?.ok_or_else(damaged)?;
             page.push((cursor, salvaged));
         }
         Ok(page)
     }
 
-    pub(super) fn look(
+    pub(super) fn scan_recent(
         &self,
         after: Option<RecentCursor>,
         limit: usize,
         mut fits: impl FnMut(ConversationId, Option<Summary<'_>>) -> bool,
-    ) -> Result<Looked, StoreError> {
+    ) -> Result<ScanStep, StoreError> {
         let keyspace = self.keyspace();
         let _snapshot = self.snapshot();
         let from = after
             .as_ref()
             .map_or(Bound::Unbounded, |cursor| Bound::Excluded(cursor.0.as_slice()));
-        let mut looked = Looked {
+        let mut looked = ScanStep {
             is_end: true,
-            ..Looked::default()
+            ..ScanStep::default()
         };
         let (mut seen, mut is_whole) = (0, true);
-        packed::each(&keyspace, Space::Recent, from, |key, value| {
-            if seen == LOOK_STEP || looked.found.len() >= limit {
+        packed::visit_from(&keyspace, TreeId::Recent, from, |key, value| {
+            if seen == SCAN_STEP_ENTRIES || looked.found.len() >= limit {
                 looked.is_end = false;
                 return ControlFlow::Break(());
             }
@@ -243,13 +253,13 @@ impl Shared {
         })?;
         if !is_whole {
             return Err(StoreError::DamagedChunk {
-                space: Space::Recent.name(),
+                space: TreeId::Recent.name(),
             });
         }
         Ok(looked)
     }
 
-    pub(super) fn branches(&self) -> Result<Vec<Branch>, StoreError> {
+    pub(super) fn branches(&self) -> Result<Vec<ConversationBranch>, StoreError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Header {
@@ -265,13 +275,13 @@ impl Shared {
         let mut last: Option<Vec<u8>> = None;
         loop {
             let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-            let page = keyspace.page(Space::Conversations, from, LOOK_STEP)?;
+            let page = keyspace.page(TreeId::Conversations, from, SCAN_STEP_ENTRIES)?;
             for (key, bytes) in &page {
-                let header: Header = Value::stored_header("conversation", bytes)?;
+                let header: Header = StoredValue::stored_header("conversation", bytes)?;
                 if let (Some(parent), None, Ok(id)) =
                     (header.parent, header.deleted_at, key.as_slice().try_into())
                 {
-                    branches.push(Branch {
+                    branches.push(ConversationBranch {
                         id: ConversationId::from_bytes(id),
                         parent: parent.conversation_id,
                         created_order: header.created_order,
@@ -294,7 +304,7 @@ impl Shared {
         let keyspace = self.keyspace();
         let _snapshot = self.snapshot();
         // The lineage is whole, whatever the record lacks.
-        let Some(Salvaged { record, .. }) = self.salvaged_in(&keyspace, id)? else {
+        let Some(SalvagedRecord { record, .. }) = self.salvage_from(&keyspace, id)? else {
             return Ok(Vec::new());
         };
         let mut entries = self.entries_after(&keyspace, id, after_seq, limit)?;
@@ -314,13 +324,13 @@ impl Shared {
         let after = apply::lineage_key(id, after_seq);
         let found = packed::page(
             keyspace,
-            Space::Lineage,
+            TreeId::Lineage,
             Bound::Excluded(&after),
             id.as_bytes(),
             limit,
         )?;
         let entries = found.into_iter().map(|(_, bytes)| {
-            let value = Value::from_bytes("lineage entry", &bytes)?;
+            let value = StoredValue::from_bytes("lineage entry", &bytes)?;
             value.read("lineage entry", self.bodies.as_ref())
         });
         entries.collect()
@@ -335,7 +345,7 @@ impl Shared {
             conversation_id,
             request_id: request_id.clone(),
         });
-        self.record(&self.keyspace(), Space::Turns, "request", &key)
+        self.record(&self.keyspace(), TreeId::Requests, "request", &key)
     }
 
     pub(super) fn requests(
@@ -345,7 +355,7 @@ impl Shared {
         let keyspace = self.keyspace();
         let prefix = apply::request_prefix(conversation_id);
         let from = Bound::Included(prefix.as_slice());
-        let listed = packed::page(&keyspace, Space::TurnOrder, from, &prefix, usize::MAX)?;
+        let listed = packed::page(&keyspace, TreeId::RequestExpiry, from, &prefix, usize::MAX)?;
         let ids = listed
             .iter()
             .filter_map(|(key, _)| apply::read_request_order_key(key));
@@ -354,13 +364,13 @@ impl Shared {
             request_id,
         });
         let records =
-            keys.map(|key| self.record(&keyspace, Space::Turns, "request", &apply::request_key(&key)));
+            keys.map(|key| self.record(&keyspace, TreeId::Requests, "request", &apply::request_key(&key)));
         records.filter_map(Result::transpose).collect()
     }
 
     pub(super) fn processes(&self) -> Result<Vec<ProcessRecord>, StoreError> {
         self.keyspace()
-            .page(Space::Processes, Bound::Unbounded, usize::MAX)?
+            .page(TreeId::Processes, Bound::Unbounded, usize::MAX)?
             .into_iter()
             .map(|(_, bytes)| serde_json::from_slice(&bytes).map_err(StoreError::unreadable("process")))
             .collect()
@@ -369,7 +379,7 @@ impl Shared {
     pub(super) fn unfinished(&self) -> Result<Vec<ConversationId>, StoreError> {
         let pairs = self
             .keyspace()
-            .page(Space::Unfinished, Bound::Unbounded, usize::MAX)?;
+            .page(TreeId::Unfinished, Bound::Unbounded, usize::MAX)?;
         Ok(pairs
             .into_iter()
             .filter_map(|(key, _)| key.try_into().ok().map(ConversationId::from_bytes))
@@ -377,13 +387,13 @@ impl Shared {
     }
 
     fn snapshot(&self) -> RwLockReadGuard<'_, ()> {
-        self.consistent.read().unwrap_or_else(PoisonError::into_inner)
+        self.snapshot_lock.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn record<T: DeserializeOwned>(
         &self,
         keyspace: &Keyspace,
-        space: Space,
+        space: TreeId,
         what: &'static str,
         key: &[u8],
     ) -> Result<Option<T>, StoreError> {
@@ -391,15 +401,15 @@ impl Shared {
         let _snapshot = self.snapshot();
         keyspace
             .get(space, key)?
-            .map(|bytes| Value::from_bytes(what, &bytes)?.read(what, self.bodies.as_ref()))
+            .map(|bytes| StoredValue::from_bytes(what, &bytes)?.read(what, self.bodies.as_ref()))
             .transpose()
     }
 }
 
 fn header(keyspace: &Keyspace, id: ConversationId) -> Result<Option<ConversationHeader>, StoreError> {
     keyspace
-        .get(Space::Conversations, id.as_bytes())?
-        .map(|bytes| Value::stored_header("conversation", &bytes))
+        .get(TreeId::Conversations, id.as_bytes())?
+        .map(|bytes| StoredValue::stored_header("conversation", &bytes))
         .transpose()
 }
 
@@ -411,7 +421,7 @@ fn owner_ids(keyspace: &Keyspace, prefix: &[u8]) -> Result<BTreeSet<Conversation
 fn owners_with(keyspace: &Keyspace, prefix: &[u8]) -> Result<Vec<UpstreamOwner>, StoreError> {
     let owners = packed::page(
         keyspace,
-        Space::Upstream,
+        TreeId::Upstream,
         Bound::Included(prefix),
         prefix,
         OWNERS_LIMIT,
@@ -422,22 +432,25 @@ fn owners_with(keyspace: &Keyspace, prefix: &[u8]) -> Result<Vec<UpstreamOwner>,
         .collect())
 }
 
-fn one_match(candidates: &[ConversationHeader], by: ResolvedBy) -> Result<Resolved, Lookup> {
+fn require_single(
+    candidates: &[ConversationHeader],
+    by: ResolvedBy,
+) -> Result<ResolvedConversation, LookupError> {
     match candidates {
-        [] => Err(Lookup::NotFound),
+        [] => Err(LookupError::NotFound),
         [only] => match only.deleted_at {
-            Some(at) => Err(Lookup::Deleted { id: only.id, at }),
-            None => Ok(Resolved { id: only.id, by }),
+            Some(at) => Err(LookupError::Deleted { id: only.id, at }),
+            None => Ok(ResolvedConversation { id: only.id, by }),
         },
         several => {
             let deleted = several.iter().map(|header| Some((header.deleted_at?, header.id)));
             if let Some(deleted) = deleted.collect::<Option<Vec<_>>>()
                 && let Some((at, id)) = deleted.into_iter().max()
             {
-                return Err(Lookup::Deleted { id, at });
+                return Err(LookupError::Deleted { id, at });
             }
             let candidates = several.iter().take(CANDIDATES_LIMIT).map(|header| header.id);
-            Err(Lookup::Ambiguous {
+            Err(LookupError::Ambiguous {
                 candidates: candidates.collect(),
                 by,
             })

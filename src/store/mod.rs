@@ -41,37 +41,37 @@ pub use commit::{
     COMMIT_QUEUE_LIMIT, JournalDamage, REQUEST_ID_LIMIT_BYTES, REQUEST_MEMORY_COUNT, REQUEST_MEMORY_DAYS,
     UPSTREAM_ID_LIMIT_BYTES,
 };
-pub use error::{Lookup, Loss, LostPart, StoreError};
+pub use error::{BodyLoss, LookupError, LostPart, StoreError};
 pub use journal::BadRegion;
-pub use lookup::Branch;
+pub use lookup::ConversationBranch;
 pub use open::{OpenReport, RebuildReason, set_aside_in};
 pub use record::{
-    Anchor, AnsweredInterrupt, CallKey, Change, ConversationRecord, CutPrompt, LaterText,
-    PendingContinuation, PendingEdit, PendingTurn, ProcessRecord, RECORD_VERSION, RecentCursor, Reported,
-    RequestId, RequestRecord, Resolved, ResolvedBy, Resting, Salvaged, Sequence, TranscriptRoot, TurnPhase,
-    WaitingPrompt,
+    Anchor, AnsweredInterrupt, CallKey, Change, ConversationRecord, CutShortPrompt, DeferredText,
+    PendingContinuation, PendingEdit, PendingTurn, ProcessRecord, QueuedPromptRecord, RECORD_VERSION,
+    RecentCursor, ReportedSettings, RequestId, RequestRecord, ResolvedBy, ResolvedConversation, RestingState,
+    SalvagedRecord, Sequence, TranscriptRoot, TurnPhase,
 };
 pub use summary::Summary;
 pub use value::VALUE_LIMIT_BYTES;
 
-use apply::Mark;
+use apply::AppliedState;
 use body::Bodies;
-use commit::{Elapsed, Job, Writer};
-use journal::{Journal, Position, Verified};
+use commit::{Job, MinimumClock, Writer};
+use journal::{Journal, JournalCheck, Position};
 use keyspace::Keyspace;
 use open::StorePaths;
 use shared::Shared;
-use trust::Trust;
+use trust::TrustFile;
 
 /// How many conversations an iteration by time reads at once.
 const RECENT_PAGE: usize = 64;
 
 /// How many conversations one step of a scan examines.
-pub const LOOK_STEP: usize = 256;
+pub const SCAN_STEP_ENTRIES: usize = 256;
 
-/// The result of one step of [`Store::look`].
+/// The result of one step of [`Store::scan_recent`].
 #[derive(Clone, Debug, Default)]
-pub struct Looked {
+pub struct ScanStep {
     /// The matching conversations and their positions.
     pub found: Vec<(RecentCursor, ConversationId)>,
     /// The first position examined; `None` if there was none.
@@ -100,7 +100,7 @@ pub struct Store {
     writer: Arc<WriterThread>,
     /// None in memory.
     journal: Option<Arc<Path>>,
-    opening: Arc<OpenReport>,
+    open_report: Arc<OpenReport>,
 }
 
 /// Statistics of a store.
@@ -145,10 +145,10 @@ impl Store {
             opened.keyspace,
             Some(opened.bodies),
             Some((opened.journal, opened.trust, opened.paths)),
-            opened.mark,
+            opened.applied,
             options,
         )?;
-        store.opening = Arc::new(opened.report.clone());
+        store.open_report = Arc::new(opened.report.clone());
         Ok((store, opened.report))
     }
 
@@ -162,7 +162,7 @@ impl Store {
             Keyspace::in_memory(),
             None,
             None,
-            Mark::at(nowhere),
+            AppliedState::at(nowhere),
             StoreOptions::default(),
         )
     }
@@ -207,15 +207,15 @@ impl Store {
     /// # Errors
     /// If the record, or a body that it references, cannot be read.
     pub fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRecord>, StoreError> {
-        self.reporting(self.shared.conversation(id))
+        self.report_if_failed(self.shared.conversation(id))
     }
 
     /// Returns the record of a conversation without the parts that cannot be read, and those parts.
     ///
     /// # Errors
     /// If the record cannot be read even without them.
-    pub fn salvaged(&self, id: ConversationId) -> Result<Option<Salvaged>, StoreError> {
-        self.reporting(self.shared.salvaged(id))
+    pub fn salvaged_conversation(&self, id: ConversationId) -> Result<Option<SalvagedRecord>, StoreError> {
+        self.report_if_failed(self.shared.salvaged_conversation(id))
     }
 
     /// Returns the conversations, without deleted ones, that lack parts because body files cannot be read. Reads all bodies.
@@ -223,7 +223,7 @@ impl Store {
     /// # Errors
     /// If a record cannot be read.
     pub fn lost_parts(&self) -> Result<Vec<(ConversationId, Vec<LostPart>)>, StoreError> {
-        self.reporting(self.shared.lost_parts())
+        self.report_if_failed(self.shared.lost_parts())
     }
 
     /// Finds the conversation with this name: its id, a prefix of its id, or an upstream id that it ever had.
@@ -233,10 +233,10 @@ impl Store {
     /// a short name refers to.
     ///
     /// # Errors
-    /// See [`Lookup`].
-    pub fn resolve(&self, reference: &ConversationRef) -> Result<Resolved, Lookup> {
+    /// See [`LookupError`].
+    pub fn resolve(&self, reference: &ConversationRef) -> Result<ResolvedConversation, LookupError> {
         self.shared.resolve(reference).inspect_err(|lookup| {
-            if let Lookup::Store(error) = lookup {
+            if let LookupError::Store(error) = lookup {
                 self.report_failure(error);
             }
         })
@@ -251,7 +251,7 @@ impl Store {
         upstream_id: &UpstreamId,
         root: Option<&TranscriptRoot>,
     ) -> Result<Vec<ConversationId>, StoreError> {
-        self.reporting(self.shared.owners(upstream_id, root))
+        self.report_if_failed(self.shared.owners(upstream_id, root))
     }
 
     /// Returns the upstream ids that start with this text, under one root or under any, each with a conversation that has or had
@@ -264,7 +264,7 @@ impl Store {
         prefix: &str,
         root: Option<&TranscriptRoot>,
     ) -> Result<Vec<(UpstreamId, ConversationId)>, StoreError> {
-        self.reporting(self.shared.sessions_with_prefix(prefix, root))
+        self.report_if_failed(self.shared.sessions_with_prefix(prefix, root))
     }
 
     /// Iterates over conversations by the time of their last change, newest first, without deleted ones. Starts after
@@ -276,7 +276,7 @@ impl Store {
         &self,
         after: Option<RecentCursor>,
     ) -> impl Iterator<Item = Result<(RecentCursor, ConversationRecord), StoreError>> + use<> {
-        Recent {
+        RecentConversations {
             shared: Arc::clone(&self.shared),
             after,
             page: Vec::new().into_iter(),
@@ -285,20 +285,20 @@ impl Store {
     }
 
     /// One step of a scan of all conversations after a cursor, newest first, without deleted ones. Returns the ids
-    /// that `fits` accepts, at most `limit`. A step examines at most [`LOOK_STEP`] conversations of one snapshot, in
+    /// that `fits` accepts, at most `limit`. A step examines at most [`SCAN_STEP_ENTRIES`] conversations of one snapshot, in
     /// some tens of microseconds.
     ///
     /// `fits` gets `None` if the summary would be too long. It must not call the store.
     ///
     /// # Errors
     /// If the index cannot be read.
-    pub fn look(
+    pub fn scan_recent(
         &self,
         after: Option<RecentCursor>,
         limit: usize,
         fits: impl FnMut(ConversationId, Option<Summary<'_>>) -> bool,
-    ) -> Result<Looked, StoreError> {
-        self.reporting(self.shared.look(after, limit, fits))
+    ) -> Result<ScanStep, StoreError> {
+        self.report_if_failed(self.shared.scan_recent(after, limit, fits))
     }
 
     /// Returns the conversations that branched off others. Without deleted ones.
@@ -307,8 +307,8 @@ impl Store {
     ///
     /// # Errors
     /// If a record cannot be read.
-    pub fn branches(&self) -> Result<Vec<Branch>, StoreError> {
-        self.reporting(self.shared.branches())
+    pub fn branches(&self) -> Result<Vec<ConversationBranch>, StoreError> {
+        self.report_if_failed(self.shared.branches())
     }
 
     /// Returns at most `limit` lineage entries of a conversation after a `seq` (0: from the start), oldest first.
@@ -321,7 +321,7 @@ impl Store {
         after_seq: u64,
         limit: usize,
     ) -> Result<Vec<LineageEntry>, StoreError> {
-        self.reporting(self.shared.lineage(id, after_seq, limit))
+        self.report_if_failed(self.shared.lineage(id, after_seq, limit))
     }
 
     /// Returns the complete lineage of a conversation, oldest first.
@@ -329,7 +329,7 @@ impl Store {
     /// # Errors
     /// If an entry cannot be read.
     pub fn lineage_all(&self, id: ConversationId) -> Result<Vec<LineageEntry>, StoreError> {
-        self.reporting(self.shared.lineage(id, 0, usize::MAX))
+        self.report_if_failed(self.shared.lineage(id, 0, usize::MAX))
     }
 
     /// Returns the record of a request. Pass no conversation for a request that creates one.
@@ -341,7 +341,7 @@ impl Store {
         conversation_id: Option<ConversationId>,
         request_id: &RequestId,
     ) -> Result<Option<RequestRecord>, StoreError> {
-        self.reporting(self.shared.request(conversation_id, request_id))
+        self.report_if_failed(self.shared.request(conversation_id, request_id))
     }
 
     /// Returns the records of all requests of a conversation, or of those that create one.
@@ -352,7 +352,7 @@ impl Store {
         &self,
         conversation_id: Option<ConversationId>,
     ) -> Result<Vec<RequestRecord>, StoreError> {
-        self.reporting(self.shared.requests(conversation_id))
+        self.report_if_failed(self.shared.requests(conversation_id))
     }
 
     /// Returns all recorded processes.
@@ -360,7 +360,7 @@ impl Store {
     /// # Errors
     /// If a record cannot be read.
     pub fn processes(&self) -> Result<Vec<ProcessRecord>, StoreError> {
-        self.reporting(self.shared.processes())
+        self.report_if_failed(self.shared.processes())
     }
 
     /// Returns the conversations that are not idle: those with a pending turn, an open question or a pending
@@ -369,25 +369,25 @@ impl Store {
     /// # Errors
     /// If the index cannot be read.
     pub fn unfinished(&self) -> Result<Vec<ConversationId>, StoreError> {
-        self.reporting(self.shared.unfinished())
+        self.report_if_failed(self.shared.unfinished())
     }
 
     /// Returns how many conversations exist, without deleted ones. Reads one number.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.shared.figures().conversations
+        self.shared.status().conversations
     }
 
     /// Returns the statistics as of the last commit.
     #[must_use]
     pub fn status(&self) -> StoreStatus {
-        self.shared.figures()
+        self.shared.status()
     }
 
     /// Returns what the store found when it was opened.
     #[must_use]
-    pub fn opening(&self) -> &OpenReport {
-        &self.opening
+    pub fn open_report(&self) -> &OpenReport {
+        &self.open_report
     }
 
     /// Deletes the saved opening report, after everything that follows from it was done. Until then, later processes
@@ -395,7 +395,7 @@ impl Store {
     ///
     /// # Errors
     /// If the file cannot be removed.
-    pub fn delete_opening_report(&self) -> Result<(), StoreError> {
+    pub fn delete_open_report(&self) -> Result<(), StoreError> {
         let Some(folder) = self.journal.as_deref().and_then(Path::parent) else {
             return Ok(());
         };
@@ -416,7 +416,7 @@ impl Store {
         };
         let figures = self.status();
         let found = journal::verify(journal, figures.journal_bytes, figures.sequence.0)?;
-        if found == Verified::default() {
+        if found == JournalCheck::default() {
             return Ok(None);
         }
         let (answer, answered) = oneshot::channel();
@@ -428,8 +428,8 @@ impl Store {
     /// what has passed since this one began. For what is deleted by its age. `None` if nothing is to be deleted. Blocks
     /// until it is known.
     #[must_use]
-    pub fn elapsed(&self) -> Option<Timestamp> {
-        self.shared.elapsed.wait().as_ref().map(Elapsed::now)
+    pub fn minimum_time(&self) -> Option<Timestamp> {
+        self.shared.minimum_clock.wait().as_ref().map(MinimumClock::now)
     }
 
     /// Waits until a change finds that the store's files were removed. Nothing can be saved from then on.
@@ -440,8 +440,8 @@ impl Store {
     fn start(
         keyspace: Keyspace,
         bodies: Option<Bodies>,
-        durable: Option<(Journal, Trust, StorePaths)>,
-        mark: Mark,
+        durable: Option<(Journal, TrustFile, StorePaths)>,
+        mark: AppliedState,
         options: StoreOptions,
     ) -> Result<Self, StoreError> {
         let shared = Arc::new(Shared::new(keyspace, bodies, &mark));
@@ -464,21 +464,21 @@ impl Store {
                 thread: Mutex::new(Some(thread)),
             }),
             journal: place,
-            opening: Arc::default(),
+            open_report: Arc::default(),
         })
     }
 
     /// Passes a read's result on, and reports a failure of the database.
-    fn reporting<T>(&self, read: Result<T, StoreError>) -> Result<T, StoreError> {
+    fn report_if_failed<T>(&self, read: Result<T, StoreError>) -> Result<T, StoreError> {
         read.inspect_err(|error| self.report_failure(error))
     }
 
     /// Reports a failed database to the thread, so that it is replaced even if nothing is committed. One report is
     /// enough for all reads that fail meanwhile.
     fn report_failure(&self, error: &StoreError) {
-        if error.is_of_database()
+        if error.is_database_error()
             && !self.shared.is_failing.swap(true, Ordering::Relaxed)
-            && let Err(error) = self.enqueue(Job::Failed(error.clone()))
+            && let Err(error) = self.enqueue(Job::DatabaseFailed(error.clone()))
         {
             self.shared.is_failing.store(false, Ordering::Relaxed);
             tracing::warn!(%error, "the database failed; the next change replaces it");
@@ -515,14 +515,14 @@ impl Drop for WriterThread {
 }
 
 /// See [`Store::recent`].
-struct Recent {
+struct RecentConversations {
     shared: Arc<Shared>,
     after: Option<RecentCursor>,
-    page: std::vec::IntoIter<(RecentCursor, Salvaged)>,
+    page: std::vec::IntoIter<(RecentCursor, SalvagedRecord)>,
     has_ended: bool,
 }
 
-impl Iterator for Recent {
+impl Iterator for RecentConversations {
     type Item = Result<(RecentCursor, ConversationRecord), StoreError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -540,7 +540,7 @@ impl Iterator for Recent {
         }
         let (cursor, salvaged) = self.page.next()?;
         self.after = Some(cursor);
-        Some(salvaged.usable().map(|record| (cursor, record)))
+        Some(salvaged.into_record().map(|record| (cursor, record)))
     }
 }
 

@@ -15,30 +15,30 @@
 //!    database may be older than the journal: it is copied, cut off and reported.
 //!
 //! A database is built in a separate folder and renamed once it is complete. The database that it replaces is kept
-//! under another name, and so is a damaged journal (see the module `aside`). The module `report` owns what is reported.
+//! under another name, and so is a damaged journal (module `set_aside_files`). The module `report` owns what is reported.
 
-mod aside;
 mod report;
+mod set_aside;
 
 use std::fs;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
-use super::apply::{self, Entry, FORMAT, Mark};
+use super::apply::{self, AppliedState, FORMAT, JournalChange};
 use super::body::{Bodies, rename_durably};
 use super::compact;
 use super::error::StoreError;
 use super::journal::{self, BadRegion, Header, Journal, Position};
-use super::keyspace::{Draft, Keyspace};
+use super::keyspace::{Keyspace, WriteBatch};
 use super::salvage;
-use super::trust::Trust;
+use super::trust::TrustFile;
 use crate::files::durable;
 use crate::paths::names;
 
-pub use aside::set_aside_in;
-use aside::{exists, free_name, set_aside};
-pub(super) use aside::{keep_aside, kept_damaged, remove_replaced};
 pub use report::{OpenReport, RebuildReason};
+pub use set_aside::set_aside_in;
+pub(super) use set_aside::{copy_aside, damaged_files, remove_replaced};
+use set_aside::{exists, free_name, set_aside};
 
 /// How many lines are replayed as one batch. sled frees no page while it applies a batch: batches of 4,096 took four
 /// times the memory and no less time.
@@ -51,27 +51,27 @@ const REPLAY_BATCH: usize = 256;
 const LOAD_BYTES: usize = 32 << 20;
 
 /// Name of a set-aside database that holds nothing that the journal did not hold, followed by a number.
-const BROKEN: &str = "store.broken";
+const BROKEN_STORE: &str = "store.broken";
 
 /// The same for a database that may hold what the journal does not. While one exists, no body is removed.
 const DAMAGED_STORE: &str = "store.damaged";
 
 /// Name of a copy of a damaged journal, followed by a number.
-pub(super) const DAMAGED: &str = "journal.damaged";
+pub(super) const DAMAGED_JOURNAL: &str = "journal.damaged";
 
 /// Name of a folder of bodies that neither journal nor database references any more, followed by a number.
-const UNNAMED_BODIES: &str = "bodies.set-aside";
+const UNREFERENCED_BODIES: &str = "bodies.set-aside";
 
 /// Name of an unreadable saved report, followed by a number.
 const UNREADABLE_REPORT: &str = "store.report.set-aside";
 
 /// The parts of an open store.
-pub(super) struct Opened {
+pub(super) struct OpenedStore {
     pub(super) keyspace: Keyspace,
     pub(super) bodies: Bodies,
     pub(super) journal: Journal,
-    pub(super) trust: Trust,
-    pub(super) mark: Mark,
+    pub(super) trust: TrustFile,
+    pub(super) applied: AppliedState,
     pub(super) paths: StorePaths,
     pub(super) report: OpenReport,
 }
@@ -81,7 +81,7 @@ pub(super) struct StorePaths {
     pub(super) journal: PathBuf,
     pub(super) database: PathBuf,
     /// A database under construction.
-    making: PathBuf,
+    unfinished: PathBuf,
     pub(super) bodies: PathBuf,
     pub(super) trust: PathBuf,
     /// The saved report of what a start found.
@@ -93,7 +93,7 @@ impl StorePaths {
         Self {
             journal: folder.join(names::JOURNAL),
             database: folder.join(names::STORE),
-            making: folder.join(names::NEXT_STORE),
+            unfinished: folder.join(names::NEXT_STORE),
             bodies: folder.join(names::BODIES),
             trust: folder.join(names::TRUST),
             report: folder.join(names::REPORT),
@@ -103,11 +103,11 @@ impl StorePaths {
 
 /// Opens the store in this folder, or creates it. `existed_before` says that the folder held a store before, even if
 /// nothing is left of it.
-pub(super) fn open(folder: &Path, existed_before: bool) -> Result<Opened, StoreError> {
+pub(super) fn open(folder: &Path, existed_before: bool) -> Result<OpenedStore, StoreError> {
     durable::make_folders(folder).map_err(StoreError::io("create", folder))?;
     // sled checks much of what it reads with assertions, so a panic counts as an error.
     match catch_unwind(|| open_with(folder, existed_before, None)) {
-        Ok(Err(error)) if error.is_of_database() && error.lacks_room().is_none() => {
+        Ok(Err(error)) if error.is_database_error() && error.full_disk_path().is_none() => {
             tracing::error!(%error, "the database is damaged");
         }
         Ok(outcome) => return outcome,
@@ -121,25 +121,25 @@ fn open_with(
     folder: &Path,
     existed_before: bool,
     forced_rebuild: Option<RebuildReason>,
-) -> Result<Opened, StoreError> {
+) -> Result<OpenedStore, StoreError> {
     let paths = StorePaths::in_folder(folder);
     let mut file = JournalFile::inspect(&paths.journal)?;
-    let mut trust = Trust::at(paths.trust.clone());
+    let mut trust = TrustFile::at(paths.trust.clone());
     remove_unfinished(&paths)?;
     let mut report = report::read(&paths.report)?;
     let closed_at = trust.closed_at()?;
-    report.was_closed = closed_at.is_some();
+    report.was_closed_cleanly = closed_at.is_some();
     if !file.exists && !exists(&paths.database)? {
-        if existed_before || trust.is_there()? || has_remains(folder, &paths)? {
-            set_aside(&paths.bodies, UNNAMED_BODIES)?;
+        if existed_before || trust.exists()? || has_leftovers(folder, &paths)? {
+            set_aside(&paths.bodies, UNREFERENCED_BODIES)?;
         } else {
             journal::create(&paths.journal)?;
             file = JournalFile::inspect(&paths.journal)?;
         }
     }
     report.journal_was_damaged |= file.head.is_none();
-    let (keyspace, mut mark, replayed) = match choose(&paths, &file, &trust, forced_rebuild)? {
-        Source::Database {
+    let (keyspace, mut mark, replayed) = match choose_source(&paths, &file, &trust, forced_rebuild)? {
+        StartSource::Database {
             keyspace,
             mut mark,
             from,
@@ -157,21 +157,24 @@ fn open_with(
             }
             (keyspace, *mark, replayed)
         }
-        Source::Rebuild(rebuild) => {
-            let (keyspace, mark) = build(&paths, &file, &mut trust, rebuild, &mut report)?;
-            (keyspace, mark, Replayed::default())
+        StartSource::Rebuild(rebuild) => {
+            let (keyspace, mark) = rebuild_database(&paths, &file, &mut trust, rebuild, &mut report)?;
+            (keyspace, mark, ReplayResult::default())
         }
     };
     let bodies = Bodies::in_folder(paths.bodies.clone());
-    let keeps_end = replayed.torn.as_ref().is_some_and(|torn| torn.holds_a_line);
+    let keeps_end = replayed
+        .unreadable_end
+        .as_ref()
+        .is_some_and(|torn| torn.has_whole_line);
     report.is_uncertain |= keeps_end;
-    if let Some(torn) = replayed.torn {
+    if let Some(torn) = replayed.unreadable_end {
         report.cut_off = Some(torn.region);
     }
     if replayed.is_damaged || compact::is_due(&mark) {
-        if report.rebuilt.is_none() {
+        if report.rebuild_reason.is_none() {
             // An up-to-date database was not built from all lines of the journal: read them before they are replaced.
-            survey(&paths.journal, &file)?;
+            survey_journal(&paths.journal, &file)?;
         }
         // Later writes to the database are not synced.
         trust.mark_open_if_trusted()?;
@@ -179,41 +182,41 @@ fn open_with(
         let written = compact::write(&paths.journal, &keyspace, &mark)?;
         // After everything that may fail for lack of disk space.
         if replayed.is_damaged || keeps_end {
-            report.journal_kept = Some(keep_aside(&paths.journal, DAMAGED)?);
+            report.journal_copy = Some(copy_aside(&paths.journal, DAMAGED_JOURNAL)?);
         }
         if replayed.is_damaged || keeps_end {
             report::write(&paths.report, &report)?;
         }
         let (compacted, named) = written.put_in_place()?;
-        compact::adopt(&keyspace, &compacted)?;
-        report.compacted = Some((before_bytes, compacted.position.end_offset));
+        compact::record_position(&keyspace, &compacted)?;
+        report.compacted_bytes = Some((before_bytes, compacted.position.end_offset));
         // Set-aside files may reference bodies that nothing else references.
-        if kept_damaged(&paths.journal)?.is_empty() {
-            report.bodies_removed = compact::sweep(&bodies, &named);
+        if damaged_files(&paths.journal)?.is_empty() {
+            report.bodies_removed = compact::remove_unreferenced_bodies(&bodies, &named);
         }
         mark = compacted;
     } else if keeps_end {
-        report.journal_kept = Some(keep_aside(&paths.journal, DAMAGED)?);
+        report.journal_copy = Some(copy_aside(&paths.journal, DAMAGED_JOURNAL)?);
         report::write(&paths.report, &report)?;
     }
     let journal = Journal::open(&paths.journal, mark.position.clone())?;
-    if report.rebuilt == Some(RebuildReason::Missing) && report.replayed == 0 && !report.is_damaged() {
+    if report.rebuild_reason == Some(RebuildReason::Missing) && report.replayed == 0 && !report.is_damaged() {
         // The very first start.
-        report.rebuilt = None;
+        report.rebuild_reason = None;
     }
-    Ok(Opened {
+    Ok(OpenedStore {
         keyspace,
         bodies,
         journal,
         trust,
-        mark,
+        applied: mark,
         paths,
         report,
     })
 }
 
 /// Whether anything is left of a store whose journal and database are missing.
-fn has_remains(folder: &Path, paths: &StorePaths) -> Result<bool, StoreError> {
+fn has_leftovers(folder: &Path, paths: &StorePaths) -> Result<bool, StoreError> {
     let has_bodies = match fs::read_dir(&paths.bodies) {
         Ok(mut bodies) => bodies.next().is_some(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
@@ -252,32 +255,32 @@ impl JournalFile {
     }
 
     /// Whether a database with this mark may have been filled from this journal.
-    fn is_of(&self, mark: &Mark) -> bool {
+    fn is_of(&self, mark: &AppliedState) -> bool {
         let is_base = |(header, _): &(Header, u64)| header.base == mark.position.sequence;
         self.is_generation_of(mark) || self.head.as_ref().is_none_or(is_base)
     }
 
     /// Whether a database with this mark was filled from a journal of this generation.
-    fn is_generation_of(&self, mark: &Mark) -> bool {
+    fn is_generation_of(&self, mark: &AppliedState) -> bool {
         let header = self.head.as_ref().map(|(header, _)| header.generation);
         header == Some(mark.position.generation)
     }
 }
 
 /// What a start builds on.
-enum Source {
+enum StartSource {
     /// The database, and where the journal continues after it.
     Database {
         keyspace: Keyspace,
-        mark: Box<Mark>,
+        mark: Box<AppliedState>,
         from: ReplayFrom,
     },
     /// A database that must be rebuilt.
-    Rebuild(Rebuild),
+    Rebuild(RebuildPlan),
 }
 
 /// How to rebuild a database.
-struct Rebuild {
+struct RebuildPlan {
     /// Why the existing database cannot be used.
     reason: RebuildReason,
     /// The existing database, if the journal lost changes. Its records are loaded first.
@@ -285,11 +288,11 @@ struct Rebuild {
     /// The journal lines to load afterwards.
     from: ReplayFrom,
     /// Whether the journal has lost changes.
-    is_lost: bool,
+    has_lost_changes: bool,
     /// Whether the existing database may hold what the journal does not.
     may_hold_more: bool,
     /// Whether to copy the end of the journal before it is cut off.
-    keeps_end: bool,
+    copies_end: bool,
     /// See [`OpenReport::is_uncertain`].
     is_uncertain: bool,
 }
@@ -301,9 +304,9 @@ struct ReplayFrom {
     /// Lines up to this sequence may share one sequence (see [`Header`]).
     base: Option<u64>,
     /// The last change in the database.
-    known: u64,
+    last_known: u64,
     /// All changes of this journal up to here are in the database.
-    covered: u64,
+    covered_until: u64,
     /// Up to this sequence, only what is newer than the database is applied.
     newer_only_until: u64,
 }
@@ -314,20 +317,20 @@ impl ReplayFrom {
         Self {
             position: file.beginning(),
             base: file.base(),
-            known: 0,
-            covered: 0,
+            last_known: 0,
+            covered_until: 0,
             newer_only_until: 0,
         }
     }
 }
 
 /// Decides what to build on. Changes nothing, except that sled may write when it opens a database.
-fn choose(
+fn choose_source(
     paths: &StorePaths,
     file: &JournalFile,
-    trust: &Trust,
+    trust: &TrustFile,
     forced_rebuild: Option<RebuildReason>,
-) -> Result<Source, StoreError> {
+) -> Result<StartSource, StoreError> {
     let is_trusted = trust.is_trusted()?;
     let (mut keyspace, mut mark, unusable) = match open_database(&paths.database)? {
         Ok((keyspace, mark)) => (Some(keyspace), mark, None),
@@ -337,7 +340,7 @@ fn choose(
     let is_current = mark.as_ref().is_some_and(|mark| mark.format == FORMAT);
     let position = match &mark {
         Some(mark) if is_current && is_trusted && forced_rebuild.is_none() => {
-            follows(&paths.journal, file, mark)?
+            position_after(&paths.journal, file, mark)?
         }
         _ => None,
     };
@@ -346,29 +349,29 @@ fn choose(
     {
         let from = ReplayFrom {
             position,
-            known: mark.position.sequence,
-            covered: mark.position.sequence,
+            last_known: mark.position.sequence,
+            covered_until: mark.position.sequence,
             ..ReplayFrom::beginning(file)
         };
         let mark = Box::new(mark);
-        return Ok(Source::Database { keyspace, mark, from });
+        return Ok(StartSource::Database { keyspace, mark, from });
     }
-    let survey = survey(&paths.journal, file)?;
+    let survey = survey_journal(&paths.journal, file)?;
     let known = mark.as_ref().map_or(0, |mark| mark.position.sequence);
     // Journal and database began as one store, and each has changes that the other lacks.
     let has_branched = match &mark {
         Some(mark) if survey.is_whole && known <= survey.last => {
-            file.is_generation_of(mark) && !journal::holds(&paths.journal, &mark.position)?
+            file.is_generation_of(mark) && !journal::contains_line_at(&paths.journal, &mark.position)?
         }
         _ => false,
     };
     let is_of_journal = !has_branched && mark.as_ref().is_some_and(|mark| file.is_of(mark));
     // Without a mark, the torn end may have been acknowledged.
-    let is_doubtful = survey.torn.is_some() && keyspace.is_some() && mark.is_none();
+    let is_doubtful = survey.unreadable_end.is_some() && keyspace.is_some() && mark.is_none();
     let is_lost = !survey.is_whole || known > survey.last || is_doubtful || has_branched;
     let reason = match (unusable, forced_rebuild, &mark) {
         (Some(reason), _, _) | (None, Some(reason), _) => reason,
-        (None, None, None) => RebuildReason::WillNotOpen,
+        (None, None, None) => RebuildReason::CannotOpen,
         _ if !is_current => RebuildReason::OtherFormat,
         _ if !is_trusted => RebuildReason::Untrusted,
         _ if is_lost => RebuildReason::JournalDamaged,
@@ -380,10 +383,13 @@ fn choose(
         unused.close();
     }
     let was_closed = trust.closed_at()?.is_some();
-    let holds_a_line = survey.torn.as_ref().is_some_and(|torn| torn.holds_a_line);
+    let holds_a_line = survey
+        .unreadable_end
+        .as_ref()
+        .is_some_and(|torn| torn.has_whole_line);
     // Only a database of this journal can show that nothing but one unfinished line is missing at its end.
-    let keeps_end = holds_a_line || (survey.torn.is_some() && !is_of_journal);
-    let lost_its_end = !file.exists || known > survey.last || survey.torn.is_some();
+    let keeps_end = holds_a_line || (survey.unreadable_end.is_some() && !is_of_journal);
+    let lost_its_end = !file.exists || known > survey.last || survey.unreadable_end.is_some();
     let is_uncertain = match is_lost {
         true => {
             let is_complete = keyspace.is_some() && mark.is_some() && is_trusted;
@@ -394,32 +400,36 @@ fn choose(
     };
     let from = match keyspace {
         Some(_) => ReplayFrom {
-            known,
-            covered: if is_of_journal { known } else { 0 },
+            last_known: known,
+            covered_until: if is_of_journal { known } else { 0 },
             newer_only_until: if is_of_journal { known } else { u64::MAX },
             ..ReplayFrom::beginning(file)
         },
         None => ReplayFrom::beginning(file),
     };
-    Ok(Source::Rebuild(Rebuild {
+    Ok(StartSource::Rebuild(RebuildPlan {
         reason,
         database: keyspace,
         from,
-        is_lost,
-        may_hold_more: is_lost || (!is_of_journal && (mark.is_some() || survey.torn.is_some())),
-        keeps_end,
+        has_lost_changes: is_lost,
+        may_hold_more: is_lost || (!is_of_journal && (mark.is_some() || survey.unreadable_end.is_some())),
+        copies_end: keeps_end,
         is_uncertain,
     }))
 }
 
 /// Where the journal continues after the state of the database. `None` if the database is not a state of this
 /// journal, or the journal lost the line at the database's position.
-fn follows(path: &Path, file: &JournalFile, mark: &Mark) -> Result<Option<Position>, StoreError> {
+fn position_after(
+    path: &Path,
+    file: &JournalFile,
+    mark: &AppliedState,
+) -> Result<Option<Position>, StoreError> {
     let Some((header, _)) = &file.head else {
         return Ok(None);
     };
     if file.is_generation_of(mark) {
-        return Ok(journal::holds(path, &mark.position)?.then(|| mark.position.clone()));
+        return Ok(journal::contains_line_at(path, &mark.position)?.then(|| mark.position.clone()));
     }
     // A compaction was interrupted after the rename. Its lines say nothing new.
     Ok((header.base == mark.position.sequence).then(|| Position {
@@ -429,30 +439,30 @@ fn follows(path: &Path, file: &JournalFile, mark: &Mark) -> Result<Option<Positi
 }
 
 /// The result of reading the whole journal.
-struct Survey {
+struct JournalSurvey {
     /// Whether all of it is readable, except for a torn end.
     is_whole: bool,
-    torn: Option<Torn>,
+    unreadable_end: Option<UnreadableEnd>,
     /// Its last sequence.
     last: u64,
 }
 
-fn survey(path: &Path, file: &JournalFile) -> Result<Survey, StoreError> {
+fn survey_journal(path: &Path, file: &JournalFile) -> Result<JournalSurvey, StoreError> {
     if !file.exists {
-        return Ok(Survey {
+        return Ok(JournalSurvey {
             is_whole: false,
-            torn: None,
+            unreadable_end: None,
             last: 0,
         });
     }
     let scanned = journal::scan(path, &file.beginning(), file.base(), |position, change| {
         read_entry(path, position, change).map(drop)
     })?;
-    Ok(Survey {
+    Ok(JournalSurvey {
         is_whole: file.head.is_some() && scanned.damaged.is_empty() && scanned.missing.is_empty(),
-        torn: scanned
-            .torn
-            .map(|region| Torn::inspect(path, region))
+        unreadable_end: scanned
+            .unreadable_end
+            .map(|region| UnreadableEnd::inspect(path, region))
             .transpose()?,
         last: scanned.position.sequence.max(file.base().unwrap_or(0)),
     })
@@ -460,18 +470,18 @@ fn survey(path: &Path, file: &JournalFile) -> Result<Survey, StoreError> {
 
 /// Builds a database from the records of the old one (if the journal lost changes) and from the lines of the journal.
 /// Puts the database and, if needed, a complete journal in place once they are finished.
-fn build(
+fn rebuild_database(
     paths: &StorePaths,
     file: &JournalFile,
-    trust: &mut Trust,
-    rebuild: Rebuild,
+    trust: &mut TrustFile,
+    rebuild: RebuildPlan,
     report: &mut OpenReport,
-) -> Result<(Keyspace, Mark), StoreError> {
-    report.rebuilt = Some(rebuild.reason);
+) -> Result<(Keyspace, AppliedState), StoreError> {
+    report.rebuild_reason = Some(rebuild.reason);
     report.is_uncertain |= rebuild.is_uncertain;
-    let making = Keyspace::open_to_fill(&paths.making)?;
-    let mut mark = Mark::at(Position {
-        sequence: rebuild.from.known,
+    let making = Keyspace::open_to_fill(&paths.unfinished)?;
+    let mut mark = AppliedState::at(Position {
+        sequence: rebuild.from.last_known,
         ..rebuild.from.position.clone()
     });
     if let Some(database) = rebuild.database {
@@ -482,34 +492,34 @@ fn build(
     let before_bytes = match file.exists {
         true => {
             let replayed = replay(&paths.journal, &making, &mut mark, &rebuild.from, None, report)?;
-            match replayed.torn {
+            match replayed.unreadable_end {
                 // It was acknowledged, or follows acknowledged lines.
-                Some(torn) if rebuild.is_lost => report.damaged.push(torn.region),
+                Some(torn) if rebuild.has_lost_changes => report.damaged.push(torn.region),
                 torn => report.cut_off = torn.map(|torn| torn.region),
             }
             Some(mark.position.end_offset)
         }
         false => {
-            report.restored = report.restored.max(rebuild.from.known);
+            report.restored = report.restored.max(rebuild.from.last_known);
             None
         }
     };
     let lacks_end = report.count_missing_end(trust.closed_at()?, &mark);
     write_first_mark(&making, &mark)?;
-    let written = match rebuild.is_lost {
+    let written = match rebuild.has_lost_changes {
         true => Some(compact::write(&paths.journal, &making, &mark)?),
         false => None,
     };
     // After everything that may fail for lack of disk space.
-    if file.exists && (rebuild.is_lost || rebuild.keeps_end) {
-        report.journal_kept = Some(keep_aside(&paths.journal, DAMAGED)?);
+    if file.exists && (rebuild.has_lost_changes || rebuild.copies_end) {
+        report.journal_copy = Some(copy_aside(&paths.journal, DAMAGED_JOURNAL)?);
     }
     let aside = free_name(
         &paths.database,
         if rebuild.may_hold_more || lacks_end {
             DAMAGED_STORE
         } else {
-            BROKEN
+            BROKEN_STORE
         },
     )?;
     let is_replaced = exists(&paths.database)?;
@@ -518,84 +528,84 @@ fn build(
     }
     report::write(&paths.report, report)?;
     // Until the new database is in place, no database is trusted: after a kill, the next start builds it again.
-    trust.revoke()?;
+    trust.revoke_trust()?;
     if let Some(written) = written {
         let (compacted, _) = written.put_in_place()?;
-        compact::adopt(&making, &compacted)?;
-        making.hand_over()?;
-        report.compacted = before_bytes.map(|before| (before, compacted.position.end_offset));
+        compact::record_position(&making, &compacted)?;
+        making.flush_to_system()?;
+        report.compacted_bytes = before_bytes.map(|before| (before, compacted.position.end_offset));
         mark = compacted;
     }
     making.close();
     if is_replaced {
         rename_durably(&paths.database, &aside)?;
     }
-    rename_durably(&paths.making, &paths.database)?;
+    rename_durably(&paths.unfinished, &paths.database)?;
     let keyspace = Keyspace::open(&paths.database)?;
     trust.mark_open()?;
     Ok((keyspace, mark))
 }
 
 /// Copies all readable records of a database into another one. Returns how many values cannot be read.
-fn salvage_into(from: &Keyspace, to: &Keyspace, mark: &mut Mark) -> Result<u64, StoreError> {
-    let mut draft = Draft::over(to);
+fn salvage_into(from: &Keyspace, to: &Keyspace, mark: &mut AppliedState) -> Result<u64, StoreError> {
+    let mut draft = WriteBatch::over(to);
     let unreadable = salvage::read(from, |entry| {
         apply::apply(&mut draft, mark, &entry)?;
         load_if_full(to, &mut draft)
     })?;
-    to.load(draft.into_writes())?;
+    to.apply_one_by_one(draft.into_writes())?;
     Ok(unreadable)
 }
 
-fn load_if_full<'a>(keyspace: &'a Keyspace, draft: &mut Draft<'a>) -> Result<(), StoreError> {
+fn load_if_full<'a>(keyspace: &'a Keyspace, draft: &mut WriteBatch<'a>) -> Result<(), StoreError> {
     if draft.bytes() < LOAD_BYTES {
         return Ok(());
     }
-    keyspace.load(std::mem::replace(draft, Draft::over(keyspace)).into_writes())
+    keyspace.apply_one_by_one(std::mem::replace(draft, WriteBatch::over(keyspace)).into_writes())
 }
 
 /// The result of filling trees from a journal.
-pub(super) struct Filled {
-    pub(super) mark: Mark,
+pub(super) struct FillResult {
+    pub(super) applied: AppliedState,
     /// Whether the journal has unreadable lines.
     pub(super) is_damaged: bool,
 }
 
 /// Fills empty trees from the journal.
-pub(super) fn fill(journal: &Path, keyspace: &Keyspace) -> Result<Filled, StoreError> {
+pub(super) fn fill_from_journal(journal: &Path, keyspace: &Keyspace) -> Result<FillResult, StoreError> {
     let file = JournalFile::inspect(journal)?;
     let from = ReplayFrom::beginning(&file);
-    let mut mark = Mark::at(from.position.clone());
+    let mut mark = AppliedState::at(from.position.clone());
     let mut report = OpenReport {
-        rebuilt: Some(RebuildReason::WillNotOpen),
+        rebuild_reason: Some(RebuildReason::CannotOpen),
         ..OpenReport::default()
     };
     let replayed = replay(journal, keyspace, &mut mark, &from, None, &mut report)?;
-    Ok(Filled {
-        mark,
+    Ok(FillResult {
+        applied: mark,
         is_damaged: file.head.is_none() || replayed.is_damaged,
     })
 }
 
 /// Opens a database and reads its mark, or returns why it must be rebuilt.
-fn open_database(path: &Path) -> Result<Result<(Keyspace, Option<Mark>), RebuildReason>, StoreError> {
+fn open_database(path: &Path) -> Result<Result<(Keyspace, Option<AppliedState>), RebuildReason>, StoreError> {
     if !exists(path)? {
         return Ok(Err(RebuildReason::Missing));
     }
     let keyspace = match catch_unwind(|| Keyspace::open(path)) {
         Ok(Ok(keyspace)) => keyspace,
         // The database is fine, but there is no disk space to use it.
-        Ok(Err(error)) if error.lacks_room().is_some() => return Err(error),
+        Ok(Err(error)) if error.full_disk_path().is_some() => return Err(error),
         Ok(Err(error)) => {
             tracing::error!(%error, "cannot open the database");
-            return Ok(Err(RebuildReason::WillNotOpen));
+            return Ok(Err(RebuildReason::CannotOpen));
         }
         Err(_) => {
             tracing::error!("cannot open the database: it panicked");
-            return Ok(Err(RebuildReason::WillNotOpen));
+            return Ok(Err(RebuildReason::CannotOpen));
         }
     };
-    let mark = Mark::read(&keyspace).unwrap_or_else(|error| {
+    let mark = AppliedState::read(&keyspace).unwrap_or_else(|error| {
         tracing::error!(%error, "cannot read the database's position");
         None
     });
@@ -603,22 +613,25 @@ fn open_database(path: &Path) -> Result<Result<(Keyspace, Option<Mark>), Rebuild
 }
 
 /// The bytes after the last good line.
-struct Torn {
+struct UnreadableEnd {
     region: BadRegion,
     /// Whether they contain more than one unfinished line, so that a copy is kept.
-    holds_a_line: bool,
+    has_whole_line: bool,
 }
 
-impl Torn {
+impl UnreadableEnd {
     fn inspect(path: &Path, region: BadRegion) -> Result<Self, StoreError> {
         let holds_a_line = journal::has_line_break(path, &region)?;
-        Ok(Self { region, holds_a_line })
+        Ok(Self {
+            region,
+            has_whole_line: holds_a_line,
+        })
     }
 }
 
 /// Parses the change of a line whose checksum is valid.
-fn read_entry(path: &Path, position: &Position, change: &str) -> Result<Entry, StoreError> {
-    Entry::read(change).map_err(|error| match error {
+fn read_entry(path: &Path, position: &Position, change: &str) -> Result<JournalChange, StoreError> {
+    JournalChange::read(change).map_err(|error| match error {
         StoreError::Unreadable { source, .. } => StoreError::UnknownChange {
             path: path.to_owned(),
             sequence: position.sequence,
@@ -631,8 +644,8 @@ fn read_entry(path: &Path, position: &Position, change: &str) -> Result<Entry, S
 
 /// The result of applying journal lines.
 #[derive(Default)]
-struct Replayed {
-    torn: Option<Torn>,
+struct ReplayResult {
+    unreadable_end: Option<UnreadableEnd>,
     /// Whether lines before the last good one are unreadable or missing.
     is_damaged: bool,
 }
@@ -641,18 +654,18 @@ struct Replayed {
 fn replay(
     path: &Path,
     keyspace: &Keyspace,
-    mark: &mut Mark,
+    mark: &mut AppliedState,
     from: &ReplayFrom,
-    mut trust: Option<&mut Trust>,
+    mut trust: Option<&mut TrustFile>,
     report: &mut OpenReport,
-) -> Result<Replayed, StoreError> {
-    let is_new = report.rebuilt.is_some();
-    let mut draft = Draft::over(keyspace);
+) -> Result<ReplayResult, StoreError> {
+    let is_new = report.rebuild_reason.is_some();
+    let mut draft = WriteBatch::over(keyspace);
     let mut drafted = 0;
     let scanned = journal::scan(path, &from.position, from.base, |position, change| {
         let mut entry = read_entry(path, position, change)?;
         if position.sequence <= from.newer_only_until {
-            entry.keep_newer(&draft)?;
+            entry.retain_newer(&draft)?;
         }
         apply::apply(&mut draft, mark, &entry)?;
         report.replayed += 1;
@@ -665,7 +678,7 @@ fn replay(
                 trust.mark_open_if_trusted()?;
             }
             mark.position = position.clone();
-            let mut full = std::mem::replace(&mut draft, Draft::over(keyspace));
+            let mut full = std::mem::replace(&mut draft, WriteBatch::over(keyspace));
             mark.write(&mut full)?;
             keyspace.apply(full.into_writes())?;
         }
@@ -674,11 +687,11 @@ fn replay(
     let read = scanned.position.sequence.max(from.base.unwrap_or(0));
     let has_moved = scanned.position != from.position;
     mark.position = Position {
-        sequence: read.max(from.known),
+        sequence: read.max(from.last_known),
         ..scanned.position
     };
     if is_new {
-        keyspace.load(draft.into_writes())?;
+        keyspace.apply_one_by_one(draft.into_writes())?;
     } else if has_moved {
         if let Some(trust) = &mut trust {
             trust.mark_open_if_trusted()?;
@@ -688,40 +701,43 @@ fn replay(
     }
     let is_damaged = !scanned.damaged.is_empty() || !scanned.missing.is_empty();
     report.damaged.extend(scanned.damaged);
-    let missing = journal::count(&scanned.missing);
-    let behind = journal::count(&journal::behind(&scanned.missing, from.covered));
+    let missing = journal::sequence_count(&scanned.missing);
+    let behind = journal::sequence_count(&journal::ranges_after(&scanned.missing, from.covered_until));
     report.missing = report.missing.max(behind);
     report.restored = report
         .restored
-        .max(missing - behind + from.known.saturating_sub(read));
+        .max(missing - behind + from.last_known.saturating_sub(read));
     let torn = scanned
-        .torn
-        .map(|region| Torn::inspect(path, region))
+        .unreadable_end
+        .map(|region| UnreadableEnd::inspect(path, region))
         .transpose()?;
-    Ok(Replayed { torn, is_damaged })
+    Ok(ReplayResult {
+        unreadable_end: torn,
+        is_damaged,
+    })
 }
 
 /// Writes the mark of a new database, and flushes it so that it survives a crash of this process. The next start
 /// would set aside a database without a mark as broken, even an empty one.
-fn write_first_mark(keyspace: &Keyspace, mark: &Mark) -> Result<(), StoreError> {
-    let mut draft = Draft::over(keyspace);
+fn write_first_mark(keyspace: &Keyspace, mark: &AppliedState) -> Result<(), StoreError> {
+    let mut draft = WriteBatch::over(keyspace);
     mark.write(&mut draft)?;
     keyspace.apply(draft.into_writes())?;
-    keyspace.hand_over()
+    keyspace.flush_to_system()
 }
 
 /// A copy of the database that has not replaced it yet, in the folder of unfinished databases.
-pub(super) struct Renewed<'a> {
+pub(super) struct DatabaseCopy<'a> {
     paths: &'a StorePaths,
     keyspace: Keyspace,
 }
 
-impl<'a> Renewed<'a> {
+impl<'a> DatabaseCopy<'a> {
     /// Copies all trees. sled keeps earlier states of a value in its files; the copy has none.
     pub(super) fn copy(paths: &'a StorePaths, from: &Keyspace) -> Result<Self, StoreError> {
-        remove_folder(&paths.making)?;
-        durable::make_folders(&paths.making).map_err(StoreError::io("create", &paths.making))?;
-        let keyspace = Keyspace::open_to_fill(&paths.making.join("new"))?;
+        remove_folder(&paths.unfinished)?;
+        durable::make_folders(&paths.unfinished).map_err(StoreError::io("create", &paths.unfinished))?;
+        let keyspace = Keyspace::open_to_fill(&paths.unfinished.join("new"))?;
         compact::copy_trees(from, &keyspace)?;
         Ok(Self { paths, keyspace })
     }
@@ -729,11 +745,15 @@ impl<'a> Renewed<'a> {
     /// Replaces the database, which may still be open. Its folder is then below that of unfinished databases.
     ///
     /// After a kill between the two renames, the next start rebuilds the database from the journal.
-    pub(super) fn put_in_place(self, mark: &Mark) -> Result<Keyspace, StoreError> {
-        compact::adopt(&self.keyspace, mark)?;
+    pub(super) fn put_in_place(self, mark: &AppliedState) -> Result<Keyspace, StoreError> {
+        compact::record_position(&self.keyspace, mark)?;
         self.keyspace.sync()?;
         self.keyspace.close();
-        let StorePaths { making, database, .. } = self.paths;
+        let StorePaths {
+            unfinished: making,
+            database,
+            ..
+        } = self.paths;
         let (new, old) = (making.join("new"), making.join("old"));
         rename_durably(database, &old)?;
         let opened = rename_durably(&new, database).and_then(|()| Keyspace::open(database));
@@ -750,7 +770,7 @@ impl<'a> Renewed<'a> {
 
 /// Removes unfinished databases, and what was replaced.
 pub(super) fn remove_unfinished(paths: &StorePaths) -> Result<(), StoreError> {
-    remove_folder(&paths.making)
+    remove_folder(&paths.unfinished)
 }
 
 /// Removes a folder and its content, if it exists.

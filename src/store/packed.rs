@@ -10,7 +10,7 @@
 use std::ops::{Bound, ControlFlow};
 
 use super::error::StoreError;
-use super::keyspace::{Draft, Keyspace, Pair, Space};
+use super::keyspace::{KeyValue, Keyspace, TreeId, WriteBatch};
 
 /// How large a chunk may become before it is split, in bytes.
 ///
@@ -22,15 +22,15 @@ const CHUNK_LIMIT_BYTES: usize = 2 << 10;
 const SMALL_CHUNK_BYTES: usize = CHUNK_LIMIT_BYTES / 4;
 
 /// The key of a tree's first chunk.
-const FIRST: &[u8] = &[0];
+const FIRST_CHUNK_KEY: &[u8] = &[0];
 
 /// The tag before the lowest entry in the key of each further chunk.
-const FURTHER: u8 = 1;
+const FURTHER_CHUNK_TAG: u8 = 1;
 
 /// Adds or replaces an entry. Returns its previous value.
 pub(super) fn insert(
-    draft: &mut Draft<'_>,
-    space: Space,
+    draft: &mut WriteBatch<'_>,
+    space: TreeId,
     key: &[u8],
     value: &[u8],
 ) -> Result<Option<Vec<u8>>, StoreError> {
@@ -47,14 +47,18 @@ pub(super) fn insert(
 }
 
 /// Removes an entry. Returns its previous value.
-pub(super) fn remove(draft: &mut Draft<'_>, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+pub(super) fn remove(
+    draft: &mut WriteBatch<'_>,
+    space: TreeId,
+    key: &[u8],
+) -> Result<Option<Vec<u8>>, StoreError> {
     let (chunk_key, mut entries) = chunk_for(draft, space, key)?;
     let Ok(index) = search(&entries, key) else {
         return Ok(None);
     };
     let (_, removed) = entries.remove(index);
-    if chunk_key == FIRST {
-        draft.put(space, FIRST, encode(&entries));
+    if chunk_key == FIRST_CHUNK_KEY {
+        draft.put(space, FIRST_CHUNK_KEY, encode(&entries));
         return Ok(Some(removed));
     }
     // It may have been named after the removed entry, of which nothing may stay.
@@ -71,7 +75,7 @@ pub(super) fn remove(draft: &mut Draft<'_>, space: Space, key: &[u8]) -> Result<
         }
         _ => {
             if let Some((lowest, _)) = entries.first() {
-                draft.put(space, &further(lowest), encode(&entries));
+                draft.put(space, &further_chunk_key(lowest), encode(&entries));
             }
         }
     }
@@ -81,13 +85,13 @@ pub(super) fn remove(draft: &mut Draft<'_>, space: Space, key: &[u8]) -> Result<
 /// Returns at most `limit` entries whose keys have the prefix, starting at `from`, which is not below the prefix.
 pub(super) fn page(
     keyspace: &Keyspace,
-    space: Space,
+    space: TreeId,
     from: Bound<&[u8]>,
     prefix: &[u8],
     limit: usize,
-) -> Result<Vec<Pair>, StoreError> {
+) -> Result<Vec<KeyValue>, StoreError> {
     let mut found = Vec::new();
-    each(keyspace, space, from, |key, value| {
+    visit_from(keyspace, space, from, |key, value| {
         if found.len() >= limit || !key.starts_with(prefix) {
             return ControlFlow::Break(());
         }
@@ -98,9 +102,9 @@ pub(super) fn page(
 }
 
 /// Visits all entries from this key, in order, until `visit` breaks.
-pub(super) fn each(
+pub(super) fn visit_from(
     keyspace: &Keyspace,
-    space: Space,
+    space: TreeId,
     from: Bound<&[u8]>,
     mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
 ) -> Result<(), StoreError> {
@@ -110,8 +114,8 @@ pub(super) fn each(
         Bound::Unbounded => false,
     };
     let start = match from {
-        Bound::Included(bound) | Bound::Excluded(bound) => further(bound),
-        Bound::Unbounded => FIRST.to_vec(),
+        Bound::Included(bound) | Bound::Excluded(bound) => further_chunk_key(bound),
+        Bound::Unbounded => FIRST_CHUNK_KEY.to_vec(),
     };
     let mut chunk = keyspace.last(space, Bound::Included(&start))?;
     while let Some((chunk_key, value)) = chunk {
@@ -127,11 +131,11 @@ pub(super) fn each(
 }
 
 /// Writes a chunk. Splits it until each part is within the limit or holds one entry.
-fn put_chunk(draft: &mut Draft<'_>, space: Space, chunk_key: &[u8], mut entries: Vec<Pair>) {
+fn put_chunk(draft: &mut WriteBatch<'_>, space: TreeId, chunk_key: &[u8], mut entries: Vec<KeyValue>) {
     if size(&entries) > CHUNK_LIMIT_BYTES && entries.len() > 1 {
-        let upper = entries.split_off(middle(&entries));
+        let upper = entries.split_off(split_index(&entries));
         if let Some((lowest, _)) = upper.first() {
-            let upper_key = further(lowest);
+            let upper_key = further_chunk_key(lowest);
             put_chunk(draft, space, &upper_key, upper);
         }
         put_chunk(draft, space, chunk_key, entries);
@@ -141,28 +145,32 @@ fn put_chunk(draft: &mut Draft<'_>, space: Space, chunk_key: &[u8], mut entries:
 }
 
 /// Returns the chunk that holds the key, or would hold it.
-fn chunk_for(draft: &Draft<'_>, space: Space, key: &[u8]) -> Result<(Vec<u8>, Vec<Pair>), StoreError> {
-    match draft.last(space, Bound::Included(&further(key)))? {
+fn chunk_for(
+    draft: &WriteBatch<'_>,
+    space: TreeId,
+    key: &[u8],
+) -> Result<(Vec<u8>, Vec<KeyValue>), StoreError> {
+    match draft.last(space, Bound::Included(&further_chunk_key(key)))? {
         Some((chunk_key, value)) => Ok((chunk_key, decode(space, &value)?)),
-        None => Ok((FIRST.to_vec(), Vec::new())),
+        None => Ok((FIRST_CHUNK_KEY.to_vec(), Vec::new())),
     }
 }
 
-fn further(lowest: &[u8]) -> Vec<u8> {
+fn further_chunk_key(lowest: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(lowest.len() + 1);
-    key.push(FURTHER);
+    key.push(FURTHER_CHUNK_TAG);
     key.extend_from_slice(lowest);
     key
 }
 
-fn search(entries: &[Pair], key: &[u8]) -> Result<usize, usize> {
+fn search(entries: &[KeyValue], key: &[u8]) -> Result<usize, usize> {
     entries.binary_search_by(|(entry, _)| entry.as_slice().cmp(key))
 }
 
 /// The size of the two lengths before each entry, in bytes.
 const LENGTHS_BYTES: usize = 4;
 
-fn size(entries: &[Pair]) -> usize {
+fn size(entries: &[KeyValue]) -> usize {
     entries
         .iter()
         .map(|(key, value)| LENGTHS_BYTES + key.len() + value.len())
@@ -171,7 +179,7 @@ fn size(entries: &[Pair]) -> usize {
 
 /// The index at which to split a chunk: the first entry past half of its bytes, but neither the first nor past the
 /// last.
-fn middle(entries: &[Pair]) -> usize {
+fn split_index(entries: &[KeyValue]) -> usize {
     let half = size(entries) / 2;
     let mut before = 0;
     let found = entries.iter().position(|(key, value)| {
@@ -183,7 +191,7 @@ fn middle(entries: &[Pair]) -> usize {
         .clamp(1, entries.len().saturating_sub(1).max(1))
 }
 
-fn encode(entries: &[Pair]) -> Vec<u8> {
+fn encode(entries: &[KeyValue]) -> Vec<u8> {
     let mut chunk = Vec::with_capacity(size(entries));
     for (key, value) in entries {
         // Longer keys and values were refused before; saturating only avoids a panic.
@@ -198,13 +206,13 @@ fn encode(entries: &[Pair]) -> Vec<u8> {
 
 /// Iterates over the entries of a chunk, up to the first damaged one.
 pub(super) fn entries(
-    space: Space,
+    space: TreeId,
     chunk: &[u8],
 ) -> impl Iterator<Item = Result<(&[u8], &[u8]), StoreError>> {
     Entries::of(space, chunk)
 }
 
-fn decode(space: Space, chunk: &[u8]) -> Result<Vec<Pair>, StoreError> {
+fn decode(space: TreeId, chunk: &[u8]) -> Result<Vec<KeyValue>, StoreError> {
     Entries::of(space, chunk)
         .map(|entry| entry.map(|(key, value)| (key.to_vec(), value.to_vec())))
         .collect()
@@ -212,12 +220,12 @@ fn decode(space: Space, chunk: &[u8]) -> Result<Vec<Pair>, StoreError> {
 
 /// An iterator over the entries of a chunk. Ends at the first damaged one.
 struct Entries<'a> {
-    space: Space,
+    space: TreeId,
     rest: &'a [u8],
 }
 
 impl<'a> Entries<'a> {
-    fn of(space: Space, chunk: &'a [u8]) -> Self {
+    fn of(space: TreeId, chunk: &'a [u8]) -> Self {
         Self { space, rest: chunk }
     }
 

@@ -19,7 +19,7 @@ use super::error::{LostPart, StoreError};
 use crate::chain::Chain;
 use crate::files::digest::{from_hex, hex};
 
-pub use continuation::{LaterText, PendingContinuation};
+pub use continuation::{DeferredText, PendingContinuation};
 
 /// The version of the records that this program writes.
 pub const RECORD_VERSION: u32 = 1;
@@ -53,8 +53,8 @@ pub struct ConversationRecord {
     pub settings: Settings,
     /// The set-up that the agent last reported. It is only shown, except that the mode is applied to a session that
     /// replaces another.
-    #[serde(default, skip_serializing_if = "Reported::is_empty")]
-    pub reported: Reported,
+    #[serde(default, skip_serializing_if = "ReportedSettings::is_empty")]
+    pub reported: ReportedSettings,
     /// The usage that the agent last reported, as of the end of the last turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<RawJson>,
@@ -63,7 +63,7 @@ pub struct ConversationRecord {
     pub limit: Option<Limit>,
     /// The prompt whose turn was cut short, until something makes up for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cut: Option<CutPrompt>,
+    pub cut: Option<CutShortPrompt>,
     /// The scheduled continuation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation: Option<PendingContinuation>,
@@ -79,10 +79,10 @@ pub struct ConversationRecord {
     /// The queued prompts by position. A prompt without a caller in this run of the daemon is held. A map, so that
     /// each long prompt is a file that is not rewritten when another prompt is added or removed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub waiting: BTreeMap<u64, WaitingPrompt>,
+    pub waiting: BTreeMap<u64, QueuedPromptRecord>,
     /// The state while no turn runs.
     #[serde(default)]
-    pub resting: Resting,
+    pub resting: RestingState,
     /// The message of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
@@ -108,7 +108,7 @@ pub struct ConversationRecord {
 
 /// The record of a conversation as far as it can be read.
 #[derive(Clone, Debug)]
-pub struct Salvaged {
+pub struct SalvagedRecord {
     /// The record without those parts.
     pub record: ConversationRecord,
     /// What is left out; mostly nothing.
@@ -118,7 +118,7 @@ pub struct Salvaged {
 /// The set-up of a session, as the agent reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Reported {
+pub struct ReportedSettings {
     /// The current mode's id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
@@ -197,7 +197,7 @@ pub struct PendingEdit {
 /// A queued prompt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct WaitingPrompt {
+pub struct QueuedPromptRecord {
     /// The id of its future turn.
     pub turn_id: TurnId,
     /// The prompt.
@@ -217,7 +217,7 @@ pub struct WaitingPrompt {
 /// A prompt whose turn was cut short by a limit, a crash or a stop. It can be continued.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct CutPrompt {
+pub struct CutShortPrompt {
     /// The prompt.
     pub prompt: PromptContent,
     /// An earlier prompt that did not reach the agent either. It is sent first.
@@ -282,7 +282,7 @@ pub struct Anchor {
 /// The state of a conversation while no turn runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Resting {
+pub enum RestingState {
     /// Ready for a prompt.
     #[default]
     Idle,
@@ -399,7 +399,7 @@ pub struct Change {
     pub processes_removed: Vec<String>,
     /// Whether it may use the room that the journal keeps free: what it records was reported and cannot be refused, as the end of a
     /// turn.
-    pub has_reserve: bool,
+    pub may_use_reserve: bool,
     /// Whether earlier states of what is stored must not stay in the files. They are rewritten before the change is
     /// acknowledged; if that fails, by the next start.
     pub erases: bool,
@@ -412,7 +412,7 @@ pub struct Sequence(pub u64);
 
 /// The conversation that a name refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resolved {
+pub struct ResolvedConversation {
     /// Its id.
     pub id: ConversationId,
     /// The kind of the name.
@@ -448,7 +448,7 @@ impl ConversationRecord {
             chain: Chain::default(),
             parent: None,
             settings: Settings::default(),
-            reported: Reported::default(),
+            reported: ReportedSettings::default(),
             usage: None,
             limit: None,
             cut: None,
@@ -457,7 +457,7 @@ impl ConversationRecord {
             answered: Vec::new(),
             turn: None,
             waiting: BTreeMap::new(),
-            resting: Resting::Idle,
+            resting: RestingState::Idle,
             failure: None,
             created_at: at,
             updated_at: at,
@@ -469,29 +469,29 @@ impl ConversationRecord {
     }
 }
 
-impl Salvaged {
+impl SalvagedRecord {
     /// Returns the part without which the conversation is unknown, if it is lost: the chain names the sessions.
     #[must_use]
-    pub fn essential(&self) -> Option<&LostPart> {
-        self.lost.iter().find(|part| part.is_of("chain"))
+    pub fn lost_chain(&self) -> Option<&LostPart> {
+        self.lost.iter().find(|part| part.is_within("chain"))
     }
 
     /// Returns the record if the chain is known.
     ///
     /// # Errors
     /// If the chain is lost.
-    pub fn usable(self) -> Result<ConversationRecord, StoreError> {
-        match self.essential() {
+    pub fn into_record(self) -> Result<ConversationRecord, StoreError> {
+        match self.lost_chain() {
             Some(part) => Err(StoreError::LostBody(part.clone())),
             None => Ok(self.record),
         }
     }
 }
 
-impl CutPrompt {
+impl CutShortPrompt {
     /// Returns the earlier unsent prompt and this one as one prompt.
     #[must_use]
-    pub fn whole(&self) -> PromptContent {
+    pub fn full_prompt(&self) -> PromptContent {
         match &self.before {
             Some(before) => before.followed_by(&self.prompt),
             None => self.prompt.clone(),
@@ -514,7 +514,7 @@ impl PendingTurn {
     }
 }
 
-impl From<&PendingTurn> for CutPrompt {
+impl From<&PendingTurn> for CutShortPrompt {
     fn from(turn: &PendingTurn) -> Self {
         Self {
             prompt: turn.prompt.clone(),
@@ -540,7 +540,7 @@ fn is_false(is: &bool) -> bool {
     !is
 }
 
-impl Reported {
+impl ReportedSettings {
     /// Whether nothing was reported.
     fn is_empty(&self) -> bool {
         *self == Self::default()

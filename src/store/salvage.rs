@@ -5,10 +5,10 @@
 
 use std::ops::Bound;
 
-use super::apply::Entry;
-use super::compact::{self, RECORDS};
+use super::apply::JournalChange;
+use super::compact::{self, RECORD_TREES};
 use super::error::StoreError;
-use super::keyspace::{Keyspace, PAGE_ENTRIES, Pair, Space};
+use super::keyspace::{KeyValue, Keyspace, PAGE_ENTRIES, TreeId};
 use super::packed;
 
 /// Passes all readable records to `each`, a page at a time. Returns how many values are unreadable. An unreadable
@@ -18,12 +18,12 @@ use super::packed;
 /// Only those of `each`.
 pub(super) fn read(
     keyspace: &Keyspace,
-    mut each: impl FnMut(Entry) -> Result<(), StoreError>,
+    mut each: impl FnMut(JournalChange) -> Result<(), StoreError>,
 ) -> Result<u64, StoreError> {
     let mut unreadable = 0;
-    for space in RECORDS {
+    for space in RECORD_TREES {
         unreadable += each_page(keyspace, space, |pairs| {
-            let mut entry = Entry::default();
+            let mut entry = JournalChange::default();
             let mut damaged = 0;
             for (key, value) in pairs {
                 let mut add = |key: &[u8], value: &[u8]| {
@@ -52,8 +52,8 @@ pub(super) fn read(
 /// continues from the other end.
 fn each_page(
     keyspace: &Keyspace,
-    space: Space,
-    mut each: impl FnMut(Vec<Pair>) -> Result<u64, StoreError>,
+    space: TreeId,
+    mut each: impl FnMut(Vec<KeyValue>) -> Result<u64, StoreError>,
 ) -> Result<u64, StoreError> {
     let mut damaged = 0;
     let mut last: Option<Vec<u8>> = None;

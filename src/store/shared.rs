@@ -6,9 +6,9 @@ use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use tokio_util::sync::CancellationToken;
 
 use super::StoreStatus;
-use super::apply::Mark;
+use super::apply::AppliedState;
 use super::body::Bodies;
-use super::commit::Elapsed;
+use super::commit::MinimumClock;
 use super::error::StoreError;
 use super::keyspace::Keyspace;
 use super::record::Sequence;
@@ -19,30 +19,30 @@ pub(super) struct Shared {
     keyspace: RwLock<Keyspace>,
     /// Held by a reader while its answer must be consistent, and by the thread while it applies a batch. No file is
     /// synced under it, so both take microseconds.
-    pub(super) consistent: RwLock<()>,
+    pub(super) snapshot_lock: RwLock<()>,
     /// `None` for a store in memory, where nothing is too large.
     pub(super) bodies: Option<Bodies>,
-    figures: Mutex<StoreStatus>,
+    status: Mutex<StoreStatus>,
     /// Whether a failed read was reported to the thread and not handled yet.
     pub(super) is_failing: AtomicBool,
     /// Set by the thread when it begins; `None` in it if nothing expires.
-    pub(super) elapsed: OnceLock<Option<Elapsed>>,
+    pub(super) minimum_clock: OnceLock<Option<MinimumClock>>,
     /// Cancelled once a change finds that the journal was removed.
     pub(super) removed: CancellationToken,
 }
 
 impl Shared {
-    pub(super) fn new(keyspace: Keyspace, bodies: Option<Bodies>, mark: &Mark) -> Self {
+    pub(super) fn new(keyspace: Keyspace, bodies: Option<Bodies>, mark: &AppliedState) -> Self {
         let shared = Self {
             keyspace: RwLock::new(keyspace),
-            consistent: RwLock::new(()),
+            snapshot_lock: RwLock::new(()),
             bodies,
-            figures: Mutex::new(StoreStatus::default()),
+            status: Mutex::new(StoreStatus::default()),
             is_failing: AtomicBool::new(false),
-            elapsed: OnceLock::new(),
+            minimum_clock: OnceLock::new(),
             removed: CancellationToken::new(),
         };
-        shared.set_figures(mark, None);
+        shared.update_status(mark, None);
         shared
     }
 
@@ -59,11 +59,11 @@ impl Shared {
         *keyspace = Keyspace::Failing(has_reads.then(|| Box::new(below)));
     }
 
-    pub(super) fn set_figures(&self, mark: &Mark, failure: Option<StoreError>) {
+    pub(super) fn update_status(&self, mark: &AppliedState, failure: Option<StoreError>) {
         if matches!(failure, Some(StoreError::Removed { .. })) {
             self.removed.cancel();
         }
-        let mut figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut figures = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         *figures = StoreStatus {
             sequence: Sequence(mark.position.sequence),
             conversations: mark.conversations,
@@ -77,7 +77,7 @@ impl Shared {
     }
 
     pub(super) fn set_erasure_failure(&self, failure: Option<StoreError>) {
-        let mut figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut figures = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         figures.erasure_failure = failure;
     }
 
@@ -90,14 +90,11 @@ impl Shared {
     /// Replaces a failed database with trees in memory.
     pub(super) fn use_fallback(&self, trees: Keyspace, failure: StoreError) {
         *self.keyspace.write().unwrap_or_else(PoisonError::into_inner) = trees;
-        let mut figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut figures = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         figures.database_failure = Some(failure);
     }
 
-    pub(super) fn figures(&self) -> StoreStatus {
-        self.figures
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    pub(super) fn status(&self) -> StoreStatus {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -3,7 +3,7 @@
 //! A scan of a hundred thousand conversations reads these neighbours in order, instead of as many records all over
 //! the database. This module owns their format. It does not know what a scan looks for.
 
-use super::record::Resting;
+use super::record::RestingState;
 
 /// The longest summary, in bytes. Longer ones would make chunks of one entry. Few titles and folders come near it;
 /// for those, the record itself is read.
@@ -25,7 +25,7 @@ const WAITING: u8 = 1 << 6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary<'a> {
     /// The state while no turn runs.
-    pub resting: Resting,
+    pub resting: RestingState,
     /// Whether a question is open.
     pub has_question: bool,
     /// Whether a turn was cut short and can be continued.
@@ -93,21 +93,21 @@ impl<'a> Summary<'a> {
     }
 }
 
-fn resting_code(resting: Resting) -> u8 {
+fn resting_code(resting: RestingState) -> u8 {
     match resting {
-        Resting::Idle => 0,
-        Resting::Limited => 1,
-        Resting::Interrupted => 2,
-        Resting::Failed => 3,
+        RestingState::Idle => 0,
+        RestingState::Limited => 1,
+        RestingState::Interrupted => 2,
+        RestingState::Failed => 3,
     }
 }
 
-fn resting_of(code: u8) -> Option<Resting> {
+fn resting_of(code: u8) -> Option<RestingState> {
     [
-        Resting::Idle,
-        Resting::Limited,
-        Resting::Interrupted,
-        Resting::Failed,
+        RestingState::Idle,
+        RestingState::Limited,
+        RestingState::Interrupted,
+        RestingState::Failed,
     ]
     .into_iter()
     .find(|resting| resting_code(*resting) == code)
@@ -120,10 +120,10 @@ mod tests {
     #[test]
     fn a_packed_summary_is_read() {
         for resting in [
-            Resting::Idle,
-            Resting::Limited,
-            Resting::Interrupted,
-            Resting::Failed,
+            RestingState::Idle,
+            RestingState::Limited,
+            RestingState::Interrupted,
+            RestingState::Failed,
         ] {
             for flags in 0..8 {
                 let summary = Summary {
@@ -150,7 +150,7 @@ mod tests {
     fn a_summary_over_the_limit_is_omitted() {
         let title = "x".repeat(SUMMARY_LIMIT_BYTES);
         let summary = Summary {
-            resting: Resting::Idle,
+            resting: RestingState::Idle,
             has_question: false,
             is_cut_short: false,
             has_waiting: false,

@@ -158,7 +158,7 @@ fn unfinished_conversations_are_indexed() {
             ..record(3, 1)
         };
         let limited = ConversationRecord {
-            resting: Resting::Limited,
+            resting: RestingState::Limited,
             ..record(4, 1)
         };
         for written in [record(1, 1), prompted, asked.clone(), limited] {
@@ -229,7 +229,7 @@ fn changes_are_made_in_the_order_of_the_calls() {
 fn a_full_queue_refuses_and_loses_or_reorders_nothing() {
     let store = Store::ephemeral().unwrap();
     // While a reader holds the lock, the thread cannot apply a second group, so the queue fills up.
-    let moment = store.shared.consistent.read().unwrap();
+    let moment = store.shared.snapshot_lock.read().unwrap();
     let commits: Vec<_> = (0..COMMIT_QUEUE_LIMIT * 2)
         .map(|number| {
             let titled = ConversationRecord {

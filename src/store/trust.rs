@@ -15,12 +15,12 @@ use super::error::StoreError;
 const CLOSED: &str = "closed";
 
 /// The file that says whether the database can be trusted.
-pub(super) struct Trust {
+pub(super) struct TrustFile {
     path: PathBuf,
     is_marked_open: bool,
 }
 
-impl Trust {
+impl TrustFile {
     pub(super) fn at(path: PathBuf) -> Self {
         Self {
             path,
@@ -74,7 +74,7 @@ impl Trust {
     }
 
     /// Whether the file exists, which shows that there was a store.
-    pub(super) fn is_there(&self) -> Result<bool, StoreError> {
+    pub(super) fn exists(&self) -> Result<bool, StoreError> {
         self.path
             .try_exists()
             .map_err(StoreError::io("look for", &self.path))
@@ -87,7 +87,7 @@ impl Trust {
     }
 
     /// Makes the next start rebuild the database. Works on a full disk too.
-    pub(super) fn revoke(&mut self) -> Result<(), StoreError> {
+    pub(super) fn revoke_trust(&mut self) -> Result<(), StoreError> {
         self.is_marked_open = false;
         remove_durably(&self.path)
     }
@@ -113,7 +113,7 @@ mod tests {
     fn only_this_boot_or_a_clean_stop_is_trusted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store.trust");
-        let mut trust = Trust::at(path.clone());
+        let mut trust = TrustFile::at(path.clone());
         assert!(!trust.is_trusted().unwrap(), "no file");
         trust.mark_open().unwrap();
         assert_eq!(trust.is_trusted().unwrap(), boot_id().is_some());
@@ -130,8 +130,8 @@ mod tests {
         fs::write(&path, "").unwrap();
         assert!(!trust.is_trusted().unwrap(), "an unknown boot is no boot");
         trust.mark_closed(31).unwrap();
-        trust.revoke().unwrap();
-        trust.revoke().unwrap();
+        trust.revoke_trust().unwrap();
+        trust.revoke_trust().unwrap();
         assert!(!trust.is_trusted().unwrap());
     }
 }

@@ -31,7 +31,7 @@ const SMALLEST_BODY_BYTES: usize = 512;
 /// A record as database and journal hold it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Value {
+pub(super) struct StoredValue {
     pub(super) record: Box<RawValue>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) bodies: BTreeMap<String, BodyRef>,
@@ -47,7 +47,7 @@ struct ExtractedMember {
     rest: Box<RawValue>,
 }
 
-impl Value {
+impl StoredValue {
     /// Encodes a record. Without `bodies` (in memory), nothing is too large.
     ///
     /// `structures` names the members whose own members may move one by one.
@@ -104,7 +104,7 @@ impl Value {
         }
     }
 
-    /// As [`Value::read`], without the parts whose bodies cannot be read. A structure that lacks a part is left out as a
+    /// As [`StoredValue::read`], without the parts whose bodies cannot be read. A structure that lacks a part is left out as a
     /// whole, because it would mean something else, unless it is one of `divisible`.
     pub(super) fn salvage<T: DeserializeOwned>(
         &self,
@@ -168,7 +168,11 @@ impl Value {
     }
 
     /// The parts whose bodies cannot be read.
-    pub(super) fn lost(&self, what: &'static str, bodies: &Bodies) -> Result<Vec<LostPart>, StoreError> {
+    pub(super) fn lost_parts(
+        &self,
+        what: &'static str,
+        bodies: &Bodies,
+    ) -> Result<Vec<LostPart>, StoreError> {
         match self.bodies.is_empty() {
             true => Ok(Vec::new()),
             false => Ok(self.members(what, Some(bodies))?.1),

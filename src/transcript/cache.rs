@@ -1,4 +1,4 @@
-//! What was read, kept for the next who asks.
+//! A bounded cache of values that were read, by key.
 //!
 //! Owns how much is kept, and that one reads while others wait for the same. Knows neither what is kept nor when it must
 //! be read again.
@@ -15,12 +15,12 @@ pub(super) type Slot<V> = Arc<Mutex<Option<V>>>;
 pub(super) struct Cache<K, V> {
     limit_bytes: usize,
     newest_limit_bytes: usize,
-    kept: Mutex<Kept<K, V>>,
+    entries: Mutex<CacheEntries<K, V>>,
 }
 
 #[derive(Debug)]
-struct Kept<K, V> {
-    entries: HashMap<K, Entry<V>>,
+struct CacheEntries<K, V> {
+    by_key: HashMap<K, Entry<V>>,
     /// Counts up with each use.
     uses: u64,
     bytes: usize,
@@ -33,9 +33,9 @@ struct Entry<V> {
     bytes: usize,
 }
 
-impl<K: Eq + Hash, V> Kept<K, V> {
+impl<K: Eq + Hash, V> CacheEntries<K, V> {
     fn remove(&mut self, key: &K) {
-        if let Some(entry) = self.entries.remove(key) {
+        if let Some(entry) = self.by_key.remove(key) {
             self.bytes -= entry.bytes;
         }
     }
@@ -45,21 +45,21 @@ impl<K: Clone + Eq + Hash, V> Cache<K, V> {
     /// Keeps this many bytes at most; what was used least recently leaves first. The one used last may take up to
     /// `newest_limit_bytes` by itself.
     pub(super) fn new(limit_bytes: usize, newest_limit_bytes: usize) -> Self {
-        let kept = Kept {
-            entries: HashMap::new(),
+        let kept = CacheEntries {
+            by_key: HashMap::new(),
             uses: 0,
             bytes: 0,
         };
         Self {
             limit_bytes,
             newest_limit_bytes,
-            kept: Mutex::new(kept),
+            entries: Mutex::new(kept),
         }
     }
 
     /// Works on what is known under a key. Who asks for the same one meanwhile waits. What is taken out while it is worked on
     /// is not there after a panic; `bytes` says how much is taken by what is there afterwards.
-    pub(super) fn look<T>(
+    pub(super) fn update<T>(
         &self,
         key: &K,
         bytes: impl FnOnce(&V) -> usize,
@@ -70,19 +70,19 @@ impl<K: Clone + Eq + Hash, V> Cache<K, V> {
         let told = work(&mut known);
         let bytes = known.as_ref().map(bytes);
         drop(known);
-        self.weigh(key, &slot, bytes);
+        self.record_size(key, &slot, bytes);
         told
     }
 
     /// What is known under a key, without using it.
     pub(super) fn get(&self, key: &K) -> Option<Slot<V>> {
-        self.lock().entries.get(key).map(|entry| Arc::clone(&entry.slot))
+        self.lock().by_key.get(key).map(|entry| Arc::clone(&entry.slot))
     }
 
     /// The same of all keys that are wanted.
     pub(super) fn find(&self, is_wanted: impl Fn(&K) -> bool) -> Vec<Slot<V>> {
         let kept = self.lock();
-        let wanted = kept.entries.iter().filter(|(key, _)| is_wanted(key));
+        let wanted = kept.by_key.iter().filter(|(key, _)| is_wanted(key));
         wanted.map(|(_, entry)| Arc::clone(&entry.slot)).collect()
     }
 
@@ -102,7 +102,7 @@ impl<K: Clone + Eq + Hash, V> Cache<K, V> {
         let mut kept = self.lock();
         kept.uses += 1;
         let last_use = kept.uses;
-        let entry = kept.entries.entry(key.clone()).or_insert_with(|| Entry {
+        let entry = kept.by_key.entry(key.clone()).or_insert_with(|| Entry {
             slot: Arc::default(),
             last_use,
             bytes: 0,
@@ -112,11 +112,11 @@ impl<K: Clone + Eq + Hash, V> Cache<K, V> {
     }
 
     /// Notes what an entry takes, and lets go of others when all together take too much; of itself when nothing is known.
-    fn weigh(&self, key: &K, slot: &Slot<V>, bytes: Option<usize>) {
+    fn record_size(&self, key: &K, slot: &Slot<V>, bytes: Option<usize>) {
         let mut kept = self.lock();
         let kept = &mut *kept;
         // It may have left meanwhile, and even been put back by another.
-        let own = kept.entries.get_mut(key);
+        let own = kept.by_key.get_mut(key);
         let Some(own) = own.filter(|own| Arc::ptr_eq(&own.slot, slot)) else {
             return;
         };
@@ -129,7 +129,7 @@ impl<K: Clone + Eq + Hash, V> Cache<K, V> {
         if kept.bytes <= self.limit_bytes {
             return;
         }
-        let others = kept.entries.iter().filter(|(other, _)| *other != key);
+        let others = kept.by_key.iter().filter(|(other, _)| *other != key);
         let mut others: Vec<(u64, K)> = others.map(|(key, entry)| (entry.last_use, key.clone())).collect();
         others.sort_unstable_by_key(|(last_use, _)| *last_use);
         for (_, other) in others {
@@ -144,8 +144,8 @@ impl<K: Clone + Eq + Hash, V> Cache<K, V> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept<K, V>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, CacheEntries<K, V>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -154,11 +154,11 @@ mod tests {
     use super::*;
 
     fn put(cache: &Cache<u8, usize>, key: u8, bytes: usize) {
-        cache.look(&key, |bytes| *bytes, |known| *known = Some(bytes));
+        cache.update(&key, |bytes| *bytes, |known| *known = Some(bytes));
     }
 
     fn keys(cache: &Cache<u8, usize>) -> Vec<u8> {
-        let mut keys: Vec<u8> = cache.lock().entries.keys().copied().collect();
+        let mut keys: Vec<u8> = cache.lock().by_key.keys().copied().collect();
         keys.sort_unstable();
         keys
     }
@@ -188,9 +188,9 @@ mod tests {
     #[test]
     fn what_is_not_known_or_was_put_back_by_another_is_not_counted() {
         let cache = Cache::<u8, usize>::new(100, 100);
-        cache.look(&0, |bytes| *bytes, |_| ());
+        cache.update(&0, |bytes| *bytes, |_| ());
         assert_eq!(keys(&cache), Vec::<u8>::new());
-        cache.look(
+        cache.update(
             &0,
             |bytes| *bytes,
             |known| {

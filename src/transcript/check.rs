@@ -3,7 +3,7 @@
 //! Owns how many findings there are at most and how they quote a transcript. Each format makes its own. Pure.
 
 mod findings;
-mod strange;
+mod unknown_forms;
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,14 +12,14 @@ use bridge_protocol::check::Finding;
 
 use super::scan::LinePosition;
 pub(super) use findings::Findings;
-pub(super) use strange::Strange;
-use strange::Stranges;
+pub(super) use unknown_forms::UnknownForm;
+use unknown_forms::UnknownForms;
 
 /// How many findings of one kind are told: enough to see what happened, while a file of nothing but garbage has millions.
 pub const FINDINGS_OF_A_KIND_LIMIT: usize = 100;
 
 /// What follows where not all of a transcript's calls and results are known.
-pub(super) const CALLS_UNTOLD: &str =
+pub(super) const UNCHECKED_CALLS_NOTE: &str =
     "calls without results and results without calls are not reported for this transcript";
 
 /// How much of a text of the transcript is repeated in a finding.
@@ -27,18 +27,18 @@ const QUOTED_CHARS: usize = 120;
 
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct CheckReport {
     /// In the order of the lines, [`FINDINGS_OF_A_KIND_LIMIT`] of each kind at most.
     pub findings: Vec<Finding>,
     /// How many more there are.
-    pub more: u64,
+    pub omitted: u64,
     /// Those for which the agent refuses to resume the session, as far as that is known.
     pub refusals: Vec<Finding>,
 }
 
 /// A call of a tool, or the result of one, by a hash of the call's id.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Item {
+pub(super) enum CallOrResult {
     Call { id: u64, tool: String },
     Result { id: u64 },
 }
@@ -49,17 +49,17 @@ pub(super) struct Calls {
     /// Where each call stands and its tool, by a hash of its id; none once the result was seen.
     calls: HashMap<u64, Option<(LinePosition, String)>>,
     /// Where results stand whose calls were not seen before.
-    unasked: Vec<LinePosition>,
+    results_without_call: Vec<LinePosition>,
 }
 
 impl Calls {
     /// Takes the next call or result.
-    pub(super) fn take(&mut self, place: LinePosition, item: Item) {
+    pub(super) fn add(&mut self, place: LinePosition, item: CallOrResult) {
         match item {
-            Item::Call { id, tool } => drop(self.calls.insert(id, Some((place, tool)))),
-            Item::Result { id } => match self.calls.get_mut(&id) {
+            CallOrResult::Call { id, tool } => drop(self.calls.insert(id, Some((place, tool)))),
+            CallOrResult::Result { id } => match self.calls.get_mut(&id) {
                 Some(call) => *call = None,
-                None => self.unasked.push(place),
+                None => self.results_without_call.push(place),
             },
         }
     }
@@ -68,7 +68,7 @@ impl Calls {
     pub(super) fn unmatched(self) -> (Vec<(LinePosition, String)>, Vec<LinePosition>) {
         let mut calls: Vec<_> = self.calls.into_values().flatten().collect();
         calls.sort_by_key(|(place, _)| place.number);
-        (calls, self.unasked)
+        (calls, self.results_without_call)
     }
 }
 

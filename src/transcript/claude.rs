@@ -22,7 +22,6 @@
 //! `dialect`, `copies`, `copy`, `cut`, `repair`, `reading`, `side_files` and `borrowed_files` use the disk and block; the others are pure
 //! over any buffered reader. Nothing here knows conversations.
 
-pub mod book;
 pub mod borrowed_files;
 pub(in crate::transcript) mod check;
 mod copies;
@@ -31,7 +30,8 @@ pub mod cut;
 mod dialect;
 mod entries;
 mod facts;
-mod filling;
+mod fill_positions;
+pub mod history;
 mod index;
 mod origin;
 pub mod reading;
@@ -44,11 +44,11 @@ mod walk;
 
 pub(in crate::transcript) use dialect::Claude;
 pub(in crate::transcript) use facts::{BLOCK, INDEX, MESSAGE, RecordFacts};
-pub(in crate::transcript) use filling::FillPositions;
+pub(in crate::transcript) use fill_positions::FillPositions;
 pub use index::Index;
 pub use walk::{Join, NewerBranch, Selection};
 
-use super::shelf::Format;
+use super::transcript_list::Format;
 
 /// What agents say whose transcripts are like these.
 pub const FORMAT: Format = Format::Claude;

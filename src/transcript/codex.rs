@@ -4,20 +4,20 @@
 //! it continues: a fork holds its own turns only. Facts as of Codex 0.166.0; what older versions wrote is read as well.
 //! Pure: it is handed names and bytes.
 
-pub mod book;
 pub mod check;
+pub mod decompressed;
 mod dialect;
-mod ending;
 mod facts;
+pub mod history;
 mod item;
+mod last_turn;
 mod line;
 pub mod rename;
 pub mod rollouts;
-pub mod unpacked;
 
 pub(in crate::transcript) use dialect::Codex;
-pub use ending::{LastTurn, last_turn};
 use facts::{LineFacts, LineRole, MEMBERS};
+pub use last_turn::{LastTurn, parse_last_turn};
 pub use line::{HistoryBase, HistoryEnd, Meta};
 use line::{LineKind, RolloutLine};
 
@@ -29,8 +29,8 @@ use memchr::memmem;
 use super::fields::Fields;
 use super::lines::line_text;
 use super::scan::{PrunedLines, Pruner, Scanned};
-use super::shelf::Format;
 use super::summary::{Ends, TranscriptSummary, title_of};
+use super::transcript_list::Format;
 
 /// What agents say whose transcripts are like these.
 pub const FORMAT: Format = Format::Codex;

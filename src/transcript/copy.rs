@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use super::TranscriptError;
 use super::locate;
 use super::parts::own_folder;
-use crate::files::durable::{self, NewFile, temporary_beside, unfinished};
+use crate::files::durable::{self, NewFile, temporary_path, unfinished_path};
 use crate::files::identity::same_content;
-use crate::files::if_there;
+use crate::files::none_if_absent;
 
 /// What a copy is called until it is whole, and the folder beside it until all files in it are whole.
 pub(super) const COPY: &str = "copy";
@@ -31,13 +31,13 @@ pub fn remove_copy(transcript: &Path) -> Result<(), TranscriptError> {
             transcript.to_owned(),
             fs::remove_file as fn(PathBuf) -> io::Result<()>,
         ),
-        (unfinished(folder, id, COPY), fs::remove_file),
-        (unfinished(folder, id, FILES), fs::remove_dir_all),
+        (unfinished_path(folder, id, COPY), fs::remove_file),
+        (unfinished_path(folder, id, FILES), fs::remove_dir_all),
     ];
     let own =
         own_folder(transcript).map(|folder| (folder, fs::remove_dir_all as fn(PathBuf) -> io::Result<()>));
     for (path, remove) in removed.into_iter().chain(own) {
-        if_there(remove(path.clone())).map_err(TranscriptError::io("remove", &path))?;
+        none_if_absent(remove(path.clone())).map_err(TranscriptError::io("remove", &path))?;
     }
     Ok(())
 }
@@ -48,8 +48,8 @@ pub fn remove_copy(transcript: &Path) -> Result<(), TranscriptError> {
 /// [`TranscriptError::Io`].
 pub fn remove_unfinished_files(transcript: &Path) -> Result<(), TranscriptError> {
     let folder = transcript.parent().unwrap_or(Path::new("."));
-    let unfinished = unfinished(folder, session_of(transcript), FILES);
-    let removed = if_there(fs::remove_dir_all(&unfinished));
+    let unfinished = unfinished_path(folder, session_of(transcript), FILES);
+    let removed = none_if_absent(fs::remove_dir_all(&unfinished));
     removed
         .map(drop)
         .map_err(TranscriptError::io("remove", &unfinished))
@@ -76,7 +76,7 @@ pub fn create_first<E: From<TranscriptError>>(
     others: impl IntoIterator<Item = PathBuf>,
     fill: impl FnOnce(&mut dyn Write) -> Result<(), E>,
 ) -> Result<PathBuf, E> {
-    let (temporary, ()) = fill_temporary(&temporary_beside(&first), fill)?;
+    let (temporary, ()) = fill_temporary(&temporary_path(&first), fill)?;
     let (mut target, mut others) = (first, others.into_iter());
     loop {
         let error = match settle(&temporary, &target) {
@@ -92,7 +92,7 @@ pub fn create_first<E: From<TranscriptError>>(
 ///
 /// # Errors
 /// [`TranscriptError::AlreadyExists`] if another file is there, and [`TranscriptError::Io`].
-pub fn is_there(written: &Temporary, target: &Path) -> Result<bool, TranscriptError> {
+pub fn target_has_same_content(written: &Temporary, target: &Path) -> Result<bool, TranscriptError> {
     if target.symlink_metadata().is_err() {
         return Ok(false);
     }
@@ -118,7 +118,7 @@ pub fn create_in(
     if target.symlink_metadata().is_ok() {
         return Err(TranscriptError::AlreadyExists { path: target });
     }
-    let (temporary, ()) = fill_temporary(&unfinished(folder, new_id, what), fill)?;
+    let (temporary, ()) = fill_temporary(&unfinished_path(folder, new_id, what), fill)?;
     settle(&temporary, &target)?;
     Ok(target)
 }
@@ -195,7 +195,7 @@ pub struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        if let Err(error) = if_there(fs::remove_file(&self.0)) {
+        if let Err(error) = none_if_absent(fs::remove_file(&self.0)) {
             tracing::warn!(path = %self.0.display(), %error, "could not delete a temporary file");
         }
     }

@@ -14,24 +14,24 @@ use bridge_protocol::check::{Finding, FindingKind, Repairs};
 
 use super::TranscriptError;
 use super::blank::is_blank;
-use super::check::Report;
+use super::check::CheckReport;
 use super::checkpoint::CheckpointRef;
 use super::claude::Claude;
 use super::codex::Codex;
-use super::library::Library;
-use super::on_disk::OnDisk;
-use super::opened::Opened;
+use super::index_cache::IndexCache;
+use super::open_transcript::BoxedTranscript;
 use super::origin::Origin;
 use super::parts::{Part, Parts, only_part};
 use super::qwen::Qwen;
-use super::shelf::Format;
 use super::summary::{Ends, TranscriptSummary};
+use super::transcript_list::Format;
+use super::turn_counts::TurnCounts;
 
 /// The transcripts of one agent: where they are, and what was read of them.
 #[derive(Debug, Clone, Copy)]
 pub struct Home<'a> {
     /// What was read of them before.
-    pub library: &'a Library,
+    pub index_cache: &'a IndexCache,
     /// The agent's own folder.
     pub root: &'a Path,
 }
@@ -59,16 +59,16 @@ impl<'a> Home<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Abilities {
     /// Whether they can be copied under a new id, whole or up to any record. Copies of others are only made to repair them.
-    pub copy: bool,
+    pub can_copy: bool,
     /// Whether the files of a session can be deleted without its agent.
-    pub delete: bool,
+    pub can_delete: bool,
     /// Whether the agent looks for a session in the folder that it runs in, so that a move takes its files along.
-    pub by_folder: bool,
+    pub finds_by_folder: bool,
     /// Whether a transcript may continue those of other sessions by reference.
-    pub by_reference: bool,
+    pub continues_by_reference: bool,
     /// Whether the agent resumes a session only in the folder that its transcript names, and this version cannot change that
     /// name, so that a session cannot be moved.
-    pub fixed_folder: bool,
+    pub has_fixed_folder: bool,
 }
 
 /// Where an agent keeps its transcripts, below its own folder.
@@ -116,7 +116,7 @@ pub enum TurnEnd {
     /// if a call follows, and some do not add it at the end of a turn either. A model that was stopped may be continued.
     Ambiguous,
     /// Nothing is to come.
-    Over,
+    Ended,
 }
 
 /// How a transcript stands, for one who watches it.
@@ -199,7 +199,7 @@ pub type HistoryFiles = (Vec<(String, PathBuf)>, Option<MissingSource>);
 /// What is asked of transcripts, whatever their format.
 pub trait Dialect: Debug + Sync {
     /// What can be done with them.
-    fn can(&self) -> Abilities;
+    fn abilities(&self) -> Abilities;
 
     /// Where the transcripts are.
     fn layout(&self) -> Layout;
@@ -237,7 +237,7 @@ pub trait Dialect: Debug + Sync {
     ///
     /// # Errors
     /// As [`Dialect::find`], and what cannot be read.
-    fn recorded(&self, session: Session<'_>) -> Result<(PathBuf, Origin), TranscriptError>;
+    fn find_with_origin(&self, session: Session<'_>) -> Result<(PathBuf, Origin), TranscriptError>;
 
     /// The files in which the history of a session is, the oldest first and its own last, and what is missing before them.
     ///
@@ -248,7 +248,7 @@ pub trait Dialect: Debug + Sync {
     }
 
     /// Whether the transcript of a session, or of a session that it continues, is missing or blank.
-    fn is_gone(&self, root: &Path, id: &str) -> bool {
+    fn is_missing(&self, root: &Path, id: &str) -> bool {
         let found = self.locate(root, id);
         found.is_ok_and(|found| found.iter().all(|path| is_blank(path).unwrap_or(false)))
     }
@@ -257,32 +257,36 @@ pub trait Dialect: Debug + Sync {
     ///
     /// # Errors
     /// As [`Dialect::find`]; [`TranscriptError::RecordNotFound`] if the place is not in it.
-    fn open(&self, session: Session<'_>, until: Option<&CheckpointRef>) -> Result<Opened, TranscriptError>;
+    fn open(
+        &self,
+        session: Session<'_>,
+        until: Option<&CheckpointRef>,
+    ) -> Result<BoxedTranscript, TranscriptError>;
 
     /// Opens the history that ends with a place, in whichever copy of its session has it.
     ///
     /// # Errors
     /// As [`Dialect::open`]: of several copies why one cannot be read, rather than that another does not have the place.
-    fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<Opened, TranscriptError>;
+    fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<BoxedTranscript, TranscriptError>;
 
     /// What is wrong with a session's transcript, and with the files that it continues.
     ///
     /// # Errors
     /// [`TranscriptError::Io`] when it cannot be read.
-    fn check(&self, session: Session<'_>, path: &Path) -> Result<Report, TranscriptError>;
+    fn check(&self, session: Session<'_>, path: &Path) -> Result<CheckReport, TranscriptError>;
 
     /// The same of a session below `root` that stands in for the one below the agent's own folder.
     ///
     /// # Errors
     /// As [`Dialect::locate`] and [`Dialect::check`].
-    fn check_copy(&self, root: &Path, agents: &Path, id: &str) -> Result<Report, TranscriptError>;
+    fn check_copy(&self, root: &Path, agents: &Path, id: &str) -> Result<CheckReport, TranscriptError>;
 
     /// Why the agent would not go on with a transcript as it is, or with its newest branch, as far as that is known.
-    fn obstacles(&self, session: Session<'_>, path: &Path) -> Vec<Finding>;
+    fn resume_obstacles(&self, session: Session<'_>, path: &Path) -> Vec<Finding>;
 
     /// The record with which the newest branch of a transcript ends, if a resume would continue another one: what an agent that
     /// has the session open wrote last, beside what another program did.
-    fn newer_end(&self, _library: &Library, _path: &Path) -> Option<String> {
+    fn newer_branch_end(&self, _library: &IndexCache, _path: &Path) -> Option<String> {
         None
     }
 
@@ -290,18 +294,18 @@ pub trait Dialect: Debug + Sync {
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
-    fn state(&self, library: &Library, path: &Path) -> Result<TranscriptState, TranscriptError>;
+    fn state(&self, library: &IndexCache, path: &Path) -> Result<TranscriptState, TranscriptError>;
 
     /// How many turns the transcript of a session holds, whole or up to a record. `None` if no file reaches so far, or if the
     /// agent does not record every turn, so that its files never show that one is lost.
     ///
     /// # Errors
     /// When the folders, or the transcript that is there, cannot be read.
-    fn on_disk(
+    fn turn_counts(
         &self,
         _session: Session<'_>,
         _until: Option<&str>,
-    ) -> Result<Option<OnDisk>, TranscriptError> {
+    ) -> Result<Option<TurnCounts>, TranscriptError> {
         Ok(None)
     }
 
@@ -338,7 +342,7 @@ pub trait Dialect: Debug + Sync {
     /// is not among the [`Abilities`]. Nothing is left behind by a failure.
     fn copy(
         &self,
-        _library: &Library,
+        _library: &IndexCache,
         source: &Path,
         _new: &NewSession,
         _until: Option<&str>,
@@ -390,13 +394,13 @@ pub trait Dialect: Debug + Sync {
 
     /// Where the agent looks for a file of a session that runs in `cwd`. If that is unknown: in `folder`, which the transcript was
     /// in. `folder` is a path below the root, and `name` one below the folder of the transcript.
-    fn place(&self, root: &Path, cwd: Option<&Path>, folder: &Path, name: &Path) -> PathBuf;
+    fn expected_path(&self, root: &Path, cwd: Option<&Path>, folder: &Path, name: &Path) -> PathBuf;
 
     /// The session that the transcript with this text continues by reference.
     ///
     /// # Errors
     /// When the text cannot be read.
-    fn base(&self, _text: &mut dyn BufRead) -> io::Result<Option<String>> {
+    fn continued_session(&self, _text: &mut dyn BufRead) -> io::Result<Option<String>> {
         Ok(None)
     }
 
@@ -410,7 +414,7 @@ pub trait Dialect: Debug + Sync {
     }
 
     /// Of a transcript that a person archived in the agent: the command that brings it back, without the session's id.
-    fn archived(&self, _root: &Path, _path: &Path) -> Option<&'static str> {
+    fn unarchive_command(&self, _root: &Path, _path: &Path) -> Option<&'static str> {
         None
     }
 
@@ -426,7 +430,7 @@ pub trait Dialect: Debug + Sync {
     ///
     /// # Errors
     /// [`TranscriptError::NotFound`] when it lies there, [`TranscriptError::AlreadyExists`] when something else does.
-    fn bring_back(&self, root: &Path, id: &str) -> Result<PathBuf, TranscriptError> {
+    fn move_to_expected_place(&self, root: &Path, id: &str) -> Result<PathBuf, TranscriptError> {
         Err(TranscriptError::NotFound {
             upstream_id: id.to_owned(),
             root: root.to_owned(),
@@ -481,8 +485,8 @@ pub(super) fn open_first(
     found: Vec<PathBuf>,
     root: &Path,
     place: &CheckpointRef,
-    open: impl Fn(&Path) -> Result<Opened, TranscriptError>,
-) -> Result<Opened, TranscriptError> {
+    open: impl Fn(&Path) -> Result<BoxedTranscript, TranscriptError>,
+) -> Result<BoxedTranscript, TranscriptError> {
     let mut failure = TranscriptError::NotFound {
         upstream_id: place.upstream_id.clone(),
         root: root.to_owned(),
@@ -498,7 +502,7 @@ pub(super) fn open_first(
 }
 
 /// A number of turns, as findings say it.
-pub(super) fn turns_in_words(turns: usize) -> String {
+pub(super) fn format_turns(turns: usize) -> String {
     match turns {
         1 => "1 turn".to_owned(),
         turns => format!("{turns} turns"),

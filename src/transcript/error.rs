@@ -83,7 +83,7 @@ pub enum TranscriptError {
     },
     /// A copy does not say what its source does.
     #[error("the copy of {} differs from it in line {line}", path.display())]
-    Unlike {
+    CopyDiffers {
         /// The source.
         path: PathBuf,
         /// The first line that differs, counted from 1.

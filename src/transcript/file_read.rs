@@ -27,7 +27,7 @@ static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// What changes when a file does. Times are seconds and nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity {
+pub struct FileVersion {
     device: u64,
     inode: u64,
     pub(super) bytes: u64,
@@ -35,7 +35,7 @@ pub struct Identity {
     changed: (i64, i64),
 }
 
-impl Identity {
+impl FileVersion {
     /// The identity of a file with this metadata.
     #[must_use]
     pub fn of(metadata: &Metadata) -> Self {
@@ -50,7 +50,7 @@ impl Identity {
 
     /// The device and inode, which stay when the content changes.
     #[must_use]
-    pub fn file(&self) -> (u64, u64) {
+    pub fn device_and_inode(&self) -> (u64, u64) {
         (self.device, self.inode)
     }
 
@@ -71,8 +71,8 @@ impl Identity {
 
 /// What was read of a file.
 #[derive(Debug)]
-pub(super) struct FileRead {
-    identity: Identity,
+pub(super) struct ReadState {
+    identity: FileVersion,
     /// Where the last whole line ends.
     pub(super) whole_bytes: u64,
     /// A hash of the bytes before that. `None` if the file must be read again after any change.
@@ -81,17 +81,17 @@ pub(super) struct FileRead {
 
 /// What happened to a file since it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum FileChange {
     Same,
     /// Lines were appended.
     Grown,
     /// It was replaced or rewritten, or its growth may change what was read.
-    Other,
+    Rewritten,
 }
 
-impl FileRead {
+impl ReadState {
     /// `identity` is that of the file before it was read, and `file` is given if appended lines can be read without those before them.
-    pub(super) fn new(identity: Identity, whole_bytes: u64, file: Option<&File>) -> Self {
+    pub(super) fn new(identity: FileVersion, whole_bytes: u64, file: Option<&File>) -> Self {
         Self {
             identity,
             whole_bytes,
@@ -100,19 +100,20 @@ impl FileRead {
     }
 
     /// Whether a file with this identity is unchanged.
-    pub(super) fn is(&self, now: &Identity) -> bool {
+    pub(super) fn is_unchanged(&self, now: &FileVersion) -> bool {
         self.identity == *now
     }
 
     /// What happened to the file, which is open and has the identity `now`.
-    pub(super) fn change(&self, now: &Identity, file: &File) -> Change {
-        let is_longer = now.file() == self.identity.file() && now.bytes > self.identity.bytes;
-        if self.is(now) {
-            Change::Same
+    pub(super) fn change(&self, now: &FileVersion, file: &File) -> FileChange {
+        let is_longer =
+            now.device_and_inode() == self.identity.device_and_inode() && now.bytes > self.identity.bytes;
+        if self.is_unchanged(now) {
+            FileChange::Same
         } else if is_longer && self.tail.is_some() && tail_hash(file, self.whole_bytes) == self.tail {
-            Change::Grown
+            FileChange::Grown
         } else {
-            Change::Other
+            FileChange::Rewritten
         }
     }
 }
@@ -126,28 +127,28 @@ fn tail_hash(file: &File, end: u64) -> Option<u64> {
 }
 
 /// The bytes from `start` to `end`. What is appended meanwhile belongs to the next reading.
-pub(super) fn piece(file: &File, start: u64, end: u64) -> BufReader<Metered<Piece<'_>>> {
+pub(super) fn read_range(file: &File, start: u64, end: u64) -> BufReader<Metered<FileRange<'_>>> {
     let length = end.saturating_sub(start);
     let capacity = usize::try_from(length).unwrap_or(PIECE_BYTES);
-    let piece = Piece { file, at: start, end };
+    let piece = FileRange { file, at: start, end };
     BufReader::with_capacity(capacity.clamp(1, PIECE_BYTES), Metered::new(piece, length))
 }
 
 /// Where the first line begins that begins after `start`. `None` if there is none before `end`.
 pub(super) fn line_after(file: &File, start: u64, end: u64) -> io::Result<Option<u64>> {
-    let mut reader = BufReader::new(Piece { file, at: start, end });
+    let mut reader = BufReader::new(FileRange { file, at: start, end });
     let skipped = reader.skip_until(b'\n')? as u64;
     Ok(Some(start + skipped).filter(|line| *line < end))
 }
 
 /// A part of a file, independent of its cursor.
-pub(super) struct Piece<'a> {
+pub(super) struct FileRange<'a> {
     file: &'a File,
     at: u64,
     end: u64,
 }
 
-impl Read for Piece<'_> {
+impl Read for FileRange<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
         let wanted = buffer.len().min(left);
@@ -168,29 +169,29 @@ mod tests {
         let changed_to = |text: &str, can_grow: bool| {
             std::fs::write(&path, "one\ntorn").expect("a file");
             let file = File::open(&path).expect("the file");
-            let identity = Identity::of(&file.metadata().expect("metadata"));
-            let read = FileRead::new(identity, 4, can_grow.then_some(&file));
+            let identity = FileVersion::of(&file.metadata().expect("metadata"));
+            let read = ReadState::new(identity, 4, can_grow.then_some(&file));
             if text != "one\ntorn" {
                 std::fs::write(&path, text).expect("the file");
             }
-            read.change(&Identity::of(&file.metadata().expect("metadata")), &file)
+            read.change(&FileVersion::of(&file.metadata().expect("metadata")), &file)
         };
-        assert_eq!(changed_to("one\ntorn", true), Change::Same);
-        assert_eq!(changed_to("one\ntorn no more\n", true), Change::Grown);
+        assert_eq!(changed_to("one\ntorn", true), FileChange::Same);
+        assert_eq!(changed_to("one\ntorn no more\n", true), FileChange::Grown);
         assert_eq!(
             changed_to("one\nother words\n", true),
-            Change::Grown,
+            FileChange::Grown,
             "after the whole lines"
         );
         assert_eq!(
             changed_to("two\ntorn no more\n", true),
-            Change::Other,
+            FileChange::Rewritten,
             "rewritten"
         );
-        assert_eq!(changed_to("one\n", true), Change::Other, "shorter");
+        assert_eq!(changed_to("one\n", true), FileChange::Rewritten, "shorter");
         assert_eq!(
             changed_to("one\ntorn no more\n", false),
-            Change::Other,
+            FileChange::Rewritten,
             "may change what was read"
         );
     }

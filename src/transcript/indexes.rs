@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use super::TranscriptError;
 use super::cache::Cache;
-use super::file_read::{Change, FileRead, Identity, piece};
+use super::file_read::{FileChange, FileVersion, ReadState, read_range};
 use crate::files::open_with_metadata;
 
 /// How many branches of one transcript are kept: the live one, and those of forks.
-const BRANCHES_OF_ONE: usize = 4;
+const BRANCH_LIMIT: usize = 4;
 
 /// What one transcript takes beside what was read, in bytes, roughly: its path and the entry of the cache.
 const ENTRY_BYTES: usize = 1024;
@@ -23,7 +23,7 @@ const ENTRY_BYTES: usize = 1024;
 /// Where the records of a transcript are, on all branches.
 pub(super) trait GrowingIndex: Clone + Debug {
     /// How far the transcript was read.
-    fn extent(&self) -> Extent;
+    fn extent(&self) -> ReadExtent;
 
     /// Reads the lines after [`Extent::whole_bytes`], where the reader starts. Only if [`Extent::can_extend`].
     ///
@@ -37,7 +37,7 @@ pub(super) trait GrowingIndex: Clone + Debug {
 
 /// How far a transcript was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Extent {
+pub(super) struct ReadExtent {
     /// How many bytes were read.
     pub(super) bytes: u64,
     /// Where the last line ends that has a newline.
@@ -63,20 +63,20 @@ pub(super) trait IndexedBranch: Sized + Debug {
 
 /// The transcripts that were read, by path.
 #[derive(Debug)]
-pub(super) struct Indexes<B: IndexedBranch> {
-    pub(super) cache: Cache<PathBuf, Indexed<B>>,
+pub(super) struct IndexesByPath<B: IndexedBranch> {
+    pub(super) cache: Cache<PathBuf, CachedIndex<B>>,
 }
 
 /// A transcript that was read.
 #[derive(Debug)]
-pub(super) struct Indexed<B: IndexedBranch> {
-    read: FileRead,
+pub(super) struct CachedIndex<B: IndexedBranch> {
+    read: ReadState,
     pub(super) index: Arc<B::Index>,
     /// The branches that were asked for, by the record with which they end. The last one used is first.
     branches: Vec<(Option<String>, Arc<B>)>,
 }
 
-impl<B: IndexedBranch> Indexes<B> {
+impl<B: IndexedBranch> IndexesByPath<B> {
     /// Keeps at most `limit_bytes`, of which the least recently used leaves first. The most recently used transcript may
     /// take up to `newest_limit_bytes` even if that is more.
     pub(super) fn new(limit_bytes: usize, newest_limit_bytes: usize) -> Self {
@@ -90,56 +90,59 @@ impl<B: IndexedBranch> Indexes<B> {
     ///
     /// # Errors
     /// [`TranscriptError::Io`] if it is not a file or cannot be read, and those of `look`.
-    pub(super) fn look<T>(
+    pub(super) fn update<T>(
         &self,
         path: &Path,
         read: impl FnOnce(&File, u64) -> io::Result<B::Index>,
-        look: impl FnOnce(&mut Indexed<B>, File) -> Result<T, TranscriptError>,
+        look: impl FnOnce(&mut CachedIndex<B>, File) -> Result<T, TranscriptError>,
     ) -> Result<T, TranscriptError> {
-        self.cache.look(&path.to_owned(), Indexed::memory_bytes, |slot| {
-            let before = slot.take();
-            let (file, metadata) = open_with_metadata(path).map_err(TranscriptError::io("open", path))?;
-            let indexed = Indexed::refreshed(before, &file, Identity::of(&metadata), read);
-            let mut indexed = indexed.map_err(TranscriptError::io("read", path))?;
-            let found = look(&mut indexed, file);
-            *slot = Some(indexed);
-            found
-        })
+        self.cache
+            .update(&path.to_owned(), CachedIndex::memory_bytes, |slot| {
+                let before = slot.take();
+                let (file, metadata) = open_with_metadata(path).map_err(TranscriptError::io("open", path))?;
+                let indexed = CachedIndex::refreshed(before, &file, FileVersion::of(&metadata), read);
+                let mut indexed = indexed.map_err(TranscriptError::io("read", path))?;
+                let found = look(&mut indexed, file);
+                *slot = Some(indexed);
+                found
+            })
     }
 
     /// How many turns the live branch has, if it was read and the file has not changed since. Does not wait for a reader.
-    pub(super) fn known_turns(&self, path: &Path, now: &Identity) -> Option<u64> {
+    pub(super) fn known_turns(&self, path: &Path, now: &FileVersion) -> Option<u64> {
         let slot = self.cache.get(&path.to_owned())?;
         let indexed = slot.try_lock().ok()?;
-        let indexed = indexed.as_ref().filter(|indexed| indexed.read.is(now))?;
+        let indexed = indexed
+            .as_ref()
+            .filter(|indexed| indexed.read.is_unchanged(now))?;
         let (_, branch) = indexed.branches.iter().find(|(until, _)| until.is_none())?;
         Some(branch.turn_starts().len() as u64)
     }
 }
 
-impl<B: IndexedBranch> Indexed<B> {
+impl<B: IndexedBranch> CachedIndex<B> {
     fn refreshed(
         before: Option<Self>,
         file: &File,
-        mut identity: Identity,
+        mut identity: FileVersion,
         read: impl FnOnce(&File, u64) -> io::Result<B::Index>,
     ) -> io::Result<Self> {
         let index = match before.map(|before| (before.read.change(&identity, file), before)) {
-            Some((Change::Same, before)) => return Ok(before),
-            Some((Change::Grown, before)) => {
+            Some((FileChange::Same, before)) => return Ok(before),
+            Some((FileChange::Grown, before)) => {
                 // The branches hold the index, which would have to be copied.
                 drop(before.branches);
                 let mut index = Arc::unwrap_or_clone(before.index);
-                index.extend(piece(file, before.read.whole_bytes, identity.bytes))?;
+                index.extend(read_range(file, before.read.whole_bytes, identity.bytes))?;
                 index
             }
-            Some((Change::Other, _)) | None => read(file, identity.bytes)?,
+            Some((FileChange::Rewritten, _)) | None => read(file, identity.bytes)?,
         };
         let extent = index.extent();
         // If it is shorter than when it was opened, it is being rewritten, and the next reader finds other times.
         identity.bytes = extent.bytes;
         Ok(Self {
-            read: FileRead::new(identity, extent.whole_bytes, extent.can_extend.then_some(file)),
+            read: ReadState::new(identity, extent.whole_bytes, extent.can_extend.then_some(file)),
             index: Arc::new(index),
             branches: Vec::new(),
         })
@@ -164,7 +167,7 @@ impl<B: IndexedBranch> Indexed<B> {
         };
         let branch = Arc::clone(&kept.1);
         self.branches.insert(0, kept);
-        self.branches.truncate(BRANCHES_OF_ONE);
+        self.branches.truncate(BRANCH_LIMIT);
         Ok(branch)
     }
 

@@ -14,7 +14,7 @@ pub enum Speaker {
 
 /// What a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sort {
+pub enum TranscriptMessageKind {
     /// What a person asked; a turn begins with the first of it.
     Prompt,
     /// A part of a reply, or what tools answered.
@@ -22,7 +22,7 @@ pub enum Sort {
     /// What stands in for a past that was compacted.
     Summary,
     /// Something else that the agent wrote: a command of its own, its output, a mark.
-    Aside,
+    AgentNote,
     /// What stands in place of a reply: an error of the model's server, or what the agent filled in.
     Error,
 }
@@ -35,7 +35,7 @@ pub struct TranscriptMessage {
     /// Who said it.
     pub speaker: Speaker,
     /// What it is.
-    pub sort: Sort,
+    pub kind: TranscriptMessageKind,
     /// When it was written, RFC 3339, as the record has it.
     pub at: Option<String>,
     /// What it says.
@@ -90,11 +90,11 @@ pub enum Part {
 impl TranscriptMessage {
     /// What a tool answered, of which only the length is known.
     #[must_use]
-    pub(super) fn answer(record_id: String, bytes: u64) -> Self {
+    pub(super) fn tool_result_outline(record_id: String, bytes: u64) -> Self {
         Self {
             record_id,
             speaker: Speaker::User,
-            sort: Sort::Ordinary,
+            kind: TranscriptMessageKind::Ordinary,
             at: None,
             parts: Vec::new(),
             copied_from: None,
@@ -106,7 +106,7 @@ impl TranscriptMessage {
 impl Part {
     /// A record, or a part of it, whose form is not known. It has no kind of its own: what is a picture or a text in a list may be
     /// another thing elsewhere.
-    pub(super) fn whole(json: &str) -> Self {
+    pub(super) fn unknown_form(json: &str) -> Self {
         Self::Other {
             kind: String::new(),
             json: json.to_owned(),
@@ -114,7 +114,7 @@ impl Part {
     }
 
     /// Whether it is what a tool answered.
-    pub(super) fn is_result(&self) -> bool {
+    pub(super) fn is_tool_result(&self) -> bool {
         matches!(self, Self::ToolResult { .. })
     }
 }

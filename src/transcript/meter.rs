@@ -11,12 +11,12 @@ use std::sync::Arc;
 /// What counts.
 pub trait Meter: Send + Sync {
     /// There are so many bytes more to read.
-    fn expect(&self, bytes: u64);
+    fn expect_bytes(&self, bytes: u64);
     /// So many bytes more were read.
     ///
     /// # Errors
     /// When nothing more is to be read, since nobody waits for it.
-    fn read(&self, bytes: u64) -> io::Result<()>;
+    fn count_bytes(&self, bytes: u64) -> io::Result<()>;
 }
 
 thread_local! {
@@ -24,7 +24,7 @@ thread_local! {
 }
 
 /// Does some work whose reading is counted, on this thread.
-pub fn metered<T>(meter: Arc<dyn Meter>, work: impl FnOnce() -> T) -> T {
+pub fn with_meter<T>(meter: Arc<dyn Meter>, work: impl FnOnce() -> T) -> T {
     /// Puts back what was there, also when the work panics: blocking threads are used again.
     struct Before(Option<Arc<dyn Meter>>);
     impl Drop for Before {
@@ -45,7 +45,7 @@ pub struct Metered<R> {
 impl<R> Metered<R> {
     /// Counts what is read of `reader`, of which `bytes` are expected; 0 where that is not known.
     pub fn new(reader: R, bytes: u64) -> Self {
-        let Tally(meter) = Tally::new(bytes);
+        let SharedMeter(meter) = SharedMeter::new(bytes);
         Self { reader, meter }
     }
 }
@@ -54,26 +54,26 @@ impl<R: Read> Read for Metered<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(buffer)?;
         if let Some(meter) = &self.meter {
-            meter.read(count as u64)?;
+            meter.count_bytes(count as u64)?;
         }
         Ok(count)
     }
 }
 
 /// A reader that says how many bytes were read, to somebody who may end the reading.
-pub struct Stepped<R, F> {
+pub struct ProgressReader<R, F> {
     reader: R,
     step: F,
 }
 
-impl<R, F: FnMut(u64) -> io::Result<()>> Stepped<R, F> {
+impl<R, F: FnMut(u64) -> io::Result<()>> ProgressReader<R, F> {
     /// Calls `step` with how many more bytes of `reader` were read.
     pub fn new(reader: R, step: F) -> Self {
         Self { reader, step }
     }
 }
 
-impl<R: Read, F: FnMut(u64) -> io::Result<()>> Read for Stepped<R, F> {
+impl<R: Read, F: FnMut(u64) -> io::Result<()>> Read for ProgressReader<R, F> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(buffer)?;
         (self.step)(count as u64)?;
@@ -88,15 +88,15 @@ impl<R: Seek> Seek for Metered<R> {
 }
 
 /// Counts what threads of one's own read of many files, for the work that was under way on the thread that made it.
-pub struct Tally(Option<Arc<dyn Meter>>);
+pub struct SharedMeter(Option<Arc<dyn Meter>>);
 
-impl Tally {
+impl SharedMeter {
     /// Counts what is read, of which `bytes` are expected.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         let meter = METER.with_borrow(Clone::clone);
         if let Some(meter) = &meter {
-            meter.expect(bytes);
+            meter.expect_bytes(bytes);
         }
         Self(meter)
     }
@@ -105,8 +105,8 @@ impl Tally {
     ///
     /// # Errors
     /// When nothing more is to be read, since nobody waits for it.
-    pub fn read(&self, bytes: u64) -> io::Result<()> {
-        self.0.as_ref().map_or(Ok(()), |meter| meter.read(bytes))
+    pub fn count_bytes(&self, bytes: u64) -> io::Result<()> {
+        self.0.as_ref().map_or(Ok(()), |meter| meter.count_bytes(bytes))
     }
 }
 
@@ -126,11 +126,11 @@ mod tests {
     struct Counter(AtomicU64, AtomicU64);
 
     impl Meter for Counter {
-        fn expect(&self, bytes: u64) {
+        fn expect_bytes(&self, bytes: u64) {
             self.0.fetch_add(bytes, Ordering::Relaxed);
         }
 
-        fn read(&self, bytes: u64) -> io::Result<()> {
+        fn count_bytes(&self, bytes: u64) -> io::Result<()> {
             self.1.fetch_add(bytes, Ordering::Relaxed);
             Ok(())
         }
@@ -146,11 +146,11 @@ mod tests {
                 .unwrap();
         };
         read();
-        metered(Arc::clone(&counter) as Arc<dyn Meter>, read);
+        with_meter(Arc::clone(&counter) as Arc<dyn Meter>, read);
         let panicked =
-            std::panic::catch_unwind(|| metered(Arc::new(Counter::default()), || panic!("within")));
+            std::panic::catch_unwind(|| with_meter(Arc::new(Counter::default()), || panic!("within")));
         assert!(panicked.is_err());
-        let mut elsewhere = metered(Arc::clone(&counter) as Arc<dyn Meter>, || {
+        let mut elsewhere = with_meter(Arc::clone(&counter) as Arc<dyn Meter>, || {
             Metered::new(&b"more"[..], 4)
         });
         std::thread::scope(|scope| {

@@ -6,11 +6,11 @@
 //! before it happens. A file that is there and differs is never replaced, and no source is touched that changed meanwhile or that
 //! another process holds open. Blocks; knows nothing of who asked for it.
 
-mod carrying;
-pub(crate) mod comparing;
-pub(crate) mod holders;
+pub(crate) mod comparison;
+mod execution;
 pub mod journal;
-mod neighbours;
+pub(crate) mod open_files;
+mod remaining_forks;
 
 #[cfg(test)]
 mod tests;
@@ -25,12 +25,12 @@ use serde::{Deserialize, Serialize};
 
 use super::claude::borrowed_files::{Claimed, collect_borrowed};
 use super::relocate::{RESULTS, Relocation};
-use super::{TranscriptError, claude, parts, shelf};
-use crate::files::{file_contains, if_there, open_file, refuse_links_below};
+use super::{TranscriptError, claude, parts, transcript_list};
+use crate::files::{file_contains, none_if_absent, open_file, refuse_links_below};
 
-pub use carrying::{Moving, Watched};
-pub use journal::{settle, take_back};
-pub use neighbours::{Neighbours, SharedNeighbours};
+pub use execution::{MoveObserver, RunningMove};
+pub use journal::{settle, undo_unrecorded};
+pub use remaining_forks::{RemainingForks, SharedRemainingForks};
 
 /// What each message of a fork says of where it came from.
 pub(super) const FORKED: &str = "\"forkedFrom\"";
@@ -44,7 +44,7 @@ const BEGINNING_BYTES: u64 = 1024 * 1024;
 /// What a step moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Kind {
+pub enum StepKind {
     /// A transcript.
     Transcript,
     /// A file beside one.
@@ -54,7 +54,7 @@ pub enum Kind {
 /// One file that goes elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Step {
+pub struct MoveStep {
     /// The session that it belongs to.
     pub session: String,
     /// Where it is.
@@ -62,7 +62,7 @@ pub struct Step {
     /// Where it goes.
     pub to: PathBuf,
     /// What it is.
-    pub kind: Kind,
+    pub kind: StepKind,
     /// Its length, in bytes.
     pub bytes: u64,
     /// Whether it stays where it is as well: records name it by its path, those of forks among them.
@@ -71,7 +71,7 @@ pub struct Step {
     pub folders: Vec<(String, String)>,
 }
 
-impl Step {
+impl MoveStep {
     /// What is replaced in its records.
     fn relocation(&self) -> Relocation {
         let is_lines = parts::is_lines(&self.from);
@@ -89,7 +89,7 @@ impl Step {
     /// Whether the new place is the old one, by whatever path that is named.
     fn is_in_place(&self) -> Result<bool, TranscriptError> {
         let is_one = || -> io::Result<bool> {
-            Ok(match if_there(fs::symlink_metadata(&self.to))? {
+            Ok(match none_if_absent(fs::symlink_metadata(&self.to))? {
                 Some(to) => is_same_file(&fs::symlink_metadata(&self.from)?, &to),
                 None => false,
             })
@@ -102,7 +102,7 @@ impl Step {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionPlan {
     /// The transcript first.
-    pub steps: Vec<Step>,
+    pub steps: Vec<MoveStep>,
     /// What is not taken along, with the reason.
     pub left_out: Vec<String>,
 }
@@ -116,13 +116,13 @@ pub fn plan(
     transcript: &Path,
     folder: &Path,
     folders: &[(String, String)],
-    neighbours: &mut Neighbours,
+    neighbours: &mut RemainingForks,
 ) -> Result<SessionPlan, TranscriptError> {
     let mut parts = parts::parts(transcript)?;
     let session = transcript.file_stem().unwrap_or_default().to_string_lossy();
     let project = transcript.parent().unwrap_or(Path::new("/"));
     let own = parts.files.len();
-    if is_fork(&beginning(transcript)?) {
+    if is_fork(&read_beginning(transcript)?) {
         let mut claimed = Claimed::default();
         for part in &parts.files {
             claimed.add(project, part);
@@ -142,31 +142,36 @@ pub fn plan(
             .parent()
             .is_some_and(|folder| folder.ends_with("tool-results"));
         let is_borrowed = number >= own || (number > 0 && has_borrower);
-        let name = part.known_as.as_ref().unwrap_or(&part.name);
+        let name = part.borrowed_name.as_ref().unwrap_or(&part.name);
         let to = folder.join(name);
         refuse_links_below(folder, &to).map_err(TranscriptError::io("write", &to))?;
-        let mut step = Step {
+        let mut step = MoveStep {
             session: session.clone().into_owned(),
             to,
             from: part.path,
             kind: match number {
-                0 => Kind::Transcript,
-                _ => Kind::SideFile,
+                0 => StepKind::Transcript,
+                _ => StepKind::SideFile,
             },
             bytes: metadata.len(),
             stays: is_result || is_borrowed,
             folders: folders.to_vec(),
         };
         let in_place = step.is_in_place()?;
-        if is_result && !is_borrowed && !in_place && step.to.is_file() && comparing::is_made_of(&step)? {
+        if is_result
+            && !is_borrowed
+            && !in_place
+            && step.to.is_file()
+            && comparison::is_already_copied(&step)?
+        {
             // On the way back it is the copy that the way here made, unless records name this folder.
             step.stays = match are_named {
                 Some(known) => known,
-                None => *are_named.insert(name_results_in(&records, project, &session)?),
+                None => *are_named.insert(name_results_of(&records, project, &session)?),
             };
         }
         // What is there already, and stays or says nothing else, has nowhere to go.
-        if !in_place || !step.stays && !step.relocation().is_nothing() {
+        if !in_place || !step.stays && !step.relocation().is_empty() {
             steps.push(step);
         }
     }
@@ -186,20 +191,20 @@ pub fn plan_memory(
     folder: &Path,
     leaving: &HashSet<&Path>,
 ) -> Result<SessionPlan, TranscriptError> {
-    let mut there = shelf::files(project, claude::FORMAT);
+    let mut there = transcript_list::files(project, claude::FORMAT);
     let stays = there.any(|path| !leaving.contains(path.as_path()));
-    let parts = parts::beside(project, MEMORY);
+    let parts = parts::folder_parts(project, MEMORY);
     let mut plan = SessionPlan {
         steps: Vec::new(),
         left_out: parts.left_out,
     };
     for part in parts.files {
         let metadata = fs::symlink_metadata(&part.path).map_err(TranscriptError::io("read", &part.path))?;
-        let step = Step {
+        let step = MoveStep {
             session: String::new(),
             to: folder.join(&part.name),
             from: part.path,
-            kind: Kind::SideFile,
+            kind: StepKind::SideFile,
             bytes: metadata.len(),
             stays,
             folders: Vec::new(),
@@ -210,7 +215,7 @@ pub fn plan_memory(
             continue;
         }
         let is_in_place = step.is_in_place()?;
-        match step.to.exists() && !is_in_place && !comparing::is_made_of(&step)? {
+        match step.to.exists() && !is_in_place && !comparison::is_already_copied(&step)? {
             true => plan
                 .left_out
                 .push(format!("{} already exists and differs", step.to.display())),
@@ -222,7 +227,7 @@ pub fn plan_memory(
 }
 
 /// Whether any of these files names a result of a session's tools in the folder of this project.
-fn name_results_in(records: &[PathBuf], project: &Path, session: &str) -> Result<bool, TranscriptError> {
+fn name_results_of(records: &[PathBuf], project: &Path, session: &str) -> Result<bool, TranscriptError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let project = project.file_name().unwrap_or_default().to_string_lossy();
     if !project.bytes().chain(session.bytes()).all(is_plain) {
@@ -244,7 +249,7 @@ fn is_fork(beginning: &[u8]) -> bool {
     memchr::memmem::find(beginning, FORKED.as_bytes()).is_some()
 }
 
-fn beginning(path: &Path) -> Result<Vec<u8>, TranscriptError> {
+fn read_beginning(path: &Path) -> Result<Vec<u8>, TranscriptError> {
     let mut beginning = Vec::new();
     let read = open_file(path).and_then(|file| file.take(BEGINNING_BYTES).read_to_end(&mut beginning));
     read.map_err(TranscriptError::io("read", path))?;
@@ -255,13 +260,13 @@ fn beginning(path: &Path) -> Result<Vec<u8>, TranscriptError> {
 ///
 /// # Errors
 /// [`TranscriptError::AlreadyExists`] for the first that does, and [`TranscriptError::Io`].
-pub fn check_free(steps: &[Step]) -> Result<(), TranscriptError> {
+pub fn check_targets_free(steps: &[MoveStep]) -> Result<(), TranscriptError> {
     for step in steps {
-        let there = if_there(fs::symlink_metadata(&step.to));
+        let there = none_if_absent(fs::symlink_metadata(&step.to));
         let Some(there) = there.map_err(TranscriptError::io("look at", &step.to))? else {
             continue;
         };
-        if step.is_in_place()? || there.is_file() && comparing::is_made_of(step)? {
+        if step.is_in_place()? || there.is_file() && comparison::is_already_copied(step)? {
             continue;
         }
         let path = step.to.clone();

@@ -12,7 +12,7 @@ pub struct Origin {
     /// The turns of its live branch, those before a compaction included.
     pub turns: usize,
     /// How often a parent is named that is not there: each time something is lost.
-    pub breaks: usize,
+    pub missing_parents: usize,
 }
 
 /// A place in another session.

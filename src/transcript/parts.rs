@@ -9,8 +9,8 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use super::TranscriptError;
+use super::codex::decompressed::DecompressedReader;
 use super::codex::is_packed;
-use super::codex::unpacked::Unpacked;
 use super::fields::Fields;
 use super::meter::Metered;
 use super::moving::MEMORY;
@@ -29,7 +29,7 @@ const TAIL_BYTES: u64 = 64 * 1024;
 const UNENDED_LIMIT_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The end of a compressed file's name.
-const PACKED: &str = ".zst";
+const COMPRESSED_EXTENSION: &str = ".zst";
 
 /// One file of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,9 +41,9 @@ pub struct Part {
     /// How much of it counts, in bytes: of lines, the whole ones. Of a compressed one they are those of its text.
     pub bytes: u64,
     /// Whether it is compressed, and its text is meant.
-    pub packed: bool,
+    pub is_compressed: bool,
     /// The name by which the session's records know it, where it lies with another session.
-    pub known_as: Option<String>,
+    pub borrowed_name: Option<String>,
 }
 
 impl Part {
@@ -53,8 +53,8 @@ impl Part {
             path: path.to_owned(),
             name,
             bytes,
-            packed: false,
-            known_as: None,
+            is_compressed: false,
+            borrowed_name: None,
         }
     }
 
@@ -63,8 +63,8 @@ impl Part {
     /// # Errors
     /// What the system answers.
     pub fn open(&self) -> io::Result<Box<dyn Read>> {
-        match self.packed {
-            true => Ok(Box::new(Unpacked::forwards(open_file(&self.path)?)?)),
+        match self.is_compressed {
+            true => Ok(Box::new(DecompressedReader::sequential(open_file(&self.path)?)?)),
             false => Ok(Box::new(open_file(&self.path)?)),
         }
     }
@@ -76,7 +76,7 @@ impl Part {
 /// What the system answers.
 pub fn open_text(path: &Path) -> io::Result<Box<dyn Read>> {
     match is_packed(path) {
-        true => Ok(Box::new(Unpacked::forwards(open_file(path)?)?)),
+        true => Ok(Box::new(DecompressedReader::sequential(open_file(path)?)?)),
         false => Ok(Box::new(open_file(path)?)),
     }
 }
@@ -98,7 +98,9 @@ pub(super) fn only_part(transcript: &Path) -> Result<Parts, TranscriptError> {
 /// The name of a file without the ending of its compression.
 fn plain_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.strip_suffix(PACKED).unwrap_or(&name).to_owned()
+    name.strip_suffix(COMPRESSED_EXTENSION)
+        .unwrap_or(&name)
+        .to_owned()
 }
 
 /// The rollout of a session of Codex, as it is now. Under a name without the compression, which is nobody's to carry.
@@ -110,14 +112,14 @@ pub fn rollout_part(rollout: &Path) -> Result<Part, TranscriptError> {
         path: rollout.to_owned(),
         name: plain_name(rollout),
         bytes: 0,
-        packed: is_packed(rollout),
-        known_as: None,
+        is_compressed: is_packed(rollout),
+        borrowed_name: None,
     };
-    part.bytes = if part.packed {
+    part.bytes = if part.is_compressed {
         // Nobody writes to it any more.
         let count = || -> io::Result<u64> {
             let (file, metadata) = open_with_metadata(rollout)?;
-            let mut text = Unpacked::forwards(Metered::new(file, metadata.len()))?;
+            let mut text = DecompressedReader::sequential(Metered::new(file, metadata.len()))?;
             io::copy(&mut text, &mut io::sink())
         };
         count().map_err(TranscriptError::io("read", rollout))?
@@ -159,7 +161,7 @@ pub fn parts(transcript: &Path) -> Result<Parts, TranscriptError> {
     };
     let mut leave = |why: &str| parts.left_out.push(format!("{} {why}", beside.display()));
     match beside.symlink_metadata() {
-        Ok(metadata) if metadata.is_dir() => gather(&beside, &id, DEPTH_LIMIT, &mut parts),
+        Ok(metadata) if metadata.is_dir() => add_files_below(&beside, &id, DEPTH_LIMIT, &mut parts),
         Ok(_) => leave("is not a folder (links are not followed)"),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => leave(&format!("cannot be looked at ({error})")),
@@ -170,17 +172,17 @@ pub fn parts(transcript: &Path) -> Result<Parts, TranscriptError> {
 
 /// The files of a folder beside the transcripts of a project that belongs to none of their sessions; none where there is no
 /// such folder.
-pub(super) fn beside(project: &Path, name: &str) -> Parts {
+pub(super) fn folder_parts(project: &Path, name: &str) -> Parts {
     let mut parts = Parts::default();
     let folder = project.join(name);
     if folder.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
-        gather(&folder, name, DEPTH_LIMIT, &mut parts);
+        add_files_below(&folder, name, DEPTH_LIMIT, &mut parts);
     }
     parts.files.sort_by(|left, right| left.name.cmp(&right.name));
     parts
 }
 
-fn gather(folder: &Path, name: &str, depth: usize, parts: &mut Parts) {
+fn add_files_below(folder: &Path, name: &str, depth: usize, parts: &mut Parts) {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) => {
@@ -217,7 +219,7 @@ fn gather(folder: &Path, name: &str, depth: usize, parts: &mut Parts) {
         };
         if kind.is_dir() {
             match depth.checked_sub(1) {
-                Some(depth) => gather(&path, &name, depth, parts),
+                Some(depth) => add_files_below(&path, &name, depth, parts),
                 None => leave("is in too many nested folders"),
             }
         } else if !kind.is_file() {
@@ -242,7 +244,7 @@ pub(super) fn side_part(path: &Path, name: String) -> Option<Part> {
 
 fn size(path: &Path) -> io::Result<u64> {
     if is_lines(path) {
-        return ended(path);
+        return whole_lines_end(path);
     }
     Ok(path.symlink_metadata()?.len())
 }
@@ -258,10 +260,10 @@ pub fn is_lines(path: &Path) -> bool {
 /// # Errors
 /// [`TranscriptError::Io`].
 pub fn whole_lines(path: &Path) -> Result<u64, TranscriptError> {
-    ended(path).map_err(TranscriptError::io("read", path))
+    whole_lines_end(path).map_err(TranscriptError::io("read", path))
 }
 
-fn ended(path: &Path) -> io::Result<u64> {
+fn whole_lines_end(path: &Path) -> io::Result<u64> {
     let (mut file, metadata) = open_with_metadata(path)?;
     let length = metadata.len();
     let mut end = length;

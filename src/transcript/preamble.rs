@@ -25,11 +25,11 @@ pub struct PastTurn {
 
 /// How many turns a retelling lacks that nobody could read, or that were too many.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingTurnCounts {
     /// Before those that are retold.
     pub before: usize,
     /// Behind them.
-    pub behind: usize,
+    pub after: usize,
 }
 
 /// A retelling.
@@ -38,9 +38,9 @@ pub struct Preamble {
     /// The content block that goes before the new message.
     pub text: String,
     /// How many turns it retells.
-    pub told_turns: usize,
+    pub retold_turns: usize,
     /// The turns of the conversation that it does not retell.
-    pub missing: Missing,
+    pub missing: MissingTurnCounts,
 }
 
 const OPENING: &str = "The earlier session of this conversation could not be opened again. ";
@@ -49,13 +49,13 @@ const CLOSING: &str = "This is the end of the retelling. What follows is new, an
 /// Retells `turns` (oldest first). `missing` is how many more the conversation had that nobody could read. None when
 /// there is nothing to tell.
 #[must_use]
-pub fn preamble(turns: &[PastTurn], missing: Missing) -> Option<Preamble> {
+pub fn build_preamble(turns: &[PastTurn], missing: MissingTurnCounts) -> Option<Preamble> {
     let skipped = turns.len().saturating_sub(TURN_LIMIT);
     let told = &turns[skipped..];
-    if told.is_empty() && missing == Missing::default() {
+    if told.is_empty() && missing == MissingTurnCounts::default() {
         return None;
     }
-    let missing = Missing {
+    let missing = MissingTurnCounts {
         before: missing.before + skipped,
         ..missing
     };
@@ -81,7 +81,7 @@ pub fn preamble(turns: &[PastTurn], missing: Missing) -> Option<Preamble> {
         1 => text.push_str(" One earlier exchange is missing."),
         count => text.push_str(&format!(" {count} earlier exchanges are missing.")),
     }
-    match missing.behind {
+    match missing.after {
         0 => {}
         1 => text.push_str(" The last exchange, behind these, is missing too: its record is gone."),
         count => text.push_str(&format!(
@@ -94,22 +94,22 @@ pub fn preamble(turns: &[PastTurn], missing: Missing) -> Option<Preamble> {
         } else {
             "Then the person wrote"
         };
-        tell(&mut text, lead, &turn.prompt);
+        push_quoted(&mut text, lead, &turn.prompt);
         if position >= ended {
             text.push_str("\n\nThe session ended before this was answered to the end.");
         } else if turn.reply.is_empty() {
             text.push_str("\n\nThis was not answered in words.");
         } else if turn.complete {
-            tell(&mut text, "The answer was", &turn.reply);
+            push_quoted(&mut text, "The answer was", &turn.reply);
         } else {
-            tell(&mut text, "The answer was broken off, after", &turn.reply);
+            push_quoted(&mut text, "The answer was broken off, after", &turn.reply);
         }
     }
     text.push_str("\n\n");
     text.push_str(CLOSING);
     Some(Preamble {
         text,
-        told_turns: told.len(),
+        retold_turns: told.len(),
         missing,
     })
 }
@@ -138,7 +138,7 @@ pub fn split_retelling(prompt: &str) -> (&str, &str) {
     }
 }
 
-fn tell(text: &mut String, lead: &str, said: &str) {
+fn push_quoted(text: &mut String, lead: &str, said: &str) {
     text.push_str("\n\n");
     text.push_str(lead);
     text.push_str(": “");
@@ -169,13 +169,15 @@ mod tests {
 
     #[test]
     fn a_retelling_is_taken_off_the_prompt_that_it_came_with() {
-        let first = preamble(&[turn("one", "two", true)], Missing::default())
+        let first = build_preamble(&[turn("one", "two", true)], MissingTurnCounts::default())
             .expect("a text")
             .text;
         let second = turn(&format!("{first}\n\nthree"), "four", true);
         assert_eq!(without_retelling(&second.prompt), "three");
         // Also one that holds another.
-        let nested = preamble(&[second], Missing::default()).expect("a text").text;
+        let nested = build_preamble(&[second], MissingTurnCounts::default())
+            .expect("a text")
+            .text;
         assert_eq!(without_retelling(&format!("{nested}\nfive")), "five");
         assert_eq!(without_retelling("six"), "six");
     }
@@ -183,9 +185,9 @@ mod tests {
     // Against F17.
     #[test]
     fn a_retelling_is_prose_with_an_explicit_end() {
-        let told = preamble(
+        let told = build_preamble(
             &[turn("What is 2+2?", "4", true), turn("And 3+3?", "6", true)],
-            Missing::default(),
+            MissingTurnCounts::default(),
         )
         .expect("a text");
         assert!(is_preamble(&told.text));
@@ -194,7 +196,10 @@ mod tests {
         for label in ["User:", "Assistant:", "Human:", "<", "missing"] {
             assert!(!told.text.contains(label), "{label}");
         }
-        assert_eq!((told.told_turns, told.missing), (2, Missing::default()));
+        assert_eq!(
+            (told.retold_turns, told.missing),
+            (2, MissingTurnCounts::default())
+        );
     }
 
     /// F15, F17: a half-finished reply at the end is not retold as a reply.
@@ -207,7 +212,9 @@ mod tests {
             turn("four", "half of an ans", false),
             turn("five", "", false),
         ];
-        let text = preamble(&turns, Missing::default()).expect("a text").text;
+        let text = build_preamble(&turns, MissingTurnCounts::default())
+            .expect("a text")
+            .text;
         assert!(!text.contains("half of an ans"));
         assert!(text.contains("The answer was broken off, after: “broken”"));
         assert!(text.contains("“four”\n\nThe session ended before this was answered"));
@@ -217,7 +224,7 @@ mod tests {
     fn long_texts_are_cut_between_characters_and_marked() {
         let fits = "ü".repeat(TEXT_LIMIT_CHARS);
         let long = format!("{fits}end");
-        let told = preamble(&[turn(&fits, &long, true)], Missing::default())
+        let told = build_preamble(&[turn(&fits, &long, true)], MissingTurnCounts::default())
             .expect("a text")
             .text;
         assert!(told.contains(&format!("“{fits}”\n")));

@@ -5,9 +5,9 @@
 //! resumes only in the folder that its first record names. Every record but some notes is part of the chain, also telemetry.
 //! Except for `locate`, pure.
 
-mod book;
 mod check;
 mod dialect;
+mod history;
 mod index;
 mod message;
 mod record;
@@ -20,13 +20,13 @@ use super::TranscriptError;
 use super::fields::Fields;
 use super::lines::line_text;
 use super::locate::{folder_character, in_projects};
-use super::shelf::Format;
 use super::summary::{Ends, TranscriptSummary, title_of};
-pub(super) use book::Book as QwenBook;
-pub use book::OpenQwen;
+use super::transcript_list::Format;
 pub(super) use dialect::Qwen;
+pub use history::OpenQwenTranscript;
+pub(super) use history::QwenHistory;
 use message::prompt_text;
-use record::Kind;
+use record::RecordKind;
 
 /// The format of these transcripts.
 pub const FORMAT: Format = Format::Qwen;
@@ -76,7 +76,7 @@ fn summary(ends: Ends<'_>) -> TranscriptSummary {
         summary.cwd = summary.cwd.or_else(|| fields.text("cwd"));
         let source = || fields.object("forkedFrom")?.text("sessionId");
         summary.forked_from = summary.forked_from.or_else(source);
-        if Kind::of(&fields) == Kind::Prompt {
+        if RecordKind::of(&fields) == RecordKind::Prompt {
             summary.title = prompt_text(&fields).and_then(|text| title_of(&text));
         }
         if summary.title.is_some() {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 
 use super::fields::{Fields, Json, lenient_text};
-use super::rewrite::{Change, EditableRecord, Edits, Rewriter, Verdict, token};
+use super::rewrite::{EditableRecord, Edits, LineChange, Rewriter, Verdict, token};
 
 /// The longest line that is held to be looked into, in bytes. One that is longer goes through as it is: prompts with
 /// pictures stay far below.
@@ -31,7 +31,7 @@ pub struct Relocation {
 impl Relocation {
     /// Whether nothing is replaced.
     #[must_use]
-    pub fn is_nothing(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.folders.iter().all(|(from, to)| from == to)
             && self.sessions.is_empty()
             && self.results.is_empty()
@@ -39,7 +39,7 @@ impl Relocation {
 
     /// The folder in the new place; none when it is below none of those that move.
     #[must_use]
-    pub fn folder(&self, path: &str) -> Option<String> {
+    pub fn relocated_folder(&self, path: &str) -> Option<String> {
         let below = |from: &str| -> Option<usize> {
             let rest = path.strip_prefix(from.trim_end_matches('/'))?;
             (rest.is_empty() || rest.starts_with('/')).then_some(rest.len())
@@ -62,17 +62,18 @@ impl Relocation {
             return;
         }
         if let Some((old, place)) = record.text(&["toolUseResult", "persistedOutputPath"])
-            && let Some(new) = self.result(&old).filter(|new| *new != old)
+            && let Some(new) = self.relocated_result(&old).filter(|new| *new != old)
         {
             edits.replace(place, token(&new));
         }
         if memchr::memmem::find(line, RESULTS.as_bytes()).is_none() {
             return;
         }
-        for text in standing_for_results(&record.fields) {
+        for text in texts_replacing_results(&record.fields) {
             let json = text.get();
             let named = lenient_text(json).and_then(|text| persisted_path(&text).map(str::to_owned));
-            let Some((old, new)) = named.and_then(|old| Some((inner(&old), inner(&self.result(&old)?))))
+            let Some((old, new)) =
+                named.and_then(|old| Some((escaped(&old), escaped(&self.relocated_result(&old)?))))
             else {
                 continue;
             };
@@ -85,14 +86,14 @@ impl Relocation {
     }
 
     /// Where the result of a tool is now, by the path that it had.
-    fn result(&self, path: &str) -> Option<String> {
+    fn relocated_result(&self, path: &str) -> Option<String> {
         self.results.get(result_name(path)?).cloned()
     }
 }
 
-impl Change for Relocation {
+impl LineChange for Relocation {
     fn edit(&self, line: &[u8], edits: &mut Edits) {
-        if self.is_nothing() {
+        if self.is_empty() {
             return;
         }
         let Some(record) = std::str::from_utf8(line).ok().and_then(EditableRecord::parse) else {
@@ -106,7 +107,7 @@ impl Change for Relocation {
             }
         };
         let session = |id: &str| self.sessions.get(id).cloned();
-        look(&["cwd"], &|path| self.folder(path));
+        look(&["cwd"], &|path| self.relocated_folder(path));
         look(&["sessionId"], &session);
         look(&["forkedFrom", "sessionId"], &session);
         self.edit_results(line, &record, edits);
@@ -115,7 +116,7 @@ impl Change for Relocation {
 
 /// The texts of a record that may stand in place of long results: those of tools' results, and those by which the agent
 /// replaced some later (`content-replacement`).
-fn standing_for_results<'a>(fields: &Fields<'a>) -> Vec<Json<'a>> {
+fn texts_replacing_results<'a>(fields: &Fields<'a>) -> Vec<Json<'a>> {
     let mut texts = Vec::new();
     let replaced = fields.array("replacements").unwrap_or_default().into_iter();
     texts.extend(replaced.filter_map(|entry| Fields::parse(entry.get())?.raw("replacement")));
@@ -136,7 +137,7 @@ fn standing_for_results<'a>(fields: &Fields<'a>) -> Vec<Json<'a>> {
 
 /// The paths of the files that a record names as those into which long results were put.
 pub(super) fn named_results(fields: &Fields<'_>) -> Vec<String> {
-    let texts = standing_for_results(fields).into_iter();
+    let texts = texts_replacing_results(fields).into_iter();
     let texts = texts.filter_map(|text| persisted_path(&lenient_text(text.get())?).map(str::to_owned));
     let result = fields.object("toolUseResult");
     texts
@@ -162,7 +163,7 @@ pub(super) fn persisted_path(text: &str) -> Option<&str> {
 }
 
 /// A text as it stands within a JSON string.
-fn inner(text: &str) -> String {
+fn escaped(text: &str) -> String {
     let token = token(text);
     token[1..token.len() - 1].to_owned()
 }
@@ -172,10 +173,14 @@ fn inner(text: &str) -> String {
 ///
 /// # Errors
 /// The errors of the reader and the writer.
-pub fn relocate(reader: impl BufRead, writer: &mut dyn Write, change: &impl Change) -> io::Result<u64> {
+pub fn rewrite_lines(
+    reader: impl BufRead,
+    writer: &mut dyn Write,
+    change: &impl LineChange,
+) -> io::Result<u64> {
     let mut unchanged = 0;
-    let lines = Rewriter::new(reader, HELD_LINE_LIMIT_BYTES).leaving_the_end();
-    lines.all(writer, |line, edits| {
+    let lines = Rewriter::new(reader, HELD_LINE_LIMIT_BYTES).without_final_newline();
+    lines.rewrite_all(writer, |line, edits| {
         match line.bytes {
             Some(bytes) => change.edit(bytes, edits),
             None => unchanged += 1,
@@ -207,7 +212,7 @@ mod tests {
 
     fn moved(text: &str) -> String {
         let mut written = Vec::new();
-        relocate(text.as_bytes(), &mut written, &relocation()).unwrap();
+        rewrite_lines(text.as_bytes(), &mut written, &relocation()).unwrap();
         String::from_utf8(written).unwrap()
     }
 
@@ -242,13 +247,13 @@ mod tests {
             ("", None),
         ];
         for (from, to) in table {
-            assert_eq!(relocation().folder(from).as_deref(), to, "{from}");
+            assert_eq!(relocation().relocated_folder(from).as_deref(), to, "{from}");
         }
         let root = Relocation {
             folders: vec![("/".to_owned(), "/srv".to_owned())],
             ..Relocation::default()
         };
-        assert_eq!(root.folder("/x").as_deref(), Some("/srv/x"));
+        assert_eq!(root.relocated_folder("/x").as_deref(), Some("/srv/x"));
     }
 
     #[test]
@@ -277,7 +282,7 @@ mod tests {
         let text = b"@@@\n\n{\"cwd\":\"/home/u/a\"}\n\xff\xfe\0\n{\"cwd\":\"/home/u/a\"}";
         let expected = b"@@@\n\n{\"cwd\":\"/srv/b\"}\n\xff\xfe\0\n{\"cwd\":\"/srv/b\"}";
         let mut written = Vec::new();
-        let unchanged = relocate(&text[..], &mut written, &relocation());
+        let unchanged = rewrite_lines(&text[..], &mut written, &relocation());
         assert_eq!((unchanged.unwrap(), &written[..]), (0, &expected[..]));
     }
 

@@ -26,7 +26,7 @@ impl<'a> Line<'a> {
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidData`] if it is too long.
-    pub fn held(&self) -> io::Result<&'a [u8]> {
+    pub fn require_bytes(&self) -> io::Result<&'a [u8]> {
         let too_long = || {
             let what = "a line is longer than can be held";
             io::Error::new(io::ErrorKind::InvalidData, what)
@@ -82,7 +82,7 @@ impl Edits {
 }
 
 /// A change to lines each of which stays, such as to another folder.
-pub trait Change {
+pub trait LineChange {
     /// Edits a line, which comes without its newline. A line that is no record stays as it is.
     fn edit(&self, line: &[u8], edits: &mut Edits);
 }
@@ -113,7 +113,7 @@ impl<R: BufRead> Rewriter<R> {
 
     /// Leaves a last line without a newline as it is. Otherwise it gets one, so that whatever is appended begins a new line.
     #[must_use]
-    pub fn leaving_the_end(mut self) -> Self {
+    pub fn without_final_newline(mut self) -> Self {
         self.ends_last_line = false;
         self
     }
@@ -122,12 +122,12 @@ impl<R: BufRead> Rewriter<R> {
     ///
     /// # Errors
     /// The errors of the reader, the writer and `decide`.
-    pub fn all(
+    pub fn rewrite_all(
         mut self,
         writer: &mut dyn Write,
         mut decide: impl FnMut(&Line<'_>, &mut Edits) -> io::Result<Verdict>,
     ) -> io::Result<()> {
-        while self.next(writer, &mut decide)?.is_some() {}
+        while self.rewrite_next(writer, &mut decide)?.is_some() {}
         Ok(())
     }
 
@@ -135,7 +135,7 @@ impl<R: BufRead> Rewriter<R> {
     ///
     /// # Errors
     /// The errors of the reader, the writer and `decide`.
-    pub fn next(
+    pub fn rewrite_next(
         &mut self,
         writer: &mut dyn Write,
         decide: impl FnOnce(&Line<'_>, &mut Edits) -> io::Result<Verdict>,
@@ -161,7 +161,7 @@ impl<R: BufRead> Rewriter<R> {
         }
         if !is_held {
             self.line = Vec::new();
-            self.pass(is_kept.then_some(writer))?;
+            self.pass_line(is_kept.then_some(writer))?;
         } else if is_kept && (ended || self.ends_last_line) {
             writer.write_all(b"\n")?;
         }
@@ -187,7 +187,7 @@ impl<R: BufRead> Rewriter<R> {
         self.offset += self.line.len() as u64;
         self.line.clear();
         if !ended {
-            self.pass(None)?;
+            self.pass_line(None)?;
         }
         Ok(self.offset)
     }
@@ -203,7 +203,7 @@ impl<R: BufRead> Rewriter<R> {
     }
 
     /// Reads on to the end of a line that is not held.
-    fn pass(&mut self, mut writer: Option<&mut dyn Write>) -> io::Result<()> {
+    fn pass_line(&mut self, mut writer: Option<&mut dyn Write>) -> io::Result<()> {
         let mut is_over = false;
         while !is_over {
             let available = match self.reader.fill_buf() {
@@ -359,8 +359,11 @@ mod tests {
             for size in [1, 7, 4096] {
                 let lines = || Rewriter::new(BufReader::with_capacity(size, text.as_bytes()), HELD);
                 let mut written = (Vec::new(), Vec::new());
-                lines().all(&mut written.0, decide).unwrap();
-                lines().leaving_the_end().all(&mut written.1, decide).unwrap();
+                lines().rewrite_all(&mut written.0, decide).unwrap();
+                lines()
+                    .without_final_newline()
+                    .rewrite_all(&mut written.1, decide)
+                    .unwrap();
                 let written = (
                     String::from_utf8(written.0).unwrap(),
                     String::from_utf8(written.1).unwrap(),
@@ -375,16 +378,20 @@ mod tests {
         let text = format!("{}\nab\ncd\nef\n", "x".repeat(HELD * 3));
         let mut lines = Rewriter::new(Cursor::new(text.as_bytes()), HELD);
         let mut written = Vec::new();
-        let long = lines.next(&mut written, |line, _| {
+        let long = lines.rewrite_next(&mut written, |line, _| {
             assert_eq!((line.offset, line.bytes), (0, None));
             Ok(Verdict::Drop)
         });
         let next = long.unwrap().unwrap();
         assert_eq!((&text[next as usize..], &written[..]), ("ab\ncd\nef\n", &b""[..]));
         lines.go_to(next + 6).unwrap();
-        lines.next(&mut written, |_, _| Ok(Verdict::Keep)).unwrap();
+        lines
+            .rewrite_next(&mut written, |_, _| Ok(Verdict::Keep))
+            .unwrap();
         lines.go_to(next).unwrap();
-        let next = lines.next(&mut written, |_, _| Ok(Verdict::Keep)).unwrap();
+        let next = lines
+            .rewrite_next(&mut written, |_, _| Ok(Verdict::Keep))
+            .unwrap();
         assert_eq!(&text[next.unwrap() as usize..], "cd\nef\n");
         assert_eq!(written, b"ef\nab\n");
     }
@@ -407,7 +414,7 @@ mod tests {
             assert!(lines.begins_with(b"c").unwrap());
             lines.go_to(second).unwrap();
             assert!(lines.begins_with(b"a").unwrap());
-            lines.all(&mut written, |_, _| Ok(Verdict::Keep)).unwrap();
+            lines.rewrite_all(&mut written, |_, _| Ok(Verdict::Keep)).unwrap();
             assert_eq!(written, b"ab\n\ncd\n");
         }
     }
@@ -426,7 +433,9 @@ mod tests {
         for place in [places[3], places[0], places[2], places[1], places[0], places[3]] {
             let mut written = Vec::new();
             lines.go_to(place).unwrap();
-            let next = lines.next(&mut written, |_, _| Ok(Verdict::Keep)).unwrap();
+            let next = lines
+                .rewrite_next(&mut written, |_, _| Ok(Verdict::Keep))
+                .unwrap();
             assert_eq!(
                 (next, written.as_slice()),
                 (Some(place + 5), b"line\n".as_slice())

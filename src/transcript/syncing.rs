@@ -15,53 +15,53 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::TranscriptError;
-use super::shelf::Format;
+use super::transcript_list::Format;
 use crate::files::{durable, is_absence};
 
 /// How long before the last sync a file may have been written that is synced again. File systems round times, and clocks
 /// are set; what is older than this the system has written by itself.
-const SLACK: Duration = Duration::from_secs(60);
+const SYNC_OVERLAP: Duration = Duration::from_secs(60);
 
 /// How many transcripts are remembered. One that was forgotten only costs a sync of its folders.
-const REMEMBERED: usize = 4_096;
+const REMEMBERED_LIMIT: usize = 4_096;
 
 /// How many files and folders are remembered whose sync failed. When there are more, every sync fails.
-const FAILURES: usize = 4_096;
+const FAILED_LIMIT: usize = 4_096;
 
 /// How deep the folder beside a transcript is entered. Agents make two levels of folders.
 const DEPTH_LIMIT: usize = 8;
 
 /// A file or folder: device, inode, and when it was made, since inodes are reused.
-type Identity = (u64, u64, Option<SystemTime>);
+type FileKey = (u64, u64, Option<SystemTime>);
 
 /// Why files were not synced.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
     /// Something could not be opened or listed. A later sync may succeed.
     #[error(transparent)]
-    Unread(#[from] TranscriptError),
+    ReadFailed(#[from] TranscriptError),
     /// The system could not write something to disk, now or in an earlier sync.
     #[error(transparent)]
-    Unwritten(TranscriptError),
+    WriteFailed(TranscriptError),
 }
 
 /// When the files of which sessions were synced last.
 #[derive(Debug)]
 pub struct SyncLog {
-    began: SystemTime,
+    started_at: SystemTime,
     /// By the transcript: when its last sync began.
-    synced: Mutex<HashMap<Identity, SystemTime>>,
+    last_syncs: Mutex<HashMap<FileKey, SystemTime>>,
     /// Whether the sync of a file or folder failed. An entry is locked during a sync: two syncs at once would both have to
     /// get the error that the system reports to one. Those that are not being synced and have not failed are removed.
-    failed: Mutex<HashMap<Identity, Arc<Mutex<bool>>>>,
+    failed_syncs: Mutex<HashMap<FileKey, Arc<Mutex<bool>>>>,
 }
 
 impl Default for SyncLog {
     fn default() -> Self {
         Self {
-            began: SystemTime::now(),
-            synced: Mutex::default(),
-            failed: Mutex::default(),
+            started_at: SystemTime::now(),
+            last_syncs: Mutex::default(),
+            failed_syncs: Mutex::default(),
         }
     }
 }
@@ -78,8 +78,8 @@ impl SyncLog {
         let metadata = file.metadata().map_err(TranscriptError::io("sync", path))?;
         let known_as = identity(&metadata);
         let now = SystemTime::now();
-        let last = lock(&self.synced).get(&known_as).copied();
-        let since = last.unwrap_or(self.began).checked_sub(SLACK);
+        let last = lock(&self.last_syncs).get(&known_as).copied();
+        let since = last.unwrap_or(self.started_at).checked_sub(SYNC_OVERLAP);
         if let Some(folder) = format.dialect().own_folder(path) {
             // Before the records that name them.
             self.sync_below(&folder, since, DEPTH_LIMIT)?;
@@ -88,8 +88,8 @@ impl SyncLog {
         if last.is_none() {
             self.sync_names(path, root)?;
         }
-        let mut synced = lock(&self.synced);
-        if synced.len() >= REMEMBERED {
+        let mut synced = lock(&self.last_syncs);
+        if synced.len() >= REMEMBERED_LIMIT {
             synced.clear();
         }
         synced.insert(known_as, now);
@@ -112,24 +112,25 @@ impl SyncLog {
             let modified = metadata.modified().ok();
             since.is_none_or(|since| modified.is_none_or(|modified| modified >= since))
         };
-        let Some(metadata) = there(folder.symlink_metadata(), folder)?.filter(Metadata::is_dir) else {
+        let Some(metadata) = ok_if_present(folder.symlink_metadata(), folder)?.filter(Metadata::is_dir)
+        else {
             return Ok(());
         };
-        let Some(entries) = there(fs::read_dir(folder), folder)? else {
+        let Some(entries) = ok_if_present(fs::read_dir(folder), folder)? else {
             return Ok(());
         };
         for entry in entries {
             let path = entry
                 .map_err(TranscriptError::io("read the folder", folder))?
                 .path();
-            let Some(metadata) = there(path.symlink_metadata(), &path)? else {
+            let Some(metadata) = ok_if_present(path.symlink_metadata(), &path)? else {
                 continue;
             };
             if metadata.is_dir() && depth > 0 {
                 self.sync_below(&path, since, depth - 1)?;
             } else if metadata.is_file()
                 && is_new(&metadata)
-                && let Some(file) = there(File::open(&path), &path)?
+                && let Some(file) = ok_if_present(File::open(&path), &path)?
             {
                 self.sync_open(&file, &path, durable::sync_file)?;
             }
@@ -143,7 +144,7 @@ impl SyncLog {
     }
 
     fn sync_folder(&self, folder: &Path) -> Result<(), SyncError> {
-        match there(File::open(folder), folder)? {
+        match ok_if_present(File::open(folder), folder)? {
             Some(opened) => self.sync_open(&opened, folder, durable::sync_open_folder),
             None => Ok(()),
         }
@@ -158,10 +159,10 @@ impl SyncLog {
     ) -> Result<(), SyncError> {
         let metadata = file.metadata().map_err(TranscriptError::io("sync", path))?;
         let identity = identity(&metadata);
-        let unwritten = |error| SyncError::Unwritten(TranscriptError::io("sync", path)(error));
+        let unwritten = |error| SyncError::WriteFailed(TranscriptError::io("sync", path)(error));
         let has_failed = {
-            let mut failed = lock(&self.failed);
-            if failed.len() >= FAILURES {
+            let mut failed = lock(&self.failed_syncs);
+            if failed.len() >= FAILED_LIMIT {
                 return Err(unwritten(io::Error::other("too many earlier syncs failed")));
             }
             Arc::clone(failed.entry(identity).or_default())
@@ -170,13 +171,13 @@ impl SyncLog {
             let mut has_failed = lock(&has_failed);
             let synced = match *has_failed {
                 true => Err(io::Error::other("an earlier sync of it failed")),
-                false => possible(sync(file, path)),
+                false => ok_if_unsupported(sync(file, path)),
             };
             *has_failed = synced.is_err();
             synced
         };
         if synced.is_ok() {
-            let mut failed = lock(&self.failed);
+            let mut failed = lock(&self.failed_syncs);
             drop(has_failed);
             // Another sync that waits for this one removes it.
             if failed.get(&identity).is_some_and(|it| Arc::strong_count(it) == 1) {
@@ -187,7 +188,7 @@ impl SyncLog {
     }
 }
 
-fn identity(metadata: &Metadata) -> Identity {
+fn identity(metadata: &Metadata) -> FileKey {
     (metadata.dev(), metadata.ino(), metadata.created().ok())
 }
 
@@ -196,7 +197,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What is there. An agent may remove or move its files at any time.
-fn there<T>(found: io::Result<T>, path: &Path) -> Result<Option<T>, TranscriptError> {
+fn ok_if_present<T>(found: io::Result<T>, path: &Path) -> Result<Option<T>, TranscriptError> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(error) if is_absence(&error) => Ok(None),
@@ -205,7 +206,7 @@ fn there<T>(found: io::Result<T>, path: &Path) -> Result<Option<T>, TranscriptEr
 }
 
 /// A sync, where the file system has one.
-fn possible(synced: io::Result<()>) -> io::Result<()> {
+fn ok_if_unsupported(synced: io::Result<()>) -> io::Result<()> {
     match synced {
         Err(error)
             if matches!(
@@ -274,7 +275,7 @@ mod tests {
         let disk = Disk::of(&base);
         let old = root.join("projects/-p/s1/tool-results/old.txt");
         make(&old, "long");
-        let before = log.began - 2 * SLACK;
+        let before = log.started_at - 2 * SYNC_OVERLAP;
         File::options()
             .write(true)
             .open(&old)
@@ -308,16 +309,16 @@ mod tests {
             .custom_flags(flags)
             .open(&path)
             .unwrap();
-        assert!(matches!(sync(&failing), Err(SyncError::Unwritten(_))));
+        assert!(matches!(sync(&failing), Err(SyncError::WriteFailed(_))));
         for _ in 0..2 {
             let again = sync(&File::open(&path).unwrap());
-            assert!(matches!(again, Err(SyncError::Unwritten(_))), "{again:?}");
+            assert!(matches!(again, Err(SyncError::WriteFailed(_))), "{again:?}");
         }
         // Another file of the same name is written anew, and others are not concerned.
         let anew = root.join("projects/-p/new");
         make(&anew, "one\n");
         fs::rename(&anew, &path).unwrap();
         sync(&File::open(&path).unwrap()).unwrap();
-        assert_eq!(lock(&log.failed).len(), 1);
+        assert_eq!(lock(&log.failed_syncs).len(), 1);
     }
 }

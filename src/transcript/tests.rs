@@ -84,7 +84,7 @@ pub(super) fn told(bytes: &[u8], branch: &Selection) -> Vec<ToldTurn> {
             });
             continue;
         }
-        let is_reply = record.is_of("assistant") && !record.is_filler();
+        let is_reply = record.has_kind("assistant") && !record.is_filler();
         let Some(turn) = turns.last_mut().filter(|_| is_reply) else {
             continue;
         };

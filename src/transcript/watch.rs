@@ -16,30 +16,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use notify::event::ModifyKind;
 use notify::{Config, ErrorKind, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
-use super::shelf::Format;
+use super::transcript_list::Format;
 
 /// How many paths wait until they are asked for. More than are touched in the milliseconds until then; past it all files
 /// are looked at, which takes some milliseconds for thousands of them.
-const PATHS: usize = 4_096;
+const PENDING_PATH_LIMIT: usize = 4_096;
 
 /// How often the nearest folder is looked for that is there, when another one comes meanwhile. One that is there and
 /// cannot be watched would be looked for without end.
-const APPROACHES: usize = 4;
+const NEAREST_FOLDER_ATTEMPTS: usize = 4;
 
 /// What has changed below a root.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Anything may have changed; what else is here is a part of it.
-    pub everything: bool,
+    pub is_everything: bool,
     /// Folders that came, went, or have to be looked at as a whole.
     pub folders: BTreeSet<PathBuf>,
     /// Files that came, went or changed.
     pub files: BTreeSet<PathBuf>,
 }
 
-/// What has changed below one of the roots.
+/// The changes below one root.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct RootChanges {
     /// The root.
     pub root: PathBuf,
     /// The form of its transcripts.
@@ -50,16 +50,16 @@ pub struct Heard {
 
 /// The folders of all roots.
 #[derive(Debug)]
-pub struct Watch {
+pub struct TranscriptWatcher {
     watcher: io::Result<RecommendedWatcher>,
-    pending: Arc<Mutex<Pending>>,
-    roots: Vec<Root>,
+    pending: Arc<Mutex<PendingEvents>>,
+    roots: Vec<WatchedRoot>,
     /// The watched folders, by path without links: so the system calls them.
-    folders: HashMap<PathBuf, Folder>,
+    folders: HashMap<PathBuf, WatchedFolder>,
 }
 
 #[derive(Debug)]
-struct Root {
+struct WatchedRoot {
     path: PathBuf,
     format: Format,
     /// Why not all of it is watched.
@@ -67,10 +67,10 @@ struct Root {
 }
 
 #[derive(Debug)]
-struct Folder {
+struct WatchedFolder {
     number: FileNumber,
     /// The paths by which roots lead to it: several, where there are links.
-    places: BTreeSet<PathBuf>,
+    root_paths: BTreeSet<PathBuf>,
 }
 
 /// Which file it is: device and inode.
@@ -78,7 +78,7 @@ type FileNumber = (u64, u64);
 
 /// What the system told and nobody has asked for yet.
 #[derive(Debug, Default)]
-struct Pending {
+struct PendingEvents {
     /// Paths, and whether something may have gone from there.
     paths: BTreeMap<PathBuf, bool>,
     /// Whether anything may have happened to any path.
@@ -87,31 +87,31 @@ struct Pending {
 
 /// What a path is for a root.
 #[derive(Debug, PartialEq, Eq)]
-enum Place {
+enum PathRole {
     /// On the way to its folders: it may be another root now.
-    Way,
+    AboveFolders,
     /// A folder of transcripts.
     Folder,
     /// A transcript.
     File,
     /// Nothing that holds or is a transcript.
-    Nothing,
+    Irrelevant,
 }
 
 impl Changes {
     /// Whether nothing has changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        !self.everything && self.folders.is_empty() && self.files.is_empty()
+        !self.is_everything && self.folders.is_empty() && self.files.is_empty()
     }
 }
 
-impl Pending {
+impl PendingEvents {
     /// Takes what the system tells; false when nobody has to know.
-    fn take_in(&mut self, event: notify::Result<notify::Event>) -> bool {
+    fn add_event(&mut self, event: notify::Result<notify::Event>) -> bool {
         match event {
-            Ok(event) if event.need_rescan() => self.lose(),
-            Ok(event) if is_of_no_interest(&event) => return false,
+            Ok(event) if event.need_rescan() => self.mark_lost(),
+            Ok(event) if is_irrelevant(&event) => return false,
             Ok(event) => {
                 let may_be_gone = !matches!(
                     event.kind,
@@ -120,26 +120,26 @@ impl Pending {
                 for path in event.paths {
                     *self.paths.entry(path).or_default() |= may_be_gone;
                 }
-                if self.paths.len() > PATHS {
-                    self.lose();
+                if self.paths.len() > PENDING_PATH_LIMIT {
+                    self.mark_lost();
                 }
             }
             Err(error) => {
                 tracing::debug!(%error, "changes of transcripts may have been missed");
-                self.lose();
+                self.mark_lost();
             }
         }
         true
     }
 
-    fn lose(&mut self) {
+    fn mark_lost(&mut self) {
         self.paths.clear();
         self.is_lost = true;
     }
 }
 
 /// The daemon's own looks, and what is written to other files: somebody's home may stand on the way to a root.
-fn is_of_no_interest(event: &notify::Event) -> bool {
+fn is_irrelevant(event: &notify::Event) -> bool {
     let is_transcript = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| Format::ALL.iter().any(|format| format.is_transcript(name)))
@@ -151,14 +151,14 @@ fn is_of_no_interest(event: &notify::Event) -> bool {
     }
 }
 
-impl Watch {
+impl TranscriptWatcher {
     /// A watch of nothing, which calls `wake` from a thread of its own when there is something to ask for.
     #[must_use]
     pub fn new(wake: impl Fn() + Send + 'static) -> Self {
-        let pending = Arc::new(Mutex::new(Pending::default()));
+        let pending = Arc::new(Mutex::new(PendingEvents::default()));
         let told = Arc::clone(&pending);
         let hear = move |event| {
-            if lock(&told).take_in(event) {
+            if lock(&told).add_event(event) {
                 wake();
             }
         };
@@ -179,32 +179,32 @@ impl Watch {
         if self.roots.iter().any(|root| root.path == path) {
             return;
         }
-        self.roots.push(Root {
+        self.roots.push(WatchedRoot {
             path: path.to_owned(),
             format,
             problem: None,
         });
-        self.rewatch(self.roots.len() - 1);
+        self.rewatch_root(self.roots.len() - 1);
     }
 
     /// What has changed below all roots since this was asked last.
-    pub fn heard(&mut self) -> Vec<Heard> {
+    pub fn take_changes(&mut self) -> Vec<RootChanges> {
         let pending = std::mem::take(&mut *lock(&self.pending));
         let mut all: Vec<Changes> = self.roots.iter().map(|_| Changes::default()).collect();
         if pending.is_lost {
             // What took the place of a folder meanwhile may look like it.
-            self.forget(Path::new("/"));
-            all.iter_mut().for_each(|changes| changes.everything = true);
+            self.unwatch(Path::new("/"));
+            all.iter_mut().for_each(|changes| changes.is_everything = true);
         }
         for (path, may_be_gone) in pending.paths {
-            self.happened(&path, may_be_gone, &mut all);
+            self.handle_path(&path, may_be_gone, &mut all);
         }
         for (index, changes) in all.iter().enumerate() {
-            if changes.everything {
-                self.rewatch(index);
+            if changes.is_everything {
+                self.rewatch_root(index);
             }
         }
-        let heard = self.roots.iter().zip(all).map(|(root, changes)| Heard {
+        let heard = self.roots.iter().zip(all).map(|(root, changes)| RootChanges {
             root: root.path.clone(),
             format: root.format,
             changes,
@@ -214,7 +214,7 @@ impl Watch {
 
     /// Whether every change is heard of.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.problems().next().is_none()
     }
 
@@ -228,14 +228,14 @@ impl Watch {
     }
 
     /// Notes what has become of a path, by the system's name for it.
-    fn happened(&mut self, path: &Path, may_be_gone: bool, all: &mut [Changes]) {
+    fn handle_path(&mut self, path: &Path, may_be_gone: bool, all: &mut [Changes]) {
         let metadata = fs::symlink_metadata(path).ok();
-        let known = self.folders.get(path).map(|folder| folder.places.clone());
+        let known = self.folders.get(path).map(|folder| folder.root_paths.clone());
         for place in known.iter().flatten() {
-            self.note(place, true, all);
+            self.add_change(place, true, all);
             if may_be_gone || metadata.is_none() {
                 // One that was moved goes on being watched where it is now, and another one may be in its place.
-                self.forget(place);
+                self.unwatch(place);
             }
         }
         if known.is_some() && metadata.is_none() {
@@ -246,37 +246,37 @@ impl Watch {
             return;
         };
         let is_folder = metadata.is_some_and(|metadata| metadata.is_dir());
-        for place in above.places.clone() {
-            self.note(&place.join(name), is_folder, all);
+        for place in above.root_paths.clone() {
+            self.add_change(&place.join(name), is_folder, all);
         }
     }
 
     /// Notes a change at a path, by a root's name for it.
-    fn note(&mut self, path: &Path, is_folder: bool, all: &mut [Changes]) {
+    fn add_change(&mut self, path: &Path, is_folder: bool, all: &mut [Changes]) {
         for (index, changes) in all.iter_mut().enumerate() {
             let root = &self.roots[index];
-            match root.place(path, is_folder) {
-                Place::Way => changes.everything = true,
-                Place::Folder => {
+            match root.role_of(path, is_folder) {
+                PathRole::AboveFolders => changes.is_everything = true,
+                PathRole::Folder => {
                     changes.folders.insert(path.to_owned());
                     // Before anybody looks into it: what comes from now on is told, what was there is found by looking.
                     let watched = self.watch_tree(path, root.format);
                     // Watched anew it says why not.
-                    changes.everything |= watched.is_err();
+                    changes.is_everything |= watched.is_err();
                 }
-                Place::File => {
+                PathRole::File => {
                     changes.files.insert(path.to_owned());
                 }
-                Place::Nothing => {}
+                PathRole::Irrelevant => {}
             }
         }
     }
 
     /// Watches a folder no longer, nor what was below it, by a root's name for it.
-    fn forget(&mut self, path: &Path) {
+    fn unwatch(&mut self, path: &Path) {
         let gone = self.folders.extract_if(|_, folder| {
-            folder.places.retain(|place| !place.starts_with(path));
-            folder.places.is_empty()
+            folder.root_paths.retain(|place| !place.starts_with(path));
+            folder.root_paths.is_empty()
         });
         for (folder, _) in gone {
             if let Ok(watcher) = &mut self.watcher {
@@ -287,11 +287,13 @@ impl Watch {
     }
 
     /// Watches everything of a root anew, from the nearest folder on the way to it that is there.
-    fn rewatch(&mut self, index: usize) {
+    fn rewatch_root(&mut self, index: usize) {
         let (path, format) = (self.roots[index].path.clone(), self.roots[index].format);
-        let mut failure = self.approach(&path).err();
+        let mut failure = self.watch_nearest(&path).err();
         for top in format.tops(&path) {
-            let watched = self.approach(&top).and_then(|()| self.watch_tree(&top, format));
+            let watched = self
+                .watch_nearest(&top)
+                .and_then(|()| self.watch_tree(&top, format));
             failure = failure.or(watched.err());
         }
         let problem = match failure {
@@ -311,8 +313,8 @@ impl Watch {
     }
 
     /// Watches a folder, or the nearest one above it that is there.
-    fn approach(&mut self, wanted: &Path) -> io::Result<()> {
-        'again: for _ in 0..APPROACHES {
+    fn watch_nearest(&mut self, wanted: &Path) -> io::Result<()> {
+        'again: for _ in 0..NEAREST_FOLDER_ATTEMPTS {
             let mut below = None;
             for folder in wanted.ancestors() {
                 if self.watch(folder)? {
@@ -376,7 +378,7 @@ impl Watch {
         };
         if let Some(known) = self.folders.get_mut(&path) {
             if known.number == number {
-                known.places.insert(folder.to_owned());
+                known.root_paths.insert(folder.to_owned());
                 return Ok(true);
             }
             // One that is gone has ended by itself.
@@ -395,21 +397,21 @@ impl Watch {
             };
         }
         let known = self.folders.entry(path);
-        let known = known.or_insert_with(|| Folder {
+        let known = known.or_insert_with(|| WatchedFolder {
             number,
-            places: BTreeSet::new(),
+            root_paths: BTreeSet::new(),
         });
         known.number = number;
-        known.places.insert(folder.to_owned());
+        known.root_paths.insert(folder.to_owned());
         Ok(true)
     }
 }
 
-impl Root {
-    fn place(&self, path: &Path, is_folder: bool) -> Place {
+impl WatchedRoot {
+    fn role_of(&self, path: &Path, is_folder: bool) -> PathRole {
         for top in self.format.tops(&self.path) {
             if top.starts_with(path) {
-                return Place::Way;
+                return PathRole::AboveFolders;
             }
             let Ok(inside) = path.strip_prefix(&top) else {
                 continue;
@@ -421,19 +423,19 @@ impl Root {
             let has_its_name = || name.is_some_and(|name| self.format.is_transcript(name));
             return if is_folder {
                 match is_its_folder {
-                    true => Place::Folder,
-                    false => Place::Nothing,
+                    true => PathRole::Folder,
+                    false => PathRole::Irrelevant,
                 }
             } else if layout.has_files(depth - 1) && has_its_name() {
-                Place::File
+                PathRole::File
             } else if is_its_folder && (layout.folders.is_some() || path.is_symlink()) {
                 // A link may lead to a folder, and one that is gone may have.
-                Place::Way
+                PathRole::AboveFolders
             } else {
-                Place::Nothing
+                PathRole::Irrelevant
             };
         }
-        Place::Nothing
+        PathRole::Irrelevant
     }
 }
 
@@ -443,7 +445,7 @@ fn file_number(path: &Path) -> Option<FileNumber> {
 }
 
 /// What was heard is whole after any panic.
-fn lock(pending: &Mutex<Pending>) -> MutexGuard<'_, Pending> {
+fn lock(pending: &Mutex<PendingEvents>) -> MutexGuard<'_, PendingEvents> {
     pending.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

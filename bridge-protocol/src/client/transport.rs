@@ -33,7 +33,7 @@ pub(super) struct LineReceiver {
     /// The part of a line that was read so far. Kept here so that dropping a read future loses nothing.
     line: Vec<u8>,
     /// Whether a message has arrived. Only the first message can be a refusal, and nothing follows it.
-    is_served: bool,
+    has_received_message: bool,
 }
 
 /// An error response that answers no request.
@@ -53,7 +53,7 @@ impl LineReceiver {
             path: path.to_owned(),
             limit_bytes,
             line: Vec::new(),
-            is_served: false,
+            has_received_message: false,
         }
     }
 
@@ -108,10 +108,10 @@ impl TransportReceiverT for LineReceiver {
 
     async fn receive(&mut self) -> Result<ReceivedMessage, ConnectError> {
         let line = self.next_line().await?;
-        let is_first = !std::mem::replace(&mut self.is_served, true);
+        let is_first = !std::mem::replace(&mut self.has_received_message, true);
         if is_first && let Ok(refusal) = serde_json::from_slice::<Refusal>(&line) {
             let (path, error) = (self.path.clone(), refusal.error.into());
-            return Err(ConnectError::TurnedAway { path, error });
+            return Err(ConnectError::Refused { path, error });
         }
         Ok(ReceivedMessage::Bytes(line))
     }

@@ -121,7 +121,8 @@ impl Builder {
         errors.push(ErrorKind::ShuttingDown);
         errors.sort_by_key(|kind| kind.code());
         errors.dedup();
-        let reference = |kind: &ErrorKind| json!({ "$ref": format!("#/components/errors/{}", word(*kind)) });
+        let reference =
+            |kind: &ErrorKind| json!({ "$ref": format!("#/components/errors/{}", error_kind_name(*kind)) });
         Entry {
             name: M::NAME,
             summary: summary.to_owned(),
@@ -202,7 +203,7 @@ impl Builder {
         let mut schemas = self.schemas.definitions();
         name_events(&mut schemas);
         let errors = ErrorKind::ALL
-            .map(|kind| (word(kind), error(kind, schemas.get("ErrorKind"))))
+            .map(|kind| (error_kind_name(kind), error(kind, schemas.get("ErrorKind"))))
             .into();
         Document {
             openrpc: OPENRPC_VERSION,
@@ -238,7 +239,7 @@ fn name_events(schemas: &mut BTreeMap<String, Value>) {
 }
 
 /// A kind of error as the wire has it.
-fn word(kind: ErrorKind) -> String {
+fn error_kind_name(kind: ErrorKind) -> String {
     let word = serde_json::to_value(kind).unwrap_or_default();
     word.as_str().unwrap_or_default().to_owned()
 }
@@ -246,7 +247,7 @@ fn word(kind: ErrorKind) -> String {
 /// Stands for all errors of a kind; the messages of real ones say more. The schema of the kinds describes each. Its `data` has
 /// the members that all of the kind have.
 fn error(kind: ErrorKind, kinds: Option<&Value>) -> Value {
-    let word = word(kind);
+    let word = error_kind_name(kind);
     let described = kinds.and_then(|kinds| {
         let each = kinds["oneOf"].as_array()?;
         let of_kind = each.iter().find(|each| each["const"] == word.as_str())?;

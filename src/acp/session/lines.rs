@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::super::{commands, message};
 use super::{COMMANDS, OPTIONS, Session, State};
 use crate::agent::subagent;
-use crate::bridge::Encoded;
+use crate::bridge::EncodedEvent;
 
 impl Session {
     /// The parameters of a request of the agent, as the editor gets them.
@@ -18,12 +18,12 @@ impl Session {
         self.for_editor(&self.lock(), params)
     }
 
-    pub(super) fn line(&self, update: &str) -> String {
+    pub(super) fn update_line(&self, update: &str) -> String {
         format!("{}{update}}}}}", self.head)
     }
 
     /// An update with the other parameters of the agent.
-    pub(super) fn line_with(&self, params: &str, update: &str) -> String {
+    pub(super) fn update_line_with(&self, params: &str, update: &str) -> String {
         let update = RawJson::from_text(update.to_owned()).unwrap_or_default();
         let params = message::with_member(params, "update", update);
         message::notification("session/update", &message::with_session(&params, &self.name))
@@ -38,15 +38,17 @@ impl Session {
         update: &'a str,
         params: Option<&str>,
     ) -> Option<Cow<'a, str>> {
-        let client = self.peer.client();
-        if !client.takes(kind) {
+        let client = self.peer.capabilities();
+        if !client.accepts_update(kind) {
             return None;
         }
         note_subagent(state, kind, update, params);
         match kind {
             OPTIONS => {
                 let reported = message::member(update, "configOptions");
-                let shown = reported.clone().map(|reported| client.shown_options(reported));
+                let shown = reported
+                    .clone()
+                    .map(|reported| client.supported_options(reported));
                 let is_changed = shown != reported;
                 let changed = shown
                     .filter(|_| is_changed)
@@ -55,8 +57,8 @@ impl Session {
             }
             "session_message" => {
                 let ends = ["senderSessionId", "recipientSessionId"].into_iter();
-                let own =
-                    ends.filter(|name| message::text_of(update, name).as_ref() == Some(&state.id_of_agent));
+                let own = ends
+                    .filter(|name| message::text_of(update, name).as_ref() == Some(&state.agent_session_id));
                 Some(own.fold(update.into(), |update, name| {
                     message::with_member(&update, name, Value::from(&*self.name).into()).into()
                 }))
@@ -66,22 +68,22 @@ impl Session {
     }
 
     /// The message for an update of the running turn that is replayed.
-    pub(super) fn line_of(&self, state: &mut State, event: &Encoded) -> Option<String> {
-        if let Some(params) = event.of_subagent() {
-            return self.line_of_subagent(state, params);
+    pub(super) fn line_of(&self, state: &mut State, event: &EncodedEvent) -> Option<String> {
+        if let Some(params) = event.subagent_params() {
+            return self.subagent_update_line(state, params);
         }
         let update = event.update()?;
         let kind = message::kind_of(update);
         let shown = self.shown(state, &kind, update, event.params());
         let shown = shown.filter(|_| kind != COMMANDS)?;
         Some(match event.params() {
-            Some(params) => self.line_with(params, &shown),
-            None => self.line(&shown),
+            Some(params) => self.update_line_with(params, &shown),
+            None => self.update_line(&shown),
         })
     }
 
     /// An update in the session of a subagent, for an editor that knows that session and updates of this kind.
-    pub(super) fn line_of_subagent(&self, state: &mut State, params: &str) -> Option<String> {
+    pub(super) fn subagent_update_line(&self, state: &mut State, params: &str) -> Option<String> {
         let session = message::text_of(params, "sessionId")?;
         let update = message::member(params, "update").filter(|_| state.subagents.contains(&session))?;
         let params = match self.shown(state, &message::kind_of(update.get()), update.get(), None)? {
@@ -103,7 +105,7 @@ impl Session {
     /// The update with the agent's commands, followed by ours.
     pub(super) fn announcement(&self, state: &State) -> String {
         let commands = match self.peer.wants_commands() {
-            true => commands::announced(state.commands.as_ref()),
+            true => commands::announced_commands(state.commands.as_ref()),
             false => state.commands.clone().unwrap_or_else(|| RawJson::from(json!([]))),
         };
         format!(
@@ -114,7 +116,7 @@ impl Session {
 
     /// An update that tells the user something about the conversation: a notice where the editor shows them, else a message.
     pub(in crate::acp) fn note(&self, words: &str) -> String {
-        match self.peer.client().takes("notice") {
+        match self.peer.capabilities().accepts_update("notice") {
             true => message::notice(words),
             false => message::text_chunk(words),
         }
@@ -128,7 +130,7 @@ impl Session {
 
 /// From its announcement on, the editor knows the session of a subagent. `params`: those of the session itself.
 fn note_subagent(state: &mut State, kind: &str, update: &str, params: Option<&str>) {
-    let Some(session) = subagent::announced(kind, update) else {
+    let Some(session) = subagent::announced_session(kind, update) else {
         return;
     };
     state.subagents.insert(session);
@@ -136,6 +138,6 @@ fn note_subagent(state: &mut State, kind: &str, update: &str, params: Option<&st
         state.subagents.shift_remove_index(0);
     }
     if let Some(of_agent) = params.and_then(|params| message::text_of(params, "sessionId")) {
-        state.id_of_agent = of_agent;
+        state.agent_session_id = of_agent;
     }
 }

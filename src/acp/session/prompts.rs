@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::{Session, State};
 
 /// A prompt of the editor.
-pub(super) struct OwnPrompt {
+pub(super) struct EditorPrompt {
     /// The turn that it is to have.
     id: TurnId,
     is_cancelled: bool,
@@ -29,8 +29,8 @@ pub(super) struct Continuation {
 
 impl Session {
     /// Notes a prompt that has arrived, by the turn that it is to have, before anything of it is done.
-    pub(in crate::acp) fn prompt_arrives(&self, turn: TurnId) {
-        self.lock().prompts.push(OwnPrompt {
+    pub(in crate::acp) fn add_prompt(&self, turn: TurnId) {
+        self.lock().prompts.push(EditorPrompt {
             id: turn,
             is_cancelled: false,
             continuation: None,
@@ -38,7 +38,7 @@ impl Session {
     }
 
     /// The prompt of this turn is answered.
-    pub(in crate::acp) fn prompt_answered(&self, turn: &TurnId) {
+    pub(in crate::acp) fn remove_prompt(&self, turn: &TurnId) {
         self.lock().prompts.retain(|own| own.id != *turn);
     }
 
@@ -50,13 +50,13 @@ impl Session {
     }
 
     /// The turns of the editor's prompts.
-    pub(in crate::acp) fn turns(&self) -> Vec<TurnId> {
+    pub(in crate::acp) fn prompt_turns(&self) -> Vec<TurnId> {
         self.lock().prompts.iter().map(|own| own.turn().clone()).collect()
     }
 
     /// The turn that the prompt of this id continues from now on is its own. Receives the end of that turn, and nothing if the
     /// continuation ends without one.
-    pub(in crate::acp) fn awaits_continuation(&self, prompt: &TurnId) -> oneshot::Receiver<TurnResult> {
+    pub(in crate::acp) fn expect_continuation(&self, prompt: &TurnId) -> oneshot::Receiver<TurnResult> {
         let (ended, end) = oneshot::channel();
         if let Some(own) = self.lock().prompts.iter_mut().find(|own| own.id == *prompt) {
             own.continuation = Some(Continuation {
@@ -69,7 +69,7 @@ impl Session {
     }
 
     /// The turn that a prompt continues, once it has begun and until it ends.
-    pub(in crate::acp) fn continued(&self, prompt: &TurnId) -> Option<TurnId> {
+    pub(in crate::acp) fn continuation_turn(&self, prompt: &TurnId) -> Option<TurnId> {
         let state = self.lock();
         let own = state.prompts.iter().find(|own| own.id == *prompt)?;
         own.continuation.as_ref()?.turn.clone()
@@ -79,7 +79,11 @@ impl Session {
     /// before, among all also another client's that the editor sees run. Those that wait come before the running one.
     pub(in crate::acp) fn cancel(&self, only: Option<&TurnId>) -> Vec<TurnId> {
         let mut state = self.lock();
-        let State { prompts, running, .. } = &mut *state;
+        let State {
+            prompts,
+            running_turn: running,
+            ..
+        } = &mut *state;
         let is_meant = |turn: &TurnId| only.is_none_or(|only| only == turn);
         let own = prompts.iter_mut().rev().filter(|own| is_meant(&own.id));
         let own = own.map(|own| (own.turn().clone(), &mut own.is_cancelled));
@@ -94,7 +98,7 @@ impl Session {
     }
 
     /// Waits until the prompt of this turn is cancelled.
-    pub(in crate::acp) async fn cancelled(&self, turn: &TurnId) {
+    pub(in crate::acp) async fn wait_until_cancelled(&self, turn: &TurnId) {
         loop {
             let changed = self.prompts_cancelled.notified();
             if self.is_cancelled(turn) {
@@ -105,7 +109,7 @@ impl Session {
     }
 
     /// Waits until the prompt of this turn is cancelled, or the session is closed.
-    pub(in crate::acp) async fn prompt_cancelled(&self, turn: &TurnId) {
+    pub(in crate::acp) async fn wait_until_cancelled_or_closed(&self, turn: &TurnId) {
         loop {
             let changed = self.prompts_cancelled.notified();
             if self.is_cancelled(turn) || self.conversation().is_none() {
@@ -116,31 +120,31 @@ impl Session {
     }
 
     /// Whether the running turn is one of the editor's.
-    pub(in crate::acp) fn runs_own_turn(&self) -> bool {
+    pub(in crate::acp) fn is_own_turn_running(&self) -> bool {
         let state = self.lock();
         state
-            .running
+            .running_turn
             .as_ref()
-            .is_some_and(|(running, _)| state.is_own(running))
+            .is_some_and(|(running, _)| state.is_own_turn(running))
     }
 }
 
 impl State {
     /// Ends the wait for continuations whose turn does not run: its end was missed.
-    pub(super) fn continuation_missed(&mut self) {
-        let running = self.running.as_ref().map(|(turn, _)| turn);
+    pub(super) fn drop_missed_continuations(&mut self) {
+        let running = self.running_turn.as_ref().map(|(turn, _)| turn);
         for own in &mut self.prompts {
             (own.continuation).take_if(|awaited| awaited.turn.is_some() && awaited.turn.as_ref() != running);
         }
     }
 
     /// Whether the turn is that of a prompt of the editor.
-    pub(super) fn is_own(&self, turn: &TurnId) -> bool {
+    pub(super) fn is_own_turn(&self, turn: &TurnId) -> bool {
         self.prompts.iter().any(|own| own.turn() == turn)
     }
 
     /// Ends the wait for a continuation that has no turn: it was given up, called off or put off.
-    pub(super) fn continuation_changed(&mut self, conversation: &Conversation) {
+    pub(super) fn update_continuations(&mut self, conversation: &Conversation) {
         let is_due = (conversation.continuation.as_ref()).is_some_and(|due| due.at <= Timestamp::now());
         let runs = matches!(
             conversation.state,
@@ -156,7 +160,7 @@ impl State {
     }
 }
 
-impl OwnPrompt {
+impl EditorPrompt {
     /// The turn that answers it.
     pub(super) fn turn(&self) -> &TurnId {
         let continued = self

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{Session, Snapshot};
 use crate::agent::message::RawId;
-use crate::bridge::{ClientRequest, Encoded, Subscriber, Suits, Taken};
+use crate::bridge::{ClientRequest, ClientSuitability, Delivery, EncodedEvent, Subscriber};
 
 /// Passes the events of a subscription on to its session.
 pub(super) struct SessionSubscriber {
@@ -24,25 +24,25 @@ impl SessionSubscriber {
     fn session(&self) -> Option<Arc<Session>> {
         let session = self.session.upgrade()?;
         let state = session.lock();
-        let counts = state.asked_by.unwrap_or(state.subscription) == self.number;
+        let counts = state.load_subscription.unwrap_or(state.subscription) == self.number;
         drop(state);
         counts.then_some(session)
     }
 }
 
 impl Subscriber for SessionSubscriber {
-    fn take(&mut self, event: &Encoded) -> Taken {
+    fn deliver(&mut self, event: &EncodedEvent) -> Delivery {
         let Some(session) = self.session.upgrade() else {
-            return Taken::Gone;
+            return Delivery::Disconnected;
         };
         let taken = session.on_encoded(self.number, event, &mut self.snapshot);
-        self.is_slow = taken == Taken::Full;
+        self.is_slow = taken == Delivery::QueueFull;
         taken
     }
 
-    fn take_when_room<'a>(&'a mut self, event: &'a Encoded) -> BoxFuture<'a, bool> {
+    fn deliver_when_room<'a>(&'a mut self, event: &'a EncodedEvent) -> BoxFuture<'a, bool> {
         // Only subscribers to all conversations are sent their first events so.
-        Box::pin(async move { self.take(event) == Taken::Yes })
+        Box::pin(async move { self.deliver(event) == Delivery::Delivered })
     }
 
     /// Disconnects an editor that is too slow; its conversations live on. If the conversation itself missed updates, the
@@ -54,7 +54,7 @@ impl Subscriber for SessionSubscriber {
             session.peer.outbox.abandon();
             return None;
         }
-        session.updates_are_missing();
+        session.report_missing_updates();
         Some(self)
     }
 
@@ -62,33 +62,34 @@ impl Subscriber for SessionSubscriber {
         true
     }
 
-    fn suits(&self, request: &ClientRequest) -> Suits {
+    fn suitability(&self, request: &ClientRequest) -> ClientSuitability {
         let session = self.session();
-        session.map_or(Suits::No, |session| session.suits(request))
+        session.map_or(ClientSuitability::Unsuited, |session| session.suits(request))
     }
 
-    fn ask(&mut self, request: ClientRequest) {
+    fn forward_request(&mut self, request: ClientRequest) {
         if let Some(session) = self.session() {
             session.forward(request);
         }
     }
 
-    fn withdraw(&mut self, id: Option<&RawId>) {
+    fn withdraw_requests(&mut self, id: Option<&RawId>) {
         if let Some(session) = self.session() {
             session.withdraw(id);
         }
     }
 
-    fn notify(&mut self, method: &str, params: &str) {
+    fn forward_notification(&mut self, method: &str, params: &str) {
         if let Some(session) = self.session() {
-            session.notified(method, params);
+            session.handle_notification(method, params);
         }
     }
 
-    fn is_gone(&self) -> bool {
+    fn is_disconnected(&self) -> bool {
         self.session.upgrade().is_none_or(|session| {
             let state = session.lock();
-            session.peer.outbox.is_closed() || state.asked_by.unwrap_or(state.subscription) > self.number
+            session.peer.outbox.is_closed()
+                || state.load_subscription.unwrap_or(state.subscription) > self.number
         })
     }
 }

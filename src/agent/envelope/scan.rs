@@ -3,7 +3,7 @@
 //! Pure. It allocates only for escaped keys and strings. It checks the whole line, because the line is written into
 //! other JSON documents unchanged.
 
-use super::{Kind, Malformed, Parts, Span, decode_string};
+use super::{EnvelopeKind, Malformed, Parts, Span, decode_string};
 
 /// The deepest nesting that is accepted. Agents nest a few levels; a deeper line is an attack or an accident, and
 /// would harm clients that parse recursively.
@@ -32,11 +32,11 @@ pub(super) fn scan(text: &str) -> Result<Parts, Malformed> {
     }
     scanner.members(|scanner, key| {
         match scanner.name_of(key) {
-            Name::Id => parts.id = scanner.value()?,
-            Name::Method => parts.method = scanner.value()?,
-            Name::Params => parts.params = scan_params(scanner, &mut parts)?,
-            Name::Result => parts.result = scan_result(scanner, &mut parts)?,
-            Name::Error => parts.error = scanner.value()?,
+            KnownKey::Id => parts.id = scanner.value()?,
+            KnownKey::Method => parts.method = scanner.value()?,
+            KnownKey::Params => parts.params = scan_params(scanner, &mut parts)?,
+            KnownKey::Result => parts.result = scan_result(scanner, &mut parts)?,
+            KnownKey::Error => parts.error = scanner.value()?,
             _ => scanner.skip_value()?,
         }
         Ok(())
@@ -53,13 +53,13 @@ fn scan_params(scanner: &mut Scanner<'_>, parts: &mut Parts) -> Result<Span, Mal
     parts.has_other_params = false;
     scanner.object_or_value(|scanner, key| {
         match scanner.name_of(key) {
-            Name::SessionId => parts.session_id = scanner.string_value()?,
-            Name::RequestId => parts.request_id = scanner.value()?,
-            Name::Update => {
+            KnownKey::SessionId => parts.session_id = scanner.string_value()?,
+            KnownKey::RequestId => parts.request_id = scanner.value()?,
+            KnownKey::Update => {
                 parts.update_kind = Span::default();
                 parts.update = scanner.object_or_value(|scanner, key| {
                     match scanner.name_of(key) {
-                        Name::SessionUpdate => parts.update_kind = scanner.string_value()?,
+                        KnownKey::SessionUpdate => parts.update_kind = scanner.string_value()?,
                         _ => scanner.skip_value()?,
                     }
                     Ok(())
@@ -78,14 +78,14 @@ fn scan_result(scanner: &mut Scanner<'_>, parts: &mut Parts) -> Result<Span, Mal
     parts.result_session_id = Span::default();
     scanner.object_or_value(|scanner, key| {
         match scanner.name_of(key) {
-            Name::SessionId => parts.result_session_id = scanner.string_value()?,
+            KnownKey::SessionId => parts.result_session_id = scanner.string_value()?,
             _ => scanner.skip_value()?,
         }
         Ok(())
     })
 }
 
-fn kind_of(text: &str, parts: &Parts) -> Result<Kind, Malformed> {
+fn kind_of(text: &str, parts: &Parts) -> Result<EnvelopeKind, Malformed> {
     let id = parts.id.slice(text);
     let id_is_valid =
         id.is_none_or(|id| matches!(id.as_bytes().first(), Some(b'"' | b'-' | b'0'..=b'9' | b'n')));
@@ -96,18 +96,18 @@ fn kind_of(text: &str, parts: &Parts) -> Result<Kind, Malformed> {
         (Some(method), id) => {
             decode_string(method).ok_or(Malformed::NotAMessage)?;
             Ok(if id.is_some() {
-                Kind::Request
+                EnvelopeKind::Request
             } else {
-                Kind::Notification
+                EnvelopeKind::Notification
             })
         }
-        (None, Some(_)) => Ok(Kind::Response),
+        (None, Some(_)) => Ok(EnvelopeKind::Response),
         (None, None) => Err(Malformed::NotAMessage),
     }
 }
 
 /// The keys that the scanner knows.
-enum Name {
+enum KnownKey {
     Id,
     Method,
     Params,
@@ -120,7 +120,7 @@ enum Name {
     Other,
 }
 
-impl Name {
+impl KnownKey {
     fn of(key: &[u8]) -> Self {
         match key {
             b"id" => Self::Id,
@@ -139,7 +139,7 @@ impl Name {
 
 /// A member's key: its range including the quotes, and whether it contains escapes.
 #[derive(Clone, Copy)]
-struct Key {
+struct KeySpan {
     start: usize,
     end: usize,
     escaped: bool,
@@ -194,7 +194,7 @@ impl Scanner<'_> {
         }
     }
 
-    fn fault<T>(&self) -> Result<T, Malformed> {
+    fn syntax_error<T>(&self) -> Result<T, Malformed> {
         Err(Malformed::Syntax { at: self.at })
     }
 
@@ -203,7 +203,7 @@ impl Scanner<'_> {
         if self.at == self.bytes.len() {
             Ok(())
         } else {
-            self.fault()
+            self.syntax_error()
         }
     }
 
@@ -215,12 +215,12 @@ impl Scanner<'_> {
         }
     }
 
-    fn name_of(&self, key: Key) -> Name {
+    fn name_of(&self, key: KeySpan) -> KnownKey {
         if key.escaped {
             let decoded = self.text.get(key.start..key.end).and_then(decode_string);
-            return decoded.map_or(Name::Other, |name| Name::of(name.as_bytes()));
+            return decoded.map_or(KnownKey::Other, |name| KnownKey::of(name.as_bytes()));
         }
-        Name::of(self.bytes.get(key.start + 1..key.end - 1).unwrap_or_default())
+        KnownKey::of(self.bytes.get(key.start + 1..key.end - 1).unwrap_or_default())
     }
 
     /// Scans any value and returns its range.
@@ -241,7 +241,7 @@ impl Scanner<'_> {
     /// Scans any value. Visits its members if it is an object.
     fn object_or_value(
         &mut self,
-        visit: impl FnMut(&mut Self, Key) -> Result<(), Malformed>,
+        visit: impl FnMut(&mut Self, KeySpan) -> Result<(), Malformed>,
     ) -> Result<Span, Malformed> {
         self.skip_space();
         let start = self.at;
@@ -256,7 +256,7 @@ impl Scanner<'_> {
     /// Visits the members of the object that starts here. The visitor must scan each value.
     fn members(
         &mut self,
-        mut visit: impl FnMut(&mut Self, Key) -> Result<(), Malformed>,
+        mut visit: impl FnMut(&mut Self, KeySpan) -> Result<(), Malformed>,
     ) -> Result<(), Malformed> {
         self.at += 1;
         self.skip_space();
@@ -274,28 +274,28 @@ impl Scanner<'_> {
                     self.at += 1;
                     return Ok(());
                 }
-                _ => return self.fault(),
+                _ => return self.syntax_error(),
             }
         }
     }
 
     /// Scans a key and its colon.
-    fn key(&mut self) -> Result<Key, Malformed> {
+    fn key(&mut self) -> Result<KeySpan, Malformed> {
         self.skip_space();
         if self.peek() != Some(b'"') {
-            return self.fault();
+            return self.syntax_error();
         }
         let start = self.at;
         self.at += 1;
         let escaped = self.skip_string()?;
-        let key = Key {
+        let key = KeySpan {
             start,
             end: self.at,
             escaped,
         };
         self.skip_space();
         if self.peek() != Some(b':') {
-            return self.fault();
+            return self.syntax_error();
         }
         self.at += 1;
         Ok(key)
@@ -332,7 +332,7 @@ impl Scanner<'_> {
                 Some(b't') => self.skip_word(b"true")?,
                 Some(b'f') => self.skip_word(b"false")?,
                 Some(b'n') => self.skip_word(b"null")?,
-                _ => return self.fault(),
+                _ => return self.syntax_error(),
             }
             loop {
                 let Some(in_object) = nesting.innermost() else {
@@ -353,7 +353,7 @@ impl Scanner<'_> {
                         self.at += 1;
                         nesting.depth -= 1;
                     }
-                    _ => return self.fault(),
+                    _ => return self.syntax_error(),
                 }
             }
         }
@@ -380,7 +380,7 @@ impl Scanner<'_> {
                     escaped = true;
                     self.skip_escape()?;
                 }
-                Some(0..0x20) | None => return self.fault(),
+                Some(0..0x20) | None => return self.syntax_error(),
                 Some(_) => self.at += 1,
             }
         }
@@ -400,10 +400,10 @@ impl Scanner<'_> {
                     self.at += 4;
                     Ok(())
                 } else {
-                    self.fault()
+                    self.syntax_error()
                 }
             }
-            _ => self.fault(),
+            _ => self.syntax_error(),
         }
     }
 
@@ -435,7 +435,11 @@ impl Scanner<'_> {
         while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
             self.at += 1;
         }
-        if self.at == start { self.fault() } else { Ok(()) }
+        if self.at == start {
+            self.syntax_error()
+        } else {
+            Ok(())
+        }
     }
 
     fn skip_word(&mut self, word: &[u8]) -> Result<(), Malformed> {
@@ -447,7 +451,7 @@ impl Scanner<'_> {
             self.at += word.len();
             Ok(())
         } else {
-            self.fault()
+            self.syntax_error()
         }
     }
 }

@@ -12,7 +12,7 @@ struct Seen<'a> {
     error: Option<&'a str>,
 }
 
-fn check(line: &str, kind: Kind, expected: &Seen<'_>) {
+fn check(line: &str, kind: EnvelopeKind, expected: &Seen<'_>) {
     let envelope = Envelope::scan(line).unwrap_or_else(|error| panic!("{line}: {error}"));
     assert!(
         serde_json::from_str::<serde_json::Value>(line).is_ok(),
@@ -36,7 +36,7 @@ fn check(line: &str, kind: Kind, expected: &Seen<'_>) {
 fn the_kinds_of_messages() {
     check(
         r#"{"jsonrpc":"2.0","id":1,"method":"session/request_permission","params":{"sessionId":"s"}}"#,
-        Kind::Request,
+        EnvelopeKind::Request,
         &Seen {
             id: Some("1"),
             method: Some("session/request_permission"),
@@ -46,7 +46,7 @@ fn the_kinds_of_messages() {
     );
     check(
         r#"{"id":"a-\"1\"","method":"m"}"#,
-        Kind::Request,
+        EnvelopeKind::Request,
         &Seen {
             id: Some(r#""a-\"1\"""#),
             method: Some("m"),
@@ -55,7 +55,7 @@ fn the_kinds_of_messages() {
     );
     check(
         r#"{"id":null,"method":"m"}"#,
-        Kind::Request,
+        EnvelopeKind::Request,
         &Seen {
             id: Some("null"),
             method: Some("m"),
@@ -64,7 +64,7 @@ fn the_kinds_of_messages() {
     );
     check(
         r#" { "id" : 7 , "result" : null } "#,
-        Kind::Response,
+        EnvelopeKind::Response,
         &Seen {
             id: Some("7"),
             result: Some("null"),
@@ -73,7 +73,7 @@ fn the_kinds_of_messages() {
     );
     check(
         r#"{"id":7,"error":null,"result":{"sessionId":"n"}}"#,
-        Kind::Response,
+        EnvelopeKind::Response,
         &Seen {
             id: Some("7"),
             result: Some(r#"{"sessionId":"n"}"#),
@@ -82,7 +82,7 @@ fn the_kinds_of_messages() {
     );
     check(
         r#"{"error":{"code":-32002,"message":"m"},"id":7}"#,
-        Kind::Response,
+        EnvelopeKind::Response,
         &Seen {
             id: Some("7"),
             error: Some(r#"{"code":-32002,"message":"m"}"#),
@@ -91,7 +91,7 @@ fn the_kinds_of_messages() {
     );
     check(
         r#"{"id":7}"#,
-        Kind::Response,
+        EnvelopeKind::Response,
         &Seen {
             id: Some("7"),
             ..Seen::default()
@@ -99,7 +99,7 @@ fn the_kinds_of_messages() {
     );
     check(
         r#"{"method":"m","params":[1,2]}"#,
-        Kind::Notification,
+        EnvelopeKind::Notification,
         &Seen {
             method: Some("m"),
             ..Seen::default()
@@ -125,7 +125,7 @@ fn unknown_content_is_unchanged() {
 fn keys_and_values_may_be_written_with_escapes() {
     check(
         r#"{"\u006dethod":"session\/update","\u0070arams":{"session\u0049d":"a\u00e9\n","upd\u0061te":{"sessionUpd\u0061te":"pl\u0061n"}},"\u0069d":3}"#,
-        Kind::Request,
+        EnvelopeKind::Request,
         &Seen {
             id: Some("3"),
             method: Some("session/update"),
@@ -141,7 +141,7 @@ fn keys_and_values_may_be_written_with_escapes() {
 fn keys_at_other_depths_are_ignored() {
     check(
         r#"{"a":{"id":1,"method":"x"},"b":[{"params":{"sessionId":"x"}}],"c":"\"id\":2,","method":"m","params":{"a":{"sessionId":"x","update":{}},"update":{"a":{"sessionUpdate":"x"}}}}"#,
-        Kind::Notification,
+        EnvelopeKind::Notification,
         &Seen {
             method: Some("m"),
             update: Some(r#"{"a":{"sessionUpdate":"x"}}"#),
@@ -151,7 +151,7 @@ fn keys_at_other_depths_are_ignored() {
     // Of another type, so ignored.
     check(
         r#"{"method":"m","params":{"sessionId":5,"update":"text"}}"#,
-        Kind::Notification,
+        EnvelopeKind::Notification,
         &Seen {
             method: Some("m"),
             update: Some(r#""text""#),
@@ -164,7 +164,7 @@ fn keys_at_other_depths_are_ignored() {
 fn the_last_of_two_equal_keys_counts() {
     check(
         r#"{"id":1,"method":"a","params":{"sessionId":"x","update":{"sessionUpdate":"x"}},"id":2,"method":"b","params":{"sessionId":"y","sessionId":"z"}}"#,
-        Kind::Request,
+        EnvelopeKind::Request,
         &Seen {
             id: Some("2"),
             method: Some("b"),
@@ -174,7 +174,7 @@ fn the_last_of_two_equal_keys_counts() {
     );
     check(
         r#"{"method":"m","params":{"update":{"sessionUpdate":"x"},"update":{"sessionUpdate":"y","sessionUpdate":3}}}"#,
-        Kind::Notification,
+        EnvelopeKind::Notification,
         &Seen {
             method: Some("m"),
             update: Some(r#"{"sessionUpdate":"y","sessionUpdate":3}"#),

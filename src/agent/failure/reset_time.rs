@@ -14,7 +14,7 @@ const BEFORE_A_DURATION: &[&str] = &["resets in ", "try again in ", "retry after
 
 /// How many seconds ago a time of day may be and still count as today's. Times are truncated to the minute and
 /// messages take a while, so such a limit has just reset; an earlier time is tomorrow's.
-const JUST_LIFTED_SECONDS: i64 = 300;
+const JUST_RESET_SECONDS: i64 = 300;
 
 /// Finds a reset time in a text. `None` if there is none, or if its zone is unknown.
 pub(super) fn find(text: &str, now: &Zoned) -> Option<Timestamp> {
@@ -91,7 +91,7 @@ fn clock_time(
     let time = time_of_day(words.next()?, words.next())?;
 
     let at = |date: Date| DateTime::from_parts(date, time).to_zoned(time_zone.clone()).ok();
-    let earliest = here.timestamp().as_second() - JUST_LIFTED_SECONDS;
+    let earliest = here.timestamp().as_second() - JUST_RESET_SECONDS;
     let not_past = |at: &Zoned| at.timestamp().as_second() >= earliest;
     let found = match (month, day_and_year) {
         (Some(month), Some((day, Some(year)))) => at(Date::new(year, month, day).ok()?)?,

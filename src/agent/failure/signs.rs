@@ -50,7 +50,7 @@ impl RateLimitNotice {
 /// What one turn showed. Create a new one for each turn: other turns and conversations must not affect its
 /// classification.
 #[derive(Debug, Clone, Default)]
-pub struct TurnSigns {
+pub struct FailureSigns {
     rejected: Option<RateLimitNotice>,
     thread_broke: bool,
     codex_retry: Option<CodexRetry>,
@@ -89,7 +89,7 @@ impl CodexRetry {
     }
 }
 
-impl TurnSigns {
+impl FailureSigns {
     /// Records a notification of the turn's session.
     pub fn observe(&mut self, method: &str, params: &Value) {
         match method {

@@ -13,7 +13,7 @@ pub(super) fn by_agent_error_kind(data: Option<&Value>, text: &str) -> Option<Ve
         "rate_limit" => Verdict::of(FailureKind::RateLimited),
         "overloaded" => Verdict::of(FailureKind::Overloaded),
         // No credit is a limit, but waiting does not reset it.
-        "billing_error" => Verdict::lasting(FailureKind::RateLimited),
+        "billing_error" => Verdict::not_retryable(FailureKind::RateLimited),
         "authentication_failed"
         | "oauth_org_not_allowed"
         | "account_on_hold"
@@ -28,7 +28,7 @@ pub(super) fn by_agent_error_kind(data: Option<&Value>, text: &str) -> Option<Ve
         "server_error" | "unknown" | "no_result" | "incomplete_tool_call" | "max_output_tokens" => {
             by_text(text)
                 .filter(|verdict| verdict.kind != FailureKind::RateLimited)
-                .unwrap_or_else(Verdict::passing_fault)
+                .unwrap_or_else(Verdict::transient_server_fault)
         }
         _ => return None,
     })
@@ -83,7 +83,7 @@ pub(super) fn by_codex_server_gone(code: Option<i64>, data: Option<&Value>) -> O
     Some(if is_restarted {
         Verdict::of(FailureKind::AgentDied)
     } else {
-        Verdict::lasting(FailureKind::AgentDied)
+        Verdict::not_retryable(FailureKind::AgentDied)
     })
 }
 
@@ -97,7 +97,7 @@ pub(super) fn by_failure_record(agent: &AgentKind, record: &Value, text: &str) -
         "limit" => match too_long(text) {
             Some(verdict) => verdict,
             // The budget of this session, which waiting does not refill.
-            None if offers("new_session") => Verdict::lasting(FailureKind::RateLimited),
+            None if offers("new_session") => Verdict::not_retryable(FailureKind::RateLimited),
             None => Verdict::of(FailureKind::RateLimited),
         },
         "access" => Verdict::of(FailureKind::AuthRequired),
@@ -106,7 +106,7 @@ pub(super) fn by_failure_record(agent: &AgentKind, record: &Value, text: &str) -
         // The category of overload, never of a limit.
         "service" => by_text(text)
             .filter(|verdict| verdict.kind != FailureKind::RateLimited)
-            .unwrap_or_else(Verdict::passing_fault),
+            .unwrap_or_else(Verdict::transient_server_fault),
         _ => return None,
     })
 }
@@ -132,13 +132,13 @@ pub(super) fn by_http_status(status: u16, text: &str) -> Verdict {
     match status {
         429 => Verdict::of(FailureKind::RateLimited),
         401 | 403 => Verdict::of(FailureKind::AuthRequired),
-        402 => Verdict::lasting(FailureKind::RateLimited),
+        402 => Verdict::not_retryable(FailureKind::RateLimited),
         413 => Verdict::of(FailureKind::ContextOverflow),
         408 => Verdict::of(FailureKind::Network),
         502 | 503 | 504 | 529 => Verdict::of(FailureKind::Overloaded),
         500..=599 => by_text(text)
             .filter(|verdict| verdict.kind == FailureKind::Overloaded)
-            .unwrap_or_else(Verdict::passing_fault),
+            .unwrap_or_else(Verdict::transient_server_fault),
         _ => too_long(text).unwrap_or(Verdict::of(FailureKind::InvalidRequest)),
     }
 }
@@ -248,7 +248,7 @@ pub(super) fn by_text(text: &str) -> Option<Verdict> {
         429 => Verdict::of(FailureKind::RateLimited),
         401 | 403 => Verdict::of(FailureKind::AuthRequired),
         502 | 503 | 504 | 529 => Verdict::of(FailureKind::Overloaded),
-        500..=599 => Verdict::passing_fault(),
+        500..=599 => Verdict::transient_server_fault(),
         _ => Verdict::of(FailureKind::InvalidRequest),
     })
 }
@@ -257,7 +257,7 @@ fn no_credit(text: &str) -> Option<Verdict> {
     NO_CREDIT
         .iter()
         .any(|needle| text.contains(needle))
-        .then(|| Verdict::lasting(FailureKind::RateLimited))
+        .then(|| Verdict::not_retryable(FailureKind::RateLimited))
 }
 
 fn too_long(text: &str) -> Option<Verdict> {

@@ -181,7 +181,7 @@ fn words_decide_without_data() {
 /// F24: overload is never a limit or a matter of credit, whatever else the turn showed.
 #[test]
 fn f24_overload_is_never_a_limit() {
-    let mut signs = TurnSigns::default();
+    let mut signs = FailureSigns::default();
     signs.observe(
         "_claude/sdkMessage",
         &json!({"message": {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": 1}}}),
@@ -196,7 +196,7 @@ fn f24_overload_is_never_a_limit() {
 #[test]
 fn f21_a_limit_event_alone_is_not_a_failure() {
     for status in ["allowed", "allowed_warning", "rejected"] {
-        let mut signs = TurnSigns::default();
+        let mut signs = FailureSigns::default();
         let update =
             json!({"sessionUpdate": "usage_update", "_meta": {"_claude/rateLimit": {"status": status}}});
         signs.observe("session/update", &json!({"update": update}));
@@ -290,7 +290,7 @@ fn a_thread_that_recovered_within_the_turn_is_not_broken() {
         let meta = json!({"codex": {"threadStatus": {"type": kind}}});
         json!({"update": {"sessionUpdate": "session_info_update", "_meta": meta}})
     };
-    let mut signs = TurnSigns::default();
+    let mut signs = FailureSigns::default();
     signs.observe("session/update", &status("systemError"));
     assert!(signs.thread_broke());
     signs.observe("session/update", &status("active"));
@@ -303,7 +303,7 @@ fn f26_a_retry_that_went_well_does_not_classify_the_end() {
     let limit = "exceeded retry limit, last status: 429 Too Many Requests";
     let broken = |ending: &str| {
         let error = json!({"codexErrorInfo": {"responseStreamDisconnected": {"httpStatusCode": 429}}, "additionalDetails": limit, "willRetry": true});
-        let mut signs = TurnSigns::default();
+        let mut signs = FailureSigns::default();
         for update in [
             json!({"sessionUpdate": "session_info_update", "_meta": {"codex": {"error": error}}}),
             json!({"sessionUpdate": "session_info_update", "_meta": {"codex": {"threadStatus": {"type": "systemError"}}}}),
@@ -463,7 +463,7 @@ fn another_writer_is_recognised_by_data_or_by_words() {
     ];
     for (data, expected) in table {
         let error = json!({"code": -32600, "message": "Invalid request", "data": data});
-        assert_eq!(is_session_held(&Evidence::of_error(&error)), expected, "{data}");
+        assert_eq!(is_session_in_use(&Evidence::of_error(&error)), expected, "{data}");
         let failure = of_error(&CODEX, &error);
         assert_eq!(
             (failure.kind, failure.retryable),
@@ -479,7 +479,7 @@ proptest! {
     fn any_text_can_be_classified(text in "(status: |\\(|[45][0-9]{2}|\\)|API Error: |resets |try again in |[\u{130}\u{1e9e}\u{e9}]|[0-9 :]|limit|\\PC){0,12}", times in 1usize..2_000) {
         let long = text.repeat(times);
         for agent in [&CLAUDE, &CODEX, &GENERIC] {
-            let mut signs = TurnSigns::default();
+            let mut signs = FailureSigns::default();
             signs.observe("session/update", &json!({"update": {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": long}}}));
             signs.observe("session/update", &json!({"update": {"sessionUpdate": "session_info_update",
                 "_meta": {"codex": {"error": {"additionalDetails": long, "codexErrorInfo": text}}}}}));

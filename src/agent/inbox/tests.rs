@@ -6,7 +6,7 @@ use crate::agent::message::method;
 impl InboxReceiver {
     /// How many entries are queued.
     pub(crate) fn waiting(&self) -> usize {
-        self.shared.lock().waiting.len()
+        self.shared.lock().queue.len()
     }
 }
 
@@ -17,7 +17,7 @@ fn update(text: &str) -> Line {
     .unwrap()
 }
 
-fn push(sender: &InboxSender, text: &str) -> Pushed {
+fn push(sender: &InboxSender, text: &str) -> PushResult {
     sender.push_update(MethodName::known(method::SESSION_UPDATE), update(text))
 }
 
@@ -42,15 +42,15 @@ fn updates_beyond_the_count_are_counted_in_their_place() {
         updates: 2,
         update_bytes: 10_000,
     });
-    assert_eq!(push(&sender, "1"), Pushed::Waiting(1));
-    assert_eq!(push(&sender, "2"), Pushed::Waiting(2));
-    assert_eq!(push(&sender, "3"), Pushed::Dropped);
-    assert_eq!(push(&sender, "4"), Pushed::Dropped);
-    assert_eq!(sender.push_control(died()), Pushed::Waiting(4));
-    assert_eq!(push(&sender, "5"), Pushed::Dropped);
+    assert_eq!(push(&sender, "1"), PushResult::Queued(1));
+    assert_eq!(push(&sender, "2"), PushResult::Queued(2));
+    assert_eq!(push(&sender, "3"), PushResult::Dropped);
+    assert_eq!(push(&sender, "4"), PushResult::Dropped);
+    assert_eq!(sender.push_control(died()), PushResult::Queued(4));
+    assert_eq!(push(&sender, "5"), PushResult::Dropped);
     let mut taken = Vec::new();
     assert_eq!(receiver.take_up_to(&mut taken, 1), 1);
-    assert_eq!(push(&sender, "6"), Pushed::Waiting(5));
+    assert_eq!(push(&sender, "6"), PushResult::Queued(5));
     assert_eq!(receiver.take_up_to(&mut taken, 64), 5);
     assert_eq!(shape(&taken), "u u 2 d 1 u");
 }
@@ -123,6 +123,6 @@ fn a_dropped_receiver_takes_nothing() {
     push(&sender, "x");
     drop(receiver);
     assert!(sender.is_closed());
-    assert_eq!(push(&sender, "y"), Pushed::Closed);
-    assert_eq!(sender.push_control(died()), Pushed::Closed);
+    assert_eq!(push(&sender, "y"), PushResult::Closed);
+    assert_eq!(sender.push_control(died()), PushResult::Closed);
 }

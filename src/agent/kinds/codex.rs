@@ -19,7 +19,7 @@ pub static CODEX: AgentKind = AgentKind {
         variable: Some("CODEX_HOME"),
         folder: ".codex",
     },
-    retention: Retention::Kept("it is not known to delete transcripts; it compresses unused ones"),
+    retention: Retention::NotDeleted("it is not known to delete transcripts; it compresses unused ones"),
     fork_point: ForkPointSupport::Turn,
     shares_process: true,
     unknown_session: &[

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::TOKEN_VARIABLE;
-use super::marks::Marks;
-use super::session::{Admission, Prompt, Session, Stop, lock};
+use super::persistent_state::PersistentState;
+use super::session::{Admission, Prompt, Session, StopKind, lock};
 use super::sign_in::SignIn;
 use super::turn;
 use super::wire::{Output, RpcError};
-use crate::files::if_there;
+use crate::files::none_if_absent;
 use crate::transcript::TranscriptError;
 use crate::transcript::locate::locate;
 
@@ -24,7 +24,7 @@ pub(super) struct Agent {
     pub(super) output: Output,
     /// The folder whose subfolder `projects` holds the transcripts.
     pub(super) root: PathBuf,
-    pub(super) marks: Marks,
+    pub(super) persistent_state: PersistentState,
     pub(super) sign_in: SignIn,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
     workers: Mutex<usize>,
@@ -39,7 +39,7 @@ impl Agent {
         Self {
             output: Output::default(),
             root: root.to_owned(),
-            marks: Marks::new(root.join("state")),
+            persistent_state: PersistentState::new(root.join("state")),
             sign_in: SignIn::at_start(std::env::var_os(TOKEN_VARIABLE).map(PathBuf::from)),
             sessions: Mutex::default(),
             workers: Mutex::default(),
@@ -64,33 +64,33 @@ impl Agent {
     pub(super) fn close(&self, id: &str) {
         let session = lock(&self.sessions).remove(id);
         if let Some(session) = session {
-            self.stop(&session, Stop::Close);
+            self.stop(&session, StopKind::Close);
         }
     }
 
     /// Stops the running turn and cancels the prompts queued behind it.
-    pub(super) fn stop(&self, session: &Session, stop: Stop) {
+    pub(super) fn stop(&self, session: &Session, stop: StopKind) {
         for prompt in session.stop(stop) {
-            self.cancelled(&prompt);
+            self.answer_cancelled(&prompt);
         }
     }
 
     /// Answers a prompt that was cancelled before it started.
-    fn cancelled(&self, prompt: &Prompt) {
+    fn answer_cancelled(&self, prompt: &Prompt) {
         self.output
             .respond(&prompt.request_id, Ok(json!({ "stopReason": "cancelled" })));
     }
 
     /// Returns the transcripts of a session in `cwd`. Empty for a session that is refused or was never written.
     pub(super) fn transcripts(&self, id: &str, cwd: &Path) -> Result<Vec<PathBuf>, RpcError> {
-        if self.marks.is_refused(id) {
+        if self.persistent_state.is_refused(id) {
             return Ok(Vec::new());
         }
         match locate(&self.root, id, Some(cwd)) {
             Ok(found) => {
                 let is_refused = |path: &PathBuf| {
-                    self.marks
-                        .is_beginning_refused(|| super::listing::first_record(path))
+                    self.persistent_state
+                        .is_first_record_refused(|| super::listing::first_record(path))
                 };
                 // All transcripts with this id have the same beginning.
                 let is_refused = found.iter().any(is_refused);
@@ -105,7 +105,7 @@ impl Agent {
     /// Deletes all transcripts of a session.
     pub(super) fn remove_transcripts(&self, id: &str) -> Result<(), TranscriptError> {
         for path in locate(&self.root, id, None)? {
-            if_there(fs::remove_file(&path)).map_err(TranscriptError::io("remove", &path))?;
+            none_if_absent(fs::remove_file(&path)).map_err(TranscriptError::io("remove", &path))?;
         }
         Ok(())
     }
@@ -115,7 +115,7 @@ impl Agent {
         let request_id = prompt.request_id.clone();
         match session.admit(prompt) {
             Admission::Queued => {}
-            Admission::Cancelled(prompt) => self.cancelled(&prompt),
+            Admission::Cancelled(prompt) => self.answer_cancelled(&prompt),
             Admission::Refused(prompt, error) => self.output.respond(&prompt.request_id, Err(error)),
             Admission::NeedsWorker => {
                 let worker = Worker::register(self, session);
@@ -136,7 +136,7 @@ impl Agent {
     }
 
     /// Passes a client's answer to the session that asked.
-    pub(super) fn answered(&self, request: u64, answer: &Value) {
+    pub(super) fn deliver_answer(&self, request: u64, answer: &Value) {
         let sessions: Vec<_> = lock(&self.sessions).values().cloned().collect();
         for session in sessions {
             if session.answer(request, answer) {
@@ -150,7 +150,7 @@ impl Agent {
     pub(super) fn end(&self, grace: Duration) {
         let sessions: Vec<_> = lock(&self.sessions).drain().map(|(_, session)| session).collect();
         for session in sessions {
-            self.stop(&session, Stop::Close);
+            self.stop(&session, StopKind::Close);
         }
         let deadline = Instant::now() + grace;
         let mut workers = lock(&self.workers);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::agent::Agent;
-use super::session::{Prompt, Session, Settings, Stop};
+use super::session::{Prompt, Session, Settings, StopKind};
 use super::wire::RpcError;
 use super::{TOKEN_VARIABLE, fork, listing, replay, report};
 use crate::transcript::claude::reading;
@@ -21,7 +21,7 @@ const AUTH_METHOD: &str = "loopback-login";
 
 /// Whether opening a session replays its history.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Opening {
+enum OpenMethod {
     Load,
     Resume,
 }
@@ -38,8 +38,10 @@ pub(super) fn request(agent: &Arc<Agent>, method: &str, id: &Value, params: &Val
         "authenticate" => authenticate(params),
         "logout" => Ok(json!({})),
         "session/new" => return answer_opening(agent, id, new_session(agent, params)),
-        "session/load" => return answer_opening(agent, id, open_session(agent, params, Opening::Load)),
-        "session/resume" => return answer_opening(agent, id, open_session(agent, params, Opening::Resume)),
+        "session/load" => return answer_opening(agent, id, open_session(agent, params, OpenMethod::Load)),
+        "session/resume" => {
+            return answer_opening(agent, id, open_session(agent, params, OpenMethod::Resume));
+        }
         "session/fork" => return answer_opening(agent, id, fork_session(agent, params)),
         "session/list" => listing::list(agent, params),
         "session/close" => session_id(params).map(|id| {
@@ -63,7 +65,7 @@ pub(super) fn notification(agent: &Arc<Agent>, method: &str, params: &Value) {
     if method == "session/cancel"
         && let Some(session) = params["sessionId"].as_str().and_then(|id| agent.session(id))
     {
-        agent.stop(&session, Stop::Cancel);
+        agent.stop(&session, StopKind::Cancel);
     }
 }
 
@@ -140,15 +142,15 @@ fn new_session(agent: &Agent, params: &Value) -> Result<Arc<Session>, RpcError> 
     Ok(agent.insert(Session::new(&Uuid::new_v4().to_string(), settings, false)))
 }
 
-fn open_session(agent: &Agent, params: &Value, opening: Opening) -> Result<Arc<Session>, RpcError> {
+fn open_session(agent: &Agent, params: &Value, opening: OpenMethod) -> Result<Arc<Session>, RpcError> {
     let id = session_id(params)?;
     let cwd = working_directory(params)?;
     let transcript = history(agent, id, &cwd)?;
     let live = agent.session(id);
-    if transcript.is_none() && (live.is_none() || agent.marks.is_refused(id)) {
+    if transcript.is_none() && (live.is_none() || agent.persistent_state.is_refused(id)) {
         return Err(RpcError::session_not_found(id));
     }
-    if let (Some(path), Opening::Load) = (&transcript, opening) {
+    if let (Some(path), OpenMethod::Load) = (&transcript, opening) {
         replay::replay(&agent.output, id, path).map_err(RpcError::internal)?;
     }
     let written = transcript.is_some();

@@ -45,8 +45,8 @@ pub(super) fn fork(
     let lines = open_lines(source).map_err(RpcError::internal)?;
     copy::create_in(folder, branch_id, "fork", |writer| {
         let mut new_ids = HashMap::new();
-        let copied = lines.all(writer, |line, edits| {
-            let text = text_of_same_length(line.held()?);
+        let copied = lines.rewrite_all(writer, |line, edits| {
+            let text = text_of_same_length(line.require_bytes()?);
             let record = EditableRecord::parse(&text).filter(|_| selection.contains(line.offset));
             let Some(record) = record else {
                 return Ok(Verdict::Drop);

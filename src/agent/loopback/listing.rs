@@ -16,7 +16,7 @@ use crate::transcript::claude::FORMAT;
 use crate::transcript::claude::record::Record;
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::{Lines, line_text};
-use crate::transcript::shelf;
+use crate::transcript::transcript_list;
 
 /// How many sessions one answer contains. Each requires opening a file.
 const PAGE_SESSIONS: usize = 50;
@@ -30,7 +30,7 @@ pub(super) fn list(agent: &Agent, params: &Value) -> Result<Value, RpcError> {
             .map_err(|_| RpcError::invalid_params("unknown cursor"))?,
     };
     let wanted_cwd = params["cwd"].as_str();
-    let found = shelf::identities(&agent.root, FORMAT);
+    let found = transcript_list::identities(&agent.root, FORMAT);
     let mut found: Vec<(Reverse<Timestamp>, PathBuf)> = found
         .map(|(path, identity)| (Reverse(identity.modified_at()), path))
         .collect();
@@ -43,7 +43,7 @@ pub(super) fn list(agent: &Agent, params: &Value) -> Result<Value, RpcError> {
             break;
         }
         let id = path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
-        if !agent.marks.is_refused(id)
+        if !agent.persistent_state.is_refused(id)
             && let Some((cwd, prompt)) = folder_and_first_prompt(path)
             && wanted_cwd.is_none_or(|wanted| wanted == cwd)
         {

@@ -10,7 +10,7 @@ mod calls;
 mod directive;
 mod fork;
 mod listing;
-mod marks;
+mod persistent_state;
 mod replay;
 mod report;
 mod serve;

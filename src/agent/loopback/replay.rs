@@ -20,15 +20,15 @@ pub(super) fn replay(output: &Output, session_id: &str, path: &Path) -> Result<(
     };
     for_each_record(path, &selection, |record| {
         let is_prompt = record.is_human_prompt();
-        let said_by = match (record.is_of("assistant"), is_prompt) {
+        let said_by = match (record.has_kind("assistant"), is_prompt) {
             (true, _) => "agent_message_chunk",
             (false, true) => "user_message_chunk",
-            (false, false) if record.is_of("user") => "",
+            (false, false) if record.has_kind("user") => "",
             (false, false) => return,
         };
         let message_id = match is_prompt {
             true => record.fields.text("uuid"),
-            false => record.of_message("id"),
+            false => record.message_text("id"),
         };
         for part in record.parts().unwrap_or_default() {
             match part {
@@ -89,7 +89,7 @@ pub(super) fn recall(path: &Path, leaf: &str) -> Result<Vec<RecalledTurn>, Trans
             });
             return;
         }
-        let Some(turn) = turns.last_mut().filter(|_| record.is_of("assistant")) else {
+        let Some(turn) = turns.last_mut().filter(|_| record.has_kind("assistant")) else {
             return;
         };
         turn.is_failed = record.fields.flag("isApiErrorMessage");

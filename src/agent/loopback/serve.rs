@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::agent::Agent;
 use super::calls;
 use super::wire::RpcError;
-use crate::agent::split::{Piece, Splitter};
+use crate::agent::split::{SplitLine, Splitter};
 
 /// The longest accepted line, in bytes. A longer one is refused and skipped without being held.
 const LINE_LIMIT_BYTES: usize = 64 * 1024 * 1024;
@@ -60,8 +60,8 @@ fn read_all(agent: &Arc<Agent>) -> io::Result<()> {
                 lines.advance(count);
                 while let Some(line) = lines.next_line() {
                     match line {
-                        Piece::Line(line) => take_line(agent, line),
-                        Piece::TooLong(_) => {
+                        SplitLine::Line(line) => take_line(agent, line),
+                        SplitLine::TooLong(_) => {
                             let refused = Err(RpcError::invalid_request());
                             agent.output.respond(&Value::Null, refused);
                         }
@@ -84,7 +84,7 @@ fn take_line(agent: &Arc<Agent>, line: &[u8]) {
         (Some(method), None) => calls::notification(agent, method, &message["params"]),
         (None, Some(id)) if message.get("result").is_some() || message.get("error").is_some() => {
             if let Some(request) = id.as_u64() {
-                agent.answered(request, &message);
+                agent.deliver_answer(request, &message);
             }
         }
         (None, id) => {

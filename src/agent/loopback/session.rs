@@ -61,12 +61,12 @@ pub(super) struct SessionState {
     /// Whether that file was ever seen or written, so that a missing file was lost.
     pub(super) written: bool,
     /// Whether the title was reported.
-    pub(super) titled: bool,
+    pub(super) has_title_reported: bool,
 }
 
 /// Why a turn must end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum StopKind {
     /// The client cancelled it. A deaf session ignores this.
     Cancel,
     /// The session is closed or the process ends. No session ignores this.
@@ -74,14 +74,14 @@ pub(super) enum Stop {
 }
 
 #[derive(Debug, Default)]
-struct Control {
+struct TurnControl {
     waiting: VecDeque<Prompt>,
     has_worker: bool,
-    stop: Option<Stop>,
+    stop: Option<StopKind>,
     deaf: bool,
     skips_next: bool,
     closed: bool,
-    asked: Option<u64>,
+    awaited_request: Option<u64>,
     answer: Option<Value>,
 }
 
@@ -92,7 +92,7 @@ pub(super) struct Session {
     pub(super) id: String,
     settings: Mutex<Settings>,
     state: Mutex<SessionState>,
-    control: Mutex<Control>,
+    control: Mutex<TurnControl>,
     changed: Condvar,
 }
 
@@ -117,7 +117,7 @@ impl Session {
             state: Mutex::new(SessionState {
                 file_id: id.to_owned(),
                 written,
-                titled: false,
+                has_title_reported: false,
             }),
             control: Mutex::default(),
             changed: Condvar::new(),
@@ -157,24 +157,24 @@ impl Session {
         let mut control = lock(&self.control);
         let next = control.waiting.pop_front();
         control.has_worker = next.is_some();
-        control.stop = control.closed.then_some(Stop::Close);
+        control.stop = control.closed.then_some(StopKind::Close);
         next
     }
 
     /// Stops the running turn and returns the queued prompts, which end with it.
-    pub(super) fn stop(&self, stop: Stop) -> Vec<Prompt> {
+    pub(super) fn stop(&self, stop: StopKind) -> Vec<Prompt> {
         let mut control = lock(&self.control);
-        if stop == Stop::Cancel && control.deaf {
+        if stop == StopKind::Cancel && control.deaf {
             return Vec::new();
         }
-        control.closed |= stop == Stop::Close;
+        control.closed |= stop == StopKind::Close;
         control.stop = Some(stop);
         self.changed.notify_all();
         control.waiting.drain(..).collect()
     }
 
     /// Ignores cancels from now on.
-    pub(super) fn go_deaf(&self) {
+    pub(super) fn ignore_cancels(&self) {
         lock(&self.control).deaf = true;
     }
 
@@ -214,7 +214,7 @@ impl Session {
     /// Records that the answer to this request is for this session.
     pub(super) fn expect_answer(&self, request: u64) {
         let mut control = lock(&self.control);
-        control.asked = Some(request);
+        control.awaited_request = Some(request);
         control.answer = None;
     }
 
@@ -226,7 +226,7 @@ impl Session {
                 return Some(answer);
             }
             if control.stop.is_some() {
-                control.asked = None;
+                control.awaited_request = None;
                 return None;
             }
             control = self.changed.wait(control).unwrap_or_else(PoisonError::into_inner);
@@ -236,10 +236,10 @@ impl Session {
     /// Accepts an answer if it is for this session's request.
     pub(super) fn answer(&self, request: u64, answer: &Value) -> bool {
         let mut control = lock(&self.control);
-        if control.asked != Some(request) {
+        if control.awaited_request != Some(request) {
             return false;
         }
-        control.asked = None;
+        control.awaited_request = None;
         control.answer = Some(answer.clone());
         self.changed.notify_all();
         true

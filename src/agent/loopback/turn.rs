@@ -30,14 +30,14 @@ const PERMISSION_TOOL: &str = "ask_permission";
 const CLOSING_WORDS: &str = "done";
 
 /// How a turn ended.
-enum End {
+enum TurnEnd {
     Done,
     Interrupted,
     Failed(RpcError),
 }
 
 /// Whether the turn continues.
-type Flow = ControlFlow<End>;
+type Flow = ControlFlow<TurnEnd>;
 
 struct Turn<'a> {
     agent: &'a Agent,
@@ -54,14 +54,14 @@ struct Turn<'a> {
     /// Whether the next text ends the reply. Its record then has a stop reason, as with Claude Code.
     is_at_end: bool,
     lingers: bool,
-    forget: bool,
-    forget_copies: bool,
-    lose: bool,
+    refuses_session: bool,
+    refuses_copies: bool,
+    deletes_transcript: bool,
 }
 
 /// Runs one prompt and returns its answer.
 pub(super) fn run(agent: &Agent, session: &Session, prompt: &Prompt) -> Result<Value, RpcError> {
-    if agent.marks.is_refused(&session.id) {
+    if agent.persistent_state.is_refused(&session.id) {
         return Err(RpcError::session_not_found(&session.id));
     }
     let settings = session.settings().clone();
@@ -82,18 +82,18 @@ pub(super) fn run(agent: &Agent, session: &Session, prompt: &Prompt) -> Result<V
         ends_with_text: false,
         is_at_end: false,
         lingers: false,
-        forget: false,
-        forget_copies: false,
-        lose: false,
+        refuses_session: false,
+        refuses_copies: false,
+        deletes_transcript: false,
     };
     let end = turn
         .run_prompt(prompt)
-        .unwrap_or_else(|error| End::Failed(failed(&error)));
+        .unwrap_or_else(|error| TurnEnd::Failed(failed(&error)));
     turn.conclude(end)
 }
 
 impl Turn<'_> {
-    fn run_prompt(&mut self, prompt: &Prompt) -> io::Result<End> {
+    fn run_prompt(&mut self, prompt: &Prompt) -> io::Result<TurnEnd> {
         let content = transcript_content(&prompt.content);
         let uuid = self.transcript.prompt(&content)?;
         self.raw_init(&self.file_id);
@@ -119,7 +119,7 @@ impl Turn<'_> {
         let mut directives = directives.into_iter().peekable();
         while let Some(directive) = directives.next() {
             if self.session.is_stopped() {
-                return Ok(End::Interrupted);
+                return Ok(TurnEnd::Interrupted);
             }
             self.is_at_end = directives.peek().is_none();
             let flow = match directive {
@@ -134,7 +134,7 @@ impl Turn<'_> {
         if !self.ends_with_text {
             self.say(CLOSING_WORDS)?;
         }
-        Ok(End::Done)
+        Ok(TurnEnd::Done)
     }
 
     fn execute(&mut self, directive: Directive) -> io::Result<Flow> {
@@ -150,14 +150,14 @@ impl Turn<'_> {
             Directive::Crash => self.crash(),
             Directive::Hang => {
                 self.session.wait_for_stop();
-                return Ok(Flow::Break(End::Interrupted));
+                return Ok(Flow::Break(TurnEnd::Interrupted));
             }
-            Directive::Deaf => self.session.go_deaf(),
+            Directive::Deaf => self.session.ignore_cancels(),
             Directive::Linger => self.lingers = true,
             Directive::SkipNext => self.session.skip_next(),
-            Directive::Forget => self.forget = true,
-            Directive::ForgetCopies => (self.forget, self.forget_copies) = (true, true),
-            Directive::Lose => self.lose = true,
+            Directive::Forget => self.refuses_session = true,
+            Directive::ForgetCopies => (self.refuses_session, self.refuses_copies) = (true, true),
+            Directive::Lose => self.deletes_transcript = true,
             Directive::Clear => self.clear()?,
             Directive::Recall => {
                 let history = self.recall()?;
@@ -221,7 +221,7 @@ impl Turn<'_> {
             self.record_text(&stream.recorded_text(sent))?;
         }
         Ok(if interrupted {
-            Flow::Break(End::Interrupted)
+            Flow::Break(TurnEnd::Interrupted)
         } else {
             Flow::Continue(())
         })
@@ -271,24 +271,24 @@ impl Turn<'_> {
     }
 
     /// Ends the turn: writes its end to the transcript, applies what follows it, and returns the answer.
-    fn conclude(mut self, end: End) -> Result<Value, RpcError> {
-        if self.lingers && matches!(end, End::Interrupted) {
+    fn conclude(mut self, end: TurnEnd) -> Result<Value, RpcError> {
+        if self.lingers && matches!(end, TurnEnd::Interrupted) {
             self.agent.wait_for_a_turn_to_end();
         }
         let stop_reason = match end {
-            End::Done => Ok("end_turn"),
-            End::Interrupted => self
+            TurnEnd::Done => Ok("end_turn"),
+            TurnEnd::Interrupted => self
                 .transcript
                 .interruption()
                 .map(|_| "cancelled")
                 .map_err(|error| failed(&error)),
-            End::Failed(error) => Err(error),
+            TurnEnd::Failed(error) => Err(error),
         };
         self.apply_directives_at_end().map_err(|error| failed(&error))?;
         let used = report::tokens(self.transcript.bytes());
         let stop_reason = stop_reason?;
         let output = &self.agent.output;
-        let announced = std::mem::replace(&mut self.session.state().titled, true);
+        let announced = std::mem::replace(&mut self.session.state().has_title_reported, true);
         if !announced && let Some(first) = self.first_prompt() {
             report::title(output, &self.session.id, &first);
         }
@@ -305,15 +305,15 @@ impl Turn<'_> {
     }
 
     fn apply_directives_at_end(&self) -> io::Result<()> {
-        if self.forget || self.lose {
-            self.agent.marks.refuse(&self.session.id)?;
+        if self.refuses_session || self.deletes_transcript {
+            self.agent.persistent_state.refuse(&self.session.id)?;
         }
-        if self.forget_copies
+        if self.refuses_copies
             && let Some(first) = super::listing::first_record(self.transcript.path())
         {
-            self.agent.marks.refuse_beginning(&first)?;
+            self.agent.persistent_state.refuse_first_record(&first)?;
         }
-        if self.lose {
+        if self.deletes_transcript {
             self.agent
                 .remove_transcripts(&self.session.id)
                 .map_err(io::Error::other)?;

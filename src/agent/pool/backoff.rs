@@ -17,7 +17,7 @@ const DELAYS: [Duration; 5] = [
 ];
 
 /// A process that lived this long did not fail to start.
-pub(super) const STABLE_AFTER: Duration = Duration::from_secs(60);
+pub(super) const STABLE_LIFETIME: Duration = Duration::from_secs(60);
 
 /// The number of consecutive failures, and the time of the last one.
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,17 +28,17 @@ pub(super) struct Backoff {
 
 impl Backoff {
     /// Records a failed start.
-    pub(super) fn failed(&mut self, now: Instant) {
+    pub(super) fn record_failure(&mut self, now: Instant) {
         self.failures = self.failures.saturating_add(1);
         self.last = Some(now);
     }
 
     /// Records the death of a started process.
-    pub(super) fn died(&mut self, now: Instant, lived: Duration) {
-        if lived >= STABLE_AFTER {
+    pub(super) fn record_death(&mut self, now: Instant, lived: Duration) {
+        if lived >= STABLE_LIFETIME {
             *self = Self::default();
         }
-        self.failed(now);
+        self.record_failure(now);
     }
 
     /// Returns how long to wait before the next start; zero if it may be tried now.
@@ -61,7 +61,7 @@ mod tests {
         let mut backoff = Backoff::default();
         assert_eq!(backoff.retry_in(start), Duration::ZERO);
         for expected_ms in [0, 250, 1_000, 5_000, 30_000, 30_000, 30_000] {
-            backoff.failed(start);
+            backoff.record_failure(start);
             assert_eq!(backoff.retry_in(start), Duration::from_millis(expected_ms));
         }
         assert_eq!(
@@ -75,11 +75,11 @@ mod tests {
     fn a_long_life_resets_a_short_one_does_not() {
         let start = Instant::now();
         let mut backoff = Backoff::default();
-        backoff.failed(start);
-        backoff.failed(start);
-        backoff.died(start, Duration::from_secs(59));
+        backoff.record_failure(start);
+        backoff.record_failure(start);
+        backoff.record_death(start, Duration::from_secs(59));
         assert_eq!(backoff.retry_in(start), Duration::from_secs(1));
-        backoff.died(start, Duration::from_secs(60));
+        backoff.record_death(start, Duration::from_secs(60));
         assert_eq!(backoff.retry_in(start), Duration::ZERO);
     }
 }

@@ -16,7 +16,7 @@ pub struct PoolKey {
     environment: u64,
     client: u64,
     /// The only user of the process, if it is not shared.
-    apart: Option<u64>,
+    exclusive_user: Option<u64>,
 }
 
 impl PoolKey {
@@ -41,24 +41,24 @@ impl PoolKey {
                 &launch.command.working_dir,
             )),
             client: hash_of(&(client, others.as_ref().map(RawJson::get))),
-            apart: None,
+            exclusive_user: None,
         }
     }
 
     /// Makes the key exclusive to one user, so that its process is not shared.
     #[must_use]
-    pub fn apart(self, whom: &impl Hash) -> Self {
+    pub fn exclusive_to(self, whom: &impl Hash) -> Self {
         Self {
-            apart: Some(hash_of(whom)),
+            exclusive_user: Some(hash_of(whom)),
             ..self
         }
     }
 
     /// Whether the processes of both are started alike, for equal clients.
     #[must_use]
-    pub fn is_like(&self, other: &Self) -> bool {
+    pub fn is_same_launch(&self, other: &Self) -> bool {
         let shared = |key: &Self| Self {
-            apart: None,
+            exclusive_user: None,
             ..key.clone()
         };
         shared(self) == shared(other)

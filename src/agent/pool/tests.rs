@@ -129,7 +129,7 @@ async fn kill(agent: &Lease) {
 async fn an_unshared_process_starts_after_the_dead_shared_one_has_ended() {
     let (agent, pool) = with_children_that_stay();
     let key = PoolKey::new("a", &agent);
-    let apart = [1, 2].map(|whom| key.clone().apart(&whom));
+    let apart = [1, 2].map(|whom| key.clone().exclusive_to(&whom));
     let shared = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
     let own = soon(pool.acquire(&apart[0], &agent, Urgency::Now)).await.unwrap();
     assert_ne!(shared.generation(), own.generation());

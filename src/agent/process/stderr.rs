@@ -13,7 +13,7 @@ pub const STDERR_TAIL_BYTES: usize = 8 * 1024;
 
 /// How long the end of a process waits for the rest of its standard error. The process's own output is available at
 /// once; a descendant that holds the pipe open must not delay it.
-const SETTLE: Duration = Duration::from_millis(200);
+const SETTLE_LIMIT: Duration = Duration::from_millis(200);
 
 /// How many bytes are read at once.
 const CHUNK_BYTES: usize = 4 * 1024;
@@ -49,7 +49,7 @@ impl StderrTail {
             loop {
                 match input.read(&mut chunk).await {
                     Ok(0) | Err(_) => return,
-                    Ok(read) => keep(&bytes, chunk.get(..read).unwrap_or_default()),
+                    Ok(read) => append_bounded(&bytes, chunk.get(..read).unwrap_or_default()),
                 }
             }
         });
@@ -57,10 +57,10 @@ impl StderrTail {
     }
 
     /// Waits briefly until everything was read.
-    pub(super) async fn settle(&self) {
+    pub(super) async fn wait_for_rest(&self) {
         let mut reading = self.reading.clone();
         let ended = async move { while reading.changed().await.is_ok() {} };
-        if tokio::time::timeout(SETTLE, ended).await.is_err() {
+        if tokio::time::timeout(SETTLE_LIMIT, ended).await.is_err() {
             tracing::debug!("an agent's standard error stays open after its end");
         }
     }
@@ -81,7 +81,7 @@ impl StderrTail {
 }
 
 /// Appends a chunk. Drops the oldest half at twice the limit, so that each byte is moved at most once.
-fn keep(bytes: &Mutex<Vec<u8>>, chunk: &[u8]) {
+fn append_bounded(bytes: &Mutex<Vec<u8>>, chunk: &[u8]) {
     let mut bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
     bytes.extend_from_slice(chunk);
     if bytes.len() > 2 * STDERR_TAIL_BYTES {

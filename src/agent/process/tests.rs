@@ -167,7 +167,7 @@ async fn a_process_that_ignores_the_end_of_input_is_terminated_with_its_group() 
         ..PATIENT
     };
     let report = process.stop(deadlines, &never()).await;
-    assert_eq!(report.stopped_by, StoppedBy::Terminate);
+    assert_eq!(report.last_step, StopStep::Terminate);
     let left = sweep::find(&SweepTarget::process(process.record().clone()));
     assert!(left.is_empty(), "{left:?}");
 }
@@ -180,10 +180,10 @@ async fn f32_a_child_without_its_environment_in_a_session_of_its_own_is_swept() 
     let mut process = start(script).await;
     let stdin = wait_until_up(&mut process).await;
     let family = sweep::descendants(process.pid());
-    process.note_family().await;
+    process.record_descendants().await;
     drop(stdin);
     let report = process.stop(PATIENT, &never()).await;
-    assert_eq!(report.stopped_by, StoppedBy::EndOfInput);
+    assert_eq!(report.last_step, StopStep::EndOfInput);
     let ended: Vec<u32> = report.sweep.ended.iter().map(|ended| ended.pid).collect();
     assert!(
         !family.is_empty() && family.iter().all(|pid| ended.contains(pid)),

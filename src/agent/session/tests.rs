@@ -144,7 +144,7 @@ async fn methods_that_are_not_offered_are_not_sent() {
     assert_eq!(params["_meta"], json!({"k": 1}));
     let calls = AgentCalls::new(connection.clone(), Arc::new(initialized.unwrap()));
     let (sender, _receiver) = inbox(InboxLimits::default());
-    let (handle, options) = (Handle::new("s"), SessionOptions::default());
+    let (handle, options) = (SessionHandle::new("s"), SessionOptions::default());
     let unsupported = |error: CallError| match error {
         CallError::Unsupported(method) => method.to_string(),
         other => panic!("{other}"),
@@ -174,5 +174,5 @@ async fn methods_that_are_not_offered_are_not_sent() {
         "session/list"
     );
     assert_eq!(unsupported(calls.logout(None).await.unwrap_err()), "logout");
-    assert_eq!(connection.attached(), 0);
+    assert_eq!(connection.attached_count(), 0);
 }

@@ -13,8 +13,8 @@ fn split(bytes: &[u8], piece_bytes: usize, max_line_bytes: usize) -> Vec<String>
         splitter.advance(count);
         while let Some(piece) = splitter.next_line() {
             lines.push(match piece {
-                Piece::Line(line) => String::from_utf8(line.to_vec()).unwrap(),
-                Piece::TooLong(found) => format!("<{}>", found.id.as_deref().unwrap_or("-")),
+                SplitLine::Line(line) => String::from_utf8(line.to_vec()).unwrap(),
+                SplitLine::TooLong(found) => format!("<{}>", found.id.as_deref().unwrap_or("-")),
             });
         }
     }

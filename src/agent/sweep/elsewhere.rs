@@ -1,4 +1,4 @@
-//! The systems on which nothing is found and nothing is swept.
+//! The sweep on systems other than Linux: finds no process and ends none.
 
 use std::io;
 use std::time::Duration;
@@ -30,10 +30,10 @@ pub(super) fn adopt() -> io::Result<()> {
 }
 
 #[derive(Debug)]
-pub(super) struct Watched;
+pub(super) struct WatchedProcesses;
 
-impl Watched {
-    pub(super) fn naming(_: u32, _: &str) -> Self {
+impl WatchedProcesses {
+    pub(super) fn with_argument(_: u32, _: &str) -> Self {
         Self
     }
 

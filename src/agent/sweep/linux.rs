@@ -13,8 +13,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 
 pub(super) use super::orphans::adopt;
 use super::orphans::are_adopted;
-use super::table::{self, Key, Process};
-use super::{Ended, SpawnRecord, Survivor, SweepDeadlines, SweepReport, SweepSignal, SweepTarget};
+use super::table::{self, Process, ProcessKey};
+use super::{EndedProcess, SpawnRecord, Survivor, SweepDeadlines, SweepReport, SweepSignal, SweepTarget};
 
 /// After how many scans that still find targets the rest is reported as surviving: something creates processes faster
 /// than they can be ended.
@@ -29,9 +29,9 @@ const RECHECK: Duration = Duration::from_millis(10);
 /// See [`super::sweep`].
 pub(super) fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepReport {
     let boot_id = super::boot_id();
-    let mut ended: HashMap<Key, Ended> = HashMap::new();
-    let mut unkillable: Vec<Key> = Vec::new();
-    let mut known: HashSet<Key> = target.family.0.iter().copied().collect();
+    let mut ended: HashMap<ProcessKey, EndedProcess> = HashMap::new();
+    let mut unkillable: Vec<ProcessKey> = Vec::new();
+    let mut known: HashSet<ProcessKey> = target.descendants.0.iter().copied().collect();
     for round in 0..=MAX_ROUNDS {
         let (processes, orphans) = scan(target);
         let mut found = select_targets(&processes, target, boot_id.as_deref(), &known, &orphans);
@@ -59,7 +59,7 @@ fn scan(target: &SweepTarget) -> (Vec<Process>, HashSet<u32>) {
         return (table::scan(target), HashSet::new());
     }
     // A process that is being started would be taken for one.
-    let started = super::started();
+    let started = super::started_children();
     let (processes, own) = (table::scan(target), std::process::id());
     let children = processes.iter().filter(|process| process.parent == own);
     let orphans = children
@@ -91,8 +91,8 @@ pub(super) fn start_time(pid: u32) -> Option<u64> {
     table::read_stat(pid).map(|stat| stat.start_time)
 }
 
-/// See [`super::Family`].
-pub(super) fn family(record: &SpawnRecord) -> Vec<Key> {
+/// See [`super::ProcessTree`].
+pub(super) fn family(record: &SpawnRecord) -> Vec<ProcessKey> {
     let processes = table::scan(&SweepTarget::default());
     // Another process may have its pid by now.
     let is_it =
@@ -104,7 +104,7 @@ pub(super) fn family(record: &SpawnRecord) -> Vec<Key> {
 }
 
 /// The first process. Orphans of every daemon are its children, whatever it is.
-const FIRST: u32 = 1;
+const INIT_PID: u32 = 1;
 
 /// Returns the target processes, without daemons and their descendants. A daemon on a copy of this data folder has agents with
 /// the same marks and records: they are its children.
@@ -112,7 +112,7 @@ fn select_targets<'table>(
     processes: &'table [Process],
     target: &SweepTarget,
     boot_id: Option<&str>,
-    known: &HashSet<Key>,
+    known: &HashSet<ProcessKey>,
     orphans: &HashSet<u32>,
 ) -> Vec<&'table Process> {
     let but = |daemons: &HashSet<u32>| {
@@ -121,7 +121,7 @@ fn select_targets<'table>(
     let found = but(&HashSet::new());
     let own = std::process::id();
     let pids = found.iter().flat_map(|process| [process.pid, process.parent]);
-    let pids: HashSet<u32> = pids.filter(|pid| ![own, FIRST].contains(pid)).collect();
+    let pids: HashSet<u32> = pids.filter(|pid| ![own, INIT_PID].contains(pid)).collect();
     let daemons: HashSet<u32> = pids.into_iter().filter(|pid| table::is_daemon(*pid)).collect();
     match daemons.is_empty() {
         true => found,
@@ -129,7 +129,7 @@ fn select_targets<'table>(
     }
 }
 
-fn report(ended: HashMap<Key, Ended>, left: &[&Process]) -> SweepReport {
+fn report(ended: HashMap<ProcessKey, EndedProcess>, left: &[&Process]) -> SweepReport {
     let survivors: Vec<Survivor> = left
         .iter()
         .map(|process| Survivor {
@@ -137,9 +137,9 @@ fn report(ended: HashMap<Key, Ended>, left: &[&Process]) -> SweepReport {
             name: process.name.clone(),
         })
         .collect();
-    let is_left = |key: &Key| left.iter().any(|process| process.key() == *key);
+    let is_left = |key: &ProcessKey| left.iter().any(|process| process.key() == *key);
     let ended = ended.into_iter().filter(|(key, _)| !is_left(key));
-    let mut ended: Vec<Ended> = ended.map(|(_, ended)| ended).collect();
+    let mut ended: Vec<EndedProcess> = ended.map(|(_, ended)| ended).collect();
     ended.sort_by_key(|ended| ended.pid);
     SweepReport { ended, survivors }
 }
@@ -166,13 +166,13 @@ impl<'table> OpenProcess<'table> {
         open.is_alive().then_some(open)
     }
 
-    fn key(&self) -> Key {
+    fn key(&self) -> ProcessKey {
         self.process.key()
     }
 
     fn is_alive(&self) -> bool {
         table::read_stat(self.process.pid)
-            .is_some_and(|stat| !stat.is_gone && stat.start_time == self.process.start_time)
+            .is_some_and(|stat| !stat.has_ended && stat.start_time == self.process.start_time)
     }
 
     fn signal(&self, signal: Signal) -> rustix::io::Result<()> {
@@ -189,7 +189,7 @@ fn signal_and_wait(
     open: &mut Vec<OpenProcess<'_>>,
     signal: SweepSignal,
     deadline: Duration,
-    ended: &mut HashMap<Key, Ended>,
+    ended: &mut HashMap<ProcessKey, EndedProcess>,
 ) {
     let number = match signal {
         SweepSignal::Terminate => Signal::TERM,
@@ -201,7 +201,7 @@ fn signal_and_wait(
             Ok(()) => {
                 ended.insert(
                     one.key(),
-                    Ended {
+                    EndedProcess {
                         pid: one.process.pid,
                         name,
                         signal,
@@ -260,13 +260,13 @@ fn ended_within(descriptors: &[&OwnedFd], wait: Duration) -> Option<Vec<bool>> {
     }
 }
 
-/// See [`super::Watch`].
+/// See [`super::DescendantWatch`].
 #[derive(Debug)]
-pub(super) struct Watched(Vec<OwnedFd>);
+pub(super) struct WatchedProcesses(Vec<OwnedFd>);
 
-impl Watched {
+impl WatchedProcesses {
     /// Opens the descendants of a process that have a command-line argument ending with `text`.
-    pub(super) fn naming(pid: u32, text: &str) -> Self {
+    pub(super) fn with_argument(pid: u32, text: &str) -> Self {
         let descriptors = descendants(pid).into_iter().filter_map(|found| {
             let descriptor = pidfd_open(table::as_pid(found)?, PidfdFlags::empty()).ok()?;
             // Read after opening the descriptor: this is the command line of that process, or nothing.

@@ -41,9 +41,9 @@ pub(super) fn are_adopted() -> bool {
 
 /// Takes note of the ends of all orphans that have ended.
 fn wait_for_ended() {
-    let ended: Vec<_> = table::children().filter(|child| child.is_gone).collect();
+    let ended: Vec<_> = table::children().filter(|child| child.has_ended).collect();
     // After the search, which takes a while: a process that was being started meanwhile is in the set now.
-    let started = super::started();
+    let started = super::started_children();
     let pids = ended
         .iter()
         .map(|child| child.pid)

@@ -34,27 +34,27 @@ const REREAD_PAUSE: Duration = Duration::from_millis(2);
 pub(super) struct Process {
     pub(super) pid: u32,
     pub(super) name: String,
-    pub(super) is_gone: bool,
+    pub(super) has_ended: bool,
     pub(super) parent: u32,
     pub(super) group: u32,
     pub(super) session: u32,
     pub(super) start_time: u64,
-    pub(super) mark: Mark,
+    pub(super) mark: EnvironmentMark,
 }
 
 impl Process {
     /// Identifies the process among all processes with this pid.
-    pub(super) fn key(&self) -> Key {
+    pub(super) fn key(&self) -> ProcessKey {
         (self.pid, self.start_time)
     }
 }
 
 /// The pid and start time of a process.
-pub(super) type Key = (u32, u64);
+pub(super) type ProcessKey = (u32, u64);
 
 /// What the environment of a process shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum EnvironmentMark {
     /// A wanted mark.
     Wanted,
     /// Another mark.
@@ -82,12 +82,12 @@ pub(super) fn parse_stat(text: &str) -> Option<Process> {
     Some(Process {
         pid: pid.trim().parse().ok()?,
         name: name.to_owned(),
-        is_gone: matches!(*fields.first()?, "Z" | "X" | "x"),
+        has_ended: matches!(*fields.first()?, "Z" | "X" | "x"),
         parent: number(1)?,
         group: number(2)?,
         session: number(3)?,
         start_time: fields.get(19)?.parse().ok()?,
-        mark: Mark::None,
+        mark: EnvironmentMark::None,
     })
 }
 
@@ -108,21 +108,21 @@ fn entries() -> impl Iterator<Item = (u32, fs::DirEntry)> {
 pub(super) fn scan(target: &SweepTarget) -> Vec<Process> {
     let own_uid = rustix::process::geteuid().as_raw();
     let own_pid = std::process::id();
-    let needles = Needles::of(target);
+    let needles = MarkPatterns::of(target);
     let is_other = |(pid, entry): &(u32, fs::DirEntry)| {
         *pid != own_pid && entry.metadata().is_ok_and(|metadata| metadata.uid() == own_uid)
     };
     let mut processes = Vec::new();
     let mut pending = Vec::new();
     for (pid, _) in entries().filter(is_other) {
-        let Some(mut process) = read_stat(pid).filter(|process| !process.is_gone) else {
+        let Some(mut process) = read_stat(pid).filter(|process| !process.has_ended) else {
             continue;
         };
         let is_kernel_thread = pid == KERNEL_THREADS || process.parent == KERNEL_THREADS;
         if !needles.is_empty() && !is_kernel_thread {
             process.mark = needles.read_mark(pid);
         }
-        if process.mark == Mark::NoEnvironment {
+        if process.mark == EnvironmentMark::NoEnvironment {
             pending.push(processes.len());
         }
         processes.push(process);
@@ -133,7 +133,7 @@ pub(super) fn scan(target: &SweepTarget) -> Vec<Process> {
 
 /// Reads processes without an environment again. A process has none for a moment during an exec, and treating it as
 /// unmarked would leave it running.
-fn reread_environments(needles: &Needles, processes: &mut [Process], mut pending: Vec<usize>) {
+fn reread_environments(needles: &MarkPatterns, processes: &mut [Process], mut pending: Vec<usize>) {
     for _ in 0..REREADS {
         if pending.is_empty() {
             return;
@@ -146,8 +146,8 @@ fn reread_environments(needles: &Needles, processes: &mut [Process], mut pending
             };
             let mark = needles.read_mark(process.pid);
             let is_same = read_stat(process.pid).is_some_and(|stat| stat.start_time == process.start_time);
-            process.mark = if is_same { mark } else { Mark::None };
-            process.mark == Mark::NoEnvironment
+            process.mark = if is_same { mark } else { EnvironmentMark::None };
+            process.mark == EnvironmentMark::NoEnvironment
         });
     }
 }
@@ -162,7 +162,7 @@ pub(super) fn select_targets<'table>(
     processes: &'table [Process],
     recorded: &[SpawnRecord],
     boot_id: Option<&str>,
-    known: &HashSet<Key>,
+    known: &HashSet<ProcessKey>,
     orphans: &HashSet<u32>,
     daemons: &HashSet<u32>,
 ) -> Vec<&'table Process> {
@@ -174,9 +174,9 @@ pub(super) fn select_targets<'table>(
         }
     }
     let is_target = |process: &Process| match process.mark {
-        Mark::Wanted => true,
-        Mark::Other => false,
-        Mark::None | Mark::NoEnvironment => {
+        EnvironmentMark::Wanted => true,
+        EnvironmentMark::Other => false,
+        EnvironmentMark::None | EnvironmentMark::NoEnvironment => {
             known.contains(&process.key())
                 || leaders.contains(&process.group)
                 || leaders.contains(&process.session)
@@ -230,12 +230,12 @@ fn is_recorded(process: &Process, record: &SpawnRecord, boot_id: Option<&str>) -
 }
 
 /// The environment entries to look for.
-struct Needles {
+struct MarkPatterns {
     exact: Vec<Vec<u8>>,
     prefix: Option<Vec<u8>>,
 }
 
-impl Needles {
+impl MarkPatterns {
     fn of(target: &SweepTarget) -> Self {
         Self {
             exact: target
@@ -254,15 +254,15 @@ impl Needles {
         self.exact.is_empty() && self.prefix.is_none()
     }
 
-    fn read_mark(&self, pid: u32) -> Mark {
+    fn read_mark(&self, pid: u32) -> EnvironmentMark {
         match fs::read(proc_path(pid, "environ")) {
-            Ok(environment) if environment.is_empty() => Mark::NoEnvironment,
+            Ok(environment) if environment.is_empty() => EnvironmentMark::NoEnvironment,
             Ok(environment) => self.found_in(&environment),
-            Err(_) => Mark::None,
+            Err(_) => EnvironmentMark::None,
         }
     }
 
-    fn found_in(&self, environment: &[u8]) -> Mark {
+    fn found_in(&self, environment: &[u8]) -> EnvironmentMark {
         let entries = environment.split(|byte| *byte == 0);
         let mut marks = entries
             .filter(|entry| {
@@ -271,7 +271,7 @@ impl Needles {
             })
             .peekable();
         if marks.peek().is_none() {
-            return Mark::None;
+            return EnvironmentMark::None;
         }
         let is_wanted = |entry: &[u8]| {
             let prefix = self.prefix.as_ref();
@@ -279,9 +279,9 @@ impl Needles {
                 || prefix.is_some_and(|prefix| entry.starts_with(prefix))
         };
         if marks.any(is_wanted) {
-            Mark::Wanted
+            EnvironmentMark::Wanted
         } else {
-            Mark::Other
+            EnvironmentMark::Other
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::process::{Child, Command, Stdio};
 
-use super::table::{Key, Mark, Process, parse_stat, select_targets};
+use super::table::{EnvironmentMark, Process, ProcessKey, parse_stat, select_targets};
 use super::*;
 use crate::agent::process::MARK_VARIABLE;
 
@@ -67,12 +67,12 @@ fn a_stat_line_is_read_whatever_the_name_is() {
             ),
             (name, 41, 42, 43, 987_654)
         );
-        assert!(!stat.is_gone);
+        assert!(!stat.has_ended);
     }
     assert!(
         parse_stat(&format!("1 (z) {}", numbers.replace('S', "Z")))
             .unwrap()
-            .is_gone
+            .has_ended
     );
     for bad in [
         "",
@@ -85,11 +85,11 @@ fn a_stat_line_is_read_whatever_the_name_is() {
 }
 
 /// A process in a group and session of its own.
-fn process(pid: u32, parent: u32, start_time: u64, mark: Mark) -> Process {
+fn process(pid: u32, parent: u32, start_time: u64, mark: EnvironmentMark) -> Process {
     Process {
         pid,
         name: String::new(),
-        is_gone: false,
+        has_ended: false,
         parent,
         group: pid,
         session: pid,
@@ -99,7 +99,7 @@ fn process(pid: u32, parent: u32, start_time: u64, mark: Mark) -> Process {
 }
 
 /// Returns the pids of the targets, without recorded ones.
-fn pids(table: &[Process], known: &[Key], daemons: &[u32]) -> Vec<u32> {
+fn pids(table: &[Process], known: &[ProcessKey], daemons: &[u32]) -> Vec<u32> {
     let known = known.iter().copied().collect();
     let daemons = daemons.iter().copied().collect();
     let found = select_targets(table, &[], None, &known, &HashSet::new(), &daemons);
@@ -110,12 +110,12 @@ fn pids(table: &[Process], known: &[Key], daemons: &[u32]) -> Vec<u32> {
 #[test]
 fn orphans_are_targets_unless_another_daemon_has_marked_them() {
     let table = [
-        process(10, 5, 100, Mark::NoEnvironment),
-        process(11, 10, 101, Mark::None),
-        process(12, 5, 102, Mark::Other),
-        process(13, 5, 103, Mark::None),
-        process(14, 13, 104, Mark::None),
-        process(20, 1, 200, Mark::NoEnvironment),
+        process(10, 5, 100, EnvironmentMark::NoEnvironment),
+        process(11, 10, 101, EnvironmentMark::None),
+        process(12, 5, 102, EnvironmentMark::Other),
+        process(13, 5, 103, EnvironmentMark::None),
+        process(14, 13, 104, EnvironmentMark::None),
+        process(20, 1, 200, EnvironmentMark::NoEnvironment),
     ];
     let select = |daemons: &[u32]| {
         let daemons = daemons.iter().copied().collect();
@@ -136,15 +136,15 @@ fn orphans_are_targets_unless_another_daemon_has_marked_them() {
 #[test]
 fn targets_are_selected() {
     let table = [
-        process(10, 1, 100, Mark::Wanted),
-        process(11, 10, 101, Mark::None),
-        process(12, 11, 102, Mark::None),
-        process(20, 1, 200, Mark::None),
-        process(21, 20, 201, Mark::None),
-        process(30, 1, 300, Mark::Other),
+        process(10, 1, 100, EnvironmentMark::Wanted),
+        process(11, 10, 101, EnvironmentMark::None),
+        process(12, 11, 102, EnvironmentMark::None),
+        process(20, 1, 200, EnvironmentMark::None),
+        process(21, 20, 201, EnvironmentMark::None),
+        process(30, 1, 300, EnvironmentMark::Other),
         // Two that are each other's parent, as a slow scan may show.
-        process(40, 41, 400, Mark::Wanted),
-        process(41, 40, 401, Mark::None),
+        process(40, 41, 400, EnvironmentMark::Wanted),
+        process(41, 40, 401, EnvironmentMark::None),
     ];
     let record = |pid, start_time: Option<u64>, boot_id: Option<&str>| SpawnRecord {
         pid,
@@ -195,22 +195,22 @@ fn children_of_an_ended_process_are_targets() {
         ..process(pid, 1, 200, mark)
     };
     let mut table = vec![
-        orphan(10, 5, 1, Mark::None),
-        orphan(11, 11, 5, Mark::NoEnvironment),
-        orphan(12, 12, 12, Mark::None),
-        orphan(13, 4, 4, Mark::None),
+        orphan(10, 5, 1, EnvironmentMark::None),
+        orphan(11, 11, 5, EnvironmentMark::NoEnvironment),
+        orphan(12, 12, 12, EnvironmentMark::None),
+        orphan(13, 4, 4, EnvironmentMark::None),
         // Started by another daemon.
-        orphan(14, 14, 5, Mark::Other),
+        orphan(14, 14, 5, EnvironmentMark::Other),
     ];
     assert_eq!(pids(&table, &[(5, 100)], &[]), [10, 11]);
     // The leader is ending.
-    table.push(process(5, 1, 100, Mark::None));
+    table.push(process(5, 1, 100, EnvironmentMark::None));
     assert_eq!(pids(&table, &[(5, 100)], &[]), [10, 11, 5]);
     // Another process has the leader's pid, so group and session belong to that one.
     table[5].start_time = 150;
     assert_eq!(pids(&table, &[(5, 100)], &[]), [] as [u32; 0]);
     // The other process was found too.
-    table[5].mark = Mark::Wanted;
+    table[5].mark = EnvironmentMark::Wanted;
     assert_eq!(pids(&table, &[(5, 100), (5, 150)], &[]), [10, 11, 5]);
 }
 
@@ -221,16 +221,16 @@ fn a_daemon_started_by_an_agent_is_not_a_target() {
         ..process(pid, parent, 100, mark)
     };
     let table = [
-        process(10, 1, 100, Mark::Wanted),
+        process(10, 1, 100, EnvironmentMark::Wanted),
         // A tool in its own session, and the daemon that it started.
-        process(11, 10, 100, Mark::Wanted),
-        in_session(12, 11, Mark::Wanted),
+        process(11, 10, 100, EnvironmentMark::Wanted),
+        in_session(12, 11, EnvironmentMark::Wanted),
         // Agents of that daemon, one without an environment.
-        in_session(13, 12, Mark::Other),
-        in_session(14, 12, Mark::None),
+        in_session(13, 12, EnvironmentMark::Other),
+        in_session(14, 12, EnvironmentMark::None),
         // Not below the daemon.
-        in_session(15, 11, Mark::None),
-        in_session(16, 1, Mark::None),
+        in_session(15, 11, EnvironmentMark::None),
+        in_session(16, 1, EnvironmentMark::None),
     ];
     assert_eq!(pids(&table, &[(11, 100)], &[12]), [10, 11, 15, 16]);
     // Without its parents.
@@ -244,11 +244,11 @@ fn a_daemon_started_by_an_agent_is_not_a_target() {
 #[test]
 fn agents_of_a_daemon_on_a_copy_of_the_data_folder_are_that_daemons() {
     let table = [
-        process(10, 20, 100, Mark::Wanted),
-        process(11, 10, 100, Mark::Wanted),
-        process(12, 11, 100, Mark::None),
+        process(10, 20, 100, EnvironmentMark::Wanted),
+        process(11, 10, 100, EnvironmentMark::Wanted),
+        process(12, 11, 100, EnvironmentMark::None),
         // What this instance has left.
-        process(13, 1, 100, Mark::Wanted),
+        process(13, 1, 100, EnvironmentMark::Wanted),
     ];
     let records = [10, 13].map(|pid| SpawnRecord {
         pid,
@@ -287,7 +287,7 @@ fn a_process_with_only_the_recorded_pid_is_not_signalled() {
     }
     let record = sleeper.record(Some(right), boot_id());
     let report = sweep(&SweepTarget::process(record), DEADLINES);
-    let expected = Ended {
+    let expected = EndedProcess {
         pid: sleeper.0.id(),
         name: "sleep".to_owned(),
         signal: SweepSignal::Terminate,

@@ -14,18 +14,18 @@ use tokio::time::Instant;
 
 use super::routes::Refusal;
 use super::{Shared, WireOptions};
-use crate::agent::envelope::{Envelope, Kind, Malformed, Oversized};
+use crate::agent::envelope::{Envelope, EnvelopeKind, Malformed, Oversized};
 use crate::agent::message::{
     CallError, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, MethodName, RawId, RequestKind, method,
 };
 use crate::agent::process::{Death, DeathWatch};
-use crate::agent::split::{Piece, Splitter};
+use crate::agent::split::{SplitLine, Splitter};
 
 /// How many bytes are read at once: the capacity of a pipe.
 const READ_BYTES: usize = 64 * 1024;
 
 /// From this many queued entries, the reader yields after each line, so that the inbox's owner can catch up.
-const GIVE_WAY_FROM: usize = 1_024;
+const YIELD_FROM_ENTRIES: usize = 1_024;
 
 /// How long the process may take to end after its output ended. Without output an agent is useless, but its exit
 /// status explains the cause.
@@ -45,17 +45,17 @@ pub(super) async fn run(
     mut process: DeathWatch,
 ) {
     // If this task fails, callers must not wait forever.
-    let ending = Ending { shared: &shared };
+    let ending = EndAnnouncer { shared: &shared };
     read_all(&shared, &mut input, &mut process).await;
     ending.announce(process.death_within(EXIT_AFTER_END_OF_OUTPUT).await);
 }
 
 /// Announces the agent's end, at the latest when dropped.
-struct Ending<'shared> {
+struct EndAnnouncer<'shared> {
     shared: &'shared Shared,
 }
 
-impl Ending<'_> {
+impl EndAnnouncer<'_> {
     fn announce(&self, death: Death) {
         let death = Arc::new(death);
         self.shared.routes().agent_died(&death);
@@ -69,7 +69,7 @@ impl Ending<'_> {
     }
 }
 
-impl Drop for Ending<'_> {
+impl Drop for EndAnnouncer<'_> {
     fn drop(&mut self) {
         if self.shared.died.borrow().is_none() {
             self.announce(Death::default());
@@ -108,7 +108,7 @@ async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process
             Ok(0) => {
                 splitter.advance(0);
                 // The last line of a process that was cut off has no line end.
-                if let Some(Piece::Line(line)) = splitter.next_line() {
+                if let Some(SplitLine::Line(line)) = splitter.next_line() {
                     take_line(shared, line);
                 }
                 return;
@@ -121,15 +121,15 @@ async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process
         }
         while let Some(piece) = splitter.next_line() {
             let waiting = match piece {
-                Piece::Line(line) => take_line(shared, line),
-                Piece::TooLong(found) => {
-                    shared.heard();
+                SplitLine::Line(line) => take_line(shared, line),
+                SplitLine::TooLong(found) => {
+                    shared.record_received();
                     let limit_bytes = shared.options.max_line_bytes;
-                    take_skipped(shared, &found, CallError::TooLong { limit_bytes });
+                    fail_skipped_request(shared, &found, CallError::TooLong { limit_bytes });
                     0
                 }
             };
-            if waiting > GIVE_WAY_FROM {
+            if waiting > YIELD_FROM_ENTRIES {
                 tokio::task::yield_now().await;
             }
         }
@@ -145,28 +145,28 @@ fn take_line(shared: &Shared, line: &[u8]) -> usize {
     if line.is_empty() {
         return 0;
     }
-    let last_sent = shared.heard();
+    let last_sent = shared.record_received();
     let envelope = match Envelope::scan_bytes(line) {
         Ok(envelope) => envelope,
         Err(reason) => {
             if reason == Malformed::TooDeep
                 && let Some(found) = Oversized::in_line(line)
             {
-                take_skipped(shared, &found, CallError::TooDeep);
+                fail_skipped_request(shared, &found, CallError::TooDeep);
                 return 0;
             }
-            shared.chatter.send_modify(|chatter| chatter.add(line));
+            shared.stray_output.send_modify(|chatter| chatter.add(line));
             tracing::debug!(%reason, bytes = line.len(), "a line of the agent is not a message");
             return 0;
         }
     };
     match envelope.kind() {
-        Kind::Notification => take_notification(shared, &envelope),
-        Kind::Request => {
+        EnvelopeKind::Notification => take_notification(shared, &envelope),
+        EnvelopeKind::Request => {
             take_request(shared, &envelope);
             0
         }
-        Kind::Response => {
+        EnvelopeKind::Response => {
             shared.with_routes(|routes| routes.response(&envelope, last_sent));
             0
         }
@@ -211,10 +211,10 @@ fn take_request(shared: &Shared, line: &Envelope<'_>) {
     let method = MethodName::from_wire(&name);
     let WireOptions {
         allowed_requests,
-        allows_unnamed,
+        allows_extensions: allows_unnamed,
         ..
     } = &shared.options;
-    let is_unnamed = *allows_unnamed && RequestKind::of(&name) == RequestKind::Unnamed;
+    let is_unnamed = *allows_unnamed && RequestKind::of(&name) == RequestKind::Extension;
     if !is_unnamed && !allowed_requests.contains(&method) {
         tracing::debug!(%method, "refused a request of the agent: method not offered");
         shared.refuse(raw_id, METHOD_NOT_FOUND, "method not found");
@@ -230,7 +230,7 @@ fn take_request(shared: &Shared, line: &Envelope<'_>) {
 }
 
 /// Ends the wait for what was in a line that was not read.
-fn take_skipped(shared: &Shared, line: &Oversized, why: CallError) {
+fn fail_skipped_request(shared: &Shared, line: &Oversized, why: CallError) {
     tracing::warn!(
         id = line.id,
         method = line.method,

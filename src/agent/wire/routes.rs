@@ -9,9 +9,9 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
-use super::{Attachment, Handle, MAX_CALLS_IN_FLIGHT};
+use super::{Attachment, MAX_CALLS_IN_FLIGHT, SessionHandle};
 use crate::agent::envelope::{Envelope, Line};
-use crate::agent::inbox::{InboxSender, Incoming, MAX_OPEN_REQUESTS, Pushed};
+use crate::agent::inbox::{InboxSender, Incoming, MAX_OPEN_REQUESTS, PushResult};
 use crate::agent::message::{
     AgentError, CallError, INTERNAL_ERROR, INVALID_REQUEST, MethodName, PARSE_ERROR, RawId, RequestId, method,
 };
@@ -79,7 +79,7 @@ pub(super) struct Routes {
     agent_requests: HashMap<RawId, AgentRequest>,
     stash: VecDeque<(Box<str>, MethodName, Line)>,
     stashed_bytes: usize,
-    detached: VecDeque<Handle>,
+    detached: VecDeque<SessionHandle>,
     /// Unanswered requests of the agent whose session was detached.
     orphaned: Vec<RawId>,
     last_generation: u64,
@@ -87,7 +87,7 @@ pub(super) struct Routes {
     /// How many prompts were unanswered at the death.
     prompts_at_death: usize,
     /// The error code of the last answered prompt, if it failed while other prompts were unanswered.
-    failing: Option<i64>,
+    last_prompt_error: Option<i64>,
 }
 
 impl Routes {
@@ -119,7 +119,7 @@ impl Routes {
         self.waiters.remove(&request);
     }
 
-    pub(super) fn attached(&self) -> usize {
+    pub(super) fn attached_count(&self) -> usize {
         self.routes.len()
     }
 
@@ -134,7 +134,11 @@ impl Routes {
     }
 
     /// Routes a handle. Replaces its earlier attachment.
-    pub(super) fn attach(&mut self, handle: &Handle, inbox: &InboxSender) -> Result<Attachment, CallError> {
+    pub(super) fn attach(
+        &mut self,
+        handle: &SessionHandle,
+        inbox: &InboxSender,
+    ) -> Result<Attachment, CallError> {
         self.check_alive()?;
         self.remove_route(handle.as_str(), None);
         self.detached.retain(|detached| detached != handle);
@@ -148,7 +152,7 @@ impl Routes {
         };
         self.subagents.remove(handle.as_str());
         self.routes.insert(Arc::clone(&handle.0), route);
-        self.hand_over(handle.as_str(), inbox);
+        self.deliver_stashed(handle.as_str(), inbox);
         Ok(Attachment {
             handle: handle.clone(),
             generation,
@@ -177,14 +181,14 @@ impl Routes {
         let pushed = route.inbox.push_update(method, line.to_line());
         let announced = line
             .update_kind()
-            .and_then(|kind| subagent::announced(&kind, line.update()?));
+            .and_then(|kind| subagent::announced_session(&kind, line.update()?));
         if let Some(announced) = announced {
             self.add_subagent(&owner, &announced);
         }
         match pushed {
-            Pushed::Waiting(waiting) => waiting,
-            Pushed::Dropped => usize::MAX,
-            Pushed::Closed => {
+            PushResult::Queued(waiting) => waiting,
+            PushResult::Dropped => usize::MAX,
+            PushResult::Closed => {
                 tracing::debug!(handle, "a session's owner was dropped without detaching it");
                 self.remove_route(&owner, None);
                 0
@@ -219,7 +223,7 @@ impl Routes {
         let key: Arc<str> = session.into();
         route.subagents.push_back(Arc::clone(&key));
         self.subagents.insert(key, Arc::clone(owner));
-        self.hand_over(session, &inbox);
+        self.deliver_stashed(session, &inbox);
     }
 
     /// Passes on a notification about a request of the agent, to the inbox of that request.
@@ -229,7 +233,7 @@ impl Routes {
             .get(id)
             .map(|asked| asked.inbox.push_update(method, line.to_line()))
         {
-            Some(Pushed::Waiting(waiting)) => waiting,
+            Some(PushResult::Queued(waiting)) => waiting,
             _ => 0,
         }
     }
@@ -270,7 +274,7 @@ impl Routes {
                 if route.open_requests >= MAX_OPEN_REQUESTS {
                     return Err(Refusal::TooMany);
                 }
-                let handle = Handle(owner);
+                let handle = SessionHandle(owner);
                 (
                     route.inbox.clone(),
                     Some(Attachment {
@@ -289,7 +293,7 @@ impl Routes {
             method,
             line: line.to_line(),
         };
-        if inbox.push_control(incoming) == Pushed::Closed {
+        if inbox.push_control(incoming) == PushResult::Closed {
             return Err(Refusal::UnknownSession);
         }
         if let Some(route) = attachment
@@ -322,10 +326,10 @@ impl Routes {
         }
     }
 
-    /// Passes a response of the agent to its waiter. `last_sent` is as in [`Shared::heard`](super::Shared::heard).
+    /// Passes a response of the agent to its waiter. `last_sent` is as in [`super::Shared::record_received`].
     pub(super) fn response(&mut self, line: &Envelope<'_>, last_sent: Option<RequestId>) {
         let request = match line.id() {
-            Some("null") if line.error().is_some_and(is_of_an_unread_line) => {
+            Some("null") if line.error().is_some_and(is_unread_line_error) => {
                 last_sent.filter(|request| self.is_only_sent(*request))
             }
             id => id.and_then(RequestId::from_raw),
@@ -344,9 +348,9 @@ impl Routes {
         };
         let mut outcome = outcome_of(line, method.clone());
         let opened = line.result_session_id().filter(|_| outcome.is_ok());
-        let opened = opened.as_deref().map(Handle::new);
+        let opened = opened.as_deref().map(SessionHandle::new);
         if let (Pending::Inbox { opens: true, .. }, Some(handle)) = (&pending, &opened)
-            && let Some(detail) = self.reject_handle(handle)
+            && let Some(detail) = self.handle_conflict(handle)
         {
             outcome = Err(CallError::BadAnswer {
                 method: method.clone(),
@@ -372,8 +376,8 @@ impl Routes {
             _ => None,
         };
         let others = self.prompts() > 0;
-        let follows = code.is_some() && self.failing == code;
-        self.failing = code.filter(|_| others);
+        let follows = code.is_some() && self.last_prompt_error == code;
+        self.last_prompt_error = code.filter(|_| others);
         code.is_some() && others || follows
     }
 
@@ -384,7 +388,7 @@ impl Routes {
 
     /// Returns why a new session cannot use this handle, if so. A route is never taken over, because its owner would
     /// get nothing more.
-    fn reject_handle(&self, handle: &Handle) -> Option<String> {
+    fn handle_conflict(&self, handle: &SessionHandle) -> Option<String> {
         let id = handle.as_str();
         let is_taken = || self.routes.get(id).is_some_and(|route| !route.inbox.is_closed());
         if id.trim().is_empty() {
@@ -460,7 +464,7 @@ impl Routes {
         request: RequestId,
         pending: Pending,
         outcome: Result<Box<RawValue>, CallError>,
-        opened: Option<Handle>,
+        opened: Option<SessionHandle>,
         in_company: bool,
     ) {
         match pending {
@@ -548,7 +552,7 @@ impl Routes {
         }
     }
 
-    fn hand_over(&mut self, handle: &str, inbox: &InboxSender) {
+    fn deliver_stashed(&mut self, handle: &str, inbox: &InboxSender) {
         for (owner, method, line) in std::mem::take(&mut self.stash) {
             if *owner == *handle {
                 self.stashed_bytes -= line.len_bytes();
@@ -561,7 +565,7 @@ impl Routes {
 }
 
 /// Whether an error says that the agent could not read a line.
-fn is_of_an_unread_line(error: &str) -> bool {
+fn is_unread_line_error(error: &str) -> bool {
     matches!(AgentError::from_raw(error).code, PARSE_ERROR | INVALID_REQUEST)
 }
 

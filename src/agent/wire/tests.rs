@@ -142,7 +142,7 @@ async fn lines_for_an_unknown_handle_wait_but_not_without_limit() {
         peer.write(&update("later", &number.to_string())).await;
     }
     settle(&connection, &mut peer).await;
-    connection.attach(&Handle::new("later"), &sender).unwrap();
+    connection.attach(&SessionHandle::new("later"), &sender).unwrap();
     let taken = take(&mut receiver, 64).await;
     // The newest 64 of 70.
     assert_eq!(
@@ -158,7 +158,7 @@ async fn detaching_an_older_attachment_leaves_the_newer_one() {
     let (connection, mut peer) = connect(WireOptions::default());
     let (old_sender, mut old) = inbox(InboxLimits::default());
     let (new_sender, mut new) = inbox(InboxLimits::default());
-    let handle = Handle::new("s");
+    let handle = SessionHandle::new("s");
     let older = connection.attach(&handle, &old_sender).unwrap();
     let newer = connection.attach(&handle, &new_sender).unwrap();
     connection.detach(&older);
@@ -176,7 +176,7 @@ async fn detaching_an_older_attachment_leaves_the_newer_one() {
 async fn a_session_has_a_limit_of_open_requests_and_detaching_answers_them() {
     let (connection, mut peer) = connect(WireOptions::default());
     let (sender, mut receiver) = inbox(InboxLimits::default());
-    let attachment = connection.attach(&Handle::new("s"), &sender).unwrap();
+    let attachment = connection.attach(&SessionHandle::new("s"), &sender).unwrap();
     for id in 0..=MAX_OPEN_REQUESTS {
         peer.write(&permission("s", &id.to_string())).await;
     }
@@ -208,7 +208,7 @@ async fn sessions_of_subagents_share_the_inbox_of_the_session_that_announced_the
     };
     let (connection, mut peer) = connect(WireOptions::default());
     let (sender, mut receiver) = inbox(InboxLimits::default());
-    let session = Handle::new("s");
+    let session = SessionHandle::new("s");
     let attachment = connection.attach(&session, &sender).unwrap();
     peer.write(&(update("sub", "early") + &announcement("s", "sub") + &permission("sub", "1")))
         .await;
@@ -256,8 +256,10 @@ async fn lines_that_are_too_long_are_skipped_and_counted() {
     });
     let (sender, mut receiver) = inbox(InboxLimits::default());
     let (other_sender, mut other) = inbox(InboxLimits::default());
-    connection.attach(&Handle::new("s"), &sender).unwrap();
-    connection.attach(&Handle::new("o"), &other_sender).unwrap();
+    connection.attach(&SessionHandle::new("s"), &sender).unwrap();
+    connection
+        .attach(&SessionHandle::new("o"), &other_sender)
+        .unwrap();
     let long = "x".repeat(300_000);
     peer.write(&update("s", &long)).await;
     assert_eq!(take(&mut receiver, 1).await, ["lost 1"]);
@@ -396,15 +398,17 @@ async fn f37_a_dropped_session_owner_does_not_affect_the_others() {
     let (connection, mut peer) = connect(WireOptions::default());
     let (gone_sender, gone) = inbox(InboxLimits::default());
     let (sender, mut receiver) = inbox(InboxLimits::default());
-    connection.attach(&Handle::new("gone"), &gone_sender).unwrap();
-    connection.attach(&Handle::new("s"), &sender).unwrap();
+    connection
+        .attach(&SessionHandle::new("gone"), &gone_sender)
+        .unwrap();
+    connection.attach(&SessionHandle::new("s"), &sender).unwrap();
     peer.write(&permission("gone", "1")).await;
     settle(&connection, &mut peer).await;
     drop(gone);
     peer.write(&(update("gone", "x") + &update("s", "y"))).await;
     assert_eq!(peer.read().await["error"]["code"], -32800);
     assert_eq!(take(&mut receiver, 1).await, ["y"]);
-    assert_eq!(connection.attached(), 1);
+    assert_eq!(connection.attached_count(), 1);
 }
 
 #[test]

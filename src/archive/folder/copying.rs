@@ -8,33 +8,37 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-use super::{Folder, is_damage};
-use crate::archive::list::{BUFFER_BYTES, Copy, Stamp, is_transcript};
+use super::{SessionFolder, is_damage};
+use crate::archive::list::{ArchivedCopy, BUFFER_BYTES, FileStamp, is_transcript};
 use crate::files::digest::sha256;
 use crate::files::durable;
 use crate::files::identity::Hashed;
 use crate::files::is_shortage;
 use crate::paths::ownership::NO_LINK;
 use crate::transcript::TranscriptError;
-use crate::transcript::moving::comparing::begins_with_lines_of;
+use crate::transcript::moving::comparison::begins_with_lines_of;
 use crate::transcript::parts::{Part, is_lines};
 
 /// How much effort goes into compressing: zstd's own default, some 300 MB/s.
-const LEVEL: i32 = 3;
+const COMPRESSION_LEVEL: i32 = 3;
 
 /// What is known of the file that is linked or copied, if it is the transcript.
 #[derive(Clone, Debug, Default)]
-pub(in crate::archive) struct Origin {
+pub(in crate::archive) struct SourceFacts {
     /// [`Copy::folder`].
     pub(in crate::archive) folder: String,
     /// [`Copy::turns`].
     pub(in crate::archive) turns: Option<u64>,
 }
 
-impl Folder<'_> {
+impl SessionFolder<'_> {
     /// Links a file of the agent's. Returns whether the file is known to be shorter than before.
-    pub(in crate::archive) fn link(&mut self, part: &Part, origin: &Origin) -> Result<bool, TranscriptError> {
-        let stamp = Stamp::of(&part.path).map_err(TranscriptError::io("look at", &part.path))?;
+    pub(in crate::archive) fn link(
+        &mut self,
+        part: &Part,
+        origin: &SourceFacts,
+    ) -> Result<bool, TranscriptError> {
+        let stamp = FileStamp::of(&part.path).map_err(TranscriptError::io("look at", &part.path))?;
         let newest = self.list.files.get(&part.name).and_then(|copies| copies.last());
         let newest = newest.cloned();
         match &newest {
@@ -42,7 +46,7 @@ impl Folder<'_> {
                 let folder = origin.folder.clone();
                 self.put(
                     &part.name,
-                    Copy {
+                    ArchivedCopy {
                         folder,
                         ..copy.clone()
                     },
@@ -50,102 +54,111 @@ impl Folder<'_> {
                 return Ok(copy.is_link() && stamp.bytes < copy.bytes);
             }
             // The agent no longer writes to a file that it compressed.
-            Some(copy) if part.packed && !copy.is_link() => return Ok(false),
+            Some(copy) if part.is_compressed && !copy.is_link() => return Ok(false),
             Some(_) | None => {}
         }
-        if part.packed {
-            return self.pack(part, origin);
+        if part.is_compressed {
+            return self.compress(part, origin);
         }
-        self.pack_other_links(part, &stamp)?;
+        self.compress_other_links(part, &stamp)?;
         let file = self.new_file("link");
         match durable::link(&part.path, &self.path.join(&file)) {
             Ok(()) => {
                 self.drop_links(&part.name);
-                let link = Copy {
+                let link = ArchivedCopy {
                     file,
                     bytes: stamp.bytes,
                     source: stamp,
                     folder: origin.folder.clone(),
-                    ..Copy::default()
+                    ..ArchivedCopy::default()
                 };
                 self.put(&part.name, link);
                 Ok(false)
             }
             // It is copied when the session is closed, or within a day.
             Err(error) if can_never_link(&error) && newest.is_some() => Ok(false),
-            Err(error) if can_never_link(&error) => self.pack(part, origin),
+            Err(error) if can_never_link(&error) => self.compress(part, origin),
             Err(error) => Err(TranscriptError::io("link", &part.path)(error)),
         }
     }
 
     /// Copies the part of a file that no copy has yet, and deletes its links. Returns whether the file does not continue its newest
     /// copy. If that fails, the links stay.
-    pub(in crate::archive) fn pack(&mut self, part: &Part, origin: &Origin) -> Result<bool, TranscriptError> {
-        let stamp = Stamp::of(&part.path).map_err(TranscriptError::io("look at", &part.path))?;
-        self.pack_other_links(part, &stamp)?;
+    pub(in crate::archive) fn compress(
+        &mut self,
+        part: &Part,
+        origin: &SourceFacts,
+    ) -> Result<bool, TranscriptError> {
+        let stamp = FileStamp::of(&part.path).map_err(TranscriptError::io("look at", &part.path))?;
+        self.compress_other_links(part, &stamp)?;
         let is_rewritten = self.copy(part, origin)?;
         self.drop_links(&part.name);
         Ok(is_rewritten)
     }
 
     /// Copies all links of files for which `is_there` is false, and deletes them. `turns` is [`Copy::turns`] of the transcript.
-    pub(in crate::archive) fn pack_links(
+    pub(in crate::archive) fn compress_links(
         &mut self,
         turns: Option<u64>,
         is_there: impl Fn(&str) -> bool,
     ) -> Result<(), TranscriptError> {
         let links = self.links().filter(|(name, _)| !is_there(name));
-        let links: Vec<(String, Copy)> = links
+        let links: Vec<(String, ArchivedCopy)> = links
             .map(|(name, link)| (name.to_owned(), link.clone()))
             .collect();
         let mut packed = Ok(());
         for (name, link) in links {
             let turns = turns.filter(|_| is_transcript(&name));
             // The others are packed even if one fails.
-            packed = packed.and(self.pack_link(&name, &link, turns));
+            packed = packed.and(self.compress_link(&name, &link, turns));
         }
         packed
     }
 
     /// Copies links of this file's name to other files, which the agent replaced by this one. A link is not copied if this file has
     /// all of it.
-    fn pack_other_links(&mut self, part: &Part, stamp: &Stamp) -> Result<(), TranscriptError> {
+    fn compress_other_links(&mut self, part: &Part, stamp: &FileStamp) -> Result<(), TranscriptError> {
         let links = self
             .links()
             .filter(|(name, link)| *name == part.name && !self.is_link_to(link, stamp));
-        let links: Vec<Copy> = links.map(|(_, link)| link.clone()).collect();
+        let links: Vec<ArchivedCopy> = links.map(|(_, link)| link.clone()).collect();
         for link in links {
             if !self.is_continued_by(&link, part)? {
                 // The agent may have stopped writing to it before the turns were acknowledged.
-                self.pack_link(&part.name, &link, None)?;
+                self.compress_link(&part.name, &link, None)?;
             }
         }
         Ok(())
     }
 
-    fn pack_link(&mut self, name: &str, link: &Copy, turns: Option<u64>) -> Result<(), TranscriptError> {
+    fn compress_link(
+        &mut self,
+        name: &str,
+        link: &ArchivedCopy,
+        turns: Option<u64>,
+    ) -> Result<(), TranscriptError> {
         if let Some(bytes) = self.usable_bytes(name, link)? {
             let part = Part {
                 path: self.path.join(&link.file),
                 name: name.to_owned(),
                 bytes,
-                packed: false,
-                known_as: None,
+                is_compressed: false,
+                borrowed_name: None,
             };
             let folder = link.folder.clone();
-            self.copy(&part, &Origin { folder, turns })?;
+            self.copy(&part, &SourceFacts { folder, turns })?;
         }
         self.drop_copies(name, |copy| copy.file == link.file);
         Ok(())
     }
 
     /// Whether a copy is a link to the file in this state.
-    fn is_link_to(&self, copy: &Copy, file: &Stamp) -> bool {
+    fn is_link_to(&self, copy: &ArchivedCopy, file: &FileStamp) -> bool {
         copy.is_link() && self.stamp(copy).is_some_and(|own| own.is_same_file(file))
     }
 
     /// Whether a file has all lines of a copy, apart from the folder that its records name: a move changes that.
-    fn is_continued_by(&self, copy: &Copy, part: &Part) -> Result<bool, TranscriptError> {
+    fn is_continued_by(&self, copy: &ArchivedCopy, part: &Part) -> Result<bool, TranscriptError> {
         let bytes = self.usable_bytes(&part.name, copy)?;
         let Some(bytes) = bytes.filter(|_| is_lines(Path::new(&part.name))) else {
             return Ok(false);
@@ -161,16 +174,16 @@ impl Folder<'_> {
 
     /// Copies the part of a file that no copy has yet. Deletes the copies that the file continues under another folder's name.
     /// Returns whether the file does not continue its newest copy.
-    fn copy(&mut self, part: &Part, origin: &Origin) -> Result<bool, TranscriptError> {
+    fn copy(&mut self, part: &Part, origin: &SourceFacts) -> Result<bool, TranscriptError> {
         let place = self.path.clone();
         // Room is lacking where the copy is written.
         let failed = |error| match is_shortage(&error) {
             true => TranscriptError::io("write a backup to", &place)(error),
             false => TranscriptError::io("copy", &part.path)(error),
         };
-        let stamp = Stamp::of(&part.path).map_err(failed)?;
+        let stamp = FileStamp::of(&part.path).map_err(failed)?;
         let copies = self.list.files.get(&part.name).into_iter().flatten();
-        let copies: Vec<Copy> = copies.filter(|copy| !copy.is_link()).cloned().collect();
+        let copies: Vec<ArchivedCopy> = copies.filter(|copy| !copy.is_link()).cloned().collect();
         let newest = match copies.last() {
             Some(copy) if self.is_whole(copy).map_err(failed)? => Some(copy),
             _ => None,
@@ -187,7 +200,7 @@ impl Folder<'_> {
             };
             self.put(
                 &part.name,
-                Copy {
+                ArchivedCopy {
                     folder,
                     turns,
                     ..grown
@@ -202,12 +215,12 @@ impl Folder<'_> {
             }
         }
         let is_rewritten = newest.is_some_and(|copy| !continued.contains(&copy.file));
-        let new = Copy {
+        let new = ArchivedCopy {
             file: self.new_file("zst"),
             sha256: sha256(b""),
             folder,
             turns: origin.turns,
-            ..Copy::default()
+            ..ArchivedCopy::default()
         };
         let path = self.path.join(&new.file);
         let written = self.extended(new, part, stamp).inspect_err(|_| {
@@ -223,7 +236,12 @@ impl Folder<'_> {
 
     /// A copy with everything that the file has: what it holds, and the rest as a frame of its own, which is synced. A copy without
     /// a frame is begun. `None` if the file does not begin with what the copy holds.
-    fn extended(&self, copy: Copy, part: &Part, source: Stamp) -> io::Result<Option<Copy>> {
+    fn extended(
+        &self,
+        copy: ArchivedCopy,
+        part: &Part,
+        source: FileStamp,
+    ) -> io::Result<Option<ArchivedCopy>> {
         if copy.source == source && copy.bytes == part.bytes {
             return Ok(Some(copy));
         }
@@ -233,7 +251,7 @@ impl Folder<'_> {
             return Ok(None);
         }
         let bytes = part.bytes - copy.bytes;
-        let mut grown = Copy {
+        let mut grown = ArchivedCopy {
             source,
             bytes: part.bytes,
             ..copy
@@ -249,7 +267,8 @@ impl Folder<'_> {
             // Whatever follows was appended before a kill and does not count.
             packed.set_len(grown.packed_bytes.unwrap_or_default())?;
             packed.seek(SeekFrom::End(0))?;
-            let mut encoder = zstd::Encoder::new(BufWriter::with_capacity(BUFFER_BYTES, packed), LEVEL)?;
+            let mut encoder =
+                zstd::Encoder::new(BufWriter::with_capacity(BUFFER_BYTES, packed), COMPRESSION_LEVEL)?;
             encoder.include_checksum(true)?;
             if io::copy(&mut text.by_ref().take(bytes), &mut encoder)? < bytes {
                 return Err(io::ErrorKind::UnexpectedEof.into());

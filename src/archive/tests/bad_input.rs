@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::transcript::dialect::Home;
-use crate::transcript::library::Library;
-use crate::transcript::shelf::Shelf;
+use crate::transcript::index_cache::IndexCache;
 use crate::transcript::tests::bad_input::sample;
+use crate::transcript::transcript_list::TranscriptList;
 
 /// Longer than any line that is read.
 const LONG_LINE_BYTES: i64 = 300 * 1024 * 1024;
@@ -47,8 +47,8 @@ impl Stage {
         self.held.path().join("agent")
     }
 
-    fn key(&self, id: &str) -> Key {
-        Key {
+    fn key(&self, id: &str) -> SessionKey {
+        SessionKey {
             root: self.root(),
             upstream_id: id.to_owned(),
         }
@@ -71,16 +71,22 @@ impl Stage {
     }
 
     fn listed(&self) -> Vec<String> {
-        let mut listed = Shelf::default();
+        let mut listed = TranscriptList::default();
         listed.scan(&self.root(), self.format);
-        let ids = listed.behind(None).map(|entry| entry.upstream_id.to_string());
+        let ids = listed
+            .entries_after(None)
+            .map(|entry| entry.upstream_id.to_string());
         ids.collect()
     }
 
     /// Reads and checks the session. Returns its turns, and how many findings there are.
     fn read(&self) -> Result<(usize, usize), TranscriptError> {
-        let (root, dialect, library) = (&self.root(), self.format.dialect(), &Library::default());
-        let session = Home { library, root }.session(None, &self.id);
+        let (root, dialect, library) = (&self.root(), self.format.dialect(), &IndexCache::default());
+        let session = Home {
+            index_cache: library,
+            root,
+        }
+        .session(None, &self.id);
         let path = dialect.find(session)?;
         let mut opened = dialect.open(session, None)?;
         for message in 0..opened.messages() {
@@ -92,7 +98,7 @@ impl Stage {
 
     fn keep(&self) -> Result<(), TranscriptError> {
         let (key, dialect) = (self.key(&self.id), self.format.dialect());
-        let kept = self.archive().keep(&key, dialect, &self.path, None, true);
+        let kept = self.archive().back_up(&key, dialect, &self.path, None, true);
         kept.error.map_or(Ok(()), Err)
     }
 

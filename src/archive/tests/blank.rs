@@ -35,14 +35,18 @@ fn each_restored_session_is_marked_with_what_it_lacks() {
     let place = Place::new();
     let all = [(PARENT, None), (CHILD, Some(PARENT))].map(|(id, base)| (id, rollout(&place, id, base)));
     for (id, path) in &all {
-        rewritten(&place.archive.keep(&place.key(id), codex(), path, Some(1), true));
+        rewritten(
+            &place
+                .archive
+                .back_up(&place.key(id), codex(), path, Some(1), true),
+        );
     }
     for (_, path) in &all {
         fs::write(path, [0; 100]).unwrap();
     }
-    assert!(codex().is_gone(&place.root, CHILD));
-    let advice = Advice {
-        lacking: &|id| Ok(MissingTurns::Known(if id == PARENT { 1 } else { 3 })),
+    assert!(codex().is_missing(&place.root, CHILD));
+    let advice = RestoreCallbacks {
+        count_missing_turns: &|id| Ok(MissingTurns::Known(if id == PARENT { 1 } else { 3 })),
         ..ADVICE
     };
     let key = place.key(CHILD);
@@ -50,7 +54,7 @@ fn each_restored_session_is_marked_with_what_it_lacks() {
         .archive
         .restore(codex(), &key, None, advice, &mut |_, _| Ok(()));
     assert_eq!(restored.unwrap().len(), 2);
-    let lacking = [PARENT, CHILD].map(|id| place.archive.unreported(&place.key(id)).unwrap());
+    let lacking = [PARENT, CHILD].map(|id| place.archive.unreported_missing_turns(&place.key(id)).unwrap());
     assert_eq!(lacking, [1, 3].map(|turns| Some(MissingTurns::Known(turns))));
-    assert!(!codex().is_gone(&place.root, CHILD));
+    assert!(!codex().is_missing(&place.root, CHILD));
 }

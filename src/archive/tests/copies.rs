@@ -1,16 +1,16 @@
 //! Copies that cannot be read, now or ever, and what fails to be copied.
 
-use super::super::folder::Folder;
+use super::super::folder::SessionFolder;
 use super::*;
 
 /// Opens the folder of a session, changes its list and saves it.
-fn change(place: &Place, id: &str, change: impl FnOnce(&mut Folder<'_>)) {
+fn change(place: &Place, id: &str, change: impl FnOnce(&mut SessionFolder<'_>)) {
     let folder = place.folder(id);
-    let mut folder = Folder::open(&folder, None).unwrap().unwrap();
+    let mut folder = SessionFolder::open(&folder, None).unwrap().unwrap();
     change(&mut folder);
     // Otherwise it would not be written.
     folder.list.changed_ms = 0;
-    folder.note_changed(i64::MAX);
+    folder.record_change_time(i64::MAX);
     folder.save().unwrap();
 }
 
@@ -25,7 +25,7 @@ fn no_older_copy_is_restored_while_the_best_cannot_be_read() {
     place.lose();
     // The system refuses so long a name, whatever is there.
     let name = format!("{}.zst", "1".repeat(300));
-    let copy = |folder: &mut Folder<'_>, name: &str| {
+    let copy = |folder: &mut SessionFolder<'_>, name: &str| {
         folder.list.files.get_mut("s.jsonl").unwrap()[1].file = name.to_owned();
     };
     change(&place, "s", |folder| copy(folder, &name));
@@ -58,8 +58,12 @@ fn a_link_that_could_not_be_copied_stays() {
         place.put("s.jsonl", &lines(30, 31));
         place.put("s/subagents/agent-1.jsonl", &lines(0, 1));
         let keep = |place: &Place| match is_packed {
-            true => place.archive.keep(&place.key("s"), claude(), &path, None, true),
-            false => place.archive.keep(&place.key("s"), claude(), &path, None, false),
+            true => place
+                .archive
+                .back_up(&place.key("s"), claude(), &path, None, true),
+            false => place
+                .archive
+                .back_up(&place.key("s"), claude(), &path, None, false),
         };
         assert!(keep(&place).error.is_some());
         assert_eq!(place.names("s").len(), 2, "{:?}", place.names("s"));
@@ -89,13 +93,13 @@ fn what_is_known_of_the_transcript_is_recorded_although_another_file_failed() {
     });
     let kept = place
         .archive
-        .keep(&place.key("s"), claude(), &path, Some(2), true);
+        .back_up(&place.key("s"), claude(), &path, Some(2), true);
     assert!(kept.error.is_some() && kept.is_rewritten, "{kept:?}");
     fs::write(&path, lines(5, 30)).unwrap();
     let kept = place
         .archive
-        .keep(&place.key("s"), claude(), &path, Some(3), true);
+        .back_up(&place.key("s"), claude(), &path, Some(3), true);
     assert!(kept.error.is_some() && !kept.is_rewritten, "{kept:?}");
-    let behind = place.archive.turns_behind(&place.key("s"), 4).unwrap();
+    let behind = place.archive.missing_turns(&place.key("s"), 4).unwrap();
     assert_eq!(behind, Some(MissingTurns::Known(1)));
 }

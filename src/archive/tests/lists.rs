@@ -1,6 +1,6 @@
 //! Lists that a flipped bit has changed: no copy is deleted because of what they say.
 
-use super::super::list::List;
+use super::super::list::CopyList;
 use super::*;
 use crate::files::set_aside;
 
@@ -8,7 +8,7 @@ use crate::files::set_aside;
 fn packed(place: &Place) -> (PathBuf, String) {
     let path = place.put("s.jsonl", &lines(0, 20));
     place.pack("s", &path);
-    let list = place.folder("s").join(LIST);
+    let list = place.folder("s").join(LIST_FILE);
     (path, fs::read_to_string(list).unwrap())
 }
 
@@ -43,17 +43,17 @@ fn a_list_without_a_checksum_counts_only_if_the_copies_are_as_it_says() {
         let value = list.pointer_mut(member).unwrap();
         *value = change(value);
         let folder = place.folder("s");
-        fs::write(folder.join(LIST), list.to_string()).unwrap();
+        fs::write(folder.join(LIST_FILE), list.to_string()).unwrap();
         let copy = fs::read(folder.join("1.zst")).unwrap();
         append(&path, &lines(20, 30));
         place.pack("s", &path);
         let aside = match member {
             "/upstreamId" => {
-                let folders = set_aside::all_in(folder.parent().unwrap()).unwrap();
+                let folders = set_aside::set_aside_files_in(folder.parent().unwrap()).unwrap();
                 assert_eq!(folders.len(), 1, "{member}");
                 vec![folders[0].join("1.zst")]
             }
-            _ => set_aside::all_in(&folder).unwrap(),
+            _ => set_aside::set_aside_files_in(&folder).unwrap(),
         };
         assert_eq!(aside.len(), 1, "{member}");
         assert_eq!(fs::read(&aside[0]).unwrap(), copy, "{member}");
@@ -72,9 +72,9 @@ fn a_list_without_a_checksum_makes_no_copy_older_than_it_is() {
     let written_ms = written.mtime() * 1_000 + written.mtime_nsec() / 1_000_000;
     let mut list: serde_json::Value = serde_json::from_str(&old_form(&text)).unwrap();
     list["changedMs"] = serde_json::json!(1);
-    fs::write(place.folder("s").join(LIST), list.to_string()).unwrap();
+    fs::write(place.folder("s").join(LIST_FILE), list.to_string()).unwrap();
     let pruned = place.archive.prune(Some(written_ms), None).unwrap();
-    assert_eq!(pruned, Total::default());
+    assert_eq!(pruned, ArchiveTotal::default());
     assert_eq!(place.names("s"), ["1.zst"]);
 }
 
@@ -86,7 +86,7 @@ fn with_old_list(place: &Place) -> (PathBuf, [PathBuf; 3]) {
     }
     place.pack("s", &path);
     let folder = place.folder("s");
-    let list = folder.join(LIST);
+    let list = folder.join(LIST_FILE);
     fs::write(&list, old_form(&fs::read_to_string(&list).unwrap())).unwrap();
     let copies = ["1.zst", "2.zst", "3.zst"].map(|name| folder.join(name));
     assert!(copies.iter().all(|copy| copy.exists()), "{:?}", place.names("s"));
@@ -119,8 +119,13 @@ fn a_damaged_copy_of_an_old_list_does_not_cost_the_others() {
         assert!(place.archive.has_transcript(&place.key("s")).unwrap(), "{number}");
         assert_eq!(place.names("s"), ["1.zst", "3.zst"], "{number}");
         let folder = place.folder("s");
-        assert_eq!(set_aside::all_in(folder.parent().unwrap()).unwrap().len(), 0);
-        let aside = set_aside::all_in(&folder).unwrap();
+        assert_eq!(
+            set_aside::set_aside_files_in(folder.parent().unwrap())
+                .unwrap()
+                .len(),
+            0
+        );
+        let aside = set_aside::set_aside_files_in(&folder).unwrap();
         assert_eq!(aside.len(), set_aside_files, "{number}");
         assert_eq!(
             aside.first().map(|path| fs::read(path).unwrap()),
@@ -135,13 +140,15 @@ fn a_damaged_copy_of_an_old_list_does_not_cost_the_others() {
 fn a_copy_of_an_old_list_that_cannot_be_read_now_stays_with_the_others() {
     let place = Place::new();
     let (path, copies) = with_old_list(&place);
-    let list = place.folder("s").join(LIST);
+    let list = place.folder("s").join(LIST_FILE);
     let mut changed: serde_json::Value = serde_json::from_slice(&fs::read(&list).unwrap()).unwrap();
     // The system refuses so long a name, whatever is there.
     changed["files"]["s.jsonl"][0]["file"] = format!("{}.zst", "1".repeat(300)).into();
     let changed = changed.to_string();
     fs::write(&list, &changed).unwrap();
-    let packed = place.archive.keep(&place.key("s"), claude(), &path, None, true);
+    let packed = place
+        .archive
+        .back_up(&place.key("s"), claude(), &path, None, true);
     assert!(
         matches!(packed.error, Some(TranscriptError::Io { .. })),
         "{packed:?}"
@@ -154,7 +161,7 @@ fn a_copy_of_an_old_list_that_cannot_be_read_now_stays_with_the_others() {
 #[test]
 fn any_change_of_a_list_without_a_checksum_checks_the_copies_first() {
     let changes: [fn(&Place) -> Result<(), TranscriptError>; 2] = [
-        |place| place.archive.note_continued(&place.key("s"), i64::MAX),
+        |place| place.archive.record_continued(&place.key("s"), i64::MAX),
         |place| place.archive.pack_links(&place.key("s"), None),
     ];
     for (number, change) in changes.into_iter().enumerate() {
@@ -163,7 +170,7 @@ fn any_change_of_a_list_without_a_checksum_checks_the_copies_first() {
         fs::write(&copies[1], "short").unwrap();
         change(&place).unwrap();
         assert_eq!(place.names("s"), ["1.zst", "3.zst"], "{number}");
-        let aside = set_aside::all_in(&place.folder("s")).unwrap();
+        let aside = set_aside::set_aside_files_in(&place.folder("s")).unwrap();
         assert_eq!(aside.len(), 1, "{number}");
         let unusable = place.archive.unusable().unwrap().into_iter();
         let unusable: Vec<PathBuf> = unusable.map(|(path, why)| why.map(|_| path).unwrap()).collect();
@@ -186,7 +193,7 @@ fn the_longest_ids_are_marked_too() {
     };
     assert_eq!(restore(&id).unwrap(), 1);
     assert_eq!(
-        place.archive.unreported(&key).unwrap(),
+        place.archive.unreported_missing_turns(&key).unwrap(),
         Some(MissingTurns::Known(2))
     );
     let invalid = restore(&"i".repeat(250));
@@ -195,17 +202,17 @@ fn the_longest_ids_are_marked_too() {
         "{invalid:?}"
     );
     // What is in its place is set aside under a name that is cut.
-    let mark = place.archive.mark(&key).unwrap();
+    let mark = place.archive.mark_path(&key).unwrap();
     fs::remove_file(&mark).unwrap();
     fs::create_dir(&mark).unwrap();
     assert_eq!(
-        place.archive.unreported(&key).unwrap(),
+        place.archive.unreported_missing_turns(&key).unwrap(),
         Some(MissingTurns::Unknown)
     );
-    place.archive.note_reported(&key).unwrap();
-    assert_eq!(place.archive.unreported(&key).unwrap(), None);
+    place.archive.clear_restore_mark(&key).unwrap();
+    assert_eq!(place.archive.unreported_missing_turns(&key).unwrap(), None);
     // As is a folder of copies.
-    fs::write(place.folder(&id).join(LIST), "garbage").unwrap();
+    fs::write(place.folder(&id).join(LIST_FILE), "garbage").unwrap();
     place.pack(&id, &path);
     assert_eq!(place.names(&id), ["1.zst"]);
 }
@@ -217,7 +224,7 @@ fn a_mark_lasts_in_a_folder_that_was_there() {
     let (path, _) = packed(&place);
     let key = place.key("s");
     let disk = Disk::of(place._held.path());
-    let mark = place.archive.mark(&key).unwrap();
+    let mark = place.archive.mark_path(&key).unwrap();
     fs::create_dir_all(mark.parent().unwrap().parent().unwrap()).unwrap();
     fs::remove_file(&path).unwrap();
     place.restore_lacking("s", 2, &mut |_, _| Ok(())).unwrap();
@@ -229,7 +236,7 @@ fn what_is_not_restored_leaves_the_mark_as_it_was() {
     let place = Place::new();
     let (path, _) = packed(&place);
     let key = place.key("s");
-    let unreported = || place.archive.unreported(&key).unwrap();
+    let unreported = || place.archive.unreported_missing_turns(&key).unwrap();
     for (turns, before, fails, after) in [
         (2, None, true, None),
         (2, None, false, Some(MissingTurns::Known(2))),
@@ -266,15 +273,15 @@ fn what_is_not_restored_leaves_the_mark_as_it_was() {
 fn lists_of_earlier_versions_are_read_and_later_ones_are_not() {
     let place = Place::new();
     let (_, text) = packed(&place);
-    assert!(List::read(text.as_bytes()).is_ok());
-    assert!(List::read(old_form(&text).as_bytes()).is_ok());
+    assert!(CopyList::read(text.as_bytes()).is_ok());
+    assert!(CopyList::read(old_form(&text).as_bytes()).is_ok());
     // Members that are not written any more.
     let mut older: serde_json::Value = serde_json::from_str(&old_form(&text)).unwrap();
     older["wasMoved"] = true.into();
     older["files"]["s.jsonl"][0]["folder"] = "projects/-elsewhere".into();
-    assert!(List::read(older.to_string().as_bytes()).is_ok());
+    assert!(CopyList::read(older.to_string().as_bytes()).is_ok());
     let newer = text.replace("\"version\":3,", "\"version\":4,");
-    let newer = List::read(newer.as_bytes());
+    let newer = CopyList::read(newer.as_bytes());
     assert!(
         matches!(
             newer,
@@ -297,7 +304,7 @@ fn the_copies_of_an_earlier_list_have_what_it_states_for_all() {
     assert!(place.pack("s", &path));
     place.put("s.jsonl", &lines(5, 11));
     place.link("s", &path);
-    let text = fs::read_to_string(place.folder("s").join(LIST)).unwrap();
+    let text = fs::read_to_string(place.folder("s").join(LIST_FILE)).unwrap();
     let mut list: serde_json::Value = serde_json::from_str(&old_form(&text)).unwrap();
     list["folder"] = "projects/-last".into();
     list["turns"] = 7.into();
@@ -317,7 +324,7 @@ fn the_copies_of_an_earlier_list_have_what_it_states_for_all() {
         crate::files::checked_lines::encode(version, &note).unwrap()
     };
     for text in [list.to_string().into_bytes(), line(2)] {
-        let list = List::read(&text).unwrap();
+        let list = CopyList::read(&text).unwrap();
         let copies = list.files["s.jsonl"].iter();
         let stated: Vec<_> = copies.map(|copy| (copy.folder.as_str(), copy.turns)).collect();
         assert_eq!(

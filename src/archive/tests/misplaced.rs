@@ -17,7 +17,7 @@ fn a_mark_that_is_a_link_is_an_unknown_loss() {
     place.pack("s", &path);
     restore(&place, 2).unwrap();
     let (key, archive) = (place.key("s"), &place.archive);
-    let mark = archive.mark(&key).unwrap();
+    let mark = archive.mark_path(&key).unwrap();
     let elsewhere = place._held.path().join("elsewhere");
     for leads_nowhere in [false, true] {
         fs::rename(&mark, &elsewhere).unwrap();
@@ -25,10 +25,16 @@ fn a_mark_that_is_a_link_is_an_unknown_loss() {
         if leads_nowhere {
             fs::remove_file(&elsewhere).unwrap();
         }
-        assert_eq!(archive.unreported(&key).unwrap(), Some(MissingTurns::Unknown));
-        archive.note_reported(&key).unwrap();
         assert_eq!(
-            (archive.unreported(&key).unwrap(), elsewhere.exists()),
+            archive.unreported_missing_turns(&key).unwrap(),
+            Some(MissingTurns::Unknown)
+        );
+        archive.clear_restore_mark(&key).unwrap();
+        assert_eq!(
+            (
+                archive.unreported_missing_turns(&key).unwrap(),
+                elsewhere.exists()
+            ),
             (None, !leads_nowhere)
         );
         if !leads_nowhere {

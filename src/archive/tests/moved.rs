@@ -60,8 +60,8 @@ fn f12_what_is_restored_into_another_folder_names_it_wherever_it_named_the_old_o
             told.push((id.to_owned(), bytes));
             Ok(())
         };
-        let advice = Advice {
-            relocation: &|_| Ok(relocation.clone()),
+        let advice = RestoreCallbacks {
+            find_relocation: &|_| Ok(relocation.clone()),
             ..ADVICE
         };
         let (archive, cwd) = (&place.archive, Some(Path::new(SHORT)));
@@ -134,7 +134,7 @@ fn an_older_copy_that_has_more_is_known_as_what_it_is() {
         (place.root.join(&from.folder).as_path(), from.cwd.as_deref()),
         (path.parent().unwrap(), Some(LONG))
     );
-    let behind = place.archive.turns_behind(&place.key("s"), 12).unwrap();
+    let behind = place.archive.missing_turns(&place.key("s"), 12).unwrap();
     assert_eq!(behind, Some(MissingTurns::Known(3)));
     place.restore_in("s", None, &Relocation::default()).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), records(LONG, 9));

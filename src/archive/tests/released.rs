@@ -38,7 +38,7 @@ fn what_others_continue_stays_until_none_of_them_is_left() {
 #[test]
 fn nothing_is_deleted_while_a_kept_session_cannot_be_read() {
     let hides: [fn(&Path); 4] = [
-        |folder| fs::write(folder.join(LIST), "{").unwrap(),
+        |folder| fs::write(folder.join(LIST_FILE), "{").unwrap(),
         |folder| fs::rename(folder, folder.with_extension("set-aside-1")).unwrap(),
         |folder| fs::write(folder.join("1.zst"), "").unwrap(),
         |folder| fs::write(folder.join("1.zst.set-aside-1"), "").unwrap(),

@@ -6,7 +6,7 @@ use super::*;
 fn unpack(place: &Place, id: &str) -> (Unpacked, PathBuf) {
     let unpacked = place
         .archive
-        .unpack(claude(), &place.key(id), ADVICE.relocation)
+        .unpack(claude(), &place.key(id), ADVICE.find_relocation)
         .unwrap();
     let folder = own_folder(unpacked.root(), Path::new(CWD));
     (unpacked, folder.join(format!("{id}.jsonl")))
@@ -18,7 +18,9 @@ fn what_is_unpacked_lasts_while_it_is_used_and_follows_its_copy() {
     let path = place.put("s.jsonl", &lines(0, 10));
     place.put("s/tool-results/t.txt", "a long result");
     place.pack("s", &path);
-    let unpack_there = place.archive.unpack(claude(), &place.key("s"), ADVICE.relocation);
+    let unpack_there = place
+        .archive
+        .unpack(claude(), &place.key("s"), ADVICE.find_relocation);
     assert!(matches!(unpack_there, Err(TranscriptError::NotFound { .. })));
 
     place.lose();
@@ -26,7 +28,7 @@ fn what_is_unpacked_lasts_while_it_is_used_and_follows_its_copy() {
     assert_eq!(fs::read_to_string(&text).unwrap(), lines(0, 10));
     assert!(text.with_file_name("s/tool-results/t.txt").exists());
     assert_eq!(
-        (first.sessions(), first.holds("s")),
+        (first.sessions(), first.has_session("s")),
         (&["s".to_owned()][..], true)
     );
     assert_eq!(unpack(&place, "s").1, text, "page by page");

@@ -25,9 +25,9 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use super::Context;
-use crate::cli::connect::{LISTENS_LIMIT, LISTENS_PAUSE};
+use crate::cli::connect::{LISTEN_LIMIT, LISTEN_RETRY_PAUSE};
 use crate::cli::exit::Exit;
-use crate::cli::problem::{Outcome, Problem};
+use crate::cli::problem::{CommandResult, Problem};
 
 /// How long the last answers may take once the editor's input has ended.
 const LAST_ANSWERS_LIMIT: Duration = Duration::from_secs(2);
@@ -65,7 +65,7 @@ fn split_at_sign_in(mut arguments: Vec<String>) -> (Vec<String>, Option<Vec<Stri
 }
 
 /// Copies bytes until the editor or the daemon ends.
-pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Outcome {
+pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> CommandResult {
     let daemon = context.connect().await?;
     let Some(socket) = daemon.acp_socket().map(ToOwned::to_owned) else {
         return Err(
@@ -73,17 +73,17 @@ pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Outc
                 .hint("restart it: sessionctl stop"),
         );
     };
-    let failed = |error: io::Error| Problem::file("use the socket", &socket, &error);
+    let failed = |error: io::Error| Problem::file_error("use the socket", &socket, &error);
     let Acp { agent, arguments } = options;
     let (mut arguments, sign_in) = split_at_sign_in(arguments);
-    let mut from_daemon = connected(&socket).await.map_err(failed)?;
+    let mut from_daemon = connect_with_retry(&socket).await.map_err(failed)?;
     if let Some(sign_in) = sign_in {
         arguments.extend(sign_in);
         return Err(run_agent(&from_daemon, &Chosen { agent, arguments }, failed));
     }
     let mut to_daemon = from_daemon.try_clone().map_err(failed)?;
-    let mut input = owned(io::stdin().as_fd()).map_err(failed)?;
-    let mut output = owned(io::stdout().as_fd()).map_err(failed)?;
+    let mut input = unbuffered(io::stdin().as_fd()).map_err(failed)?;
+    let mut output = unbuffered(io::stdout().as_fd()).map_err(failed)?;
     drop(daemon);
     let chosen = Chosen { agent, arguments };
     if chosen != Chosen::default() {
@@ -98,7 +98,7 @@ pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Outc
     let input_ended = in_thread(move || {
         let ended = copy(&mut input, &mut to_daemon, |line| asking.asked(line));
         // Noted before the daemon can see it and close its side too.
-        leaves.store(ended != Ended::Target, Ordering::SeqCst);
+        leaves.store(ended != CopyEnd::Target, Ordering::SeqCst);
         // It is closed already if the daemon is gone.
         let _closed = to_daemon.shutdown(Shutdown::Write);
     });
@@ -114,14 +114,14 @@ pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Outc
         }
     };
     match ended {
-        Some(Ended::Source { is_cut }) if !has_left.load(Ordering::SeqCst) => {
+        Some(CopyEnd::Source { is_cut }) if !has_left.load(Ordering::SeqCst) => {
             let mut answers = open.failed();
             if is_cut {
                 answers.insert(0, '\n');
             }
             // An editor that has left needs none.
             let _answered =
-                owned(io::stdout().as_fd()).and_then(|mut output| output.write_all(answers.as_bytes()));
+                unbuffered(io::stdout().as_fd()).and_then(|mut output| output.write_all(answers.as_bytes()));
             Err(Problem::new(Exit::NoDaemon, "the daemon closed the connection")
                 .hint("restart the agent in the editor, and open the session again"))
         }
@@ -156,7 +156,7 @@ fn run_agent(daemon: &UnixStream, chosen: &Chosen, failed: impl Fn(io::Error) ->
             for variable in command.removed_variables {
                 program.env_remove(variable);
             }
-            Problem::file("run", Path::new(&command.program), &program.exec())
+            Problem::file_error("run", Path::new(&command.program), &program.exec())
         }
         Ok(Answer {
             error: Some(error), ..
@@ -167,18 +167,18 @@ fn run_agent(daemon: &UnixStream, chosen: &Chosen, failed: impl Fn(io::Error) ->
 }
 
 /// Connects. The daemon makes a new socket soon after one was removed.
-async fn connected(socket: &Path) -> io::Result<UnixStream> {
+async fn connect_with_retry(socket: &Path) -> io::Result<UnixStream> {
     let began = Instant::now();
     loop {
         match UnixStream::connect(socket) {
-            Err(_) if began.elapsed() < LISTENS_LIMIT => tokio::time::sleep(LISTENS_PAUSE).await,
+            Err(_) if began.elapsed() < LISTEN_LIMIT => tokio::time::sleep(LISTEN_RETRY_PAUSE).await,
             other => return other,
         }
     }
 }
 
 /// The stream without a buffer of this process.
-fn owned(stream: BorrowedFd<'_>) -> io::Result<File> {
+fn unbuffered(stream: BorrowedFd<'_>) -> io::Result<File> {
     stream.try_clone_to_owned().map(File::from)
 }
 
@@ -234,7 +234,7 @@ impl OpenRequests {
 
 /// Which side of a copy ended it.
 #[derive(PartialEq)]
-enum Ended {
+enum CopyEnd {
     Source {
         /// Whether its last line has no end.
         is_cut: bool,
@@ -244,14 +244,14 @@ enum Ended {
 
 /// Copies what comes at once, until either side is gone; notes each line before its end is written. (`io::copy` would have the kernel
 /// copy, which waits for more.)
-fn copy(from: &mut impl Read, to: &mut impl Write, note: impl Fn(&[u8])) -> Ended {
+fn copy(from: &mut impl Read, to: &mut impl Write, note: impl Fn(&[u8])) -> CopyEnd {
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut line = Vec::new();
     loop {
         let read = match from.read(&mut buffer) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Ok(0) | Err(_) => {
-                return Ended::Source {
+                return CopyEnd::Source {
                     is_cut: !line.is_empty(),
                 };
             }
@@ -266,7 +266,7 @@ fn copy(from: &mut impl Read, to: &mut impl Write, note: impl Fn(&[u8])) -> Ende
             }
         }
         if to.write_all(&buffer[..read]).is_err() {
-            return Ended::Target;
+            return CopyEnd::Target;
         }
     }
 }

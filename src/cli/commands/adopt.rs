@@ -4,16 +4,16 @@ use bridge_protocol::check::{CheckAnswer, Finding, Repairs};
 use bridge_protocol::{ErrorKind, UpstreamId, method};
 use clap::{Args, ValueHint};
 
-use super::make::is_installed;
-use super::past::note_backups;
+use super::create::check_installed;
+use super::history::note_backups;
 use super::{Context, real_folder, unusable_folder};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
+use crate::cli::humanize;
 use crate::cli::output::{ATTENTION, DIM, GOOD, one_line};
-use crate::cli::problem::{Outcome, Problem};
+use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::select;
-use crate::cli::words;
 use crate::paths::shell_word;
 
 /// Create a conversation from an existing transcript
@@ -68,7 +68,7 @@ pub(in crate::cli) struct Check {
 }
 
 /// Creates a conversation from a transcript and prints its id.
-pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> Outcome {
+pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> CommandResult {
     let cwd = options.cwd;
     let agent = options.agent.map(Into::into);
     let daemon = context.connect().await?;
@@ -80,7 +80,7 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
         title: options.title.clone(),
         ..Default::default()
     };
-    let answer = match context.ask(&daemon, call).await {
+    let answer = match context.call_and_print(&daemon, call).await {
         Ok(answer) => answer,
         Err(problem) if problem.kind() == Some(ErrorKind::TranscriptDamaged) => {
             let upstream_id = Some(id.clone());
@@ -94,7 +94,7 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
                 Ok(answer) if !answer.findings.is_empty() => {
                     problem.hint(format!("show the damage line by line: sessionctl check {id}"))
                 }
-                _ => unreadable(problem, id.as_str()),
+                _ => with_restore_hint(problem, id.as_str()),
             });
         }
         // The folder that the transcript names is gone, or it names none: without a title nothing else can be wrong.
@@ -106,10 +106,13 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
             return Err(problem.hint(format!("name a folder: sessionctl adopt {id} --cwd .")));
         }
         Err(problem) => {
-            return Err(unusable_folder(not_found(problem, id.as_str()), cwd.as_deref()));
+            return Err(unusable_folder(
+                with_list_hint(problem, id.as_str()),
+                cwd.as_deref(),
+            ));
         }
     };
-    select::started(&daemon, &answer.conversation).await;
+    select::set_current_as_started(&daemon, &answer.conversation).await;
     context.output.line(&answer.conversation.id.to_string())?;
     for missing in &answer.missing {
         let (id, why) = (&missing.upstream_id, one_line(&missing.detail));
@@ -124,7 +127,7 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
         ))?;
     }
     for finding in &answer.findings {
-        let (place, why) = (place(finding), one_line(&finding.detail));
+        let (place, why) = (finding_location(finding), one_line(&finding.detail));
         context
             .output
             .note(&format!("the transcript has a problem ({place}): {why}"))?;
@@ -140,20 +143,20 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
         message: Some(what),
         hint: Some(hint),
         ..
-    }) = is_installed(&daemon, Some(agent)).await
+    }) = check_installed(&daemon, Some(agent)).await
     {
         context.output.warning("warning:", &what)?;
-        let hint = context.output.addressed(&hint);
+        let hint = context.output.with_daemon_options(&hint);
         context.output.warning("hint:", &hint)?;
     }
     Ok(())
 }
 
 /// Reports what is wrong with a transcript, and has a repaired copy made.
-pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> Outcome {
+pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> CommandResult {
     let daemon = context.connect().await?;
     let is_repaired = options.repair;
-    let answer = checked(context, &daemon, options).await?;
+    let answer = check_target(context, &daemon, options).await?;
     let left = match answer.repaired {
         Some(_) => &answer.left,
         None => &answer.findings,
@@ -163,7 +166,7 @@ pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> 
     print_findings(context, &answer.findings)?;
     let look = context.output.look;
     if answer.more > 0 {
-        let more = words::count(answer.more, "more finding", "more findings");
+        let more = humanize::count(answer.more, "more finding", "more findings");
         context.output.line(&look.paint(DIM, &format!("and {more}")))?;
     }
     if let Some(repaired) = &answer.repaired {
@@ -188,10 +191,10 @@ async fn print_repaired(
     daemon: &Daemon,
     repaired: &UpstreamId,
     answer: &CheckAnswer,
-) -> Outcome {
+) -> CommandResult {
     let mut done = answer.repairs.map(repairs_in_words).unwrap_or_default();
     if let Some(fidelity) = answer.fidelity {
-        done = format!("{done}; fidelity {}", words::wire(fidelity));
+        done = format!("{done}; fidelity {}", humanize::wire_name(fidelity));
     }
     let mark = context.output.look.paint(GOOD, "repaired as");
     context.output.line(&format!("{mark} {repaired}{done}"))?;
@@ -200,7 +203,7 @@ async fn print_repaired(
         print_findings(context, &answer.left)?;
     }
     let get = method::GetConversation::of(repaired.as_str());
-    context.output.advise(&match daemon.call(get).await {
+    context.output.note_with_commands(&match daemon.call(get).await {
         Ok(held) => format!("conversation {} continues with it", held.conversation.id),
         Err(_) => format!("create a conversation from it: sessionctl adopt {repaired}"),
     })
@@ -214,7 +217,7 @@ fn repairs_in_words(repairs: Repairs) -> String {
     ];
     let counts = counts.into_iter().filter(|(count, ..)| *count > 0);
     let counts: Vec<String> = counts
-        .map(|(count, one, many)| words::count(count, one, many))
+        .map(|(count, one, many)| humanize::count(count, one, many))
         .collect();
     match counts.is_empty() {
         true => String::new(),
@@ -222,19 +225,19 @@ fn repairs_in_words(repairs: Repairs) -> String {
     }
 }
 
-fn place(finding: &Finding) -> String {
+fn finding_location(finding: &Finding) -> String {
     match finding.line {
         0 => "file".to_owned(),
         line => format!("line {line}"),
     }
 }
 
-fn print_findings(context: &mut Context<'_>, findings: &[Finding]) -> Outcome {
+fn print_findings(context: &mut Context<'_>, findings: &[Finding]) -> CommandResult {
     let look = context.output.look;
     for finding in findings {
         let style = if finding.kind.is_damage() { ATTENTION } else { DIM };
-        let place = look.paint(DIM, &place(finding));
-        let kind = look.paint(style, &words::wire(finding.kind));
+        let place = look.paint(DIM, &finding_location(finding));
+        let kind = look.paint(style, &humanize::wire_name(finding.kind));
         let line = format!("{place}  {kind}: {}", one_line(&finding.detail));
         context.output.line(&line)?;
     }
@@ -243,15 +246,18 @@ fn print_findings(context: &mut Context<'_>, findings: &[Finding]) -> Outcome {
 
 /// Checks the head of a conversation that is named as such, else the transcript of this id: a conversation may have had it
 /// long ago.
-async fn checked(context: &mut Context<'_>, daemon: &Daemon, options: Check) -> Outcome<CheckAnswer> {
+async fn check_target(
+    context: &mut Context<'_>,
+    daemon: &Daemon,
+    options: Check,
+) -> CommandResult<CheckAnswer> {
     let agent = options.agent.map(Into::into);
     let target = options.target.as_deref();
     let conversation = match target {
         Some(_) if agent.is_some() => None,
         target => match select::conversation(context, daemon, target).await {
-            Ok(found) => {
-                Some(found).filter(|found| target.is_none_or(|target| select::is_meant(found, target)))
-            }
+            Ok(found) => Some(found)
+                .filter(|found| target.is_none_or(|target| select::is_conversation_id(found, target))),
             Err(problem) if problem.kind() == Some(ErrorKind::NotFound) => None,
             Err(problem) => return Err(problem),
         },
@@ -268,13 +274,13 @@ async fn checked(context: &mut Context<'_>, daemon: &Daemon, options: Check) -> 
         repair: options.repair,
         ..Default::default()
     };
-    let checked = context.ask(daemon, call).await;
+    let checked = context.call_and_print(daemon, call).await;
     checked.map_err(|problem| match (problem, conversation) {
         // Its transcript, since the conversation was found.
         (problem, Some(found)) if problem.exit == Exit::NotFound => {
             let advice = context.output.advice(found.id);
             match found.head {
-                None => problem.for_lack_of_turns(&advice),
+                None => problem.without_turns(&advice),
                 Some(_) => problem.hint(format!(
                     "restore what can be restored: sessionctl resume {}",
                     advice.conversation
@@ -282,15 +288,17 @@ async fn checked(context: &mut Context<'_>, daemon: &Daemon, options: Check) -> 
             }
         }
         (problem, _) => match (problem.kind(), session) {
-            (Some(ErrorKind::TranscriptDamaged), Some(session)) => unreadable(problem, session.as_str()),
-            (_, Some(session)) => not_found(problem, session.as_str()),
+            (Some(ErrorKind::TranscriptDamaged), Some(session)) => {
+                with_restore_hint(problem, session.as_str())
+            }
+            (_, Some(session)) => with_list_hint(problem, session.as_str()),
             (_, None) => problem,
         },
     })
 }
 
 /// The same problem of a transcript that cannot be read, with what may bring it back.
-fn unreadable(problem: Problem, id: &str) -> Problem {
+fn with_restore_hint(problem: Problem, id: &str) -> Problem {
     let id = &problem.detail("upstreamId").unwrap_or_else(|| id.to_owned());
     problem.hint(format!(
         "if it was backed up, move the file to another folder, then run: sessionctl archive restore {}",
@@ -299,7 +307,7 @@ fn unreadable(problem: Problem, id: &str) -> Problem {
 }
 
 /// The same problem of an id that means no transcript or several, with the command that lists them.
-fn not_found(problem: Problem, id: &str) -> Problem {
+fn with_list_hint(problem: Problem, id: &str) -> Problem {
     if problem.detail("agent").is_some() {
         return problem;
     }

@@ -6,13 +6,13 @@ use clap::{Args, Subcommand};
 
 use super::Context;
 use crate::cli::complete;
-use crate::cli::confirm::Unasked;
+use crate::cli::confirmation::NoTerminalPolicy;
 use crate::cli::connect::Daemon;
+use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{DIM, STRONG, one_line};
-use crate::cli::problem::{Outcome, Problem};
+use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::select;
 use crate::cli::table::{Table, dim, left, path, plain, right};
-use crate::cli::words::{self, Clock};
 use crate::paths::shell_word;
 
 /// The hint for an id that has no backup.
@@ -34,18 +34,18 @@ pub(in crate::cli) enum Archive {
     /// Show the size of all backups, and list those that belong to no conversation
     Ls,
     /// Back up transcripts now
-    Add(Subject),
+    Add(ArchiveArgs),
     /// Restore deleted transcripts; existing files are never replaced
-    Restore(Subject),
+    Restore(ArchiveArgs),
     /// Delete the backups of a session that belongs to no conversation
-    Rm(Orphan),
+    Rm(OrphanArgs),
     /// Delete all backups that belong to no conversation
     Prune,
 }
 
 /// Whose backups.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Subject {
+pub(in crate::cli) struct ArchiveArgs {
     /// Conversation or agent session id (omit to pick a conversation)
     #[arg(value_name = "CONV|ID", add = complete::conversation())]
     target: Option<String>,
@@ -56,7 +56,7 @@ pub(in crate::cli) struct Subject {
 
 /// A session that no conversation has.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Orphan {
+pub(in crate::cli) struct OrphanArgs {
     /// Agent session id, as archive ls prints it
     #[arg(value_name = "ID")]
     id: String,
@@ -66,18 +66,18 @@ pub(in crate::cli) struct Orphan {
 }
 
 /// Runs a command of the archive.
-pub(in crate::cli) async fn archive(context: &mut Context<'_>, command: Archive) -> Outcome {
+pub(in crate::cli) async fn archive(context: &mut Context<'_>, command: Archive) -> CommandResult {
     match command {
         Archive::Ls => list(context).await,
         Archive::Add(subject) => add(context, subject).await,
         Archive::Restore(subject) => restore(context, subject).await,
-        Archive::Rm(Orphan { id, agent }) => {
+        Archive::Rm(OrphanArgs { id, agent }) => {
             let (id, agent) = (UpstreamId::new(id), agent.map(AgentName::from));
             let daemon = context.connect().await?;
             if !context.yes {
                 confirm_deletion(context, &daemon, &id, agent.as_ref()).await?;
             }
-            forget(context, &daemon, id, agent).await
+            delete_backups(context, &daemon, id, agent).await
         }
         Archive::Prune => prune(context).await,
     }
@@ -90,8 +90,10 @@ async fn confirm_deletion(
     daemon: &Daemon,
     id: &UpstreamId,
     agent: Option<&AgentName>,
-) -> Outcome {
-    let (answer, _) = context.watch(daemon, method::Keep::default()).await?;
+) -> CommandResult {
+    let (answer, _) = context
+        .call_with_progress(daemon, method::Keep::default())
+        .await?;
     let is_it = |session: &&UnclaimedSession| {
         session.upstream_id == *id && (agent.is_none() || session.agent.as_ref() == agent)
     };
@@ -99,28 +101,28 @@ async fn confirm_deletion(
         Some(session) => format!(
             "{id} {} ({})",
             one_line(&session.title),
-            words::size(session.bytes)
+            humanize::size(session.bytes)
         ),
         None if answer.total.unwrap_or_default().unclaimed > answer.unclaimed.len() as u64 => id.to_string(),
         None => return Ok(()),
     };
     let what = format!("Delete all backups of the session {about}, for good");
-    context.confirm(&what, Unasked::NeedsYes)
+    context.confirm(&what, NoTerminalPolicy::RequireYes)
 }
 
-async fn list(context: &mut Context<'_>) -> Outcome {
+async fn list(context: &mut Context<'_>) -> CommandResult {
     let daemon = context.connect().await?;
-    let answer = context.ask(&daemon, method::Keep::default()).await?;
+    let answer = context.call_and_print(&daemon, method::Keep::default()).await?;
     let total = answer.total.unwrap_or_default();
     let room = match (total.sessions, total.bytes) {
         (0, _) => String::new(),
         (_, 0) => "; sharing the disk space of the transcripts".to_owned(),
-        (_, bytes) => format!("; using {} in addition to the transcripts", words::size(bytes)),
+        (_, bytes) => format!("; using {} in addition to the transcripts", humanize::size(bytes)),
     };
     let line = format!(
         "backups of {} in {}{room}",
-        words::count(total.sessions, "session", "sessions"),
-        words::count(total.files, "file", "files"),
+        humanize::count(total.sessions, "session", "sessions"),
+        humanize::count(total.files, "file", "files"),
     );
     context.output.line(&line)?;
     if !answer.enabled {
@@ -130,7 +132,7 @@ async fn list(context: &mut Context<'_>) -> Outcome {
     if total.unclaimed == 0 {
         return Ok(());
     }
-    let orphans = words::count(total.unclaimed, "session belongs", "sessions belong");
+    let orphans = humanize::count(total.unclaimed, "session belongs", "sessions belong");
     context.output.line(&format!("{orphans} to no conversation:"))?;
     let clock = Clock::here();
     let mut table = Table::new([
@@ -143,15 +145,15 @@ async fn list(context: &mut Context<'_>) -> Outcome {
     for session in &answer.unclaimed {
         table.row([
             (session.upstream_id.to_string(), STRONG),
-            dim(clock.when(session.changed_at, context.output.look)),
-            plain(words::size(session.bytes)),
+            dim(clock.age_or_date(session.changed_at, context.output.look)),
+            plain(humanize::size(session.bytes)),
             dim(session.agent.as_ref().map_or("no agent", AgentName::as_str)),
             plain(session.title.as_str()),
         ]);
     }
     context.output.table(&table, "")?;
     if let more @ 1.. = total.unclaimed - answer.unclaimed.len() as u64 {
-        let more = format!("and {}", words::count(more, "older one", "older ones"));
+        let more = format!("and {}", humanize::count(more, "older one", "older ones"));
         context.output.line(&context.output.look.paint(DIM, &more))?;
     }
     let newest = answer
@@ -159,36 +161,36 @@ async fn list(context: &mut Context<'_>) -> Outcome {
         .first()
         .map(|session| session.upstream_id.as_str());
     let newest = shell_word(newest.unwrap_or_default());
-    context.output.advise(&format!(
+    context.output.note_with_commands(&format!(
         "restore one: sessionctl archive restore {newest}; delete all of them: sessionctl archive prune"
     ))
 }
 
-async fn add(context: &mut Context<'_>, subject: Subject) -> Outcome {
+async fn add(context: &mut Context<'_>, subject: ArchiveArgs) -> CommandResult {
     let daemon = context.connect().await?;
-    let (upstream_id, conversation_id) = named(context, &daemon, &subject).await?;
+    let (upstream_id, conversation_id) = resolve_session(context, &daemon, &subject).await?;
     let keep = method::Keep {
         upstream_id,
         conversation_id,
         agent: subject.agent.map(Into::into),
         ..Default::default()
     };
-    let answer = context.ask(&daemon, keep).await;
+    let answer = context.call_and_print(&daemon, keep).await;
     let answer = answer.map_err(|problem| {
         let hint = "sessionctl transcripts lists the transcripts with their ids";
         problem.hint_if(ErrorKind::NotFound, hint)
     })?;
     let mut table = Table::new([right("SIZE"), path("FILE")]);
     for file in &answer.kept {
-        table.row([plain(words::size(file.bytes)), plain(file.path.as_str())]);
+        table.row([plain(humanize::size(file.bytes)), plain(file.path.as_str())]);
     }
     let if_empty = "no transcript to back up yet";
     context.output.table(&table, if_empty)
 }
 
-async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome {
+async fn restore(context: &mut Context<'_>, subject: ArchiveArgs) -> CommandResult {
     let daemon = context.connect().await?;
-    let (upstream_id, conversation_id) = named(context, &daemon, &subject).await?;
+    let (upstream_id, conversation_id) = resolve_session(context, &daemon, &subject).await?;
     let session = upstream_id.as_ref().map(ToString::to_string);
     let word = session.or_else(|| conversation_id.as_ref().map(ToString::to_string));
     let agent = subject.agent.clone();
@@ -198,17 +200,17 @@ async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome {
         agent: subject.agent.map(Into::into),
         ..Default::default()
     };
-    let answer = context.ask(&daemon, restore).await;
+    let answer = context.call_and_print(&daemon, restore).await;
     let answer = answer.map_err(|problem| match problem.kind() {
         Some(ErrorKind::NotFound) => problem.hint(LIST_HINT),
-        Some(ErrorKind::Conflict) => not_replaced(problem, &word.unwrap_or_default(), agent.as_deref()),
+        Some(ErrorKind::Conflict) => with_restore_hint(problem, &word.unwrap_or_default(), agent.as_deref()),
         _ => problem,
     })?;
     for path in &answer.restored {
         context.output.verbatim(&one_line(path))?;
     }
     if answer.missing_turns > 0 {
-        let turns = words::count(answer.missing_turns, "turn", "turns");
+        let turns = humanize::count(answer.missing_turns, "turn", "turns");
         let older = format!("the backup is older than the conversation: {turns} missing");
         context.output.note(&older)?;
     }
@@ -219,7 +221,7 @@ async fn restore(context: &mut Context<'_>, subject: Subject) -> Outcome {
 }
 
 /// The same problem of a file that a backup would replace, with the commands that restore the backup.
-fn not_replaced(problem: Problem, word: &str, agent: Option<&str>) -> Problem {
+fn with_restore_hint(problem: Problem, word: &str, agent: Option<&str>) -> Problem {
     let Some(path) = problem.detail("path") else {
         return problem;
     };
@@ -232,9 +234,11 @@ fn not_replaced(problem: Problem, word: &str, agent: Option<&str>) -> Problem {
 }
 
 /// Deletes the backups of all sessions that no conversation has.
-async fn prune(context: &mut Context<'_>) -> Outcome {
+async fn prune(context: &mut Context<'_>) -> CommandResult {
     let daemon = context.connect().await?;
-    let (answer, _) = context.watch(&daemon, method::Keep::default()).await?;
+    let (answer, _) = context
+        .call_with_progress(&daemon, method::Keep::default())
+        .await?;
     let (orphans, count) = (answer.unclaimed, answer.total.unwrap_or_default().unclaimed);
     let more = count.saturating_sub(orphans.len() as u64);
     if orphans.is_empty() {
@@ -242,54 +246,54 @@ async fn prune(context: &mut Context<'_>) -> Outcome {
         return context.output.note(note);
     }
     let bytes = orphans.iter().map(|session| session.bytes).sum();
-    let sessions = words::count(orphans.len() as u64, "session", "sessions");
+    let sessions = humanize::count(orphans.len() as u64, "session", "sessions");
     let what = format!(
         "Delete the backups of {sessions} of no conversation ({}), for good",
-        words::size(bytes)
+        humanize::size(bytes)
     );
-    context.confirm(&what, Unasked::NeedsYes)?;
+    context.confirm(&what, NoTerminalPolicy::RequireYes)?;
     for session in orphans {
-        forget(context, &daemon, session.upstream_id, session.agent).await?;
+        delete_backups(context, &daemon, session.upstream_id, session.agent).await?;
     }
     if more > 0 {
-        let more = words::count(more, "session is", "sessions are");
+        let more = humanize::count(more, "session is", "sessions are");
         context
             .output
-            .advise(&format!("{more} left; run sessionctl archive prune again"))?;
+            .note_with_commands(&format!("{more} left; run sessionctl archive prune again"))?;
     }
     Ok(())
 }
 
 /// Deletes the backups of a session that no conversation has.
-async fn forget(
+async fn delete_backups(
     context: &mut Context<'_>,
     daemon: &Daemon,
     upstream_id: UpstreamId,
     agent: Option<AgentName>,
-) -> Outcome {
-    let session = words::short(upstream_id.as_str());
+) -> CommandResult {
+    let session = humanize::short(upstream_id.as_str());
     let forget = method::Forget {
         upstream_id,
         agent,
         ..Default::default()
     };
-    let answer = context.ask(daemon, forget).await;
+    let answer = context.call_and_print(daemon, forget).await;
     let answer = answer.map_err(|problem| problem.hint_if(ErrorKind::NotFound, LIST_HINT))?;
     context.output.note(&match answer.needed {
         true => format!("not deleted: backups of other sessions depend on those of {session}"),
         false => format!(
             "Deleted the backups of {session} ({}).",
-            words::size(answer.bytes)
+            humanize::size(answer.bytes)
         ),
     })
 }
 
 /// The conversation of this name, unless an agent is named; else the session of this id.
-async fn named(
+async fn resolve_session(
     context: &mut Context<'_>,
     daemon: &Daemon,
-    subject: &Subject,
-) -> Outcome<(Option<UpstreamId>, Option<ConversationRef>)> {
+    subject: &ArchiveArgs,
+) -> CommandResult<(Option<UpstreamId>, Option<ConversationRef>)> {
     let Some(target) = &subject.target else {
         let picked = select::conversation(context, daemon, None).await?;
         return Ok((None, Some(picked.id.into())));

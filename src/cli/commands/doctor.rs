@@ -13,11 +13,11 @@ use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity
 use bridge_protocol::raw::RawJson;
 
 use super::Context;
-use crate::cli::advice::addressed;
+use crate::cli::advice::with_daemon_options;
 use crate::cli::exit::Exit;
+use crate::cli::humanize;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, one_line};
-use crate::cli::problem::{Outcome, Problem};
-use crate::cli::words;
+use crate::cli::problem::{CommandResult, Problem};
 
 /// Diagnose problems and suggest fixes
 ///
@@ -37,35 +37,40 @@ pub(in crate::cli) struct Doctor {
 const DIAGNOSIS_LIMIT: Duration = Duration::from_secs(300);
 
 /// Checks everything and prints each finding as soon as it is known. Exits with 1 on an error, and with 3 if no daemon runs.
-pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -> Outcome {
+pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -> CommandResult {
     let mut report = Report::default();
-    report.add(context, folders::all(&context.reach.paths))?;
-    let last = context.reach.last_daemon();
+    report.add(context, folders::check_folders(&context.connector.paths))?;
+    let last = context.connector.last_daemon_pid();
     let reached = async {
         // This has limits of its own: a daemon that is starting is waited for.
-        let daemon = context.reach.connect().await?;
+        let daemon = context.connector.connect().await?;
         let status = daemon.call(method::Status::default()).await?;
-        Outcome::Ok((daemon, status))
+        CommandResult::Ok((daemon, status))
     };
     let (daemon, status) = match reached.await {
         Ok(reached) => reached,
         Err(problem) => {
             report.add(
                 context,
-                folders::full(&context.reach.paths.data).into_iter().collect(),
+                folders::full_disk(&context.connector.paths.data)
+                    .into_iter()
+                    .collect(),
             )?;
-            let mut found = daemons::none(&problem, &context.reach);
+            let mut found = daemons::no_daemon(&problem, &context.connector);
             if found.len() == 1 && problem.pid().is_none() {
-                found.extend(daemons::left_over(&context.reach.paths.data));
+                found.extend(daemons::leftover_processes(&context.connector.paths.data));
             }
             report.add(context, found)?;
-            report.add(context, daemons::others(last))?;
+            report.add(context, daemons::other_daemons(last))?;
             report.end(context)?;
             return Err(Problem::silent(Exit::NoDaemon));
         }
     };
-    report.add(context, daemons::this(&status, &context.reach, &daemon))?;
-    report.add(context, daemons::others(Some(status.pid)))?;
+    report.add(
+        context,
+        daemons::answering_daemon(&status, &context.connector, &daemon),
+    )?;
+    report.add(context, daemons::other_daemons(Some(status.pid)))?;
     if !options.no_agents {
         context
             .output
@@ -106,8 +111,8 @@ struct Report {
 }
 
 impl Report {
-    fn add(&mut self, context: &mut Context<'_>, found: Vec<Diagnostic>) -> Outcome {
-        let (look, options) = (context.output.look, context.output.options.clone());
+    fn add(&mut self, context: &mut Context<'_>, found: Vec<Diagnostic>) -> CommandResult {
+        let (look, options) = (context.output.look, context.output.daemon_options.clone());
         for line in found.iter().flat_map(|one| lines(one, look, &options)) {
             context.output.verbatim(&line)?;
         }
@@ -116,7 +121,7 @@ impl Report {
     }
 
     /// Prints the sum; returns how many errors there are.
-    fn end(self, context: &mut Context<'_>) -> Outcome<u64> {
+    fn end(self, context: &mut Context<'_>) -> CommandResult<u64> {
         let count = |is_meant: fn(Severity) -> bool| {
             let all = self.diagnosis.diagnostics.iter();
             all.filter(|one| is_meant(one.severity)).count() as u64
@@ -129,25 +134,25 @@ impl Report {
                 .map_err(|error| Problem::new(Exit::Failed, error.to_string()))?;
             context.output.raw(&RawJson::new(answer))?;
         } else {
-            context.output.line(&sum(errors, warnings))?;
+            context.output.line(&findings_summary(errors, warnings))?;
         }
         Ok(errors)
     }
 }
 
-fn sum(errors: u64, warnings: u64) -> String {
+fn findings_summary(errors: u64, warnings: u64) -> String {
     match (errors, warnings) {
         (0, 0) => "no problems found".to_owned(),
         _ => format!(
             "{}, {}",
-            words::count(errors, "error", "errors"),
-            words::count(warnings, "warning", "warnings")
+            humanize::count(errors, "error", "errors"),
+            humanize::count(warnings, "warning", "warnings")
         ),
     }
 }
 
 /// One that was found, and below it what to do.
-/// `options` are those of its commands: see [`addressed`].
+/// `options` are those of its commands: see [`with_daemon_options`].
 fn lines(one: &Diagnostic, look: Look, options: &str) -> Vec<String> {
     let (word, style) = match one.severity {
         Severity::Ok => ("ok", GOOD),
@@ -169,8 +174,8 @@ fn lines(one: &Diagnostic, look: Look, options: &str) -> Vec<String> {
         .next_step
         .iter()
         .map(|step| format!("{:<9}{} {}", "", look.sign("→", "->"), one_line(step)));
-    let next = next.map(|step| look.in_lines(&addressed(&step, options), 11));
-    std::iter::once(look.in_lines(&first, 23)).chain(next).collect()
+    let next = next.map(|step| look.wrap(&with_daemon_options(&step, options), 11));
+    std::iter::once(look.wrap(&first, 23)).chain(next).collect()
 }
 
 fn name(kind: DiagnosticKind) -> String {
@@ -178,6 +183,6 @@ fn name(kind: DiagnosticKind) -> String {
         DiagnosticKind::Configuration => "config".to_owned(),
         DiagnosticKind::Room => "disk".to_owned(),
         DiagnosticKind::Quirk => "good to know".to_owned(),
-        other => words::wire(other),
+        other => humanize::wire_name(other),
     }
 }

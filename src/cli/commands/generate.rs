@@ -12,7 +12,7 @@ use clap_mangen::Man as Page;
 
 use super::Context;
 use crate::cli::exit::Exit;
-use crate::cli::problem::{Outcome, Problem};
+use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::signals;
 use crate::cli::{Definition, args};
 
@@ -63,7 +63,7 @@ pub(in crate::cli) struct Generate {
 const PROGRAMS: [&str; 2] = ["sessionctl", "sessiond"];
 
 /// Prints what makes a shell ask a program for completions.
-pub(in crate::cli) fn completions(context: &mut Context<'_>, options: &Completions) -> Outcome {
+pub(in crate::cli) fn completions(context: &mut Context<'_>, options: &Completions) -> CommandResult {
     context
         .output
         .text(&registration(options.shell, &options.program))
@@ -80,7 +80,7 @@ fn registration(shell: Shell, program: &str) -> String {
 }
 
 /// Writes the files, and prints where each is.
-pub(in crate::cli) fn generate(context: &mut Context<'_>, options: &Generate) -> Outcome {
+pub(in crate::cli) fn generate(context: &mut Context<'_>, options: &Generate) -> CommandResult {
     let share = options.prefix.join("share");
     let mut files = Vec::new();
     for program in PROGRAMS {
@@ -92,7 +92,7 @@ pub(in crate::cli) fn generate(context: &mut Context<'_>, options: &Generate) ->
             let path = share.join(path);
             let written = fs::create_dir_all(path.parent().unwrap_or(&share))
                 .and_then(|()| fs::write(&path, registration(shell, program)));
-            written.map_err(|error| Problem::file("write", &path, &error))?;
+            written.map_err(|error| Problem::file_error("write", &path, &error))?;
             files.push(path);
         }
     }
@@ -104,7 +104,7 @@ pub(in crate::cli) fn generate(context: &mut Context<'_>, options: &Generate) ->
 }
 
 /// Writes the manual pages of both programs and of every command to a folder, and returns their paths.
-fn write_pages(folder: &Path, daemon: Definition) -> Outcome<Vec<PathBuf>> {
+fn write_pages(folder: &Path, daemon: Definition) -> CommandResult<Vec<PathBuf>> {
     let mut pages = Vec::new();
     let written = fs::create_dir_all(folder).and_then(|()| {
         [args::command(), daemon()].into_iter().try_for_each(|program| {
@@ -113,7 +113,7 @@ fn write_pages(folder: &Path, daemon: Definition) -> Outcome<Vec<PathBuf>> {
             write_page(&program, folder, &mut pages)
         })
     });
-    written.map_err(|error| Problem::file("write manual pages to", folder, &error))?;
+    written.map_err(|error| Problem::file_error("write manual pages to", folder, &error))?;
     Ok(pages)
 }
 
@@ -130,7 +130,7 @@ fn write_page(command: &clap::Command, folder: &Path, pages: &mut Vec<PathBuf>) 
 }
 
 /// Shows a manual page on a terminal, and prints it elsewhere.
-pub(in crate::cli) fn man(context: &mut Context<'_>, options: &Man) -> Outcome {
+pub(in crate::cli) fn man(context: &mut Context<'_>, options: &Man) -> CommandResult {
     let name = match options.command.join("-") {
         none if none.is_empty() => PROGRAMS[0].to_owned(),
         program if program.starts_with("session") => program,
@@ -138,7 +138,7 @@ pub(in crate::cli) fn man(context: &mut Context<'_>, options: &Man) -> Outcome {
     };
     // Each `man` takes a path for a page, and few take standard input.
     let folder = tempfile::tempdir()
-        .map_err(|error| Problem::file("make a folder in", &std::env::temp_dir(), &error))?;
+        .map_err(|error| Problem::file_error("make a folder in", &std::env::temp_dir(), &error))?;
     write_pages(folder.path(), context.daemon)?;
     let path = folder.path().join(format!("{name}.1"));
     let Ok(page) = fs::read_to_string(&path) else {
@@ -154,7 +154,7 @@ pub(in crate::cli) fn man(context: &mut Context<'_>, options: &Man) -> Outcome {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             context.output.text(&page)?;
             let note = "man is not installed; sessionctl help describes the commands too";
-            context.output.advise(note)
+            context.output.note_with_commands(note)
         }
         Err(error) => Err(Problem::new(Exit::Failed, format!("cannot run man: {error}"))),
     }

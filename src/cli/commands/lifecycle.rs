@@ -11,16 +11,16 @@ use bridge_protocol::{AgentName, ErrorKind, UpstreamId};
 use clap::Args;
 use serde_json::json;
 
-use super::{Context, look};
-use crate::cli::advice::Call;
-use crate::cli::confirm::Unasked;
+use super::{Context, inspect};
+use crate::cli::advice::SuggestedCommand;
+use crate::cli::confirmation::NoTerminalPolicy;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
-use crate::cli::problem::{DOCTOR_HINT, Outcome, Problem};
-use crate::cli::select::Target;
+use crate::cli::problem::{CommandResult, DOCTOR_HINT, Problem};
+use crate::cli::select::ConversationArgs;
 use crate::cli::talk::turn::is_running;
-use crate::cli::{start as starting, words};
+use crate::cli::{humanize, start as starting};
 use crate::paths::shell_word;
 
 /// How long a daemon may take to stop, beside the time that running turns are given.
@@ -33,7 +33,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(30);
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Remove {
     #[command(flatten)]
-    pub(in crate::cli) target: Target,
+    pub(in crate::cli) target: ConversationArgs,
     /// Delete the transcripts too: the agent's files and all backups
     #[arg(long)]
     transcripts: bool,
@@ -58,43 +58,46 @@ pub(in crate::cli) struct Stop {
 }
 
 /// Closes the session.
-pub(in crate::cli) async fn close(context: &mut Context<'_>, target: &Target) -> Outcome {
-    let (daemon, conversation) = context.on(target.name()).await?;
+pub(in crate::cli) async fn close(context: &mut Context<'_>, target: &ConversationArgs) -> CommandResult {
+    let (daemon, conversation) = context.connect_and_select(target.name()).await?;
     let close = method::Close::of(conversation.id);
-    context.ask(&daemon, close).await?;
-    let name = words::named(&conversation);
+    context.call_and_print(&daemon, close).await?;
+    let name = humanize::name_in_sentence(&conversation);
     let done = format!("Closed {name}. The next prompt opens its session again.");
     context.output.note(&done)
 }
 
 /// Starts a new chat under the same id.
-pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Target) -> Outcome {
-    let (daemon, conversation) = context.on(target.name()).await?;
-    let name = words::named(&conversation);
+pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &ConversationArgs) -> CommandResult {
+    let (daemon, conversation) = context.connect_and_select(target.name()).await?;
+    let name = humanize::name_in_sentence(&conversation);
     if conversation.head.is_some() {
         let what = format!("Start a new chat in {name}, without its history");
-        context.confirm(&what, Unasked::Acts)?;
+        context.confirm(&what, NoTerminalPolicy::Proceed)?;
     }
     let reset = method::Reset::of(conversation.id);
-    let reset = context.ask(&daemon, reset).await;
-    reset.map_err(|problem| not_ended(problem, &conversation))?;
+    let reset = context.call_and_print(&daemon, reset).await;
+    reset.map_err(|problem| with_cancel_hint(problem, &conversation))?;
     let mut done = format!("Reset {name}. Its next prompt starts a new chat.");
     if conversation.continuation.is_some() {
         done.push_str(" What was scheduled is cancelled.");
     }
     if conversation.head.is_some() {
-        let undo = context.output.advice(conversation.id).command(Call::Undo);
+        let undo = context
+            .output
+            .advice(conversation.id)
+            .command(SuggestedCommand::Undo);
         done.push_str(&format!(" Undo with: {undo}"));
     }
     context.output.note(&done)
 }
 
 /// The same refusal to end a session; if its turn runs, with the command that ends that.
-pub(in crate::cli) fn not_ended(problem: Problem, conversation: &Conversation) -> Problem {
+pub(in crate::cli) fn with_cancel_hint(problem: Problem, conversation: &Conversation) -> Problem {
     if !is_running(conversation.state) {
         return problem;
     }
-    let id = words::short_id(conversation.id);
+    let id = humanize::short_id(conversation.id);
     problem.hint_if(
         ErrorKind::Busy,
         format!("cancel the turn: sessionctl cancel {id}"),
@@ -102,31 +105,31 @@ pub(in crate::cli) fn not_ended(problem: Problem, conversation: &Conversation) -
 }
 
 /// Deletes a conversation.
-pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -> Outcome {
-    let (daemon, conversation) = context.on(options.target.name()).await?;
+pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -> CommandResult {
+    let (daemon, conversation) = context.connect_and_select(options.target.name()).await?;
     let chain = method::Chain::of(conversation.id);
     let links = daemon.call(chain).await?.links;
     let entries = match options.transcripts || context.output.json {
         true => Vec::new(),
-        false => look::entries(context, &daemon, conversation.id)
+        false => inspect::lineage_entries(context, &daemon, conversation.id)
             .await
             .unwrap_or_default(),
     };
-    let name = words::named(&conversation);
+    let name = humanize::name_in_sentence(&conversation);
     let (what, unasked, transcripts) = if options.transcripts {
         let what = format!("Delete {name} with its transcripts and all backups of them, for good");
-        (what, Unasked::NeedsYes, TranscriptsOnDelete::Delete)
+        (what, NoTerminalPolicy::RequireYes, TranscriptsOnDelete::Delete)
     } else {
         let what = format!("Its transcripts are kept. Delete {name}");
-        (what, Unasked::Acts, TranscriptsOnDelete::Keep)
+        (what, NoTerminalPolicy::Proceed, TranscriptsOnDelete::Keep)
     };
     context.confirm(&what, unasked)?;
     let delete = method::Delete {
         transcripts,
         ..method::Delete::of(conversation.id)
     };
-    let answer = context.ask(&daemon, delete).await;
-    let answer = answer.map_err(|problem| not_ended(problem, &conversation))?;
+    let answer = context.call_and_print(&daemon, delete).await;
+    let answer = answer.map_err(|problem| with_cancel_hint(problem, &conversation))?;
     let mut others = Vec::new();
     let done = match options.transcripts {
         true if answer.remaining.is_empty() && answer.not_erased.is_none() => {
@@ -135,21 +138,21 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
         true => format!("Deleted {name}."),
         false => {
             let newest = match links.is_empty() {
-                true => left_by_reset(&entries),
-                false => adoptable(&daemon, &links).await,
+                true => session_left_by_reset(&entries),
+                false => newest_adoptable(&daemon, &links).await,
             };
-            others = others_kept(&daemon, &entries, newest.as_ref()).await;
+            others = other_adoptable_sessions(&daemon, &entries, newest.as_ref()).await;
             let way_back = match &newest {
-                Some(newest) => adopting(newest),
-                None => way_back(&daemon, &conversation, &links).await,
+                Some(newest) => adopt_hint(newest),
+                None => recovery_hint(&daemon, &conversation, &links).await,
             };
-            format!("Deleted {name}{}", context.output.addressed(&way_back))
+            format!("Deleted {name}{}", context.output.with_daemon_options(&way_back))
         }
     };
     context.output.note(&done)?;
     for other in &others {
         let adopt = format!("sessionctl adopt {}", shell_word(other.as_str()));
-        let adopt = context.output.addressed(&adopt);
+        let adopt = context.output.with_daemon_options(&adopt);
         context
             .output
             .note(&format!("An earlier session is kept too: {adopt}"))?;
@@ -173,7 +176,7 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
             ))
         }
         _ => {
-            let transcripts = words::count(failed, "transcript", "transcripts");
+            let transcripts = humanize::count(failed, "transcript", "transcripts");
             let message = format!("the conversation is deleted, but {transcripts} could not be deleted");
             Err(Problem::new(Exit::Failed, message).hint("delete the files that are listed above by hand"))
         }
@@ -181,9 +184,13 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
 }
 
 /// How to continue from what was said in a deleted conversation with these links, as the end of a sentence.
-pub(in crate::cli) async fn way_back(daemon: &Daemon, conversation: &Conversation, links: &[Link]) -> String {
-    if let Some(newest) = adoptable(daemon, links).await {
-        return adopting(&newest);
+pub(in crate::cli) async fn recovery_hint(
+    daemon: &Daemon,
+    conversation: &Conversation,
+    links: &[Link],
+) -> String {
+    if let Some(newest) = newest_adoptable(daemon, links).await {
+        return adopt_hint(&newest);
     }
     let Some(parent) = &conversation.parent else {
         return ".".to_owned();
@@ -196,12 +203,12 @@ pub(in crate::cli) async fn way_back(daemon: &Daemon, conversation: &Conversatio
     let at = at.map_or_else(String::new, |at| format!(" --at {}", shell_word(at.as_str())));
     format!(
         "; it had no transcript yet. Fork again: sessionctl fork {}{at}",
-        words::short_id(parent.conversation_id)
+        humanize::short_id(parent.conversation_id)
     )
 }
 
 /// The newest of these sessions that has a transcript.
-async fn adoptable(daemon: &Daemon, links: &[Link]) -> Option<UpstreamId> {
+async fn newest_adoptable(daemon: &Daemon, links: &[Link]) -> Option<UpstreamId> {
     for link in links.iter().rev() {
         // A branch has a transcript before its first prompt, unless the agent waits for the prompt to write it.
         if link.written
@@ -213,7 +220,7 @@ async fn adoptable(daemon: &Daemon, links: &[Link]) -> Option<UpstreamId> {
     None
 }
 
-fn adopting(session: &UpstreamId) -> String {
+fn adopt_hint(session: &UpstreamId) -> String {
     format!(
         "; its transcripts are kept. Continue from them under a new id: sessionctl adopt {}",
         shell_word(session.as_str())
@@ -221,7 +228,7 @@ fn adopting(session: &UpstreamId) -> String {
 }
 
 /// The session that the last reset left.
-fn left_by_reset(entries: &[LineageEntry]) -> Option<UpstreamId> {
+fn session_left_by_reset(entries: &[LineageEntry]) -> Option<UpstreamId> {
     let mut resets = entries
         .iter()
         .rev()
@@ -231,7 +238,7 @@ fn left_by_reset(entries: &[LineageEntry]) -> Option<UpstreamId> {
 
 /// The sessions with a transcript whose history no later session has: those that a reset, an undone reset or the agent's `/clear`
 /// left.
-async fn others_kept(
+async fn other_adoptable_sessions(
     daemon: &Daemon,
     entries: &[LineageEntry],
     newest: Option<&UpstreamId>,
@@ -267,13 +274,13 @@ async fn has_transcript(daemon: &Daemon, agent: &AgentName, id: &UpstreamId) -> 
 }
 
 /// Starts the daemon if none runs, and says which one runs.
-pub(in crate::cli) async fn start(context: &mut Context<'_>, options: &Start) -> Outcome {
-    let verb = match context.reach.find().await? {
+pub(in crate::cli) async fn start(context: &mut Context<'_>, options: &Start) -> CommandResult {
+    let verb = match context.connector.find().await? {
         Some(_) => "The daemon already runs as",
         None => "Started the daemon as",
     };
     let daemon = context.connect().await?;
-    let status = context.ask(&daemon, method::Status::default()).await?;
+    let status = context.call_and_print(&daemon, method::Status::default()).await?;
     if options.print_socket {
         context.output.verbatim(&status.socket)?;
     }
@@ -282,8 +289,8 @@ pub(in crate::cli) async fn start(context: &mut Context<'_>, options: &Start) ->
 }
 
 /// Stops the daemon and waits until it has ended. Where none runs, there is nothing to do.
-pub(in crate::cli) async fn stop(context: &mut Context<'_>, options: Stop) -> Outcome {
-    let Some(daemon) = context.reach.find().await? else {
+pub(in crate::cli) async fn stop(context: &mut Context<'_>, options: Stop) -> CommandResult {
+    let Some(daemon) = context.connector.find().await? else {
         // As the daemon would answer.
         if context.output.json {
             context.output.raw(&RawJson::from(json!({})))?;
@@ -294,22 +301,22 @@ pub(in crate::cli) async fn stop(context: &mut Context<'_>, options: Stop) -> Ou
     let shutdown = method::Shutdown {
         grace_ms: options.grace_ms,
     };
-    let socket = context.reach.locked_socket();
-    let holder = socket.and_then(|socket| context.reach.holder(&socket));
+    let socket = context.connector.last_daemon_socket();
+    let holder = socket.and_then(|socket| context.connector.lock_holder_pid(&socket));
     let limit = STOP_LIMIT + Duration::from_millis(options.grace_ms.unwrap_or_default());
-    let paths = context.reach.paths.clone();
+    let paths = context.connector.paths.clone();
     let stopped = async {
-        context.ask(&daemon, shutdown).await?;
+        context.call_and_print(&daemon, shutdown).await?;
         daemon.closed().await;
-        starting::wait_for_end(&paths).await
+        starting::wait_for_daemon_end(&paths).await
     };
     let stopped = tokio::time::timeout(limit, stopped).await;
-    stopped.unwrap_or_else(|_| Err(not_stopped(holder, limit)))?;
+    stopped.unwrap_or_else(|_| Err(not_stopped_problem(holder, limit)))?;
     let done = "Stopped the daemon. The next command starts it again.";
     context.output.note(done)
 }
 
-fn not_stopped(pid: Option<u32>, limit: Duration) -> Problem {
+fn not_stopped_problem(pid: Option<u32>, limit: Duration) -> Problem {
     let (which, hint) = match pid {
         Some(pid) => (
             format!(", process {pid},"),

@@ -6,15 +6,15 @@ use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::method;
 use clap::Args;
 
-use super::{Context, Filter, is_folder, pages, this_folder, wire_words};
+use super::{Context, Filter, check_folder, collect_pages, this_folder, wire_words};
 use crate::cli::connect::Daemon;
+use crate::cli::event_stream::snapshot;
 use crate::cli::exit::Exit;
-use crate::cli::follow::snapshot;
-use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, cut, one_line};
-use crate::cli::problem::{Outcome, Problem};
+use crate::cli::humanize::{self, Clock};
+use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, one_line, truncate};
+use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::table::{Cell, Table, dim, left, plain, right};
 use crate::cli::talk::turn::is_running;
-use crate::cli::words::{self, Clock};
 
 /// The states that can be asked for, by their names on the wire.
 const STATES: [(&str, &str); 8] = [
@@ -56,10 +56,10 @@ pub(in crate::cli) struct List {
 }
 
 /// Lists conversations, newest first, those of this folder before the others.
-pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Outcome {
+pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> CommandResult {
     let mut options = options;
-    options.filter.take_here()?;
-    let (most, query) = (options.filter.most(), options.filter.query());
+    options.filter.expand_dot()?;
+    let (most, query) = (options.filter.max_entries(), options.filter.query());
     let wanted = method::ListConversations {
         query,
         agent: options.filter.agent.map(Into::into),
@@ -75,15 +75,15 @@ pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Ou
                 limit,
                 ..wanted.clone()
             };
-            let page = context.ask(&daemon, page).await?;
+            let page = context.call_and_print(&daemon, page).await?;
             Ok((page.conversations, page.next_cursor))
         };
-        return pages(most, page).await.map(drop);
+        return collect_pages(most, page).await.map(drop);
     }
-    let (mut listed, has_more) = here_first(&daemon, &wanted, most).await?;
-    title_by_prompts(&daemon, &mut listed).await;
+    let (mut listed, has_more) = list_here_first(&daemon, &wanted, most).await?;
+    fill_titles_from_prompts(&daemon, &mut listed).await;
     if listed.is_empty() {
-        is_possible(&daemon, &wanted).await?;
+        check_filters(&daemon, &wanted).await?;
     }
     let if_empty = match wanted == method::ListConversations::default() {
         true => "no conversations yet; create one: sessionctl new",
@@ -93,13 +93,13 @@ pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Ou
     output.table(&table(&listed, output.look), if_empty)?;
     if has_more {
         let shown = listed.len();
-        output.advise(&format!("{shown} shown; list all: sessionctl ls --all"))?;
+        output.note_with_commands(&format!("{shown} shown; list all: sessionctl ls --all"))?;
     }
     Ok(())
 }
 
 /// Fails if nothing was found because of an agent or a folder that does not exist.
-async fn is_possible(daemon: &Daemon, wanted: &method::ListConversations) -> Outcome {
+async fn check_filters(daemon: &Daemon, wanted: &method::ListConversations) -> CommandResult {
     if let Some(agent) = &wanted.agent {
         let agents = daemon.call(method::ListAgents::default()).await?.agents;
         if !agents.iter().any(|known| known.name == *agent) {
@@ -109,17 +109,17 @@ async fn is_possible(daemon: &Daemon, wanted: &method::ListConversations) -> Out
             return Err(Problem::new(Exit::NotFound, message).hint("sessionctl agents lists them"));
         }
     }
-    is_folder(wanted.cwd.as_deref(), "sessionctl ls")
+    check_folder(wanted.cwd.as_deref(), "sessionctl ls")
 }
 
 /// Conversations, those of this folder before the others; and whether there are more.
-pub(in crate::cli) async fn here_first(
+pub(in crate::cli) async fn list_here_first(
     daemon: &Daemon,
     wanted: &method::ListConversations,
     most: usize,
-) -> Outcome<(Vec<Conversation>, bool)> {
+) -> CommandResult<(Vec<Conversation>, bool)> {
     let of = async |folder: Option<String>, most| {
-        pages(most, async |cursor, limit| {
+        collect_pages(most, async |cursor, limit| {
             let call = method::ListConversations {
                 cursor,
                 limit,
@@ -148,7 +148,7 @@ pub(in crate::cli) async fn here_first(
 }
 
 /// Shows the prompt of a first turn that runs in place of the title, which comes with its end.
-async fn title_by_prompts(daemon: &Daemon, listed: &mut [Conversation]) {
+async fn fill_titles_from_prompts(daemon: &Daemon, listed: &mut [Conversation]) {
     let untitled = listed.iter_mut().filter(|one| one.title.trim().is_empty());
     for one in untitled.filter(|one| is_running(one.state)) {
         // What cannot be read is left out.
@@ -176,22 +176,22 @@ pub(in crate::cli) fn table(conversations: &[Conversation], look: Look) -> Table
     for one in conversations {
         *titled.entry(one.title.trim()).or_default() += 1;
     }
-    for (one, id) in conversations.iter().zip(words::names(&ids, look)) {
+    for (one, id) in conversations.iter().zip(humanize::distinct_short_ids(&ids, look)) {
         let title = match one.title.trim() {
-            "" => dim(untitled(one, look)),
+            "" => dim(title_placeholder(one, look)),
             // Several forks of one conversation have the same title.
             title if titled[title] > 1 && one.parent.is_some() && look.columns.is_some() => {
-                let title = cut(&one_line(title), FORK_TITLE_COLUMNS, look);
+                let title = truncate(&one_line(title), FORK_TITLE_COLUMNS, look);
                 plain(format!("{title}, forked {}", clock.exact(one.created_at)))
             }
             title => plain(title),
         };
         table.row([
             (id, STRONG),
-            dim(clock.when(one.updated_at, look)),
-            doing(one, &clock),
+            dim(clock.age_or_date(one.updated_at, look)),
+            state_cell(one, &clock),
             dim(one.agent.as_str()),
-            dim(words::path(&one.cwd, look)),
+            dim(humanize::path(&one.cwd, look)),
             title,
         ]);
     }
@@ -199,11 +199,14 @@ pub(in crate::cli) fn table(conversations: &[Conversation], look: Look) -> Table
 }
 
 /// What stands in place of a title on a terminal: the folder, or what the conversation is. A program gets nothing there.
-fn untitled(one: &Conversation, look: Look) -> String {
-    let folder = words::path(&one.cwd, look);
+fn title_placeholder(one: &Conversation, look: Look) -> String {
+    let folder = humanize::path(&one.cwd, look);
     match &one.parent {
         _ if look.columns.is_none() => String::new(),
-        Some(parent) => format!("{folder} (fork of {})", words::short_id(parent.conversation_id)),
+        Some(parent) => format!(
+            "{folder} (fork of {})",
+            humanize::short_id(parent.conversation_id)
+        ),
         None if is_empty(one) => "(no prompt yet)".to_owned(),
         None => folder,
     }
@@ -215,7 +218,7 @@ fn is_empty(one: &Conversation) -> bool {
 }
 
 /// The state, and what it waits for.
-fn doing(one: &Conversation, clock: &Clock) -> Cell {
+fn state_cell(one: &Conversation, clock: &Clock) -> Cell {
     let resets_at = one.limit.as_ref().and_then(|limit| limit.resets_at);
     let resets_at = resets_at.filter(|at| *at > clock.now);
     let continues = one
@@ -225,7 +228,7 @@ fn doing(one: &Conversation, clock: &Clock) -> Cell {
     let asked = one.interrupts.len() as u64;
     let notes = [
         continues.or_else(|| resets_at.map(|at| format!("until {}", clock.short(at)))),
-        (asked > 0).then(|| words::count(asked, "question", "questions")),
+        (asked > 0).then(|| humanize::count(asked, "question", "questions")),
         (!one.queue.is_empty()).then(|| format!("{} queued", one.queue.len())),
     ];
     let notes: Vec<String> = notes.into_iter().flatten().collect();
@@ -236,7 +239,7 @@ fn doing(one: &Conversation, clock: &Clock) -> Cell {
         ConversationState::Prompting | ConversationState::Moving => GOOD,
         _ => ATTENTION,
     };
-    let state = words::wire(one.state);
+    let state = humanize::wire_name(one.state);
     match notes.is_empty() {
         true => (state, style),
         false => (format!("{state} ({})", notes.join(", ")), style),
@@ -262,7 +265,7 @@ mod tests {
                 now,
                 zone: TimeZone::UTC,
             };
-            assert_eq!(doing(&one, &clock).0, state);
+            assert_eq!(state_cell(&one, &clock).0, state);
         }
     }
 }

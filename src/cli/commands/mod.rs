@@ -5,15 +5,15 @@
 pub(super) mod acp;
 pub(super) mod adopt;
 pub(super) mod archive;
-pub(super) mod carry;
+pub(super) mod create;
 pub(super) mod doctor;
+pub(super) mod export_import;
 pub(super) mod generate;
+pub(super) mod history;
+pub(super) mod inspect;
 pub(super) mod lifecycle;
 pub(super) mod list;
-pub(super) mod look;
-pub(super) mod make;
 pub(super) mod mv;
-pub(super) mod past;
 pub(super) mod set;
 pub(super) mod transcripts;
 
@@ -32,23 +32,23 @@ use jiff::tz::TimeZone;
 use serde::de::DeserializeOwned;
 
 use super::Definition;
-use super::advice::Call;
+use super::advice::SuggestedCommand;
 use super::complete;
-use super::connect::{Daemon, Reach};
+use super::connect::{Daemon, DaemonConnector};
 use super::exit::Exit;
+use super::humanize::{self, Clock};
 use super::output::{Output, one_line};
-use super::problem::{Outcome, Problem};
-use super::progress::watched;
+use super::problem::{CommandResult, Problem};
+use super::progress::with_progress;
 use super::select;
-use super::words::{self, Clock};
 use crate::paths::shell_word;
 
-pub(super) use past::{Pager, turns};
+pub(super) use history::{Pager, turns};
 
 /// What every command is given.
 pub(super) struct Context<'a> {
     /// How the daemon is found.
-    pub(super) reach: Reach,
+    pub(super) connector: DaemonConnector,
     /// Where to write.
     pub(super) output: &'a mut Output,
     /// The daemon's command line.
@@ -63,14 +63,14 @@ impl Context<'_> {
     /// Connects, and starts a daemon when none answers. Prints a note if one answers that does not use the file of `--config`.
     ///
     /// # Errors
-    /// See [`Reach::connect`].
-    pub(super) async fn connect(&mut self) -> Outcome<Daemon> {
-        let daemon = self.reach.connect().await?;
-        if let Some(config) = &self.reach.launch.config
+    /// See [`DaemonConnector::connect`].
+    pub(super) async fn connect(&mut self) -> CommandResult<Daemon> {
+        let daemon = self.connector.connect().await?;
+        if let Some(config) = &self.connector.daemon_options.config
             && daemon.has_other_config(config)
         {
             let file = config.display();
-            self.output.advise(&match config.exists() {
+            self.output.note_with_commands(&match config.exists() {
                 true => format!(
                     "the running daemon has another configuration file: {file} is not used (to restart it: sessionctl stop)"
                 ),
@@ -82,7 +82,11 @@ impl Context<'_> {
 
     /// Warns that the built-in agent answers, which only echoes, and says how to talk to a coding agent. Once a conversation
     /// has a session, its user knows.
-    pub(super) async fn warn_of_echo(&mut self, daemon: &Daemon, conversation: &Conversation) -> Outcome {
+    pub(super) async fn warn_of_echo(
+        &mut self,
+        daemon: &Daemon,
+        conversation: &Conversation,
+    ) -> CommandResult {
         if conversation.head.is_some() {
             return Ok(());
         }
@@ -100,20 +104,26 @@ impl Context<'_> {
                 "the built-in echo answers here. To talk to {name}: sessionctl new --agent {}",
                 shell_word(&name)
             );
-            return self.output.warning("warning:", &self.output.addressed(&what));
+            return self
+                .output
+                .warning("warning:", &self.output.with_daemon_options(&what));
         }
         let how = known.install.values().next().map_or_else(String::new, |line| {
             format!(" To install one: {line} && sessionctl stop")
         });
         let what = format!("no coding agent is installed, so the built-in echo answers.{how}");
-        self.output.warning("warning:", &self.output.addressed(&what))
+        self.output
+            .warning("warning:", &self.output.with_daemon_options(&what))
     }
 
     /// Connects, and finds the conversation that a command is about: see [`select::conversation`].
     ///
     /// # Errors
-    /// As there, and for [`Reach::connect`].
-    pub(super) async fn on(&mut self, given: Option<&str>) -> Outcome<(Daemon, Conversation)> {
+    /// As there, and for [`DaemonConnector::connect`].
+    pub(super) async fn connect_and_select(
+        &mut self,
+        given: Option<&str>,
+    ) -> CommandResult<(Daemon, Conversation)> {
         let daemon = self.connect().await?;
         let conversation = select::conversation(self, &daemon, given).await?;
         Ok((daemon, conversation))
@@ -123,7 +133,11 @@ impl Context<'_> {
     ///
     /// # Errors
     /// That of the output.
-    pub(super) fn note_earlier(&mut self, given: Option<&str>, conversation: &Conversation) -> Outcome {
+    pub(super) fn note_earlier_session(
+        &mut self,
+        given: Option<&str>,
+        conversation: &Conversation,
+    ) -> CommandResult {
         let is_id = |given: &&str| {
             given
                 .chars()
@@ -136,12 +150,15 @@ impl Context<'_> {
         if named.iter().any(|id| id.starts_with(given)) || conversation.title.contains(given) {
             return Ok(());
         }
-        let undo = self.output.advice(conversation.id).command(Call::Undo);
-        self.output.aside(&format!(
+        let undo = self
+            .output
+            .advice(conversation.id)
+            .command(SuggestedCommand::Undo);
+        self.output.note_dim(&format!(
             "Session {} is an earlier one of conversation {}; this is about the newest, {}. Go back with: {undo}",
-            words::short(given),
-            words::short_id(conversation.id),
-            words::short(head.as_str()),
+            humanize::short(given),
+            humanize::short_id(conversation.id),
+            humanize::short(head.as_str()),
         ))
     }
 
@@ -150,8 +167,12 @@ impl Context<'_> {
     ///
     /// # Errors
     /// What the daemon answers.
-    pub(super) async fn ask<M: Method>(&mut self, daemon: &Daemon, call: M) -> Outcome<M::Answer> {
-        let (answer, raw) = self.watch(daemon, call).await?;
+    pub(super) async fn call_and_print<M: Method>(
+        &mut self,
+        daemon: &Daemon,
+        call: M,
+    ) -> CommandResult<M::Answer> {
+        let (answer, raw) = self.call_with_progress(daemon, call).await?;
         if self.output.json {
             self.output.raw(&raw)?;
         }
@@ -162,8 +183,12 @@ impl Context<'_> {
     ///
     /// # Errors
     /// What the daemon answers.
-    pub(super) async fn watch<M: Method>(&self, daemon: &Daemon, call: M) -> Outcome<(M::Answer, RawJson)> {
-        watched(self.output, daemon, M::NAME, daemon.call_raw(call)).await
+    pub(super) async fn call_with_progress<M: Method>(
+        &self,
+        daemon: &Daemon,
+        call: M,
+    ) -> CommandResult<(M::Answer, RawJson)> {
+        with_progress(self.output, daemon, M::NAME, daemon.call_raw(call)).await
     }
 }
 
@@ -201,7 +226,7 @@ pub(super) struct Filter {
 
 impl Filter {
     /// Takes the word `.` as this folder.
-    fn take_here(&mut self) -> Outcome {
+    fn expand_dot(&mut self) -> CommandResult {
         let before = self.words.len();
         self.words.retain(|word| word != select::HERE);
         if self.words.len() < before && self.cwd.is_none() {
@@ -214,7 +239,7 @@ impl Filter {
         (!self.words.is_empty()).then(|| self.words.join(" "))
     }
 
-    fn most(&self) -> usize {
+    fn max_entries(&self) -> usize {
         match self.all {
             true => usize::MAX,
             false => self.limit as usize,
@@ -234,22 +259,22 @@ where
 }
 
 /// The fewest characters that an id may be shortened to.
-pub(super) const LEAST_ID_CHARS: usize = 6;
+pub(super) const MIN_ID_CHARS: usize = 6;
 
 /// The most that is asked for at once; the daemon's own limit of a page.
-const PAGE: usize = 500;
+const PAGE_ENTRIES: usize = 500;
 
 /// Collects the entries of all pages, `most` at most, and whether there are more.
 ///
 /// # Errors
 /// What a call for a page answers.
-pub(super) async fn pages<T, Cursor>(
+pub(super) async fn collect_pages<T, Cursor>(
     most: usize,
-    mut page: impl AsyncFnMut(Option<Cursor>, Option<u32>) -> Outcome<(Vec<T>, Option<Cursor>)>,
-) -> Outcome<(Vec<T>, bool)> {
+    mut page: impl AsyncFnMut(Option<Cursor>, Option<u32>) -> CommandResult<(Vec<T>, Option<Cursor>)>,
+) -> CommandResult<(Vec<T>, bool)> {
     let (mut all, mut cursor) = (Vec::new(), None);
     loop {
-        let limit = (most - all.len()).clamp(1, PAGE);
+        let limit = (most - all.len()).clamp(1, PAGE_ENTRIES);
         let (entries, next) = page(cursor, u32::try_from(limit).ok()).await?;
         let is_over = entries.is_empty() || next.is_none();
         all.extend(entries);
@@ -271,7 +296,7 @@ impl Clock {
 }
 
 /// The first few of several candidates, as an error lists them.
-pub(super) fn some_of(mut candidates: impl Iterator<Item = String>) -> String {
+pub(super) fn first_few(mut candidates: impl Iterator<Item = String>) -> String {
     let first: Vec<String> = candidates.by_ref().take(5).collect();
     let more = if candidates.next().is_some() { ", …" } else { "" };
     format!("{}{more}", first.join(", "))
@@ -283,7 +308,7 @@ pub(in crate::cli) fn unusable_folder(problem: Problem, folder: Option<&str>) ->
         return problem;
     };
     let hint = match folder.metadata() {
-        Err(_) if !folder.exists() => make_folder(folder),
+        Err(_) if !folder.exists() => create_folder_hint(folder),
         Ok(found) if !found.is_dir() => {
             let parent = folder.parent().unwrap_or(folder).to_string_lossy();
             format!(
@@ -296,13 +321,13 @@ pub(in crate::cli) fn unusable_folder(problem: Problem, folder: Option<&str>) ->
     problem.hint_if(ErrorKind::InvalidCwd, hint)
 }
 
-fn make_folder(folder: &Path) -> String {
+fn create_folder_hint(folder: &Path) -> String {
     let folder = shell_word(&folder.to_string_lossy());
     format!("the folder must exist: mkdir -p {folder}")
 }
 
 /// Fails if a list is empty because there is no such folder. `all` is the command that lists those of all folders.
-fn is_folder(folder: Option<&str>, all: &str) -> Outcome {
+fn check_folder(folder: Option<&str>, all: &str) -> CommandResult {
     match folder {
         Some(folder) if !Path::new(folder).is_dir() => {
             let message = format!("the folder {folder} does not exist, and nothing ran in it");
@@ -313,8 +338,8 @@ fn is_folder(folder: Option<&str>, all: &str) -> Outcome {
 }
 
 /// The current folder, as it is sent to the daemon.
-pub(super) fn this_folder() -> Outcome<String> {
-    let folder = std::env::current_dir().and_then(sendable);
+pub(super) fn this_folder() -> CommandResult<String> {
+    let folder = std::env::current_dir().and_then(utf8_path);
     folder.map_err(|error| {
         let what = format!("the current folder cannot be used: {error}");
         Problem::new(Exit::Failed, what).hint(
@@ -332,15 +357,15 @@ fn real_folder(folder: &str) -> io::Result<String> {
     Path::new(folder)
         .canonicalize()
         .or_else(|_| std::path::absolute(folder))
-        .and_then(sendable)
+        .and_then(utf8_path)
 }
 
 /// Takes a file of the command line, which may depend on the current folder.
 fn absolute(file: &str) -> io::Result<String> {
-    std::path::absolute(file).and_then(sendable)
+    std::path::absolute(file).and_then(utf8_path)
 }
 
-fn sendable(path: PathBuf) -> io::Result<String> {
+fn utf8_path(path: PathBuf) -> io::Result<String> {
     path.into_os_string().into_string().map_err(|path| {
         let what = format!("the path {} is not UTF-8 and cannot be sent", path.display());
         io::Error::new(io::ErrorKind::InvalidFilename, what)

@@ -8,15 +8,15 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueHint};
 
 use super::{Context, absolute, real_folder, this_folder, unusable_folder};
-use crate::cli::advice::Call;
+use crate::cli::advice::SuggestedCommand;
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
+use crate::cli::humanize;
 use crate::cli::output::{STRONG, one_line};
-use crate::cli::problem::{Outcome, Problem};
+use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::select::HERE;
 use crate::cli::table::{Table, dim, left, path, plain, right};
-use crate::cli::words;
 use crate::paths::shell_word;
 
 /// Move a conversation or a project to another folder
@@ -54,7 +54,7 @@ pub(in crate::cli) struct Mv {
 }
 
 /// Moves, prints what would be moved, or undoes the move of a folder.
-pub(in crate::cli) async fn mv(context: &mut Context<'_>, options: Mv) -> Outcome {
+pub(in crate::cli) async fn mv(context: &mut Context<'_>, options: Mv) -> CommandResult {
     match (&options.undo, &options.what, &options.folder) {
         _ if options.list => list(context).await,
         (Some(id), _, _) => undo(context, id).await,
@@ -67,7 +67,7 @@ pub(in crate::cli) async fn mv(context: &mut Context<'_>, options: Mv) -> Outcom
         // The user picks the conversation.
         (None, Some(folder), None) if folder != HERE && Path::new(folder).is_dir() => {
             let real = real_folder(folder);
-            let real = real.map_err(|error| Problem::file("use", Path::new(folder), &error))?;
+            let real = real.map_err(|error| Problem::file_error("use", Path::new(folder), &error))?;
             conversation(context, None, &real, options.dry_run).await
         }
         (None, what, _) => {
@@ -80,8 +80,13 @@ pub(in crate::cli) async fn mv(context: &mut Context<'_>, options: Mv) -> Outcom
     }
 }
 
-async fn conversation(context: &mut Context<'_>, what: Option<&str>, folder: &str, dry_run: bool) -> Outcome {
-    let (daemon, conversation) = context.on(what).await.map_err(|problem| {
+async fn conversation(
+    context: &mut Context<'_>,
+    what: Option<&str>,
+    folder: &str,
+    dry_run: bool,
+) -> CommandResult {
+    let (daemon, conversation) = context.connect_and_select(what).await.map_err(|problem| {
         let old = shell_word(&format!("./{}", what.unwrap_or_default()));
         let new = shell_word(folder);
         let hint = format!("to move a folder, write it with a slash: sessionctl mv {old} {new}");
@@ -95,39 +100,42 @@ async fn conversation(context: &mut Context<'_>, what: Option<&str>, folder: &st
         dry_run,
         ..method::Move::of(conversation.id)
     };
-    let answer = context.ask(&daemon, call).await;
-    let answer = answer.map_err(|problem| no_folder(problem, folder))?;
+    let answer = context.call_and_print(&daemon, call).await;
+    let answer = answer.map_err(|problem| with_folder_hint(problem, folder))?;
     if answer.plan.is_empty() {
         context
             .output
             .line("nothing to move: the conversation already runs there")?;
     } else if dry_run {
-        plan(context, &answer.plan)?;
+        report_plan(context, &answer.plan)?;
     } else {
-        let files = words::count(answer.moved, "file", "files");
-        let name = words::named(&conversation);
+        let files = humanize::count(answer.moved, "file", "files");
+        let name = humanize::name_in_sentence(&conversation);
         context
             .output
             .line(&format!("Moved {name} and {files} to {}", one_line(folder)))?;
-        context.output.aside(&format!(
+        context.output.note_dim(&format!(
             "Undo with: {}",
-            context.output.advice(conversation.id).command(Call::Undo)
+            context
+                .output
+                .advice(conversation.id)
+                .command(SuggestedCommand::Undo)
         ))?;
         note_trust(context, &daemon, Some(&conversation.agent)).await?;
         note_dot(context, &daemon, &conversation).await?;
     }
-    notes(context, &answer.kept, &answer.left_out)
+    report_exceptions(context, &answer.kept, &answer.left_out)
 }
 
 /// With what to do where the new folder cannot be used.
-fn no_folder(problem: Problem, folder: &str) -> Problem {
+fn with_folder_hint(problem: Problem, folder: &str) -> Problem {
     let hint = "name an existing folder to move to: sessionctl help mv";
     unusable_folder(problem.hint_if(ErrorKind::InvalidCwd, hint), Some(folder))
 }
 
-async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) -> Outcome {
+async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) -> CommandResult {
     // As it was: the old folder may be missing, or a link that leads to the new one.
-    let old = absolute(old).map_err(|error| Problem::file("use", Path::new(old), &error))?;
+    let old = absolute(old).map_err(|error| Problem::file_error("use", Path::new(old), &error))?;
     let daemon = context.connect().await?;
     let call = method::MoveTree {
         from: old.clone(),
@@ -135,10 +143,10 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) ->
         dry_run,
         ..Default::default()
     };
-    let answer = context.ask(&daemon, call).await;
-    let answer = answer.map_err(|problem| no_folder(problem, new))?;
+    let answer = context.call_and_print(&daemon, call).await;
+    let answer = answer.map_err(|problem| with_folder_hint(problem, new))?;
     if answer.plan.is_empty() {
-        notes(context, &answer.kept, &answer.left_out)?;
+        report_exceptions(context, &answer.kept, &answer.left_out)?;
         let old = one_line(&old);
         return Err(match answer.left_out.is_empty() {
             true => Problem::new(Exit::NotFound, format!("nothing ran in {old}"))
@@ -147,9 +155,9 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) ->
         });
     }
     if dry_run {
-        plan(context, &answer.plan)?;
+        report_plan(context, &answer.plan)?;
     } else {
-        moved(context, &answer.plan, answer.moved, "")?;
+        report_move(context, &answer.plan, answer.moved, "")?;
         note_trust(context, &daemon, None).await?;
     }
     if let Some(id) = &answer.undo_id {
@@ -158,19 +166,21 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) ->
             true => String::new(),
             false => format!("mv {} {} && ", shell_word(new), shell_word(&old)),
         };
-        let undo = context.output.addressed(&format!("sessionctl mv --undo {id}"));
-        context.output.aside(&format!("Undo with: {back}{undo}"))?;
+        let undo = context
+            .output
+            .with_daemon_options(&format!("sessionctl mv --undo {id}"));
+        context.output.note_dim(&format!("Undo with: {back}{undo}"))?;
     }
-    notes(context, &answer.kept, &answer.left_out)
+    report_exceptions(context, &answer.kept, &answer.left_out)
 }
 
-async fn undo(context: &mut Context<'_>, id: &str) -> Outcome {
+async fn undo(context: &mut Context<'_>, id: &str) -> CommandResult {
     let daemon = context.connect().await?;
     let call = method::UndoTree {
         undo_id: id.to_owned(),
         ..Default::default()
     };
-    let answer = context.ask(&daemon, call).await.map_err(|problem| {
+    let answer = context.call_and_print(&daemon, call).await.map_err(|problem| {
         let hint = "list the moves that can be undone: sessionctl mv --list";
         let problem = problem
             .hint_if(ErrorKind::NotFound, hint)
@@ -178,15 +188,17 @@ async fn undo(context: &mut Context<'_>, id: &str) -> Outcome {
         let hint = "move the folder back first, then repeat this; list where it went: sessionctl mv --list";
         problem.hint_if(ErrorKind::InvalidCwd, hint)
     })?;
-    moved(context, &answer.plan, answer.moved, " back")?;
-    notes(context, &answer.kept, &answer.left_out)
+    report_move(context, &answer.plan, answer.moved, " back")?;
+    report_exceptions(context, &answer.kept, &answer.left_out)
 }
 
 /// Lists the folder moves that can be undone.
-async fn list(context: &mut Context<'_>) -> Outcome {
+async fn list(context: &mut Context<'_>) -> CommandResult {
     let daemon = context.connect().await?;
-    let answer = context.ask(&daemon, method::TreeMoves::default()).await?;
-    let clock = words::Clock::here();
+    let answer = context
+        .call_and_print(&daemon, method::TreeMoves::default())
+        .await?;
+    let clock = humanize::Clock::here();
     let mut table = Table::new([
         left("UNDO ID"),
         left("MOVED").optional(),
@@ -203,8 +215,8 @@ async fn list(context: &mut Context<'_>) -> Outcome {
             dim(clock.date(one.until)),
             plain(one.conversations.to_string()),
             plain(one.moved.to_string()),
-            plain(words::path(&one.from, context.output.look)),
-            plain(words::path(&one.to, context.output.look)),
+            plain(humanize::path(&one.from, context.output.look)),
+            plain(humanize::path(&one.to, context.output.look)),
         ]);
     }
     let if_empty = "no folder move can be undone";
@@ -212,7 +224,7 @@ async fn list(context: &mut Context<'_>) -> Outcome {
 }
 
 /// Claude Code keeps a list of the folders that it may work in, which a move leaves alone. `agent`: only if it is this one.
-async fn note_trust(context: &mut Context<'_>, daemon: &Daemon, agent: Option<&AgentName>) -> Outcome {
+async fn note_trust(context: &mut Context<'_>, daemon: &Daemon, agent: Option<&AgentName>) -> CommandResult {
     let agents = daemon.call(method::ListAgents::default()).await?.agents;
     let mut moved = agents
         .iter()
@@ -226,7 +238,7 @@ async fn note_trust(context: &mut Context<'_>, daemon: &Daemon, agent: Option<&A
 }
 
 /// What `.` means in this folder, if it was the moved conversation's.
-async fn note_dot(context: &mut Context<'_>, daemon: &Daemon, moved: &Conversation) -> Outcome {
+async fn note_dot(context: &mut Context<'_>, daemon: &Daemon, moved: &Conversation) -> CommandResult {
     if this_folder().ok().as_ref() != Some(&moved.cwd) {
         return Ok(());
     }
@@ -239,22 +251,22 @@ async fn note_dot(context: &mut Context<'_>, daemon: &Daemon, moved: &Conversati
     let newest = daemon.call(newest).await?.conversations;
     let means = newest
         .first()
-        .map_or_else(|| "no conversation".to_owned(), words::name);
+        .map_or_else(|| "no conversation".to_owned(), humanize::name);
     context
         .output
         .note(&format!("In this folder, . now means {means}"))
 }
 
-fn moved(context: &mut Context<'_>, plan: &[PlannedMove], files: u64, back: &str) -> Outcome {
+fn report_move(context: &mut Context<'_>, plan: &[PlannedMove], files: u64, back: &str) -> CommandResult {
     let conversations = plan.iter().filter(|planned| planned.kind == MovedKind::Metadata);
-    let conversations = words::count(conversations.count() as u64, "conversation", "conversations");
-    let files = words::count(files, "file", "files");
+    let conversations = humanize::count(conversations.count() as u64, "conversation", "conversations");
+    let files = humanize::count(files, "file", "files");
     context
         .output
         .line(&format!("Moved {conversations} and {files}{back}"))
 }
 
-fn plan(context: &mut Context<'_>, plan: &[PlannedMove]) -> Outcome {
+fn report_plan(context: &mut Context<'_>, plan: &[PlannedMove]) -> CommandResult {
     for planned in plan {
         let what = match planned.kind {
             MovedKind::Transcript => "transcript",
@@ -272,9 +284,9 @@ fn plan(context: &mut Context<'_>, plan: &[PlannedMove]) -> Outcome {
 }
 
 /// Says which sessions have no file to move, and what was not moved.
-fn notes(context: &mut Context<'_>, kept: &[UpstreamId], left_out: &[String]) -> Outcome {
+fn report_exceptions(context: &mut Context<'_>, kept: &[UpstreamId], left_out: &[String]) -> CommandResult {
     for id in kept {
-        let session = words::short(id.as_str());
+        let session = humanize::short(id.as_str());
         context.output.note(&format!(
             "session {session} has no transcript: the next prompt restores its backup into the new folder"
         ))?;

@@ -9,14 +9,14 @@ use clap::Args;
 use serde_json::Value;
 
 use super::Context;
-use crate::cli::advice::{Advice, Call};
+use crate::cli::advice::{Advice, SuggestedCommand};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
+use crate::cli::humanize;
 use crate::cli::output::one_line;
-use crate::cli::problem::{Outcome, Problem};
-use crate::cli::select::{self, HERE, Target};
-use crate::cli::words;
+use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::select::{self, ConversationArgs, HERE};
 use crate::paths::shell_word;
 
 /// Change the title, model, mode or options of a conversation
@@ -30,7 +30,7 @@ Examples:
   sessionctl set 90e2e180 model=opus mode=plan")]
 pub(in crate::cli) struct Set {
     #[command(flatten)]
-    target: Target,
+    target: ConversationArgs,
     /// What to change
     #[arg(value_name = "KEY=VALUE", add = complete::keys(KEYS))]
     changes: Vec<String>,
@@ -47,7 +47,7 @@ pub(in crate::cli) struct Set {
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Rename {
     #[command(flatten)]
-    target: Target,
+    target: ConversationArgs,
     /// New title
     #[arg(value_name = "TITLE")]
     title: Option<String>,
@@ -57,7 +57,7 @@ pub(in crate::cli) struct Rename {
 const KEYS: [&str; 3] = ["title", "model", "mode"];
 
 /// Changes what was named as `KEY=VALUE`.
-pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> Outcome {
+pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> CommandResult {
     let (mut conversation, mut words) = (options.target.conversation, options.changes);
     let given = KEYS.into_iter().zip([options.title, options.model, options.mode]);
     for (key, value) in given {
@@ -73,18 +73,18 @@ pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> Outc
 }
 
 /// Changes the title.
-pub(in crate::cli) async fn rename(context: &mut Context<'_>, options: Rename) -> Outcome {
+pub(in crate::cli) async fn rename(context: &mut Context<'_>, options: Rename) -> CommandResult {
     let (conversation, title) = match (options.target.conversation, options.title) {
         (named, Some(title)) => (named, title),
         (Some(word), None) => {
             let daemon = context.connect().await?;
             // One word is the title, unless it names a conversation.
             if let Ok(found) = select::look_up(&daemon, &word).await {
-                return Err(without_title(&words::short_id(found.id)));
+                return Err(no_title_problem(&humanize::short_id(found.id)));
             }
             (None, word)
         }
-        (None, None) => return Err(without_title(HERE)),
+        (None, None) => return Err(no_title_problem(HERE)),
     };
     let title_of = |title: &str| vec![("title".to_owned(), title.to_owned())];
     match title.split_once('=').filter(|(key, _)| KEYS.contains(key)) {
@@ -103,14 +103,14 @@ pub(in crate::cli) async fn rename(context: &mut Context<'_>, options: Rename) -
     }
 }
 
-fn without_title(conversation: &str) -> Problem {
+fn no_title_problem(conversation: &str) -> Problem {
     Problem::new(Exit::Usage, "no title was given").hint(format!(
         "give the conversation and its title: sessionctl rename {conversation} 'New title'"
     ))
 }
 
 /// The keys and values of words, each of which is `KEY=VALUE`.
-fn pairs(conversation: &str, words: &[String]) -> Outcome<Vec<(String, String)>> {
+fn pairs(conversation: &str, words: &[String]) -> CommandResult<Vec<(String, String)>> {
     let hint = |key: &str, value: &str| {
         let (conversation, value) = (shell_word(conversation), shell_word(value));
         format!("write it as KEY=VALUE: sessionctl set {conversation} {key}={value}")
@@ -140,7 +140,7 @@ async fn change(
     context: &mut Context<'_>,
     conversation: Option<&str>,
     changes: Vec<(String, String)>,
-) -> Outcome {
+) -> CommandResult {
     let mut title = None;
     let mut settings = Settings::default();
     for (key, value) in changes.clone() {
@@ -156,7 +156,7 @@ async fn change(
             }
         }
     }
-    let (daemon, conversation) = context.on(conversation).await?;
+    let (daemon, conversation) = context.connect_and_select(conversation).await?;
     let has_settings = settings != Settings::default();
     let unchecked = match has_settings && !conversation.live {
         true => open(&daemon, &conversation).await.err(),
@@ -167,9 +167,9 @@ async fn change(
         settings,
         ..method::Update::of(conversation.id)
     };
-    let changed = match context.ask(&daemon, update).await {
+    let changed = match context.call_and_print(&daemon, update).await {
         Err(problem) if has_settings && problem.kind() == Some(ErrorKind::AgentError) => {
-            return Err(refused(
+            return Err(with_setting_hint(
                 problem,
                 &context.output.advice(conversation.id),
                 &changes,
@@ -183,7 +183,7 @@ async fn change(
         format!("{} {old} {arrow} {new}", one_line(key))
     });
     let done = done.collect::<Vec<String>>().join(", ");
-    let name = words::named(&changed);
+    let name = humanize::name_in_sentence(&changed);
     context.output.note(&format!("Changed {name}: {done}"))?;
     // What was set before may be what kept the session from opening.
     if unchecked.is_some()
@@ -194,25 +194,25 @@ async fn change(
         }
         context.output.note(&format!(
             "not checked, because the agent's session could not be opened: {}",
-            problem.words()
+            problem.text()
         ))?;
     }
     Ok(())
 }
 
 /// The same problem of a setting that the agent refused, with what can be set in its place.
-fn refused(problem: Problem, advice: &Advice, changes: &[(String, String)]) -> Problem {
+fn with_setting_hint(problem: Problem, advice: &Advice, changes: &[(String, String)]) -> Problem {
     let refused = problem.detail("setting").unwrap_or_default();
     let change = changes.iter().find(|(key, _)| *key == refused);
     let value = change.map_or("", |(_, value)| value);
-    let Some(Offer { valid, key, first }) = offer(&problem, value) else {
+    let Some(SettingSuggestion { valid, key, first }) = suggest_setting(&problem, value) else {
         return problem;
     };
-    if key != refused && is_alike(&refused, "title") {
-        let set = advice.command(Call::Set("title", &shell_word(value)));
+    if key != refused && is_similar_key(&refused, "title") {
+        let set = advice.command(SuggestedCommand::Set("title", &shell_word(value)));
         return problem.hint(format!("to change the title: {set}"));
     }
-    let set = advice.command(Call::Set(&key, &first));
+    let set = advice.command(SuggestedCommand::Set(&key, &first));
     let problem = match value.is_empty() && key == refused {
         true => Problem::new(Exit::Usage, format!("no value was given for {key}")),
         false => problem,
@@ -221,7 +221,7 @@ fn refused(problem: Problem, advice: &Advice, changes: &[(String, String)]) -> P
 }
 
 /// Whether a key differs from a known one in one letter, or in two that are swapped.
-fn is_alike(key: &str, known: &str) -> bool {
+fn is_similar_key(key: &str, known: &str) -> bool {
     strsim::osa_distance(&key.to_lowercase(), known) <= 1
 }
 
@@ -244,14 +244,14 @@ fn value_of(conversation: &Conversation, key: &str) -> String {
 }
 
 /// Opens the agent's session, which then refuses what it does not know.
-async fn open(daemon: &Daemon, conversation: &Conversation) -> Outcome {
+async fn open(daemon: &Daemon, conversation: &Conversation) -> CommandResult {
     let resume = method::Resume::of(conversation.id);
     daemon.call(resume).await?;
     Ok(())
 }
 
-/// What the agent accepts in place of a setting that it refused.
-pub(super) struct Offer {
+/// A suggestion for a setting that the agent refused: what it accepts.
+pub(super) struct SettingSuggestion {
     /// The valid values, in words.
     pub(super) valid: String,
     /// The refused setting; another one if the agent has none of that name.
@@ -262,8 +262,8 @@ pub(super) struct Offer {
 
 /// What the session that refused this value of a setting offers in its place. If the agent has no such setting, it is the one
 /// whose name is alike and that has the value.
-pub(super) fn offer(problem: &Problem, refused_value: &str) -> Option<Offer> {
-    let (refused, session) = (problem.detail("setting")?, problem.session()?);
+pub(super) fn suggest_setting(problem: &Problem, refused_value: &str) -> Option<SettingSuggestion> {
+    let (refused, session) = (problem.detail("setting")?, problem.offered_session()?);
     let configured = session
         .config_options
         .as_ref()
@@ -275,14 +275,14 @@ pub(super) fn offer(problem: &Problem, refused_value: &str) -> Option<Offer> {
         .chain(["mode"])
         .collect();
     let offer = |key: &str| {
-        let values = offered(key, &session).into_iter();
+        let values = setting_values(key, &session).into_iter();
         let values: Vec<String> = values.map(|one| one_line(&one.value)).collect();
         let key = one_line(key);
         let what = match key.as_str() {
             "mode" | "model" => format!("{key}s"),
             _ => format!("values of {key}"),
         };
-        Some(Offer {
+        Some(SettingSuggestion {
             first: shell_word(values.first()?),
             valid: format!("valid {what}: {}", values.join(", ")),
             key,
@@ -295,44 +295,44 @@ pub(super) fn offer(problem: &Problem, refused_value: &str) -> Option<Offer> {
     if refused != "mode" && ids.contains(refused.as_str()) {
         return None;
     }
-    let others: Vec<Offer> = ids.into_iter().filter_map(offer).collect();
+    let others: Vec<SettingSuggestion> = ids.into_iter().filter_map(offer).collect();
     let all: Vec<&str> = others.iter().map(|offer| offer.valid.as_str()).collect();
     let valid = format!(
         "the agent has no setting {}; {}",
         one_line(&refused),
         all.join("; ")
     );
-    let has_value = |offer: &Offer| {
-        let mut values = offered(&offer.key, &session).into_iter();
+    let has_value = |offer: &SettingSuggestion| {
+        let mut values = setting_values(&offer.key, &session).into_iter();
         values.any(|one| one.value == refused_value)
     };
     // Of several that are equally good the first.
     let best = others.into_iter().rev();
     let best = best.max_by_key(|offer| {
         let is_as_long = offer.key.len() == refused.len();
-        (is_alike(&refused, &offer.key), has_value(offer), is_as_long)
+        (is_similar_key(&refused, &offer.key), has_value(offer), is_as_long)
     })?;
     let first = match has_value(&best) {
         true => shell_word(refused_value),
         false => best.first,
     };
-    Some(Offer { valid, first, ..best })
+    Some(SettingSuggestion { valid, first, ..best })
 }
 
 /// A value that the agent offers for a setting.
-pub(in crate::cli) struct Offered {
+pub(in crate::cli) struct SettingValue {
     /// The value.
     pub(in crate::cli) value: String,
     /// The agent's name for it.
     pub(in crate::cli) name: String,
     /// What the agent says of it.
-    pub(in crate::cli) about: String,
+    pub(in crate::cli) description: String,
     /// Whether it is set.
     pub(in crate::cli) is_current: bool,
 }
 
 /// What the agent offers for a setting: the values of the option with this category or id; of `mode` else its modes.
-pub(in crate::cli) fn offered(key: &str, session: &SessionInfo) -> Vec<Offered> {
+pub(in crate::cli) fn setting_values(key: &str, session: &SessionInfo) -> Vec<SettingValue> {
     let read = |part: &Option<RawJson>| -> Value {
         let part = part.as_ref().and_then(|part| part.read().ok());
         part.unwrap_or_default()
@@ -353,10 +353,10 @@ pub(in crate::cli) fn offered(key: &str, session: &SessionInfo) -> Vec<Offered> 
     };
     let all = all.as_array().into_iter().flatten().map(|one| {
         let value = text(one, &["value", "id", "modelId"]);
-        Offered {
+        SettingValue {
             is_current: current.as_str() == Some(&value),
             name: text(one, &["name"]),
-            about: text(one, &["description", "name"]),
+            description: text(one, &["description", "name"]),
             value,
         }
     });

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use bridge_protocol::method;
 use bridge_protocol::transcript::Transcript;
 
-use super::{Context, Filter, is_folder, pages};
+use super::{Context, Filter, check_folder, collect_pages};
+use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{Look, STRONG, one_line};
-use crate::cli::problem::Outcome;
+use crate::cli::problem::CommandResult;
 use crate::cli::table::{Table, dim, left, plain, right};
-use crate::cli::words::{self, Clock};
 
 /// Lists transcripts, newest first.
-pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, filter: Filter) -> Outcome {
-    let (most, query) = (filter.most(), filter.query());
+pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, filter: Filter) -> CommandResult {
+    let (most, query) = (filter.max_entries(), filter.query());
     let wanted = method::ListTranscripts {
         query,
         agent: filter.agent.map(Into::into),
@@ -23,20 +23,20 @@ pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, filter: Filte
     let daemon = context.connect().await?;
     // Each page repeats what could not be read; only the first one reports what cannot be watched.
     let (mut unreadable, mut unwatched) = (BTreeSet::new(), Vec::new());
-    let (listed, has_more) = pages(most, async |cursor, limit| {
+    let (listed, has_more) = collect_pages(most, async |cursor, limit| {
         let call = method::ListTranscripts {
             cursor,
             limit,
             ..wanted.clone()
         };
-        let page = context.ask(&daemon, call).await?;
+        let page = context.call_and_print(&daemon, call).await?;
         unreadable.extend(page.unreadable);
         unwatched.extend(page.unwatched);
         Ok((page.transcripts, page.next_cursor))
     })
     .await?;
     if listed.is_empty() && !context.output.json {
-        is_folder(wanted.cwd.as_deref(), "sessionctl transcripts")?;
+        check_folder(wanted.cwd.as_deref(), "sessionctl transcripts")?;
     }
     let if_empty = match wanted == method::ListTranscripts::default() {
         true => "no transcripts; sessionctl doctor shows where they are looked for",
@@ -58,7 +58,7 @@ pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, filter: Filte
     notes.iter().try_for_each(|note| output.note(note))?;
     if has_more {
         let shown = listed.len();
-        output.advise(&format!("{shown} shown; list all: sessionctl transcripts --all"))?;
+        output.note_with_commands(&format!("{shown} shown; list all: sessionctl transcripts --all"))?;
     }
     Ok(())
 }
@@ -83,22 +83,22 @@ fn table(transcripts: &[Transcript], look: Look) -> Table {
         left("FOLDER").optional(),
         left("TITLE"),
     ]);
-    let names = words::names(&ids, look)
+    let names = humanize::distinct_short_ids(&ids, look)
         .into_iter()
-        .zip(words::names(&owners, look));
+        .zip(humanize::distinct_short_ids(&owners, look));
     for (one, (id, owner)) in transcripts.iter().zip(names) {
         // Only the path distinguishes the files of one session.
         let path = match files[&(&one.agent, &one.upstream_id)] {
             1 => String::new(),
-            _ => format!(" ({})", words::path(&one.path, look)),
+            _ => format!(" ({})", humanize::path(&one.path, look)),
         };
         table.row([
             (id, STRONG),
-            dim(clock.when(one.updated_at, look)),
-            plain(words::size(one.bytes)),
+            dim(clock.age_or_date(one.updated_at, look)),
+            plain(humanize::size(one.bytes)),
             dim(one.agent.as_str()),
             dim(if owner.is_empty() { "-".to_owned() } else { owner }),
-            dim(words::path(&one.cwd, look)),
+            dim(humanize::path(&one.cwd, look)),
             plain(text(one, look) + &path),
         ]);
     }

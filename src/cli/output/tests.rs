@@ -1,6 +1,6 @@
 //! Choosing and breaking of text.
 
-use super::{shows_unicode, wrapped};
+use super::{shows_unicode, wrap_line};
 
 #[test]
 fn the_first_locale_variable_decides_on_signs() {
@@ -27,6 +27,6 @@ fn long_lines_are_broken_between_words() {
         ("", ""),
     ] {
         let indent = text.len() - text.trim_start().len();
-        assert_eq!(wrapped(text, 8, indent), expected, "{text:?}");
+        assert_eq!(wrap_line(text, 8, indent), expected, "{text:?}");
     }
 }

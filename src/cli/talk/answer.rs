@@ -10,20 +10,20 @@ use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::Interrupt;
 use clap::Args;
 
-use super::keys::Person;
+use super::answer_reader::AnswerReader;
 use super::question::{self, Question};
 use super::screen::Screen;
-use super::send::finish;
-use super::turn::{Start, Talk};
+use super::send::report_turn;
+use super::turn::{ConversationFollower, FollowTarget};
 use crate::cli::advice::Advice;
 use crate::cli::commands::Context;
 use crate::cli::connect::Daemon;
+use crate::cli::event_stream::snapshot;
 use crate::cli::exit::Exit;
-use crate::cli::follow::snapshot;
+use crate::cli::humanize;
 use crate::cli::output::{ATTENTION, DIM, one_line};
-use crate::cli::problem::{Outcome, Problem};
-use crate::cli::select::Target;
-use crate::cli::words;
+use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::select::ConversationArgs;
 
 /// `answer`.
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ Examples:
   sessionctl answer 90e2e180 '{\"action\":\"decline\"}'")]
 pub(in crate::cli) struct Answer {
     #[command(flatten)]
-    target: Target,
+    target: ConversationArgs,
     /// allow, always (if offered), deny, cancel, an option's name or id, or an ACP outcome as JSON
     #[arg(value_name = "ANSWER")]
     answer: Option<String>,
@@ -51,54 +51,54 @@ pub(in crate::cli) struct Answer {
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Cancel {
     #[command(flatten)]
-    target: Target,
+    target: ConversationArgs,
     /// Cancel queued prompts too
     #[arg(long)]
     queued: bool,
 }
 
 /// Answers a question of the agent.
-pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -> Outcome {
-    let (daemon, conversation) = context.on(options.target.name()).await?;
-    let id = words::short_id(conversation.id);
+pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -> CommandResult {
+    let (daemon, conversation) = context.connect_and_select(options.target.name()).await?;
+    let id = humanize::short_id(conversation.id);
     let named = options.question.as_deref();
     let advice = context.output.advice(conversation.id);
     let interrupt = open_question(&conversation, named, &advice)?;
     let Some(answer) = &options.answer else {
-        let interrupt = interrupt.ok_or_else(|| not_open(&id, named.unwrap_or_default()))?;
+        let interrupt = interrupt.ok_or_else(|| not_open_problem(&id, named.unwrap_or_default()))?;
         return ask(context, daemon, &conversation, interrupt).await;
     };
     let outcome = match &interrupt {
         Some(interrupt) => {
-            let outcome = question::outcome(interrupt, answer).ok_or_else(|| {
+            let outcome = question::parse_answer(interrupt, answer).ok_or_else(|| {
                 let message = format!("invalid answer: {}", one_line(answer));
                 Problem::new(Exit::Usage, message).hint(question::command(&advice, interrupt))
             })?;
-            if !is_shown(context, &daemon, &conversation, interrupt, &outcome).await? {
+            if !confirm_seen(context, &daemon, &conversation, interrupt, &outcome).await? {
                 return ask(context, daemon, &conversation, interrupt.clone()).await;
             }
             outcome
         }
         // The daemon knows what became of it.
-        None => question::chosen(answer),
+        None => question::selected_outcome(answer),
     };
     let interrupt_id = match (&interrupt, named) {
         (Some(interrupt), _) => interrupt.id.clone(),
         (None, named) => InterruptId::from(named.unwrap_or_default()),
     };
-    let call = question::respond(conversation.id, interrupt_id, outcome);
+    let call = question::respond_call(conversation.id, interrupt_id, outcome);
     let answered = context
-        .ask(&daemon, call)
+        .call_and_print(&daemon, call)
         .await
         .map_err(|problem| match problem.exit {
-            Exit::NotFound => not_open(&id, named.unwrap_or_default()),
+            Exit::NotFound => not_open_problem(&id, named.unwrap_or_default()),
             _ => problem,
         })?;
     let subject = interrupt.as_ref().map(question::subject).unwrap_or_default();
     let is_orphaned = interrupt.is_some_and(|interrupt| interrupt.orphaned);
     let see = context
         .output
-        .addressed(&format!("Follow the turn with: sessionctl attach {id}"));
+        .with_daemon_options(&format!("Follow the turn with: sessionctl attach {id}"));
     let follows = match (is_orphaned, &answered.turn_id) {
         (true, None) => "The agent that asked has ended, and so has its turn.".to_owned(),
         (_, Some(_)) => format!("The agent that asked has ended; a new turn passes the answer on. {see}"),
@@ -115,37 +115,37 @@ async fn ask(
     daemon: Daemon,
     conversation: &Conversation,
     interrupt: Interrupt,
-) -> Outcome {
-    let mut talk = Talk::new(context, Rc::new(daemon), conversation, None);
+) -> CommandResult {
+    let mut talk = ConversationFollower::new(context, Rc::new(daemon), conversation, None);
     if !talk.is_attended() {
-        return Err(talk.unanswered(&interrupt));
+        return Err(talk.unanswered_problem(&interrupt));
     }
-    talk.asked_first = Some(interrupt.id);
-    let ended = talk.follow(Start::Running).await?;
-    finish(&mut talk, ended.as_ref())
+    talk.priority_question = Some(interrupt.id);
+    let ended = talk.follow(FollowTarget::Running).await?;
+    report_turn(&mut talk, ended.as_ref())
 }
 
 /// Shows a person at a terminal what they answer. False if they would allow what is too long to be shown here: they are asked, so
 /// that they read it first.
-async fn is_shown(
+async fn confirm_seen(
     context: &mut Context<'_>,
     daemon: &Daemon,
     conversation: &Conversation,
     interrupt: &Interrupt,
     outcome: &RawJson,
-) -> Outcome<bool> {
-    if context.output.json || Person::find().is_none() {
+) -> CommandResult<bool> {
+    if context.output.json || AnswerReader::open().is_none() {
         return Ok(true);
     }
     let (_, running) = snapshot(daemon, conversation.id).await?;
     let updates = running.map(|running| running.updates).unwrap_or_default();
     let look = context.output.note_look;
-    let question = Question::reported(interrupt, &conversation.cwd, &updates, look);
+    let question = Question::from_updates(interrupt, &conversation.cwd, &updates, look);
     if question.hidden_lines() > 0 && question.allows(outcome) {
         return Ok(false);
     }
     let quiet = std::mem::take(&mut context.output.quiet);
-    let lines = [question.excerpt(look, ""), question.lasting()].concat();
+    let lines = [question.excerpt(look, ""), question.lasting_answers()].concat();
     let shown = Screen::new(context.output).question(&lines);
     context.output.quiet = quiet;
     shown.map(|()| true)
@@ -156,7 +156,7 @@ fn open_question(
     conversation: &Conversation,
     named: Option<&str>,
     advice: &Advice,
-) -> Outcome<Option<Interrupt>> {
+) -> CommandResult<Option<Interrupt>> {
     let id = &advice.conversation;
     let open = &conversation.interrupts;
     match (named, open.as_slice()) {
@@ -184,20 +184,20 @@ fn open_question(
     }
 }
 
-fn not_open(id: &str, question: &str) -> Problem {
+fn not_open_problem(id: &str, question: &str) -> Problem {
     let message = format!("question {} is not open in {id}", one_line(question));
     Problem::new(Exit::NotFound, message).hint(format!("sessionctl show {id} lists the open questions"))
 }
 
 /// Stops the running turn.
-pub(in crate::cli) async fn cancel(context: &mut Context<'_>, options: Cancel) -> Outcome {
-    let (daemon, conversation) = context.on(options.target.name()).await?;
+pub(in crate::cli) async fn cancel(context: &mut Context<'_>, options: Cancel) -> CommandResult {
+    let (daemon, conversation) = context.connect_and_select(options.target.name()).await?;
     let call = method::Cancel {
         queued: options.queued,
         ..method::Cancel::of(conversation.id)
     };
-    let answer = context.ask(&daemon, call).await?;
-    let id = words::short_id(conversation.id);
+    let answer = context.call_and_print(&daemon, call).await?;
+    let id = humanize::short_id(conversation.id);
     context.output.note(&match answer.cancelled {
         true => format!("Cancelled the turn of {id}. Its history keeps what was said."),
         false => format!("Nothing to cancel in {id}."),
@@ -205,24 +205,28 @@ pub(in crate::cli) async fn cancel(context: &mut Context<'_>, options: Cancel) -
 }
 
 /// Opens the session and says how.
-pub(in crate::cli) async fn resume(context: &mut Context<'_>, target: Target) -> Outcome {
-    let (daemon, conversation) = context.on(target.name()).await?;
-    let answer = context.ask(&daemon, method::Resume::of(conversation.id)).await?;
+pub(in crate::cli) async fn resume(context: &mut Context<'_>, target: ConversationArgs) -> CommandResult {
+    let (daemon, conversation) = context.connect_and_select(target.name()).await?;
+    let answer = context
+        .call_and_print(&daemon, method::Resume::of(conversation.id))
+        .await?;
     let look = context.output.look;
-    for line in words::tried(&answer.resumed.attempts) {
+    for line in humanize::failed_attempts(&answer.resumed.attempts) {
         context.output.line(&look.paint(DIM, &line))?;
     }
     if conversation.head.is_none() {
-        let (id, session) = (words::short_id(conversation.id), answer.resumed.upstream_id);
+        let (id, session) = (humanize::short_id(conversation.id), answer.resumed.upstream_id);
         let line = format!(
             "opened session {}; it has no turns yet",
-            words::short(session.as_str())
+            humanize::short(session.as_str())
         );
         context.output.line(&line)?;
         let next = format!("send the first prompt: sessionctl send {id} 'Hello'");
-        return context.output.advise(&next);
+        return context.output.note_with_commands(&next);
     }
-    let line = context.output.addressed(&words::resumed(&answer.resumed));
+    let line = context
+        .output
+        .with_daemon_options(&humanize::resume_result(&answer.resumed));
     context.output.line(&match answer.resumed.fidelity {
         Fidelity::Full => line,
         _ => look.paint(ATTENTION, &line),

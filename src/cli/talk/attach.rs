@@ -4,10 +4,10 @@
 
 use std::rc::Rc;
 
-use super::turn::{OnQuestion, Start, Talk};
+use super::turn::{ConversationFollower, FollowTarget, OnQuestion};
 use crate::cli::commands::Context;
-use crate::cli::problem::Outcome;
-use crate::cli::select::Target;
+use crate::cli::problem::CommandResult;
+use crate::cli::select::ConversationArgs;
 
 /// What the help of `attach` says at its end.
 pub(in crate::cli) const HELP: &str = "\
@@ -19,9 +19,9 @@ Examples:
   sessionctl attach 90e2e180 --json";
 
 /// Follows a conversation until Ctrl-C or its end.
-pub(in crate::cli) async fn attach(context: &mut Context<'_>, target: Target) -> Outcome {
-    let (daemon, conversation) = context.on(target.name()).await?;
-    let mut talk = Talk::new(context, Rc::new(daemon), &conversation, None);
-    talk.unattended = OnQuestion::Wait;
-    talk.follow(Start::Watch).await.map(drop)
+pub(in crate::cli) async fn attach(context: &mut Context<'_>, target: ConversationArgs) -> CommandResult {
+    let (daemon, conversation) = context.connect_and_select(target.name()).await?;
+    let mut talk = ConversationFollower::new(context, Rc::new(daemon), &conversation, None);
+    talk.on_question = OnQuestion::Wait;
+    talk.follow(FollowTarget::Watch).await.map(drop)
 }

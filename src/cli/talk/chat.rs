@@ -1,7 +1,7 @@
 //! `chat`: a conversation at a terminal, prompt after prompt.
 //!
-//! It owns what a typed line means: a prompt, or a command that begins with a slash. Lines are read by `lines`, and turns followed
-//! by `turn`.
+//! It owns what a typed line means: a prompt, or a command that begins with a slash. Lines are read by `line_reader`, turns
+//! are followed by `turn`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,27 +18,29 @@ use bridge_protocol::{ConversationId, Cursor, ErrorKind};
 use clap::Args;
 use serde_json::Value;
 
-use super::continuing::refused;
-use super::edit::{opened, place, replaced};
-use super::editor::Written;
+use super::continuation::with_continue_hint;
+use super::edit::{edit_old_prompt, report_edit, resolve_checkpoint};
+use super::editor::EditedText;
 use super::files;
-use super::lines::{Commands, Lines, Typed};
+use super::line_reader::{Commands, LineInput, LineReader};
 use super::markdown::Markdown;
-use super::send::{finish, meant_as_text, prompt_word};
-use super::turn::{Start, Talk, change_elsewhere, continue_now, is_running, request_id};
-use crate::cli::commands::make::{branched, new_here};
-use crate::cli::commands::set::{Offered, offered};
+use super::send::{prompt_word, report_turn, with_text_hint};
+use super::turn::{
+    ConversationFollower, FollowTarget, continue_now, describe_other_clients_change, is_running, request_id,
+};
+use crate::cli::commands::create::{create_branch, new_here};
+use crate::cli::commands::set::{SettingValue, setting_values};
 use crate::cli::commands::{Context, turns};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
+use crate::cli::event_stream::{EventStream, snapshot};
 use crate::cli::exit::Exit;
-use crate::cli::follow::{Follower, snapshot};
-use crate::cli::output::{Look, Output, STRONG, cut, one_line};
-use crate::cli::problem::{Outcome, Problem};
-use crate::cli::select::{self, Target};
-use crate::cli::signals::{self, Interrupts};
-use crate::cli::spoken::{attached, spoken};
-use crate::cli::{args, words};
+use crate::cli::output::{Look, Output, STRONG, one_line, truncate};
+use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::prompt_text::{attached_file, readable_prompt};
+use crate::cli::select::{self, ConversationArgs};
+use crate::cli::signals::{self, CtrlCListener};
+use crate::cli::{args, humanize};
 
 /// How long an agent may take to report its commands after its session is open. An agent that has none reports nothing.
 const COMMANDS_LIMIT: Duration = Duration::from_secs(3);
@@ -73,7 +75,7 @@ Examples:
   sessionctl chat --new --agent claude")]
 pub(in crate::cli) struct Chat {
     #[command(flatten)]
-    target: Target,
+    target: ConversationArgs,
     /// Start a new conversation in this folder
     #[arg(long, conflicts_with = "conversation")]
     new: bool,
@@ -82,39 +84,39 @@ pub(in crate::cli) struct Chat {
     agent: Option<String>,
 }
 
-/// The conversation that is talked in.
-struct Room {
+/// The loop of a chat, and the conversation that it is about.
+struct ChatLoop {
     daemon: Rc<Daemon>,
     conversation: Conversation,
     /// What was written in the editor for an edit that is not accepted yet.
-    written: Option<Written>,
+    unsent_edit: Option<EditedText>,
     /// The commands that a line may begin with.
     commands: Commands,
     /// The last event that was shown; nothing if what happened since is of no interest.
-    after: Option<Cursor>,
+    last_cursor: Option<Cursor>,
 }
 
-/// Why a line of the chat was not carried out to its end.
-enum Stop {
+/// Why a line of the chat was not carried out completely.
+enum LineAbort {
     /// The user leaves the chat.
     Leaving,
     /// The user does not wait for the daemon any longer.
-    NotWaiting,
+    StoppedWaiting,
     /// It did not work.
     Problem(Problem),
 }
 
-/// What a line of the chat gives.
-type Done<T = ()> = Result<T, Stop>;
+/// The result of a line of the chat.
+type LineResult<T = ()> = Result<T, LineAbort>;
 
-impl From<Problem> for Stop {
+impl From<Problem> for LineAbort {
     fn from(problem: Problem) -> Self {
         Self::Problem(problem)
     }
 }
 
 /// Talks in the conversation that was named, picked or made.
-pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Outcome {
+pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> CommandResult {
     if context.output.json || !io::stdin().is_terminal() || context.output.note_look.columns.is_none() {
         let to = if options.new { "--new" } else { select::HERE };
         return Err(Problem::new(Exit::Usage, "chat needs a terminal")
@@ -125,9 +127,9 @@ pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Ou
         true => new_here(&daemon, options.agent).await?,
         false => {
             let given = options.target.name();
-            let chosen = select::chosen(context, &daemon, given).await;
+            let chosen = select::select_silently(context, &daemon, given).await;
             chosen.map_err(|problem| {
-                meant_as_text(problem, given.unwrap_or_default(), "", |prompt| {
+                with_text_hint(problem, given.unwrap_or_default(), "", |prompt| {
                     let prompt = prompt_word(prompt);
                     format!(
                         "to send it as a prompt: sessionctl send --new {prompt}; sessionctl ls lists the conversations"
@@ -144,97 +146,101 @@ pub(in crate::cli) async fn chat_in(
     context: &mut Context<'_>,
     daemon: Daemon,
     conversation: Conversation,
-) -> Outcome {
-    let mut room = Room {
+) -> CommandResult {
+    let mut room = ChatLoop {
         daemon: Rc::new(daemon),
         conversation,
-        written: None,
+        unsent_edit: None,
         commands: Commands::default(),
-        after: None,
+        last_cursor: None,
     };
-    signals::watch();
-    match room.talk(context).await {
-        Err(Stop::Problem(problem)) => Err(problem),
-        Ok(()) | Err(Stop::Leaving | Stop::NotWaiting) => Ok(()),
+    signals::start_signal_watcher();
+    match room.run_as_shell_command(context).await {
+        Err(LineAbort::Problem(problem)) => Err(problem),
+        Ok(()) | Err(LineAbort::Leaving | LineAbort::StoppedWaiting) => Ok(()),
     }
 }
 
-impl Room {
+impl ChatLoop {
     /// Carries out line after line.
-    async fn talk(&mut self, context: &mut Context<'_>) -> Done {
-        let mut lines = Lines::new(context, Arc::clone(&self.commands))?;
+    async fn run_as_shell_command(&mut self, context: &mut Context<'_>) -> LineResult {
+        let mut lines = LineReader::new(context, Arc::clone(&self.commands))?;
         context.warn_of_echo(&self.daemon, &self.conversation).await?;
         self.enter(context).await?;
         context
             .output
-            .aside("/help lists the commands, /exit or Ctrl-D leaves")?;
+            .note_dim("/help lists the commands, /exit or Ctrl-D leaves")?;
         let mut is_leaving = false;
         // A Ctrl-C that comes just after the turn that it was meant for ends no chat.
-        let _between_turns = Interrupts::listen();
+        let _between_turns = CtrlCListener::listen();
         loop {
-            let (daemon, id, after) = (Rc::clone(&self.daemon), self.conversation.id, self.after.clone());
+            let (daemon, id, after) = (
+                Rc::clone(&self.daemon),
+                self.conversation.id,
+                self.last_cursor.clone(),
+            );
             let mut begun = None;
-            let begins = async { begun = Some(elsewhere(&daemon, id, after).await) };
-            let text = match lines.next(context.output, begins).await? {
-                Typed::Text(text) => text,
-                Typed::Nothing => {
+            let begins = async { begun = Some(next_change_by_other_client(&daemon, id, after).await) };
+            let text = match lines.next_line(context.output, begins).await? {
+                LineInput::Text(text) => text,
+                LineInput::HasNews => {
                     match begun {
-                        Some(Elsewhere::Turn(what, start)) => {
-                            context.output.aside(&what)?;
+                        Some(OtherClientChange::Turn(what, start)) => {
+                            context.output.note_dim(&what)?;
                             let done = self.follow(context, start).await;
-                            report(context.output, done)?;
+                            report_line_result(context.output, done)?;
                         }
-                        Some(Elsewhere::Change(what, after)) => {
-                            context.output.aside(&what)?;
-                            self.after = after;
+                        Some(OtherClientChange::Change(what, after)) => {
+                            context.output.note_dim(&what)?;
+                            self.last_cursor = after;
                         }
                         None => {}
                     }
                     continue;
                 }
-                Typed::Interrupt if !is_leaving => {
+                LineInput::CtrlC if !is_leaving => {
                     is_leaving = true;
-                    context.output.aside("Ctrl-C again, or Ctrl-D, leaves")?;
+                    context.output.note_dim("Ctrl-C again, or Ctrl-D, leaves")?;
                     continue;
                 }
-                Typed::Interrupt | Typed::End => return Ok(()),
+                LineInput::CtrlC | LineInput::CtrlD => return Ok(()),
             };
             is_leaving = false;
             if text.trim().is_empty() {
                 continue;
             }
-            let done = self.line(context, &text).await;
-            report(context.output, done)?;
+            let done = self.run_line(context, &text).await;
+            report_line_result(context.output, done)?;
         }
     }
 
     /// Carries a line out, at the daemon that runs now.
-    async fn line(&mut self, context: &mut Context<'_>, text: &str) -> Done {
-        let command = command_in(text);
+    async fn run_line(&mut self, context: &mut Context<'_>, text: &str) -> LineResult {
+        let command = parse_command(text);
         let is_local = matches!(command, Some(("help" | "exit" | "quit", _)));
-        if !is_local && !until_ctrl_c(async { Ok(self.daemon.is_there().await) }).await? {
+        if !is_local && !until_ctrl_c(async { Ok(self.daemon.is_connected().await) }).await? {
             self.daemon = Rc::new(until_ctrl_c(context.connect()).await?);
-            self.after = None;
+            self.last_cursor = None;
         }
         match command {
-            None => self.prompt(context, text).await,
-            Some((name, rest)) => self.command(context, name, rest, text).await,
+            None => self.send_prompt(context, text).await,
+            Some((name, rest)) => self.run_command(context, name, rest, text).await,
         }
     }
 
     /// Says where the user is, and what is open here: the running turn, questions.
-    async fn enter(&mut self, context: &mut Context<'_>) -> Done {
+    async fn enter(&mut self, context: &mut Context<'_>) -> LineResult {
         let look = context.output.note_look;
         let columns = look.columns.unwrap_or(80);
         let conversation = &self.conversation;
         context.output.in_chat = true;
         until_ctrl_c(self.learn_commands()).await?;
-        let (id, title) = (words::short_id(conversation.id), one_line(&conversation.title));
+        let (id, title) = (humanize::short_id(conversation.id), one_line(&conversation.title));
         let place = format!("{} in {}", conversation.agent, one_line(&conversation.cwd));
         context
             .output
             .note(&look.paint(STRONG, format!("{id} {title}").trim_end()))?;
-        context.output.aside(&cut(&place, columns, look))?;
+        context.output.note_dim(&truncate(&place, columns, look))?;
         // A turn that runs is shown when it is followed. What cannot be read can be talked about all the same.
         let last = match is_running(conversation.state) {
             true => Vec::new(),
@@ -244,26 +250,26 @@ impl Room {
         };
         if let Some(last) = last.first() {
             let mark = look.sign("›", ">");
-            let prompt = one_line(&spoken(&last.prompt));
-            let prompt = words::own_prompt(&prompt).unwrap_or_else(|| format!("{mark} {prompt}"));
-            context.output.aside(&cut(&prompt, columns, look))?;
+            let prompt = one_line(&readable_prompt(&last.prompt));
+            let prompt = humanize::mark_daemon_prompt(&prompt).unwrap_or_else(|| format!("{mark} {prompt}"));
+            context.output.note_dim(&truncate(&prompt, columns, look))?;
             let plain = Look {
                 coloured: false,
                 ..look
             };
-            let reply = one_line(&Markdown::shown(&last.reply, plain));
-            context.output.aside(&cut(&reply, columns, look))?;
+            let reply = one_line(&Markdown::render(&last.reply, plain));
+            context.output.note_dim(&truncate(&reply, columns, look))?;
         }
         if !is_running(conversation.state) && conversation.interrupts.is_empty() {
             if conversation.cut_short {
                 context
                     .output
-                    .aside("the last turn was interrupted; /continue continues it")?;
+                    .note_dim("the last turn was interrupted; /continue continues it")?;
             }
             return Ok(());
         }
-        match self.follow(context, Start::Running).await {
-            Err(Stop::Problem(problem)) => {
+        match self.follow(context, FollowTarget::Running).await {
+            Err(LineAbort::Problem(problem)) => {
                 context.output.problem(&problem);
                 Ok(())
             }
@@ -272,7 +278,7 @@ impl Room {
     }
 
     /// Has lines complete the commands, also those that the agent has reported by now.
-    async fn learn_commands(&self) -> Outcome {
+    async fn learn_commands(&self) -> CommandResult {
         let reported = snapshot(&self.daemon, self.conversation.id).await.ok();
         let reported = reported.and_then(|(session, _)| session.commands?.read().ok());
         let reported: Value = reported.unwrap_or_default();
@@ -283,50 +289,56 @@ impl Room {
     }
 
     /// Follows a turn.
-    async fn follow(&mut self, context: &mut Context<'_>, start: Start) -> Done {
-        let continues = matches!(start, Start::Continue(_));
-        let mut talk = Talk::new(context, Rc::clone(&self.daemon), &self.conversation, None);
+    async fn follow(&mut self, context: &mut Context<'_>, start: FollowTarget) -> LineResult {
+        let continues = matches!(start, FollowTarget::Continue(_));
+        let mut talk = ConversationFollower::new(context, Rc::clone(&self.daemon), &self.conversation, None);
         let ended = talk.follow(start).await;
-        (self.daemon, self.after) = (talk.daemon(), talk.cursor());
-        if talk.has_left {
+        (self.daemon, self.last_cursor) = (talk.daemon(), talk.cursor());
+        if talk.has_user_left {
             drop(talk);
             if let Err(Problem { message, hint, .. }) = ended {
                 let said: Vec<String> = message.into_iter().chain(hint).collect();
-                context.output.aside(&said.join(": "))?;
+                context.output.note_dim(&said.join(": "))?;
             }
-            return Err(Stop::Leaving);
+            return Err(LineAbort::Leaving);
         }
         let ended = ended.map_err(|problem| match continues {
-            true => refused(talk.screen.output, problem, &self.conversation, None),
+            true => with_continue_hint(talk.screen.output, problem, &self.conversation, None),
             false => problem,
         })?;
-        if replaced(&mut talk)? {
-            self.written = None;
+        if report_edit(&mut talk)? {
+            self.unsent_edit = None;
         }
-        finish(&mut talk, ended.as_ref())?;
+        report_turn(&mut talk, ended.as_ref())?;
         // A Ctrl-C that comes now was meant for the turn.
         until_ctrl_c(self.learn_commands()).await.or(Ok(()))
     }
 
     /// Sends a prompt with the files that it names.
-    async fn prompt(&mut self, context: &mut Context<'_>, text: &str) -> Done {
-        let content = until_ctrl_c(self.content(context, text)).await?;
-        let prompt = Start::prompt(self.conversation.id, content);
-        self.follow(context, Start::Prompt(prompt)).await
+    async fn send_prompt(&mut self, context: &mut Context<'_>, text: &str) -> LineResult {
+        let content = until_ctrl_c(self.prompt_content(context, text)).await?;
+        let prompt = FollowTarget::prompt(self.conversation.id, content);
+        self.follow(context, FollowTarget::Prompt(prompt)).await
     }
 
     /// A text with the files that it names, which are listed.
-    async fn content(&self, context: &mut Context<'_>, text: &str) -> Outcome<PromptContent> {
-        let named = files::named_in(text);
-        let content = files::prompt(&self.daemon, &self.conversation, text, &named.files).await?;
+    async fn prompt_content(&self, context: &mut Context<'_>, text: &str) -> CommandResult<PromptContent> {
+        let named = files::find_mentions(text);
+        let content = files::prompt_with_files(&self.daemon, &self.conversation, text, &named.files).await?;
         for line in named.lines() {
-            context.output.aside(&line)?;
+            context.output.note_dim(&line)?;
         }
         Ok(content)
     }
 
     /// Carries a command out.
-    async fn command(&mut self, context: &mut Context<'_>, name: &str, rest: &str, line: &str) -> Done {
+    async fn run_command(
+        &mut self,
+        context: &mut Context<'_>,
+        name: &str,
+        rest: &str,
+        line: &str,
+    ) -> LineResult {
         let id = self.conversation.id;
         let given = Some(rest).filter(|rest| !rest.is_empty());
         match (name, given) {
@@ -338,18 +350,18 @@ impl Room {
                 );
             }
             ("help", _) => context.output.note(HELP)?,
-            ("exit" | "quit", _) => return Err(Stop::Leaving),
+            ("exit" | "quit", _) => return Err(LineAbort::Leaving),
             ("history", _) => until_ctrl_c(run(context, &[name, &id.to_string()])).await?,
             ("undo", _) => {
-                self.after = None;
+                self.last_cursor = None;
                 until_ctrl_c(run(context, &[name, &id.to_string()])).await?;
             }
             ("answer" | "continue", Some(options)) => {
-                let (id, options) = (id.to_string(), words_in(options)?);
+                let (id, options) = (id.to_string(), split_words(options)?);
                 let options = options.iter().map(String::as_str);
                 let call: Vec<_> = [name, &id].into_iter().chain(options).collect();
                 // It shows what it starts.
-                self.after = None;
+                self.last_cursor = None;
                 until_ctrl_c(run(context, &call)).await?;
             }
             ("answer" | "continue", _) => {
@@ -357,16 +369,20 @@ impl Room {
                 self.conversation = until_ctrl_c(self.daemon.call(get)).await?.conversation;
                 // Nothing continues before a question is answered, and its answer continues it.
                 match (name, self.conversation.interrupts.is_empty()) {
-                    (_, false) => return self.follow(context, Start::Running).await,
-                    ("answer", true) => context.output.aside("no question is open")?,
-                    _ => return self.follow(context, Start::Continue(continue_now(id))).await,
+                    (_, false) => return self.follow(context, FollowTarget::Running).await,
+                    ("answer", true) => context.output.note_dim("no question is open")?,
+                    _ => {
+                        return self
+                            .follow(context, FollowTarget::Continue(continue_now(id)))
+                            .await;
+                    }
                 }
             }
             ("edit", _) => return self.edit(context, rest).await,
             ("rewind", None) => until_ctrl_c(self.list_turns(context)).await?,
             ("rewind", Some(turn)) => {
-                self.after = None;
-                until_ctrl_c(self.branch(context, Some(turn), true)).await?;
+                self.last_cursor = None;
+                until_ctrl_c(self.fork_after(context, Some(turn), true)).await?;
                 let place = match turn.parse::<u64>() {
                     Ok(turn) => format!("turn {turn}"),
                     Err(_) => "that turn".to_owned(),
@@ -376,53 +392,56 @@ impl Room {
                     .note(&format!("Rewound to {place}. Undo with: /undo"))?;
             }
             ("fork", turn) => {
-                let source = words::short_id(id);
+                let source = humanize::short_id(id);
                 let branching = async {
-                    let branch = self.branch(context, turn, false).await?;
-                    select::use_here(&self.daemon, branch.id).await;
+                    let branch = self.fork_after(context, turn, false).await?;
+                    select::set_current(&self.daemon, branch.id).await;
                     Ok(branch)
                 };
                 self.conversation = until_ctrl_c(branching).await?;
-                self.after = None;
+                self.last_cursor = None;
                 self.enter(context).await?;
-                let back = context.output.addressed(&format!("sessionctl chat {source}"));
-                context.output.aside(&format!(
+                let back = context
+                    .output
+                    .with_daemon_options(&format!("sessionctl chat {source}"));
+                context.output.note_dim(&format!(
                     "a branch of {source}; to go back, leave and run: {back}"
                 ))?;
             }
             ("model" | "mode", None) => {
                 let (session, _) = until_ctrl_c(snapshot(&self.daemon, id)).await?;
-                list(context.output, name, &offered(name, &session))?;
+                list_values(context.output, name, &setting_values(name, &session))?;
             }
             ("model" | "mode", Some(value)) => until_ctrl_c(self.set(context, name, value)).await?,
-            _ => return self.unknown(context, name, line).await,
+            _ => return self.run_agent_command(context, name, line).await,
         }
         Ok(())
     }
 
     /// A command of the agent. Another one is refused, unless it is not known which the agent has and it is like none that
     /// is known.
-    async fn unknown(&mut self, context: &mut Context<'_>, name: &str, line: &str) -> Done {
+    async fn run_agent_command(&mut self, context: &mut Context<'_>, name: &str, line: &str) -> LineResult {
         let reported = until_ctrl_c(self.agent_commands()).await?;
         let of_agent: Vec<&str> = names_of(&reported).collect();
-        let hint = match new_chat(name, self.conversation.id).or_else(|| alike(name, &of_agent)) {
-            _ if of_agent.contains(&name) => return self.prompt(context, line).await,
-            None if !reported.is_array() => return self.prompt(context, line).await,
-            Some(hint) => hint,
-            None => "/help lists the commands; begin the line with a space to send it as text".to_owned(),
-        };
+        let hint =
+            match start_over_hint(name, self.conversation.id).or_else(|| similar_commands(name, &of_agent)) {
+                _ if of_agent.contains(&name) => return self.send_prompt(context, line).await,
+                None if !reported.is_array() => return self.send_prompt(context, line).await,
+                Some(hint) => hint,
+                None => "/help lists the commands; begin the line with a space to send it as text".to_owned(),
+            };
         Err(Problem::new(Exit::Usage, format!("unknown command: /{name}"))
             .hint(hint)
             .into())
     }
 
     /// The commands that the agent reports of its open session, which is opened for this; null if it reports none.
-    async fn agent_commands(&self) -> Outcome<Value> {
+    async fn agent_commands(&self) -> CommandResult<Value> {
         let id = self.conversation.id;
         if let Some(commands) = snapshot(&self.daemon, id).await?.0.commands {
             return Ok(commands.read().unwrap_or_default());
         }
-        let mut follower = Follower::start(&self.daemon, id.into(), None).await?;
+        let mut follower = EventStream::start(&self.daemon, id.into(), None).await?;
         self.daemon.call(method::Resume::of(id)).await?;
         let reported = async {
             loop {
@@ -450,20 +469,20 @@ impl Room {
     }
 
     /// Replaces a prompt: `TURN TEXT`, both optional. Without a text the old prompt is opened in the editor.
-    async fn edit(&mut self, context: &mut Context<'_>, rest: &str) -> Done {
+    async fn edit(&mut self, context: &mut Context<'_>, rest: &str) -> LineResult {
         let (first, others) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
         let (turn, text) = match first.parse::<i64>().is_ok() || first.starts_with("cp.") {
             true => (first, others.trim()),
             false => ("-1", rest),
         };
         let id = self.conversation.id;
-        let at = until_ctrl_c(place(context.output, &self.daemon, id, turn)).await?;
+        let at = until_ctrl_c(resolve_checkpoint(context.output, &self.daemon, id, turn)).await?;
         if !text.is_empty() {
             return self.replace(context, at, text, Vec::new()).await;
         }
         let opening = async {
             let other = format!("/edit {turn} Hello");
-            let opened = opened(context, &self.daemon, &id.into(), &at, &other).await;
+            let opened = edit_old_prompt(context, &self.daemon, &id.into(), &at, &other).await;
             opened.map_err(|problem| match problem.exit {
                 Exit::Usage => problem.hint("type the new prompt: /edit TURN TEXT"),
                 _ => problem,
@@ -471,10 +490,10 @@ impl Room {
         };
         let (opened, files) = until_ctrl_c(opening).await?;
         let text = opened.text.clone();
-        self.written = Some(opened);
+        self.unsent_edit = Some(opened);
         let replaced = self.replace(context, at, &text, files).await;
-        if let Some(written) = self.written.take() {
-            let path = written.keep()?;
+        if let Some(written) = self.unsent_edit.take() {
+            let path = written.persist()?;
             context
                 .output
                 .note(&format!("what you wrote is in {}", path.display()))?;
@@ -489,32 +508,32 @@ impl Room {
         at: String,
         text: &str,
         mut files: Vec<String>,
-    ) -> Done {
-        let named: Vec<_> = files::named_in(text)
+    ) -> LineResult {
+        let named: Vec<_> = files::find_mentions(text)
             .files
             .iter()
             .flat_map(fs::canonicalize)
             .collect();
-        files.retain(|file| attached(file).is_none_or(|path| !named.contains(&path.into())));
+        files.retain(|file| attached_file(file).is_none_or(|path| !named.contains(&path.into())));
         let edit = method::Edit {
             conversation_id: self.conversation.id.into(),
             at,
-            prompt: until_ctrl_c(self.content(context, text))
+            prompt: until_ctrl_c(self.prompt_content(context, text))
                 .await?
-                .followed_by(&files::again(files)),
+                .followed_by(&files::reattach(files)),
             request_id: Some(request_id()),
             ..Default::default()
         };
-        self.follow(context, Start::Edit(edit)).await
+        self.follow(context, FollowTarget::Edit(edit)).await
     }
 
     /// Branches after a turn.
-    async fn branch(
+    async fn fork_after(
         &self,
         context: &mut Context<'_>,
         turn: Option<&str>,
         in_place: bool,
-    ) -> Outcome<Conversation> {
+    ) -> CommandResult<Conversation> {
         // It may have got its title since the chat began.
         let get = method::GetConversation::of(self.conversation.id);
         let source = self.daemon.call(get).await?.conversation;
@@ -523,7 +542,7 @@ impl Room {
             request_id: Some(request_id()),
             ..Default::default()
         };
-        let answer = branched(context, &self.daemon, &source, turn, call).await;
+        let answer = create_branch(context, &self.daemon, &source, turn, call).await;
         let answer = answer.map_err(|problem| match problem.kind() {
             Some(ErrorKind::NotResumable) => problem.hint("the conversation is unchanged"),
             _ => problem,
@@ -531,25 +550,25 @@ impl Room {
         Ok(answer?.conversation)
     }
 
-    async fn list_turns(&self, context: &mut Context<'_>) -> Outcome {
+    async fn list_turns(&self, context: &mut Context<'_>) -> CommandResult {
         let look = context.output.note_look;
         let columns = look.columns.unwrap_or(80);
         let turns = turns(&self.daemon, &self.conversation.id.into(), LISTED_TURNS).await?;
         for turn in turns.iter().rev() {
-            let line = format!("{:>4}  {}", turn.step, one_line(&spoken(&turn.prompt)));
-            context.output.note(&cut(&line, columns, look))?;
+            let line = format!("{:>4}  {}", turn.step, one_line(&readable_prompt(&turn.prompt)));
+            context.output.note(&truncate(&line, columns, look))?;
         }
         let hint = match turns.is_empty() {
             true => "no turns yet",
             false => "/rewind TURN drops the turns after it",
         };
-        context.output.aside(hint)
+        context.output.note_dim(hint)
     }
 
-    async fn set(&mut self, context: &mut Context<'_>, name: &str, value: &str) -> Outcome {
+    async fn set(&mut self, context: &mut Context<'_>, name: &str, value: &str) -> CommandResult {
         let (session, _) = snapshot(&self.daemon, self.conversation.id).await?;
-        let all = offered(name, &session);
-        let is_it = |option: &&Offered| option.value == value || option.name.eq_ignore_ascii_case(value);
+        let all = setting_values(name, &session);
+        let is_it = |option: &&SettingValue| option.value == value || option.name.eq_ignore_ascii_case(value);
         let value = all.iter().find(is_it).map_or(value, |option| &option.value);
         let id = self.conversation.id.to_string();
         run(context, &["set", &id, &format!("{name}={value}")]).await
@@ -557,11 +576,13 @@ impl Room {
 }
 
 /// Reports the outcome of a line, unless the user leaves the chat.
-fn report(output: &mut Output, done: Done) -> Done {
+fn report_line_result(output: &mut Output, done: LineResult) -> LineResult {
     match done {
-        Err(Stop::NotWaiting) => Ok(output.aside("stopped waiting; the daemon may still finish it")?),
+        Err(LineAbort::StoppedWaiting) => {
+            Ok(output.note_dim("stopped waiting; the daemon may still finish it")?)
+        }
         // Else the reader of the output has left.
-        Err(Stop::Problem(problem)) if problem.exit != Exit::Done => {
+        Err(LineAbort::Problem(problem)) if problem.exit != Exit::Success => {
             output.problem(&problem);
             Ok(())
         }
@@ -569,23 +590,27 @@ fn report(output: &mut Output, done: Done) -> Done {
     }
 }
 
-/// What another client did, as a sentence.
-enum Elsewhere {
+/// A change by another client, with a sentence that describes it.
+enum OtherClientChange {
     /// A turn began, which can be followed.
-    Turn(String, Start),
+    Turn(String, FollowTarget),
     /// The history or the folder changed, up to this event.
     Change(String, Option<Cursor>),
 }
 
 /// Waits until a turn begins that was not begun here, or another client changes the conversation. Each event is read when it
 /// comes: the daemon holds none for a chat that waits for a line.
-async fn elsewhere(daemon: &Daemon, id: ConversationId, after: Option<Cursor>) -> Elsewhere {
-    let turn = |what: &str, start| Elsewhere::Turn(what.to_owned(), start);
+async fn next_change_by_other_client(
+    daemon: &Daemon,
+    id: ConversationId,
+    after: Option<Cursor>,
+) -> OtherClientChange {
+    let turn = |what: &str, start| OtherClientChange::Turn(what.to_owned(), start);
     const CONTINUATION: &str = "A continuation began";
     const PROMPT: &str = "Another client sent a prompt";
     let mut edited = None;
     // What the daemon does not report now is shown with the next line.
-    let Ok(mut follower) = Follower::start(daemon, id.into(), after).await else {
+    let Ok(mut follower) = EventStream::start(daemon, id.into(), after).await else {
         return std::future::pending().await;
     };
     loop {
@@ -593,28 +618,30 @@ async fn elsewhere(daemon: &Daemon, id: ConversationId, after: Option<Cursor>) -
         let Ok(followed) = follower.next().await else {
             return std::future::pending().await;
         };
-        let change = change_elsewhere(&followed.envelope.event, id);
+        let change = describe_other_clients_change(&followed.envelope.event, id);
         match (followed.envelope.event, before) {
-            (Event::Continued { .. }, Some(before)) => return turn(CONTINUATION, Start::Since(before)),
+            (Event::Continued { .. }, Some(before)) => {
+                return turn(CONTINUATION, FollowTarget::Since(before));
+            }
             (Event::PromptAccepted { .. }, Some(before)) => {
                 let what = edited.as_deref().unwrap_or(PROMPT);
-                return turn(what, Start::Since(before));
+                return turn(what, FollowTarget::Since(before));
             }
-            (Event::Snapshot { running: Some(_), .. }, _) => return turn(PROMPT, Start::Running),
+            (Event::Snapshot { running: Some(_), .. }, _) => return turn(PROMPT, FollowTarget::Running),
             // Its prompt comes next.
             (Event::Edited { .. }, _) => edited = change,
             _ => {
                 if let Some(what) = change {
-                    return Elsewhere::Change(what, follower.cursor());
+                    return OtherClientChange::Change(what, follower.cursor());
                 }
             }
         }
     }
 }
 
-fn list(output: &mut Output, kind: &str, all: &[Offered]) -> Outcome {
+fn list_values(output: &mut Output, kind: &str, all: &[SettingValue]) -> CommandResult {
     if all.is_empty() {
-        return output.aside(&format!(
+        return output.note_dim(&format!(
             "the agent has not reported its {kind}s yet; send the first prompt"
         ));
     }
@@ -628,15 +655,15 @@ fn list(output: &mut Output, kind: &str, all: &[Offered]) -> Outcome {
         let line = format!(
             "{mark} {:<16} {}",
             one_line(&option.value),
-            one_line(&option.about)
+            one_line(&option.description)
         );
-        output.note(&cut(&line, look.columns.unwrap_or(80), look))?;
+        output.note(&truncate(&line, look.columns.unwrap_or(80), look))?;
     }
     Ok(())
 }
 
 /// A line that begins with a slash and a name is a command; a path is not.
-fn command_in(text: &str) -> Option<(&str, &str)> {
+fn parse_command(text: &str) -> Option<(&str, &str)> {
     let line = text.strip_prefix('/')?;
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let is_name = |letter: char| letter.is_ascii_alphanumeric() || "-_:".contains(letter);
@@ -644,8 +671,8 @@ fn command_in(text: &str) -> Option<(&str, &str)> {
 }
 
 /// How to start over, if that is what a command does in other programs.
-fn new_chat(name: &str, id: ConversationId) -> Option<String> {
-    let id = words::short_id(id);
+fn start_over_hint(name: &str, id: ConversationId) -> Option<String> {
+    let id = humanize::short_id(id);
     match name {
         "clear" | "reset" => Some(format!("start over in this conversation: sessionctl reset {id}")),
         "new" => Some("start a new conversation: sessionctl chat --new".to_owned()),
@@ -669,7 +696,7 @@ fn names_of(reported: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// The commands, also the agent's, from which a mistyped one differs in one letter.
-fn alike(name: &str, of_agent: &[&str]) -> Option<String> {
+fn similar_commands(name: &str, of_agent: &[&str]) -> Option<String> {
     let name = name.to_ascii_lowercase();
     let known = own_commands().chain(of_agent.iter().copied());
     let alike = known.filter(|known| strsim::osa_distance(known, &name) <= 1);
@@ -684,7 +711,7 @@ fn alike(name: &str, of_agent: &[&str]) -> Option<String> {
 }
 
 /// The words of a line; quotes hold several together, as in a shell. An answer as JSON has quotes of its own.
-fn words_in(line: &str) -> Outcome<Vec<String>> {
+fn split_words(line: &str) -> CommandResult<Vec<String>> {
     if line.starts_with('{') {
         return Ok(vec![line.to_owned()]);
     }
@@ -695,17 +722,17 @@ fn words_in(line: &str) -> Outcome<Vec<String>> {
 }
 
 /// Waits for the daemon until the user presses Ctrl-C, which ends no chat.
-async fn until_ctrl_c<T>(work: impl Future<Output = Outcome<T>>) -> Done<T> {
-    let interrupts = Interrupts::listen();
+async fn until_ctrl_c<T>(work: impl Future<Output = CommandResult<T>>) -> LineResult<T> {
+    let interrupts = CtrlCListener::listen();
     tokio::select! {
         biased;
-        () = interrupts.next() => Err(Stop::NotWaiting),
+        () = interrupts.next_signal() => Err(LineAbort::StoppedWaiting),
         done = work => Ok(done?),
     }
 }
 
 /// Runs another command, as if it had been typed in a shell.
-async fn run(context: &mut Context<'_>, command: &[&str]) -> Outcome {
+async fn run(context: &mut Context<'_>, command: &[&str]) -> CommandResult {
     let line: Vec<OsString> = ["sessionctl"].iter().chain(command).map(OsString::from).collect();
     let arguments = args::parse(&line).map_err(|error| args::invalid_call(&error, &line))?;
     match arguments.command {
@@ -729,7 +756,7 @@ mod tests {
             (" /undo", None),
             ("undo", None),
         ] {
-            assert_eq!(command_in(text), expected, "{text}");
+            assert_eq!(parse_command(text), expected, "{text}");
         }
     }
 }

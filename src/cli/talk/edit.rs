@@ -11,23 +11,23 @@ use bridge_protocol::raw::PromptContent;
 use bridge_protocol::{ConversationId, ConversationRef, ErrorKind};
 use clap::Args;
 
-use super::editor::{self, Written};
+use super::editor::{self, EditedText};
 use super::files;
-use super::send::{finish, meant_as_text, prompt_word};
-use super::turn::{OnQuestion, Start, Talk, request_id};
-use crate::cli::advice::{Advice, Call};
-use crate::cli::commands::lifecycle::not_ended;
-use crate::cli::commands::make::FIDELITIES;
-use crate::cli::commands::past::lost_hint;
-use crate::cli::commands::{Context, look, turns, unusable_folder, wire_words};
+use super::send::{prompt_word, report_turn, with_text_hint};
+use super::turn::{ConversationFollower, FollowTarget, OnQuestion, request_id};
+use crate::cli::advice::{Advice, SuggestedCommand};
+use crate::cli::commands::create::FIDELITIES;
+use crate::cli::commands::history::lost_hint;
+use crate::cli::commands::lifecycle::with_cancel_hint;
+use crate::cli::commands::{Context, inspect, turns, unusable_folder, wire_words};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
+use crate::cli::humanize;
 use crate::cli::output::{ATTENTION, DIM, Output, one_line};
-use crate::cli::problem::{Outcome, Problem};
-use crate::cli::select::{HERE, Target};
-use crate::cli::spoken::{Untagged, attached, untagged};
-use crate::cli::words;
+use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::prompt_text::{Untagged, attached_file, untagged};
+use crate::cli::select::{ConversationArgs, HERE};
 use crate::paths::shell_word;
 
 /// `edit`.
@@ -39,7 +39,7 @@ Examples:
   sessionctl undo .")]
 pub(in crate::cli) struct Edit {
     #[command(flatten)]
-    target: Target,
+    target: ConversationArgs,
     /// Turn to replace: number (-1 is the last), checkpoint id or message id (default: -1)
     #[arg(long, value_name = "CHECKPOINT", allow_hyphen_values = true, add = complete::checkpoint())]
     at: Option<String>,
@@ -55,15 +55,15 @@ pub(in crate::cli) struct Edit {
 }
 
 /// Replaces an earlier prompt and follows the new turn to its end.
-pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Outcome {
+pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> CommandResult {
     let named = options.at.as_deref();
-    let found = context.on(options.target.name()).await;
+    let found = context.connect_and_select(options.target.name()).await;
     let (daemon, conversation) = found.map_err(|problem| {
         if options.text.iter().any(|word| word == "-") {
             return problem;
         }
         let first = options.target.name().unwrap_or_default();
-        meant_as_text(problem, first, &options.text.join(" "), |prompt| {
+        with_text_hint(problem, first, &options.text.join(" "), |prompt| {
             let at = named.map_or_else(String::new, |at| format!(" --at {}", shell_word(at)));
             let prompt = prompt_word(prompt);
             format!(
@@ -71,12 +71,12 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Ou
             )
         })
     })?;
-    let id = words::short_id(conversation.id);
-    let at = place(context.output, &daemon, conversation.id, named.unwrap_or("-1")).await?;
+    let id = humanize::short_id(conversation.id);
+    let at = resolve_checkpoint(context.output, &daemon, conversation.id, named.unwrap_or("-1")).await?;
     let mut written = None;
     let prompt = match options.text.is_empty() {
         false => {
-            let text = files::text_of(&options.text)?;
+            let text = files::text_from_words(&options.text)?;
             if text.trim().is_empty() {
                 let turn = shell_word(named.unwrap_or("-1"));
                 let hint = format!(
@@ -89,9 +89,10 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Ou
         true => {
             let turn = shell_word(named.unwrap_or("-1"));
             let other = format!("sessionctl edit {id} --at {turn} 'Hello'");
-            let (opened, files) = opened(context, &daemon, &conversation.id.into(), &at, &other).await?;
+            let (opened, files) =
+                edit_old_prompt(context, &daemon, &conversation.id.into(), &at, &other).await?;
             // Whatever it contains is meant: a lone dash too.
-            PromptContent::text(&written.insert(opened).text).followed_by(&files::again(files))
+            PromptContent::text(&written.insert(opened).text).followed_by(&files::reattach(files))
         }
     };
     let call = method::Edit {
@@ -101,32 +102,32 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Ou
         min_fidelity: options.min_fidelity.unwrap_or_default(),
         request_id: Some(request_id()),
     };
-    let mut talk = Talk::new(context, Rc::new(daemon), &conversation, options.on_question);
-    let ended = talk.follow(Start::Edit(call)).await;
+    let mut talk = ConversationFollower::new(context, Rc::new(daemon), &conversation, options.on_question);
+    let ended = talk.follow(FollowTarget::Edit(call)).await;
     let mut is_taken = false;
-    let ended = match ended.map_err(|problem| not_branched(talk.screen.output, problem, &conversation, named))
-    {
-        Ok(ended) => {
-            is_taken = replaced(&mut talk)?;
-            finish(&mut talk, ended.as_ref())
-        }
-        Err(problem) => Err(problem),
-    };
+    let ended =
+        match ended.map_err(|problem| with_branch_hint(talk.screen.output, problem, &conversation, named)) {
+            Ok(ended) => {
+                is_taken = report_edit(&mut talk)?;
+                report_turn(&mut talk, ended.as_ref())
+            }
+            Err(problem) => Err(problem),
+        };
     drop(talk);
     match written {
-        Some(written) if !is_taken => not_lost(context, written, ended),
+        Some(written) if !is_taken => keep_unsent_text(context, written, ended),
         _ => ended,
     }
 }
 
 /// Says what an edit has changed, if it was accepted: from then on the prompt is in the transcript.
-pub(super) fn replaced(talk: &mut Talk<'_>) -> Outcome<bool> {
+pub(super) fn report_edit(talk: &mut ConversationFollower<'_>) -> CommandResult<bool> {
     let Some(EditAnswer {
         link,
         dropped,
         fidelity,
         ..
-    }) = talk.edited.take()
+    }) = talk.edit_answer.take()
     else {
         return Ok(true);
     };
@@ -134,23 +135,23 @@ pub(super) fn replaced(talk: &mut Talk<'_>) -> Outcome<bool> {
         talk.screen.note("Nothing was replaced.")?;
         return Ok(false);
     }
-    let turns = words::count(dropped, "turn", "turns");
-    let undo = talk.advice().command(Call::Undo);
+    let turns = humanize::count(dropped, "turn", "turns");
+    let undo = talk.advice().command(SuggestedCommand::Undo);
     let line = format!("Replaced {turns}. Undo with: {undo}");
     match fidelity {
-        Fidelity::Full => talk.screen.styled(DIM, &line)?,
+        Fidelity::Full => talk.screen.note_styled(DIM, &line)?,
         less => {
-            let less = words::wire(less);
+            let less = humanize::wire_name(less);
             talk.screen
-                .styled(ATTENTION, &format!("{line} (history before it: {less})"))?;
+                .note_styled(ATTENTION, &format!("{line} (history before it: {less})"))?;
         }
     }
     Ok(true)
 }
 
 /// Keeps what was written for an edit that was not accepted, and says where.
-fn not_lost(context: &mut Context<'_>, written: Written, ended: Outcome) -> Outcome {
-    let path = written.keep()?;
+fn keep_unsent_text(context: &mut Context<'_>, written: EditedText, ended: CommandResult) -> CommandResult {
+    let path = written.persist()?;
     let kept = format!("what you wrote is in {}", path.display());
     match ended {
         Err(problem) if problem.message.is_some() => {
@@ -162,7 +163,7 @@ fn not_lost(context: &mut Context<'_>, written: Written, ended: Outcome) -> Outc
         }
         // Programs read problems only.
         ended if context.output.json => Err(Problem::new(
-            ended.err().map_or(Exit::Done, |problem| problem.exit),
+            ended.err().map_or(Exit::Success, |problem| problem.exit),
             kept,
         )),
         ended => context.output.note(&kept).and(ended),
@@ -170,8 +171,8 @@ fn not_lost(context: &mut Context<'_>, written: Written, ended: Outcome) -> Outc
 }
 
 /// Undoes the last edit, in-place fork, move or reset.
-pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> Outcome {
-    let (daemon, conversation) = context.on(target.name()).await?;
+pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: ConversationArgs) -> CommandResult {
+    let (daemon, conversation) = context.connect_and_select(target.name()).await?;
     let last = match context.output.json {
         true => None,
         // What cannot be read can be undone all the same.
@@ -182,10 +183,12 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> O
             last.into_iter().next().map(|last| last.id)
         }
     };
-    let answer = context.ask(&daemon, method::Undo::of(conversation.id)).await;
+    let answer = context
+        .call_and_print(&daemon, method::Undo::of(conversation.id))
+        .await;
     let answer = match answer {
         Err(problem) if problem.kind() == Some(ErrorKind::InvalidCwd) => {
-            let log = look::entries(context, &daemon, conversation.id)
+            let log = inspect::lineage_entries(context, &daemon, conversation.id)
                 .await
                 .unwrap_or_default();
             let mut folders = log.iter().rev().map(|entry| entry.cwd.as_str());
@@ -203,7 +206,7 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> O
         match problem.detail("undoId") {
             Some(_) => problem,
             None => {
-                let id = words::short_id(conversation.id);
+                let id = humanize::short_id(conversation.id);
                 let changes = format!("list its changes: sessionctl lineage {id}");
                 problem.hint_if(ErrorKind::Conflict, changes)
             }
@@ -212,17 +215,17 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> O
     let done = match &answer.moved {
         Some(moved) => format!("Undid the move. The folder is {} again.", one_line(&moved.to)),
         None => {
-            let head = words::short(answer.link.upstream_id.as_str());
+            let head = humanize::short(answer.link.upstream_id.as_str());
             let turns = match answer.dropped {
                 0 => String::new(),
-                dropped => format!(" with its {}", words::count(dropped, "turn", "turns")),
+                dropped => format!(" with its {}", humanize::count(dropped, "turn", "turns")),
             };
             // The answer is printed with `--json`.
             let change = match context.output.json {
                 true => "last change",
                 false => {
-                    let log = look::entries(context, &daemon, conversation.id).await;
-                    words::undone_change(&log.unwrap_or_default(), context.output.in_chat)
+                    let log = inspect::lineage_entries(context, &daemon, conversation.id).await;
+                    humanize::change_undone_last(&log.unwrap_or_default(), context.output.in_chat)
                 }
             };
             format!("Undid the {change}{turns}. The conversation continues in session {head}.")
@@ -231,14 +234,17 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> O
     context.output.line(&done)?;
     // A change that was undone before its first turn left nothing.
     if let Some(last) = last.filter(|_| answer.dropped > 0) {
-        let turns = words::count(answer.dropped, "undone turn is", "undone turns are");
+        let turns = humanize::count(answer.dropped, "undone turn is", "undone turns are");
         let agents = daemon.call(method::ListAgents::default()).await?.agents;
         let forks = |agent: &AgentInfo| agent.name == conversation.agent && agent.fork_at;
         let (how, call) = match agents.iter().any(forks) {
-            true => ("continue there in a new conversation", Call::Fork(last.as_str())),
+            true => (
+                "continue there in a new conversation",
+                SuggestedCommand::Fork(last.as_str()),
+            ),
             false => (
                 "send another prompt in place of the last one",
-                Call::Edit(last.as_str()),
+                SuggestedCommand::Edit(last.as_str()),
             ),
         };
         let command = context.output.advice(conversation.id).command(call);
@@ -250,19 +256,19 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Target) -> O
 }
 
 /// The place that a word means: the checkpoint of a step (`3`, or `-1` for the last), else an id as it is.
-pub(in crate::cli) async fn place(
+pub(in crate::cli) async fn resolve_checkpoint(
     output: &Output,
     daemon: &Daemon,
     id: ConversationId,
     word: &str,
-) -> Outcome<String> {
+) -> CommandResult<String> {
     if word.parse::<i64>().is_err() {
         return Ok(word.to_owned());
     }
-    match turn_of(daemon, &id.into(), word).await {
+    match find_turn(daemon, &id.into(), word).await {
         Ok(turn) => Ok(turn.checkpoint.id.as_str().to_owned()),
         Err(problem) if problem.kind() == Some(ErrorKind::CheckpointNotFound) => {
-            let problem = problem.message(format!("there is no turn {word}"));
+            let problem = problem.with_message(format!("there is no turn {word}"));
             let last = method::Checkpoints {
                 limit: Some(1),
                 ..method::Checkpoints::of(id)
@@ -276,10 +282,10 @@ pub(in crate::cli) async fn place(
                     gap,
                 ) {
                     (true, _) => problem.hint(turns_hint(&advice)),
-                    (false, None) => problem.for_lack_of_turns(&advice),
+                    (false, None) => problem.without_turns(&advice),
                     (false, Some(gap)) => {
                         let what = format!("no turn can be read: {}", one_line(&gap.detail));
-                        problem.message(what).hint(lost_hint(&advice))
+                        problem.with_message(what).hint(lost_hint(&advice))
                     }
                 },
             )
@@ -289,7 +295,11 @@ pub(in crate::cli) async fn place(
 }
 
 /// A turn of a conversation: by a step, or the id of a checkpoint or message.
-async fn turn_of(daemon: &Daemon, conversation: &ConversationRef, at: &str) -> Outcome<CheckpointAnswer> {
+async fn find_turn(
+    daemon: &Daemon,
+    conversation: &ConversationRef,
+    at: &str,
+) -> CommandResult<CheckpointAnswer> {
     let turn = method::GetCheckpoint {
         checkpoint_id: at.into(),
         conversation_id: Some(conversation.clone()),
@@ -299,11 +309,14 @@ async fn turn_of(daemon: &Daemon, conversation: &ConversationRef, at: &str) -> O
 
 /// The command that lists the turns.
 fn turns_hint(advice: &Advice) -> String {
-    format!("list the turns: {}", advice.command(Call::Checkpoints))
+    format!(
+        "list the turns: {}",
+        advice.command(SuggestedCommand::Checkpoints)
+    )
 }
 
 /// The same problem, with what to do about the place that was named, or about what a branch would lack.
-pub(in crate::cli) fn not_branched(
+pub(in crate::cli) fn with_branch_hint(
     output: &Output,
     problem: Problem,
     conversation: &Conversation,
@@ -316,11 +329,11 @@ pub(in crate::cli) fn not_branched(
                 && let Some(at) = at =>
         {
             if conversation.head.is_none() {
-                return problem.for_lack_of_turns(&advice).with_exit(Exit::NotFound);
+                return problem.without_turns(&advice).with_exit(Exit::NotFound);
             }
             let what = format!("there is no turn {}", one_line(at));
             problem
-                .message(what)
+                .with_message(what)
                 .with_exit(Exit::NotFound)
                 .hint(turns_hint(&advice))
         }
@@ -329,30 +342,30 @@ pub(in crate::cli) fn not_branched(
              lineage {}",
             advice.conversation
         )),
-        _ => not_ended(problem, conversation),
+        _ => with_cancel_hint(problem, conversation),
     }
 }
 
 /// Opens the prompt of a turn in the editor, and reports what the editor cannot show, such as pictures. The files that were attached
 /// as text are returned as the agent was given them. `other` is how the new prompt is given without an editor.
-pub(super) async fn opened(
+pub(super) async fn edit_old_prompt(
     context: &mut Context<'_>,
     daemon: &Daemon,
     conversation: &ConversationRef,
     at: &str,
     other: &str,
-) -> Outcome<(Written, Vec<String>)> {
-    let turn = turn_of(daemon, conversation, at).await?;
+) -> CommandResult<(EditedText, Vec<String>)> {
+    let turn = find_turn(daemon, conversation, at).await?;
     let mut messages = turn.messages.into_iter();
     let prompt = messages.find(|message| message.role == Role::User && message.kind.is_none());
     let parts = prompt.map(|prompt| prompt.content).unwrap_or_default();
     let is_file = |part: &MessagePart| {
         let text = part.text.as_deref().filter(|_| part.cut_bytes.is_none());
-        part.kind == "text" && text.and_then(attached).is_some()
+        part.kind == "text" && text.and_then(attached_file).is_some()
     };
     let (files, parts): (Vec<_>, Vec<_>) = parts.into_iter().partition(is_file);
-    let (text, lost) = as_text(parts);
-    let written = editor::edited(&text, other)?;
+    let (text, lost) = text_of_parts(parts);
+    let written = editor::edit_text(&text, other)?;
     if let Some(lost) = lost {
         let lost = context.output.note_look.paint(ATTENTION, &lost);
         context.output.note(&lost)?;
@@ -361,13 +374,13 @@ pub(super) async fn opened(
 }
 
 /// The words of a prompt, and a sentence about the parts that are no words.
-fn as_text(parts: Vec<MessagePart>) -> (String, Option<String>) {
+fn text_of_parts(parts: Vec<MessagePart>) -> (String, Option<String>) {
     let is_cut = |part: &MessagePart| part.kind == "text" && part.cut_bytes.is_some();
     let is_cut = parts.iter().any(is_cut);
     let (mut texts, mut pictures, mut others) = (Vec::new(), 0, 0);
     for part in parts {
         match (part.kind.as_str(), part.text) {
-            ("text", Some(text)) => texts.push(untagged(&text).map_or(text, Untagged::words)),
+            ("text", Some(text)) => texts.push(untagged(&text).map_or(text, Untagged::text)),
             ("text", None) => {}
             ("image", _) => pictures += 1,
             _ => others += 1,
@@ -379,7 +392,7 @@ fn as_text(parts: Vec<MessagePart>) -> (String, Option<String>) {
     ]
     .into_iter()
     .filter(|(count, ..)| *count > 0)
-    .map(|(count, one, many)| words::count(count, one, many))
+    .map(|(count, one, many)| humanize::count(count, one, many))
     .collect();
     let said = [
         (!beside.is_empty()).then(|| {

@@ -10,33 +10,34 @@ use std::process::Command;
 use tempfile::NamedTempFile;
 
 use crate::cli::exit::Exit;
-use crate::cli::problem::{Outcome, Problem};
+use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::signals::run_at_terminal;
 
 /// What to do about an edit that came to nothing.
 const NOTHING_SENT: &str = "nothing was sent; the conversation is unchanged";
 
-/// What a person has written.
-pub(super) struct Written {
+/// The text as the user left it in the editor.
+pub(super) struct EditedText {
     /// The text.
     pub(super) text: String,
     file: NamedTempFile,
 }
 
-impl Written {
+impl EditedText {
     /// Leaves the text where it is, for whoever wants it again.
     ///
     /// # Errors
     /// That it could not be kept.
-    pub(super) fn keep(self) -> Outcome<PathBuf> {
+    pub(super) fn persist(self) -> CommandResult<PathBuf> {
         let Self { text, file } = self;
         let (_, path) = file.keep().map_err(|error| {
             let path = error.file.path().to_owned();
-            Problem::file("keep what you wrote in", &path, &error.error)
+            Problem::file_error("keep what you wrote in", &path, &error.error)
         })?;
         // An editor may have taken the name away.
         if !path.exists() {
-            fs::write(&path, text).map_err(|error| Problem::file("keep what you wrote in", &path, &error))?;
+            fs::write(&path, text)
+                .map_err(|error| Problem::file_error("keep what you wrote in", &path, &error))?;
         }
         Ok(path)
     }
@@ -46,7 +47,7 @@ impl Written {
 ///
 /// # Errors
 /// That there is no editor, that it failed, that the text was left as it was, or that nothing is left of it.
-pub(super) fn edited(text: &str, other: &str) -> Outcome<Written> {
+pub(super) fn edit_text(text: &str, other: &str) -> CommandResult<EditedText> {
     let editor = ["VISUAL", "EDITOR"].into_iter().find_map(|name| {
         let editor = std::env::var(name).ok()?;
         Some(editor).filter(|editor| !editor.trim().is_empty())
@@ -79,7 +80,7 @@ pub(super) fn edited(text: &str, other: &str) -> Outcome<Written> {
         let problem = Problem::new(Exit::Failed, format!("the editor ended with {status}"));
         return Err(match left {
             Ok(left) if !is_as_it_was(&left) && !left.is_empty() => {
-                let path = Written { text: left, file }.keep()?;
+                let path = EditedText { text: left, file }.persist()?;
                 problem.hint(format!("{NOTHING_SENT}; what you wrote is in {}", path.display()))
             }
             _ => problem.hint(NOTHING_SENT),
@@ -93,7 +94,7 @@ pub(super) fn edited(text: &str, other: &str) -> Outcome<Written> {
     if left.trim().is_empty() {
         return Err(Problem::new(Exit::Failed, "the prompt is empty").hint(NOTHING_SENT));
     }
-    Ok(Written { text: left, file })
+    Ok(EditedText { text: left, file })
 }
 
 /// What stands in the file now, without the end of its last line.

@@ -14,19 +14,19 @@ use bridge_protocol::method;
 use bridge_protocol::raw::{PromptContent, RawJson};
 use serde_json::{Value, json};
 
-use crate::cli::commands::some_of;
+use crate::cli::commands::first_few;
 use crate::cli::connect::Daemon;
 use crate::cli::exit::Exit;
+use crate::cli::humanize;
 use crate::cli::output::one_line;
-use crate::cli::problem::{Outcome, Problem};
-use crate::cli::words;
+use crate::cli::problem::{CommandResult, Problem};
 use crate::paths::shell_word;
 
 /// The longest prompt: below what the daemon takes in one line by default, with room for escapes.
 const PROMPT_LIMIT_BYTES: u64 = 12 * 1024 * 1024;
 
 /// The text that words on a command line are; `-` is standard input.
-pub(super) fn text_of(words: &[String]) -> Outcome<String> {
+pub(super) fn text_from_words(words: &[String]) -> CommandResult<String> {
     let Some(at) = words.iter().position(|word| word == "-") else {
         return Ok(words.join(" "));
     };
@@ -43,7 +43,7 @@ pub(super) fn text_of(words: &[String]) -> Outcome<String> {
 ///
 /// # Errors
 /// There is no text and no file, or a file cannot be read.
-pub(super) fn check(text: &str, files: &[impl AsRef<Path>], to: &str) -> Outcome {
+pub(super) fn check_prompt(text: &str, files: &[impl AsRef<Path>], to: &str) -> CommandResult {
     if text.trim().is_empty() && files.is_empty() {
         let hint =
             format!("give some text, - for standard input, or --file PATH: sessionctl send {to} 'Hello'");
@@ -53,7 +53,7 @@ pub(super) fn check(text: &str, files: &[impl AsRef<Path>], to: &str) -> Outcome
 }
 
 /// A file with its whole path and its size.
-fn open(path: &Path) -> Outcome<(PathBuf, File, u64)> {
+fn open(path: &Path) -> CommandResult<(PathBuf, File, u64)> {
     let path = fs::canonicalize(path).map_err(|error| unreadable(path, &error))?;
     let file = File::open(&path).map_err(|error| unreadable(&path, &error))?;
     let size = file.metadata().map_err(|error| unreadable(&path, &error))?;
@@ -65,31 +65,31 @@ fn open(path: &Path) -> Outcome<(PathBuf, File, u64)> {
 }
 
 /// A prompt of a text and the files beside it.
-pub(super) async fn prompt(
+pub(super) async fn prompt_with_files(
     daemon: &Daemon,
     conversation: &Conversation,
     text: &str,
     files: &[impl AsRef<Path>],
-) -> Outcome<PromptContent> {
-    check(text, files, &words::short_id(conversation.id))?;
+) -> CommandResult<PromptContent> {
+    check_prompt(text, files, &humanize::short_id(conversation.id))?;
     if files.is_empty() {
         return Ok(PromptContent::text(text));
     }
     let agents = daemon.call(method::ListAgents::default()).await?.agents;
     let agent = agents.iter().find(|agent| agent.name == conversation.agent);
-    let embeds = agent.is_none_or(takes_text);
+    let embeds = agent.is_none_or(accepts_embedded_text);
     let mut blocks = Vec::new();
     if !text.trim().is_empty() {
         blocks.push(RawJson::from(json!({"type": "text", "text": text})));
     }
     for file in files {
-        blocks.push(block(file.as_ref(), embeds)?);
+        blocks.push(file_block(file.as_ref(), embeds)?);
     }
     Ok(PromptContent::blocks(blocks))
 }
 
 /// Whether an agent takes the text of a file. Before it runs, an agent of a known kind is taken to: they all do.
-fn takes_text(agent: &AgentInfo) -> bool {
+fn accepts_embedded_text(agent: &AgentInfo) -> bool {
     match &agent.capabilities {
         Some(known) => {
             let known: Value = known.read().unwrap_or_default();
@@ -100,7 +100,7 @@ fn takes_text(agent: &AgentInfo) -> bool {
 }
 
 /// ACP's block of a file.
-fn block(path: &Path, embeds: bool) -> Outcome<RawJson> {
+fn file_block(path: &Path, embeds: bool) -> CommandResult<RawJson> {
     let (path, mut file, size) = open(path)?;
     let uri = file_uri(&path);
     let name = path
@@ -126,7 +126,7 @@ fn block(path: &Path, embeds: bool) -> Outcome<RawJson> {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Problem {
-    let problem = Problem::file("read", path, error);
+    let problem = Problem::file_error("read", path, error);
     if error.kind() != io::ErrorKind::NotFound {
         return problem;
     }
@@ -148,7 +148,7 @@ fn file_uri(path: &Path) -> String {
     format!("file://{}", letters.collect::<String>())
 }
 
-fn read_text(source: impl Read, name: &str) -> Outcome<String> {
+fn read_text(source: impl Read, name: &str) -> CommandResult<String> {
     let mut text = String::new();
     let read = source.take(PROMPT_LIMIT_BYTES + 1).read_to_string(&mut text);
     let read =
@@ -156,7 +156,7 @@ fn read_text(source: impl Read, name: &str) -> Outcome<String> {
     if u64::try_from(read).unwrap_or(u64::MAX) > PROMPT_LIMIT_BYTES {
         let problem = Problem::new(
             Exit::Usage,
-            format!("the prompt is longer than {}", words::size(PROMPT_LIMIT_BYTES)),
+            format!("the prompt is longer than {}", humanize::size(PROMPT_LIMIT_BYTES)),
         );
         return Err(problem.hint("write the text to a file and attach that with --file PATH"));
     }
@@ -164,16 +164,16 @@ fn read_text(source: impl Read, name: &str) -> Outcome<String> {
 }
 
 /// Files that were attached before, as the agent was given them.
-pub(super) fn again(files: Vec<String>) -> PromptContent {
+pub(super) fn reattach(files: Vec<String>) -> PromptContent {
     let blocks = files
         .into_iter()
         .map(|file| json!({"type": "text", "text": file}).into());
     PromptContent::blocks(blocks.collect())
 }
 
-/// What a text names as `@PATH`.
+/// The paths that a text mentions as `@PATH`.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct MentionedPaths {
     /// The files, which are attached.
     pub(super) files: Vec<String>,
     /// What is text, because it is no file.
@@ -181,14 +181,14 @@ pub(super) struct Named {
     folders: Vec<String>,
 }
 
-impl Named {
+impl MentionedPaths {
     /// What happens to each name, a line each.
     pub(super) fn lines(&self) -> Vec<String> {
         let sized = |file: &String| {
             let size = fs::metadata(file).map_or(0, |file| file.len());
-            format!("{} ({})", one_line(file), words::size(size))
+            format!("{} ({})", one_line(file), humanize::size(size))
         };
-        let shown = |names: &[String]| some_of(names.iter().map(|name| one_line(name)));
+        let shown = |names: &[String]| first_few(names.iter().map(|name| one_line(name)));
         let mut lines = Vec::new();
         if !self.missing.is_empty() {
             lines.push(format!("no such file: {}; sent as text", shown(&self.missing)));
@@ -200,15 +200,15 @@ impl Named {
             ));
         }
         if !self.files.is_empty() {
-            lines.push(format!("attached: {}", some_of(self.files.iter().map(sized))));
+            lines.push(format!("attached: {}", first_few(self.files.iter().map(sized))));
         }
         lines
     }
 }
 
 /// The files that a text names as `@PATH`, each once. Other words that begin so are text.
-pub(super) fn named_in(text: &str) -> Named {
-    let mut named = Named::default();
+pub(super) fn find_mentions(text: &str) -> MentionedPaths {
+    let mut named = MentionedPaths::default();
     for word in text.split_whitespace().filter_map(|word| word.strip_prefix('@')) {
         // The end of a sentence is no part of the name.
         let trimmed = word.trim_end_matches(['.', ',', ';', ':', '?', '!', ')', '"', '\'']);
@@ -241,7 +241,12 @@ mod tests {
     #[test]
     fn a_file_is_sent_as_the_agent_takes_it() {
         let folder = tempfile::tempdir().unwrap();
-        let read = |path: &Path, embeds| block(path, embeds).unwrap().read::<serde_json::Value>().unwrap();
+        let read = |path: &Path, embeds| {
+            file_block(path, embeds)
+                .unwrap()
+                .read::<serde_json::Value>()
+                .unwrap()
+        };
         let text = folder.path().join("a.txt");
         fs::write(&text, "one\n").unwrap();
         assert_eq!(read(&text, true)["resource"]["text"], "one\n");
@@ -249,9 +254,9 @@ mod tests {
         let picture = folder.path().join("b.png");
         fs::write(&picture, [0xff, 0xfe]).unwrap();
         assert_eq!(read(&picture, true)["name"], "b.png");
-        assert_eq!(block(folder.path(), true).unwrap_err().exit, Exit::Usage);
+        assert_eq!(file_block(folder.path(), true).unwrap_err().exit, Exit::Usage);
         assert_eq!(
-            block(&folder.path().join("none"), true).unwrap_err().exit,
+            file_block(&folder.path().join("none"), true).unwrap_err().exit,
             Exit::Usage
         );
     }
@@ -263,10 +268,10 @@ mod tests {
         fs::write(&file, "").unwrap();
         let file = file.to_str().unwrap();
         let text = format!("see @{file}, mail me@example.org or @nobody and (@{file}) @{file}");
-        let named = named_in(&text);
+        let named = find_mentions(&text);
         assert_eq!(named.files, [file]);
         assert_eq!(named.missing, ["nobody"]);
-        let named = named_in(&format!("@{} @ @gone.rs.", folder.path().display()));
+        let named = find_mentions(&format!("@{} @ @gone.rs.", folder.path().display()));
         assert_eq!(named.folders, [folder.path().to_str().unwrap()]);
         assert_eq!(
             (named.files.len(), named.missing),

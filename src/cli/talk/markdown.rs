@@ -11,7 +11,7 @@ use anstyle::{AnsiColor, Style};
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd, TextMergeWithOffset};
 use unicode_width::UnicodeWidthStr;
 
-use crate::cli::output::{DIM, Look, STRONG, width_of, wrapped};
+use crate::cli::output::{DIM, Look, STRONG, width_of, wrap_line};
 
 #[cfg(test)]
 mod tests;
@@ -49,7 +49,7 @@ impl Markdown {
     }
 
     /// The whole of a text, without the end of its last line; as it came where there is no terminal.
-    pub(in crate::cli) fn shown(text: &str, look: Look) -> String {
+    pub(in crate::cli) fn render(text: &str, look: Look) -> String {
         if look.columns.is_none() {
             return text.to_owned();
         }
@@ -127,14 +127,17 @@ impl Markdown {
                 Event::Start(tag) => block.start(&tag, range),
                 Event::End(tag) => block.end(tag, range),
                 Event::Rule => {
-                    let columns = self.columns().saturating_sub(block.lead.width());
+                    let columns = self.columns().saturating_sub(block.prefix.width());
                     block.text = self.look.paint(DIM, &self.look.sign("─", "-").repeat(columns));
                 }
                 inline => block.inline(&inline),
             }
         }
         let Block {
-            mut lead, text, rows, ..
+            prefix: mut lead,
+            text,
+            rows,
+            ..
         } = block;
         if lines.ends_with('\n') {
             return match text.is_empty() {
@@ -142,10 +145,10 @@ impl Markdown {
                 false => lines.lines().map(|line| self.block(line)).collect(),
             };
         }
-        let mut text = one_spaced(&text);
+        let mut text = collapse_spaces(&text);
         // What later links refer to, or marks without words.
         if text.is_empty() && !source.trim_matches(['>', ' ']).is_empty() {
-            (lead, text) = (indent, one_spaced(source));
+            (lead, text) = (indent, collapse_spaces(source));
         }
         // The bars of a quote stand on each of its lines.
         let further: String = lead
@@ -180,9 +183,9 @@ impl Markdown {
             }
         }
         let taken = indent.width() + bar.width() * widths.len().saturating_sub(1);
-        let Some(widths) = narrowed(widths, &words, columns.saturating_sub(taken)) else {
+        let Some(widths) = narrow_columns(widths, &words, columns.saturating_sub(taken)) else {
             let rows = rows.iter().map(|row| format!("{indent}{}", row.join(bar)));
-            let rows = rows.map(|row| format!("{}\n", wrapped(&row, columns, indent.width() + 2)));
+            let rows = rows.map(|row| format!("{}\n", wrap_line(&row, columns, indent.width() + 2)));
             return rows.collect();
         };
         let dashes = widths.iter().map(|width| self.look.sign("─", "-").repeat(*width));
@@ -221,7 +224,7 @@ struct Block<'source> {
     look: Look,
     source: &'source str,
     /// What stands before the text; on its further lines only the bars of quotes.
-    lead: String,
+    prefix: String,
     text: String,
     /// The styles of the marks that have not ended.
     styles: Vec<Style>,
@@ -238,7 +241,7 @@ impl<'source> Block<'source> {
         Self {
             look,
             source,
-            lead: indent.to_owned(),
+            prefix: indent.to_owned(),
             text: String::new(),
             styles: vec![Style::new()],
             links: Vec::new(),
@@ -262,7 +265,7 @@ impl<'source> Block<'source> {
         self.styles.push(match tag {
             Tag::Heading { .. } => STRONG.underline(),
             Tag::BlockQuote(_) => {
-                self.lead.push_str(self.look.sign("│ ", "| "));
+                self.prefix.push_str(self.look.sign("│ ", "| "));
                 DIM
             }
             Tag::Item => {
@@ -273,7 +276,7 @@ impl<'source> Block<'source> {
                 } else {
                     self.look.sign("•", "*")
                 };
-                self.lead.extend([mark, " "]);
+                self.prefix.extend([mark, " "]);
                 style
             }
             Tag::Strong => style.bold(),
@@ -284,7 +287,7 @@ impl<'source> Block<'source> {
                 style
             }
             Tag::Link { dest_url, title, .. } | Tag::Image { dest_url, title, .. } => {
-                let address = self.look.safe(format!("{dest_url} {title}").trim());
+                let address = self.look.sanitize(format!("{dest_url} {title}").trim());
                 self.links.push((self.text.len(), address));
                 style
             }
@@ -305,7 +308,7 @@ impl<'source> Block<'source> {
                 }
             }
             TagEnd::TableCell => {
-                self.row.push(one_spaced(&mem::take(&mut self.text)));
+                self.row.push(collapse_spaces(&mem::take(&mut self.text)));
                 self.row_end = range.end;
             }
             TagEnd::TableHead | TagEnd::TableRow => {
@@ -325,7 +328,7 @@ impl<'source> Block<'source> {
         match event {
             // An entity can stand for a control character.
             Event::Text(part) | Event::Html(part) | Event::InlineHtml(part) => {
-                let part = self.look.safe(part);
+                let part = self.look.sanitize(part);
                 self.text.push_str(&self.look.paint(style, &part));
             }
             // Without colours code keeps its marks.
@@ -356,7 +359,7 @@ pub(super) fn take_lines(partial: &mut String, more: &str) -> String {
 }
 
 /// The widths of columns that fit into this room together, each at least as wide as its longest word; nothing if none do.
-fn narrowed(mut widths: Vec<usize>, words: &[usize], room: usize) -> Option<Vec<usize>> {
+fn narrow_columns(mut widths: Vec<usize>, words: &[usize], room: usize) -> Option<Vec<usize>> {
     while widths.iter().sum::<usize>() > room {
         let wider = widths
             .iter_mut()
@@ -371,7 +374,7 @@ fn narrowed(mut widths: Vec<usize>, words: &[usize], room: usize) -> Option<Vec<
 /// Breaks a line between words. Styles end with each line and begin again on the next, so that what stands between has its own.
 fn styled_lines(text: &str, columns: usize) -> Vec<String> {
     let mut open = String::new();
-    let lines = wrapped(text, columns, 0);
+    let lines = wrap_line(text, columns, 0);
     let lines = lines.trim_end().split('\n').map(|line| {
         let mut shown = format!("{open}{line}");
         for sequence in line.split('\x1b').skip(1) {
@@ -389,6 +392,6 @@ fn styled_lines(text: &str, columns: usize) -> Vec<String> {
     lines.collect()
 }
 
-fn one_spaced(text: &str) -> String {
+fn collapse_spaces(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,17 +1,17 @@
 //! Talking to an agent: `chat`, `send`, `attach`, `answer`, `cancel`, `continue`, `resume`, `edit`.
 //!
 //! It owns how a turn is followed (`turn`), what a person sees of it (`screen`, `markdown`), how the agent's questions are asked
-//! (`question`, `keys`) and how a line is typed (`lines`). It must not decide anything that the daemon decides.
+//! (`question`, `answer_reader`) and how a line is typed (`line_reader`). It must not decide anything that the daemon decides.
 
 pub(super) mod answer;
+mod answer_reader;
 pub(super) mod attach;
 pub(super) mod chat;
-pub(super) mod continuing;
+pub(super) mod continuation;
 pub(super) mod edit;
 mod editor;
 mod files;
-mod keys;
-mod lines;
+mod line_reader;
 pub(super) mod markdown;
 pub(super) mod question;
 mod screen;

@@ -14,9 +14,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
-use crate::cli::advice::{Advice, Call};
-use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, one_line, revealed};
-use crate::cli::words;
+use crate::cli::advice::{Advice, SuggestedCommand};
+use crate::cli::humanize;
+use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, escape_controls, one_line};
 use crate::paths::shell_word;
 
 #[cfg(test)]
@@ -35,63 +35,63 @@ const FILE_LIMIT_BYTES: u64 = 1024 * 1024;
 const CONTEXT_LINES: usize = 3;
 
 /// The keys of options, in the order in which they are shown.
-const KEYS: &str = "yanN123456789";
+const OPTION_KEYS: &str = "yanN123456789";
 
-/// How the options of one kind are shown.
-struct Way {
+/// One of ACP's kinds of options: its key, its words and its texts.
+struct OptionKind {
     /// ACP's kind of the option.
     kind: &'static str,
     /// The key of the first option of the kind.
     key: char,
     /// The words that choose it, the first of them in commands.
-    words: [&'static str; 2],
+    answer_words: [&'static str; 2],
     /// What it means, beside the key.
     meaning: &'static str,
     /// The note that confirms the answer.
-    said: &'static str,
+    confirmation: &'static str,
     /// What the key does; what ends with a colon is followed by the agent's words for the option.
     help: &'static str,
 }
 
-const WAYS: [Way; 4] = [
-    Way {
+const OPTION_KINDS: [OptionKind; 4] = [
+    OptionKind {
         kind: "allow_once",
         key: 'y',
-        words: ["allow", "yes"],
+        answer_words: ["allow", "yes"],
         meaning: "once",
-        said: "allowed once",
+        confirmation: "allowed once",
         help: "allows this once; the agent asks again next time",
     },
-    Way {
+    OptionKind {
         kind: "allow_always",
         key: 'a',
-        words: ["always", "always"],
+        answer_words: ["always", "always"],
         meaning: "always",
-        said: "allowed from now on",
+        confirmation: "allowed from now on",
         help: "allows this from now on, as the agent says:",
     },
-    Way {
+    OptionKind {
         kind: "reject_once",
         key: 'n',
-        words: ["deny", "no"],
+        answer_words: ["deny", "no"],
         meaning: "no",
-        said: "refused",
+        confirmation: "refused",
         help: "refuses this once; the agent continues without it",
     },
-    Way {
+    OptionKind {
         kind: "reject_always",
         key: 'N',
-        words: ["never", "never"],
+        answer_words: ["never", "never"],
         meaning: "never",
-        said: "refused from now on",
+        confirmation: "refused from now on",
         help: "refuses this from now on:",
     },
 ];
 
-/// One way to answer.
+/// An option that the agent offers as an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Choice {
+pub(super) struct AnswerOption {
     /// ACP's id of the option.
     pub(super) option_id: String,
     /// The agent's words for it.
@@ -119,7 +119,7 @@ pub(super) struct ToolCall {
 
 impl ToolCall {
     /// The call with what a later update says of it.
-    pub(super) fn updated(&mut self, later: Self) {
+    pub(super) fn merge(&mut self, later: Self) {
         self.tool_call_id = later.tool_call_id.or(self.tool_call_id.take());
         self.title = later.title.or(self.title.take());
         self.kind = later.kind.or(self.kind.take());
@@ -147,7 +147,7 @@ impl ToolCall {
         let first = one_line(lines.next()?);
         Some(match lines.count() {
             0 => first,
-            more => format!("{first} (+{})", words::count(more as u64, "line", "lines")),
+            more => format!("{first} (+{})", humanize::count(more as u64, "line", "lines")),
         })
     }
 
@@ -170,7 +170,7 @@ impl ToolCall {
 
     /// The arguments that are switched on, on one line: a command without its sandbox and each occurrence of a text are more than
     /// the command and the change show.
-    fn switches(&self, look: Look) -> Option<String> {
+    fn enabled_flags(&self, look: Look) -> Option<String> {
         let input = self.raw_input.as_ref()?.as_object()?;
         let is_on = input.iter().filter(|(_, value)| **value == Value::Bool(true));
         let names: Vec<String> = is_on.map(|(name, _)| one_line(name)).collect();
@@ -271,7 +271,7 @@ impl FileEdit {
 ///
 /// # Errors
 /// Why the file cannot be shown.
-fn old_text(file: &Path) -> Result<String, String> {
+fn text_before(file: &Path) -> Result<String, String> {
     let found = match fs::metadata(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
         found => found.map_err(|error| error.to_string())?,
@@ -280,7 +280,7 @@ fn old_text(file: &Path) -> Result<String, String> {
         return Err("it is not a regular file".to_owned());
     }
     if found.len() > FILE_LIMIT_BYTES {
-        return Err(format!("it is larger than {}", words::size(FILE_LIMIT_BYTES)));
+        return Err(format!("it is larger than {}", humanize::size(FILE_LIMIT_BYTES)));
     }
     let bytes = fs::read(file).map_err(|error| error.to_string())?;
     String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())
@@ -295,19 +295,24 @@ pub(super) struct Question {
     details: Vec<String>,
     /// How many of the details are never cut: the command, the folder and the list of the changed files.
     uncut_lines: usize,
-    choices: Vec<(char, Choice)>,
+    keyed_options: Vec<(char, AnswerOption)>,
 }
 
 impl Question {
     /// The question of an interrupt, with what is known of its tool call already.
-    pub(super) fn of(interrupt: &Interrupt, known: Option<&ToolCall>, folder: &str, look: Look) -> Self {
+    pub(super) fn from_interrupt(
+        interrupt: &Interrupt,
+        known: Option<&ToolCall>,
+        folder: &str,
+        look: Look,
+    ) -> Self {
         // Whoever decides by it must not be deceived by control characters, wherever it is shown.
         let look = Look {
             columns: look.columns.or(Some(0)),
             ..look
         };
         let mut call = known.cloned().unwrap_or_default();
-        call.updated(tool_call(interrupt).unwrap_or_default());
+        call.merge(tool_call(interrupt).unwrap_or_default());
         let command = call.command();
         let place = one_line(call.input_text("cwd").unwrap_or(folder));
         let subject = match &command {
@@ -319,10 +324,10 @@ impl Question {
             details.extend(
                 command
                     .lines()
-                    .map(|line| format!("    {}", look.paint(STRONG, &revealed(line)))),
+                    .map(|line| format!("    {}", look.paint(STRONG, &escape_controls(line)))),
             );
         }
-        let before = |path: &str| old_text(&Path::new(folder).join(path));
+        let before = |path: &str| text_before(&Path::new(folder).join(path));
         let mut edits = call.edits(before);
         if edits.is_empty() {
             edits.extend(call.edit_of_input(before));
@@ -332,7 +337,7 @@ impl Question {
         }
         details.extend(edits.iter().map(|edit| edit.summary(&place, look)));
         if command.is_some() || !edits.is_empty() {
-            details.extend(call.switches(look));
+            details.extend(call.enabled_flags(look));
         }
         let uncut_lines = details.len();
         for edit in &edits {
@@ -354,34 +359,34 @@ impl Question {
         let mut reasons: Vec<&str> = described.into_iter().chain(call.texts()).collect();
         reasons.dedup();
         for line in reasons.iter().flat_map(|reason| reason.lines()) {
-            details.push(format!("  {}", look.paint(DIM, &revealed(line))));
+            details.push(format!("  {}", look.paint(DIM, &escape_controls(line))));
         }
         Self {
             subject,
             details,
             uncut_lines,
-            choices: keyed(interrupt),
+            keyed_options: options_with_keys(interrupt),
         }
     }
 
     /// The question with what the agent has reported of the turn, its tool calls too.
-    pub(super) fn reported(interrupt: &Interrupt, folder: &str, updates: &[RawJson], look: Look) -> Self {
+    pub(super) fn from_updates(interrupt: &Interrupt, folder: &str, updates: &[RawJson], look: Look) -> Self {
         let id = tool_call_id(interrupt);
         let calls = updates.iter().filter_map(|update| update.read::<ToolCall>().ok());
         let mut known = ToolCall::default();
         calls
             .filter(|call| id.is_some() && call.tool_call_id == id)
-            .for_each(|call| known.updated(call));
-        Self::of(interrupt, Some(&known), folder, look)
+            .for_each(|call| known.merge(call));
+        Self::from_interrupt(interrupt, Some(&known), folder, look)
     }
 
     /// What is asked, without what is too long; `how` follows the count of the lines that are not shown.
     pub(super) fn excerpt(&self, look: Look, how: &str) -> Vec<String> {
-        let mut lines = self.asked(look);
+        let mut lines = self.subject_and_details(look);
         let hidden = self.hidden_lines();
         if hidden > 0 {
             lines.truncate(lines.len() - hidden);
-            let more = words::count(hidden as u64, "more line", "more lines");
+            let more = humanize::count(hidden as u64, "more line", "more lines");
             lines.push(look.paint(ATTENTION, &format!("  ({more}{how})")));
         }
         lines
@@ -390,8 +395,8 @@ impl Question {
     /// The lines that ask it.
     pub(super) fn lines(&self, look: Look) -> Vec<String> {
         let mut lines = self.excerpt(look, ": d shows all");
-        for (key, choice) in &self.choices {
-            let meaning = choice.way_of(*key).map_or("", |way| way.meaning);
+        for (key, choice) in &self.keyed_options {
+            let meaning = choice.option_kind(*key).map_or("", |way| way.meaning);
             let key = look.paint(STRONG, &key.to_string());
             lines.push(format!("  {key}  {meaning:<6}  {}", choice.words()));
         }
@@ -407,28 +412,28 @@ impl Question {
     /// Whether an outcome allows what is asked.
     pub(super) fn allows(&self, outcome: &RawJson) -> bool {
         let outcome: Value = outcome.read().unwrap_or_default();
-        let is_chosen = |choice: &Choice| outcome["optionId"] == choice.option_id.as_str();
-        self.choices
+        let is_chosen = |choice: &AnswerOption| outcome["optionId"] == choice.option_id.as_str();
+        self.keyed_options
             .iter()
             .any(|(_, choice)| choice.kind.starts_with("allow") && is_chosen(choice))
     }
 
     /// What is asked, for somebody who cannot answer here.
-    pub(super) fn report(&self, look: Look) -> Vec<String> {
-        [self.asked(look), self.lasting()].concat()
+    pub(super) fn report_lines(&self, look: Look) -> Vec<String> {
+        [self.subject_and_details(look), self.lasting_answers()].concat()
     }
 
     /// What the answers mean that hold for more than this question, for a user who gives them as words.
-    pub(super) fn lasting(&self) -> Vec<String> {
-        let way = |(key, choice): &(char, Choice)| Some((choice.way_of(*key)?, choice.words()));
-        let ways = self.choices.iter().filter_map(way);
+    pub(super) fn lasting_answers(&self) -> Vec<String> {
+        let way = |(key, choice): &(char, AnswerOption)| Some((choice.option_kind(*key)?, choice.words()));
+        let ways = self.keyed_options.iter().filter_map(way);
         let lasting = ways.filter(|(way, _)| way.help.ends_with(':'));
         lasting
-            .map(|(way, words)| format!("  {} means: {words}", way.words[0]))
+            .map(|(way, words)| format!("  {} means: {words}", way.answer_words[0]))
             .collect()
     }
 
-    fn asked(&self, look: Look) -> Vec<String> {
+    fn subject_and_details(&self, look: Look) -> Vec<String> {
         let subject = look.paint(ATTENTION, &format!("? {}", self.subject));
         [vec![subject], self.details.clone()].concat()
     }
@@ -440,25 +445,29 @@ impl Question {
 
     /// The keys that mean something.
     pub(super) fn keys(&self) -> String {
-        let choices = self.choices.iter().map(|(key, _)| *key);
-        let keys = if self.is_free() { "n" } else { "" };
+        let choices = self.keyed_options.iter().map(|(key, _)| *key);
+        let keys = if self.has_no_options() { "n" } else { "" };
         choices.chain(keys.chars()).chain(['d']).collect()
     }
 
     /// The keys that answer it, as one line.
     pub(super) fn keys_line(&self) -> String {
-        let keys: Vec<String> = self.choices.iter().map(|(key, _)| key.to_string()).collect();
+        let keys: Vec<String> = self
+            .keyed_options
+            .iter()
+            .map(|(key, _)| key.to_string())
+            .collect();
         format!("{} answer, d shows all, ? helps", keys.join(" "))
     }
 
     /// What the keys do, a line each.
     pub(super) fn help(&self) -> Vec<String> {
-        let of = |(key, choice): &(char, Choice)| match choice.way_of(*key) {
+        let of = |(key, choice): &(char, AnswerOption)| match choice.option_kind(*key) {
             Some(way) if way.help.ends_with(':') => format!("{key}  {} {}", way.help, choice.words()),
             Some(way) => format!("{key}  {}", way.help),
             None => format!("{key}  {}", choice.words()),
         };
-        let mut lines: Vec<String> = self.choices.iter().map(of).collect();
+        let mut lines: Vec<String> = self.keyed_options.iter().map(of).collect();
         lines.push("d  shows the whole command or change in the pager".to_owned());
         lines.push("yes, no, always or an option's name and Enter answer too".to_owned());
         lines.push("Ctrl-C cancels the turn. Ctrl-D leaves; the question stays open.".to_owned());
@@ -467,31 +476,32 @@ impl Question {
     }
 
     /// Whether it has no options, so that only a command can answer it.
-    pub(super) fn is_free(&self) -> bool {
-        self.choices.is_empty()
+    pub(super) fn has_no_options(&self) -> bool {
+        self.keyed_options.is_empty()
     }
 
     /// The outcome that the typed text means, and the note that confirms it; none if it is no answer.
     pub(super) fn answer(&self, interrupt: &Interrupt, typed: &str) -> Option<(RawJson, String)> {
-        let by_key = |(key, _): &&(char, Choice)| typed.chars().eq([*key]);
-        if let Some((key, choice)) = self.choices.iter().find(by_key) {
+        let by_key = |(key, _): &&(char, AnswerOption)| typed.chars().eq([*key]);
+        if let Some((key, choice)) = self.keyed_options.iter().find(by_key) {
             let said = choice
-                .way_of(*key)
-                .map_or(choice.words(), |way| way.said.to_owned());
-            return Some((selected(choice), said));
+                .option_kind(*key)
+                .map_or(choice.words(), |way| way.confirmation.to_owned());
+            return Some((outcome_of_option(choice), said));
         }
         let word = match typed.trim() {
-            "n" if self.is_free() => "no",
+            "n" if self.has_no_options() => "no",
             // Only the daemon could judge it.
             whole if whole.starts_with('{') => return None,
             word => word,
         };
-        let said = way_named(word).map_or_else(|| one_line(word), |way| way.said.to_owned());
-        Some((outcome(interrupt, word)?, said))
+        let said =
+            option_kind_by_word(word).map_or_else(|| one_line(word), |way| way.confirmation.to_owned());
+        Some((parse_answer(interrupt, word)?, said))
     }
 }
 
-impl Choice {
+impl AnswerOption {
     /// The agent's words for it.
     fn words(&self) -> String {
         one_line(if self.name.is_empty() {
@@ -502,24 +512,26 @@ impl Choice {
     }
 
     /// The kind of answer with this key.
-    fn way_of(&self, key: char) -> Option<&'static Way> {
-        WAYS.iter().find(|way| way.kind == self.kind && way.key == key)
+    fn option_kind(&self, key: char) -> Option<&'static OptionKind> {
+        OPTION_KINDS
+            .iter()
+            .find(|way| way.kind == self.kind && way.key == key)
     }
 }
 
 /// Each option with its key: the first of each kind has the kind's own, the others are numbered.
-fn keyed(interrupt: &Interrupt) -> Vec<(char, Choice)> {
+fn options_with_keys(interrupt: &Interrupt) -> Vec<(char, AnswerOption)> {
     let mut numbers = '1'..='9';
-    let mut keyed: Vec<(char, Choice)> = Vec::new();
-    for choice in choices(interrupt) {
-        let way = WAYS.iter().find(|way| way.kind == choice.kind);
+    let mut keyed: Vec<(char, AnswerOption)> = Vec::new();
+    for choice in answer_options(interrupt) {
+        let way = OPTION_KINDS.iter().find(|way| way.kind == choice.kind);
         let own = way.map(|way| way.key);
         let own = own.filter(|key| keyed.iter().all(|(taken, _)| taken != key));
         if let Some(key) = own.or_else(|| numbers.next()) {
             keyed.push((key, choice));
         }
     }
-    keyed.sort_by_key(|(key, _)| KEYS.find(*key));
+    keyed.sort_by_key(|(key, _)| OPTION_KEYS.find(*key));
     keyed
 }
 
@@ -537,7 +549,7 @@ fn diff(old: &str, new: &str, look: Look) -> Vec<String> {
                 ChangeTag::Insert => ("+", GOOD),
                 ChangeTag::Equal => (" ", DIM),
             };
-            let text = revealed(change.value().trim_end_matches(['\n', '\r']));
+            let text = escape_controls(change.value().trim_end_matches(['\n', '\r']));
             lines.push(format!("  {}", look.paint(style, &format!("{sign} {text}"))));
         }
     }
@@ -555,7 +567,7 @@ fn input_lines(input: Option<&Value>, subject: &str) -> Vec<String> {
     }
     let text = serde_json::to_string_pretty(input).unwrap_or_default();
     text.lines()
-        .map(|line| format!("    {}", revealed(line)))
+        .map(|line| format!("    {}", escape_controls(line)))
         .collect()
 }
 
@@ -579,7 +591,7 @@ pub(super) fn subject(interrupt: &Interrupt) -> String {
 }
 
 /// The options, in the agent's order.
-fn choices(interrupt: &Interrupt) -> Vec<Choice> {
+fn answer_options(interrupt: &Interrupt) -> Vec<AnswerOption> {
     let options = interrupt.options.as_ref();
     options
         .and_then(|options| options.read().ok())
@@ -588,16 +600,16 @@ fn choices(interrupt: &Interrupt) -> Vec<Choice> {
 
 /// What is asked, for those who are not asked here.
 pub(in crate::cli) fn lines(interrupt: &Interrupt, folder: &str, updates: &[RawJson]) -> Vec<String> {
-    Question::reported(interrupt, folder, updates, Look::default()).report(Look::default())
+    Question::from_updates(interrupt, folder, updates, Look::default()).report_lines(Look::default())
 }
 
 /// The command that answers a question.
 pub(in crate::cli) fn command(advice: &Advice, interrupt: &Interrupt) -> String {
     let id = one_line(interrupt.id.as_str());
-    let words: Vec<String> = keyed(interrupt)
+    let words: Vec<String> = options_with_keys(interrupt)
         .iter()
-        .map(|(key, choice)| match choice.way_of(*key) {
-            Some(way) => way.words[0].to_owned(),
+        .map(|(key, choice)| match choice.option_kind(*key) {
+            Some(way) => way.answer_words[0].to_owned(),
             // The agent chooses this text; quote it so that pasting it runs nothing else.
             None => shell_word(&one_line(&choice.option_id)),
         })
@@ -607,61 +619,71 @@ pub(in crate::cli) fn command(advice: &Advice, interrupt: &Interrupt) -> String 
         [only] => (String::new(), only.as_str()),
         [first, ..] => (format!(" ({})", words.join(", ")), first.as_str()),
     };
-    let answer = advice.command(Call::Answer(&format!("{word} --question {id}")));
+    let answer = advice.command(SuggestedCommand::Answer(&format!("{word} --question {id}")));
     format!("answer it{choice}: {answer}")
 }
 
 /// The kind of answer that a word names.
-fn way_named(word: &str) -> Option<&'static Way> {
-    let is_it = |way: &&Way| way.words.iter().any(|own| own.eq_ignore_ascii_case(word));
-    WAYS.iter().find(is_it)
+fn option_kind_by_word(word: &str) -> Option<&'static OptionKind> {
+    let is_it = |way: &&OptionKind| way.answer_words.iter().any(|own| own.eq_ignore_ascii_case(word));
+    OPTION_KINDS.iter().find(is_it)
 }
 
 /// ACP's outcome of an answer as it is typed: `allow`, `always`, `deny`, an option's id or name, `cancel`, or a whole outcome.
 /// Nothing if the question has no such option.
-pub(super) fn outcome(interrupt: &Interrupt, answer: &str) -> Option<RawJson> {
+pub(super) fn parse_answer(interrupt: &Interrupt, answer: &str) -> Option<RawJson> {
     if answer.trim_start().starts_with('{') {
         return RawJson::from_text(answer.to_owned()).ok();
     }
-    let way = way_named(answer);
+    let way = option_kind_by_word(answer);
     let is_cancelled = answer == "cancel";
     match way {
-        Some(way) if way.key == 'n' => return Some(refusal(interrupt)),
+        Some(way) if way.key == 'n' => return Some(refusal_outcome(interrupt)),
         _ if interrupt.kind == InterruptKind::Elicitation => {
-            return is_cancelled.then(|| refusal(interrupt));
+            return is_cancelled.then(|| refusal_outcome(interrupt));
         }
         _ if is_cancelled => return Some(RawJson::from(json!({"outcome": "cancelled"}))),
         _ => {}
     }
-    let choices = choices(interrupt);
+    let choices = answer_options(interrupt);
     let of_kind = way.and_then(|way| choices.iter().find(|choice| choice.kind == way.kind));
-    let named = |choice: &&Choice| choice.option_id == answer || choice.name.eq_ignore_ascii_case(answer);
-    of_kind.or_else(|| choices.iter().find(named)).map(selected)
+    let named =
+        |choice: &&AnswerOption| choice.option_id == answer || choice.name.eq_ignore_ascii_case(answer);
+    of_kind
+        .or_else(|| choices.iter().find(named))
+        .map(outcome_of_option)
 }
 
 /// ACP's outcome of an option that is known by its id only.
-pub(super) fn chosen(option_id: &str) -> RawJson {
+pub(super) fn selected_outcome(option_id: &str) -> RawJson {
     RawJson::from(json!({"outcome": "selected", "optionId": option_id}))
 }
 
 /// ACP's outcome of an option.
-fn selected(choice: &Choice) -> RawJson {
-    chosen(&choice.option_id)
+fn outcome_of_option(choice: &AnswerOption) -> RawJson {
+    selected_outcome(&choice.option_id)
 }
 
 /// ACP's outcome that grants nothing: the option that refuses this once, else one that refuses, else none at all.
-pub(super) fn refusal(interrupt: &Interrupt) -> RawJson {
+pub(super) fn refusal_outcome(interrupt: &Interrupt) -> RawJson {
     if interrupt.kind == InterruptKind::Elicitation {
         return RawJson::from(json!({"action": "decline"}));
     }
-    let choices = choices(interrupt);
+    let choices = answer_options(interrupt);
     let once = choices.iter().find(|choice| choice.kind == "reject_once");
     let refusing = once.or_else(|| choices.iter().find(|choice| choice.kind.starts_with("reject")));
-    refusing.map_or_else(|| RawJson::from(json!({"outcome": "cancelled"})), selected)
+    refusing.map_or_else(
+        || RawJson::from(json!({"outcome": "cancelled"})),
+        outcome_of_option,
+    )
 }
 
 /// The call that gives an answer.
-pub(super) fn respond(id: ConversationId, interrupt_id: InterruptId, outcome: RawJson) -> method::Respond {
+pub(super) fn respond_call(
+    id: ConversationId,
+    interrupt_id: InterruptId,
+    outcome: RawJson,
+) -> method::Respond {
     method::Respond {
         interrupt_id,
         outcome,

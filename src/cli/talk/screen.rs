@@ -15,15 +15,15 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::markdown::{Markdown, take_lines};
 use super::question::ToolCall;
-use crate::cli::output::{BAD, DIM, GOOD, Look, Output, STRONG, cut, one_line};
-use crate::cli::problem::Outcome;
-use crate::cli::progress::Bar;
+use crate::cli::output::{BAD, DIM, GOOD, Look, Output, STRONG, one_line, truncate};
+use crate::cli::problem::CommandResult;
+use crate::cli::progress::ProgressLine;
 
 #[cfg(test)]
 mod tests;
 
 /// How much of the answer's end is remembered: more than a failure's message has.
-const SAID_BYTES: usize = 2_048;
+const ANSWER_END_BYTES: usize = 2_048;
 
 /// The width of a line where no terminal says it.
 const COLUMNS: usize = 100;
@@ -43,10 +43,10 @@ pub(super) struct Screen<'a> {
     /// How much of the context is used and what it cost, as the agent reports it.
     usage: Option<Value>,
     /// The end of the answer.
-    said: String,
-    spinner: Option<Bar>,
+    answer_end: String,
+    spinner: Option<ProgressLine>,
     /// What is said when the answer's line has ended.
-    later: Vec<String>,
+    deferred_notes: Vec<String>,
 }
 
 impl<'a> Screen<'a> {
@@ -60,34 +60,36 @@ impl<'a> Screen<'a> {
             tools: BTreeMap::new(),
             plan: String::new(),
             usage: None,
-            said: String::new(),
+            answer_end: String::new(),
             spinner: None,
-            later: Vec::new(),
+            deferred_notes: Vec::new(),
             output,
         }
     }
 
     /// Shows that the agent works, with the time since.
-    pub(super) fn spin(&mut self) {
-        self.working(None);
-        self.doing("waiting for the agent");
+    pub(super) fn start_spinner(&mut self) {
+        self.show_progress(None);
+        self.show_activity("waiting for the agent");
     }
 
     /// Shows how far the daemon has come before the agent works.
-    pub(super) fn working(&mut self, work: Option<&Work>) {
-        if self.output.is_watched() {
+    pub(super) fn show_progress(&mut self, work: Option<&Work>) {
+        if self.output.is_interactive() {
             let look = self.output.note_look;
-            self.spinner.get_or_insert_with(|| Bar::new(look)).show(work);
+            self.spinner
+                .get_or_insert_with(|| ProgressLine::new(look))
+                .show(work);
         }
     }
 
     /// Takes the spinner away.
-    pub(super) fn still(&mut self) {
+    pub(super) fn stop_spinner(&mut self) {
         self.spinner = None;
     }
 
     /// Shows something that the agent said or did.
-    pub(super) fn update(&mut self, update: &RawJson) -> Outcome {
+    pub(super) fn show_update(&mut self, update: &RawJson) -> CommandResult {
         let update: Value = update.read().unwrap_or_default();
         match update["sessionUpdate"].as_str() {
             Some("agent_message_chunk") => self.answer(&update),
@@ -103,16 +105,16 @@ impl<'a> Screen<'a> {
     }
 
     /// The words of the user, if this is an update that has them.
-    pub(super) fn prompt_of(&self, update: &RawJson) -> Option<String> {
+    pub(super) fn prompt_in_update(&self, update: &RawJson) -> Option<String> {
         let update: Value = update.read().ok()?;
         let is_prompt = update["sessionUpdate"] == "user_message_chunk";
         is_prompt.then(|| chunk(&update, Look::default())).flatten()
     }
 
     /// Whether the answer ends with these words, as agents report a failure.
-    pub(super) fn has_said(&self, words: &str) -> bool {
+    pub(super) fn answer_ends_with(&self, words: &str) -> bool {
         let words = words.trim();
-        !words.is_empty() && self.said.trim_end().ends_with(words)
+        !words.is_empty() && self.answer_end.trim_end().ends_with(words)
     }
 
     /// What is known of a tool call.
@@ -121,22 +123,22 @@ impl<'a> Screen<'a> {
     }
 
     /// Says something about the conversation, on standard error.
-    pub(super) fn note(&mut self, text: &str) -> Outcome {
+    pub(super) fn note(&mut self, text: &str) -> CommandResult {
         self.end_stream()?;
         self.write(|output| output.note(text))
     }
 
     /// The same of a question: its first line, and what it is about with its own line breaks.
-    pub(super) fn question(&mut self, lines: &[String]) -> Outcome {
+    pub(super) fn question(&mut self, lines: &[String]) -> CommandResult {
         let Some((subject, details)) = lines.split_first() else {
             return Ok(());
         };
         self.note(subject)?;
-        self.verbatim(&details.join("\n"))
+        self.note_verbatim(&details.join("\n"))
     }
 
     /// The same with its own line breaks.
-    pub(super) fn verbatim(&mut self, text: &str) -> Outcome {
+    pub(super) fn note_verbatim(&mut self, text: &str) -> CommandResult {
         match text.is_empty() {
             true => Ok(()),
             false => self.write(|output| output.note_verbatim(text)),
@@ -144,23 +146,23 @@ impl<'a> Screen<'a> {
     }
 
     /// The same, in a style.
-    pub(super) fn styled(&mut self, style: Style, text: &str) -> Outcome {
+    pub(super) fn note_styled(&mut self, style: Style, text: &str) -> CommandResult {
         let text = self.output.note_look.paint(style, text);
         self.note(&text)
     }
 
     /// The same, dimmed.
-    pub(super) fn aside(&mut self, text: &str) -> Outcome {
-        self.styled(DIM, text)
+    pub(super) fn note_dim(&mut self, text: &str) -> CommandResult {
+        self.note_styled(DIM, text)
     }
 
     /// Says something dimmed that may wait for the end of the answer's line, so that it tears no word.
-    pub(super) fn later(&mut self, text: &str) -> Outcome {
+    pub(super) fn note_later(&mut self, text: &str) -> CommandResult {
         if self.is_mid_line() {
-            self.later.push(text.to_owned());
+            self.deferred_notes.push(text.to_owned());
             return Ok(());
         }
-        self.aside(text)
+        self.note_dim(text)
     }
 
     /// Whether a line of the answer has not been shown to its end.
@@ -170,8 +172,8 @@ impl<'a> Screen<'a> {
             .is_some_and(|markdown| !markdown.partial().is_empty())
     }
 
-    fn say_later(&mut self) -> Outcome {
-        for text in std::mem::take(&mut self.later) {
+    fn flush_deferred_notes(&mut self) -> CommandResult {
+        for text in std::mem::take(&mut self.deferred_notes) {
             let text = self.output.note_look.paint(DIM, &text);
             self.write(|output| output.note(&text))?;
         }
@@ -179,12 +181,12 @@ impl<'a> Screen<'a> {
     }
 
     /// Ends the turn that was shown: open lines, tool calls that did not end.
-    pub(super) fn end_turn(&mut self) -> Outcome {
+    pub(super) fn end_turn(&mut self) -> CommandResult {
         self.end_stream()?;
-        self.still();
+        self.stop_spinner();
         for call in std::mem::take(&mut self.tools).into_values() {
             if !call.has_ended {
-                self.tool_line(&call, false)?;
+                self.show_tool_result(&call, false)?;
             }
         }
         self.plan.clear();
@@ -193,21 +195,21 @@ impl<'a> Screen<'a> {
     }
 
     /// Says how much of the context is used and what the conversation cost, where the agent reported it and somebody looks.
-    pub(super) fn usage_line(&mut self) -> Outcome {
-        match self.usage.take().filter(|_| self.output.is_watched()) {
-            Some(usage) => self.aside(&usage_line(&usage, self.output.note_look)),
+    pub(super) fn usage_line(&mut self) -> CommandResult {
+        match self.usage.take().filter(|_| self.output.is_interactive()) {
+            Some(usage) => self.note_dim(&usage_line(&usage, self.output.note_look)),
             None => Ok(()),
         }
     }
 
-    fn answer(&mut self, update: &Value) -> Outcome {
+    fn answer(&mut self, update: &Value) -> CommandResult {
         let Some(text) = chunk(update, self.output.look) else {
             return Ok(());
         };
-        self.said.push_str(&text);
-        let end = self.said.len().saturating_sub(SAID_BYTES);
-        let end = (end..=self.said.len()).find(|end| self.said.is_char_boundary(*end));
-        self.said.drain(..end.unwrap_or_default());
+        self.answer_end.push_str(&text);
+        let end = self.answer_end.len().saturating_sub(ANSWER_END_BYTES);
+        let end = (end..=self.answer_end.len()).find(|end| self.answer_end.is_char_boundary(*end));
+        self.answer_end.drain(..end.unwrap_or_default());
         self.end_thoughts()?;
         let message = &update["messageId"];
         if self
@@ -223,29 +225,29 @@ impl<'a> Screen<'a> {
         };
         let lines = markdown.push(&text);
         let partial = one_line(markdown.partial());
-        self.doing(if partial.is_empty() { "writing" } else { &partial });
+        self.show_activity(if partial.is_empty() { "writing" } else { &partial });
         self.write(|output| output.text(&lines))?;
         if self.is_mid_line() {
             Ok(())
         } else {
-            self.say_later()
+            self.flush_deferred_notes()
         }
     }
 
     /// Thoughts are shown to those who watch, and kept nowhere else.
-    fn thoughts(&mut self, update: &Value) -> Outcome {
+    fn thoughts(&mut self, update: &Value) -> CommandResult {
         let look = self.output.note_look;
-        let Some(text) = chunk(update, look).filter(|_| self.output.is_watched()) else {
+        let Some(text) = chunk(update, look).filter(|_| self.output.is_interactive()) else {
             return Ok(());
         };
         self.end_answer()?;
         let lines = take_lines(&mut self.thought, &text);
         let preview = one_line(&self.thought);
-        self.doing(if preview.is_empty() { "thinking" } else { &preview });
+        self.show_activity(if preview.is_empty() { "thinking" } else { &preview });
         self.dimmed(&lines)
     }
 
-    fn dimmed(&mut self, lines: &str) -> Outcome {
+    fn dimmed(&mut self, lines: &str) -> CommandResult {
         for line in lines.lines() {
             let line = self.output.note_look.paint(DIM, line);
             self.write(|output| output.note(&line))?;
@@ -253,13 +255,13 @@ impl<'a> Screen<'a> {
         Ok(())
     }
 
-    fn tool(&mut self, update: &Value) -> Outcome {
+    fn tool(&mut self, update: &Value) -> CommandResult {
         let (Some(id), Ok(call)) = (update["toolCallId"].as_str(), ToolCall::deserialize(update)) else {
             return Ok(());
         };
         self.end_stream()?;
         let known = self.tools.entry(id.to_owned()).or_default();
-        known.updated(call);
+        known.merge(call);
         if known.has_ended {
             return Ok(());
         }
@@ -267,31 +269,31 @@ impl<'a> Screen<'a> {
         known.has_ended = matches!(status, Some("completed" | "failed"));
         let call = known.clone();
         if !call.has_ended {
-            self.doing(&title(&call));
+            self.show_activity(&title(&call));
             return Ok(());
         }
-        self.doing("waiting for the agent");
-        self.tool_line(&call, status == Some("completed"))
+        self.show_activity("waiting for the agent");
+        self.show_tool_result(&call, status == Some("completed"))
     }
 
     /// A tool call that has ended, on one line.
-    fn tool_line(&mut self, call: &ToolCall, worked: bool) -> Outcome {
+    fn show_tool_result(&mut self, call: &ToolCall, worked: bool) -> CommandResult {
         let look = self.output.note_look;
         let mark = match worked {
             true => look.paint(GOOD, look.sign("✓", "+")),
             false => look.paint(BAD, look.sign("✗", "x")),
         };
         let columns = look.columns.unwrap_or(COLUMNS).saturating_sub(2);
-        let title = cut(&title(call), columns, look);
+        let title = truncate(&title(call), columns, look);
         let room = columns.saturating_sub(title.width() + 2);
         let result = call.result().filter(|_| room > 8);
         let result = result.map_or_else(String::new, |result| {
-            format!("  {}", look.paint(DIM, &cut(&result, room, look)))
+            format!("  {}", look.paint(DIM, &truncate(&result, room, look)))
         });
         self.note(&format!("{mark} {title}{result}"))
     }
 
-    fn plan(&mut self, update: &Value) -> Outcome {
+    fn plan(&mut self, update: &Value) -> CommandResult {
         let look = self.output.note_look;
         let entries = update["entries"].as_array().into_iter().flatten();
         let lines: Vec<String> = entries.map(|entry| plan_line(entry, look)).collect();
@@ -304,33 +306,33 @@ impl<'a> Screen<'a> {
     }
 
     /// Shows what has not ended its line.
-    pub(super) fn end_stream(&mut self) -> Outcome {
+    pub(super) fn end_stream(&mut self) -> CommandResult {
         self.end_thoughts()?;
         self.end_answer()
     }
 
-    fn end_thoughts(&mut self) -> Outcome {
+    fn end_thoughts(&mut self) -> CommandResult {
         let rest = std::mem::take(&mut self.thought);
         self.dimmed(&rest)
     }
 
-    fn end_answer(&mut self) -> Outcome {
+    fn end_answer(&mut self) -> CommandResult {
         let rest = self.markdown.as_mut().map(Markdown::end).unwrap_or_default();
         self.write(|output| output.text(&rest))?;
         // The next message may go to the same file. In both cases the answer continues on a new line.
         self.write(Output::end_line)?;
-        self.say_later()
+        self.flush_deferred_notes()
     }
 
     /// Says beside the spinner what the agent does.
-    fn doing(&self, what: &str) {
+    fn show_activity(&self, what: &str) {
         if let Some(spinner) = &self.spinner {
-            spinner.doing(what);
+            spinner.show_activity(what);
         }
     }
 
     /// Writes while the spinner is out of the way.
-    fn write(&mut self, write: impl FnOnce(&mut Output) -> Outcome) -> Outcome {
+    fn write(&mut self, write: impl FnOnce(&mut Output) -> CommandResult) -> CommandResult {
         let output = &mut *self.output;
         match &self.spinner {
             Some(spinner) => spinner.suspend(|| write(output)),
@@ -343,7 +345,7 @@ impl<'a> Screen<'a> {
 fn chunk(update: &Value, look: Look) -> Option<String> {
     let content = &update["content"];
     let text = match content["text"].as_str() {
-        Some(text) => look.safe(text),
+        Some(text) => look.sanitize(text),
         None => format!(
             "[{}]",
             one_line(content["uri"].as_str().or(content["type"].as_str())?)
@@ -376,8 +378,8 @@ fn usage_line(usage: &Value, look: Look) -> String {
     let percent = used * 100 / size.max(1);
     let context = format!(
         "context {percent}% ({} of {} tokens)",
-        thousands(used),
-        thousands(size)
+        token_count(used),
+        token_count(size)
     );
     let Some(amount) = usage["cost"]["amount"].as_f64() else {
         return context;
@@ -390,7 +392,7 @@ fn usage_line(usage: &Value, look: Look) -> String {
 }
 
 /// A number of tokens, as people say it.
-fn thousands(tokens: u64) -> String {
+fn token_count(tokens: u64) -> String {
     match tokens {
         0..1_000 => tokens.to_string(),
         _ => format!("{}k", (tokens + 500) / 1_000),

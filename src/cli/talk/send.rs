@@ -10,15 +10,15 @@ use clap::{Args, ValueHint};
 
 use super::files;
 use super::question;
-use super::turn::{OnQuestion, Start, Talk};
+use super::turn::{ConversationFollower, FollowTarget, OnQuestion};
 use crate::cli::commands::Context;
-use crate::cli::commands::make::new_here;
-use crate::cli::commands::past::lost_hint;
+use crate::cli::commands::create::new_here;
+use crate::cli::commands::history::lost_hint;
 use crate::cli::exit::Exit;
-use crate::cli::output::{ATTENTION, DIM, Look, cut, one_line};
-use crate::cli::problem::{Outcome, Problem};
-use crate::cli::select::{self, HERE, Target, is_id};
-use crate::cli::words;
+use crate::cli::humanize;
+use crate::cli::output::{ATTENTION, DIM, Look, one_line, truncate};
+use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::select::{self, ConversationArgs, HERE, is_id};
 use crate::paths::shell_word;
 
 /// How much of a text is shown that was taken as the name of a conversation.
@@ -40,7 +40,7 @@ Examples:
   sessionctl send . -- --a prompt that begins with dashes")]
 pub(in crate::cli) struct Send {
     #[command(flatten)]
-    target: Target,
+    target: ConversationArgs,
     /// Prompt; - inserts standard input
     #[arg(value_name = "TEXT", allow_hyphen_values = false)]
     pub(in crate::cli) text: Vec<String>,
@@ -62,12 +62,12 @@ pub(in crate::cli) struct Send {
 }
 
 /// Sends a prompt and follows the turn to its end.
-pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Outcome {
+pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> CommandResult {
     if options.new
         && let Some(named) = options.target.name()
-        && names_one(context, named).await?
+        && names_conversation(context, named).await?
     {
-        return Err(new_and_named(&options, named));
+        return Err(new_and_named_problem(&options, named));
     }
     let (name, text): (_, Vec<String>) = match options.new {
         true => (
@@ -83,7 +83,7 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
     };
     let is_given = !text.is_empty();
     let picked = match (&name, options.new) {
-        (None, false) => Some(context.on(None).await?),
+        (None, false) => Some(context.connect_and_select(None).await?),
         _ => None,
     };
     let text = match picked.is_some() && options.file.is_empty() {
@@ -95,15 +95,15 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
         }
         false => text,
     };
-    let text = files::text_of(&text)?;
+    let text = files::text_from_words(&text)?;
     let to = match (&name, options.new) {
         (_, true) => "--new".to_owned(),
         (Some(name), false) => shell_word(name),
         (None, false) => HERE.to_owned(),
     };
-    if let Err(problem) = files::check(&text, &options.file, &to) {
+    if let Err(problem) = files::check_prompt(&text, &options.file, &to) {
         return Err(match name {
-            Some(name) if !is_given && options.file.is_empty() => without_prompt(context, &name).await,
+            Some(name) if !is_given && options.file.is_empty() => no_prompt_problem(context, &name).await,
             _ => problem,
         });
     }
@@ -113,34 +113,34 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
             let daemon = context.connect().await?;
             let made = new_here(&daemon, None).await?;
             let look = context.output.note_look;
-            let (sign, id) = (look.sign("→", "->"), words::short_id(made.id));
+            let (sign, id) = (look.sign("→", "->"), humanize::short_id(made.id));
             let line = look.paint(DIM, &format!("{sign} {id} (new, {})", made.agent));
             context.output.note(&line)?;
             (daemon, made)
         }
         None => {
-            let named = context.on(name.as_deref()).await;
+            let named = context.connect_and_select(name.as_deref()).await;
             named.map_err(|problem| {
-                meant_as_text(problem, name.as_deref().unwrap_or_default(), &text, |prompt| {
+                with_text_hint(problem, name.as_deref().unwrap_or_default(), &text, |prompt| {
                     format!(
                         "the first word names the conversation; {}",
-                        as_prompt(HERE, prompt)
+                        send_commands(HERE, prompt)
                     )
                 })
             })?
         }
     };
     context.warn_of_echo(&daemon, &conversation).await?;
-    let content = files::prompt(&daemon, &conversation, &text, &options.file).await?;
-    let mut prompt = Start::prompt(conversation.id, content);
+    let content = files::prompt_with_files(&daemon, &conversation, &text, &options.file).await?;
+    let mut prompt = FollowTarget::prompt(conversation.id, content);
     if options.queue {
         prompt.on_busy = OnBusy::Queue;
     }
     if options.wait_limit {
         prompt.on_limit = OnLimit::Wait;
     }
-    let mut talk = Talk::new(context, Rc::new(daemon), &conversation, options.on_question);
-    let ended = talk.follow(Start::Prompt(prompt)).await;
+    let mut talk = ConversationFollower::new(context, Rc::new(daemon), &conversation, options.on_question);
+    let ended = talk.follow(FollowTarget::Prompt(prompt)).await;
     let asked = conversation.interrupts.iter().find(|question| !question.orphaned);
     let ended = ended.map_err(|problem| match (problem.kind(), asked, &problem.hint) {
         // The turn that runs waits for this.
@@ -155,22 +155,22 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Ou
         (Some(ErrorKind::NotResumable), _, None) => problem.hint(lost_hint(&talk.advice())),
         _ => problem,
     });
-    finish(&mut talk, ended?.as_ref())
+    report_turn(&mut talk, ended?.as_ref())
 }
 
 /// Whether the first word after `--new` names a conversation: `.`, or an id that only a conversation has.
-async fn names_one(context: &Context<'_>, word: &str) -> Outcome<bool> {
+async fn names_conversation(context: &Context<'_>, word: &str) -> CommandResult<bool> {
     if word == HERE || !is_id(word) {
         return Ok(word == HERE);
     }
-    match context.reach.find().await? {
+    match context.connector.find().await? {
         Some(daemon) => Ok(select::look_up(&daemon, word).await.is_ok()),
         None => Ok(false),
     }
 }
 
 /// The problem of `send --new CONV TEXT`: the words name two conversations.
-fn new_and_named(options: &Send, named: &str) -> Problem {
+fn new_and_named_problem(options: &Send, named: &str) -> Problem {
     let (means, word) = match named {
         HERE => (". means the one that was last used here".to_owned(), "the ."),
         id => (format!("{id} is the id of another"), id),
@@ -179,13 +179,13 @@ fn new_and_named(options: &Send, named: &str) -> Problem {
     let problem = Problem::new(Exit::Usage, message);
     let is_whole = options.file.is_empty() && !options.text.iter().any(|word| word == "-");
     problem.hint(match options.text.join(" ") {
-        text if is_whole && !text.is_empty() => as_prompt(named, &text),
+        text if is_whole && !text.is_empty() => send_commands(named, &text),
         _ => format!("leave out --new or {word}"),
     })
 }
 
 /// The problem of a call with one word or text, which names the conversation or was meant as the prompt.
-async fn without_prompt(context: &Context<'_>, given: &str) -> Problem {
+async fn no_prompt_problem(context: &Context<'_>, given: &str) -> Problem {
     let to_send = |conversation: &str| {
         format!(
             "give the prompt, - for standard input, or --file PATH: sessionctl send {} 'Hello'",
@@ -194,7 +194,7 @@ async fn without_prompt(context: &Context<'_>, given: &str) -> Problem {
     };
     let problem = Problem::new(Exit::Usage, "no prompt was given");
     // Only a daemon that runs knows a conversation of that name. None is started for a call that cannot work.
-    let found = match context.reach.find().await {
+    let found = match context.connector.find().await {
         _ if given == HERE => return problem.hint(to_send(given)),
         Ok(Some(daemon)) => select::look_up(&daemon, given).await,
         Ok(None) => Err(Problem::silent(Exit::NotFound)),
@@ -202,13 +202,13 @@ async fn without_prompt(context: &Context<'_>, given: &str) -> Problem {
     };
     match found {
         Ok(found) => {
-            let message = format!("no prompt was given for {}", words::name(&found));
-            Problem::new(Exit::Usage, message).hint(to_send(&words::short_id(found.id)))
+            let message = format!("no prompt was given for {}", humanize::name(&found));
+            Problem::new(Exit::Usage, message).hint(to_send(&humanize::short_id(found.id)))
         }
         Err(unknown) if unknown.exit == Exit::NotFound && !is_id(given) => {
-            let shown = cut(&one_line(given), SHOWN_COLUMNS, Look::default());
+            let shown = truncate(&one_line(given), SHOWN_COLUMNS, Look::default());
             let message = format!("no prompt was given: \"{shown}\" was taken as the conversation");
-            Problem::new(Exit::Usage, message).hint(as_prompt(HERE, given))
+            Problem::new(Exit::Usage, message).hint(send_commands(HERE, given))
         }
         Err(unknown) if unknown.message.is_some() => unknown,
         Err(_) => problem.hint(to_send(given)),
@@ -217,7 +217,7 @@ async fn without_prompt(context: &Context<'_>, given: &str) -> Problem {
 
 /// The same problem of words of which the first was taken as the conversation; if it was meant as text too, with a hint about
 /// the text.
-pub(super) fn meant_as_text(
+pub(super) fn with_text_hint(
     problem: Problem,
     first: &str,
     rest: &str,
@@ -240,7 +240,7 @@ pub(super) fn prompt_word(prompt: &str) -> String {
 }
 
 /// The commands that send a prompt, to this conversation or to a new one.
-fn as_prompt(conversation: &str, prompt: &str) -> String {
+fn send_commands(conversation: &str, prompt: &str) -> String {
     let prompt = prompt_word(prompt);
     let place = match conversation {
         HERE => "the conversation last used here",
@@ -252,7 +252,7 @@ fn as_prompt(conversation: &str, prompt: &str) -> String {
 }
 
 /// The end of a command that followed one turn.
-pub(super) fn finish(talk: &mut Talk<'_>, turn: Option<&TurnResult>) -> Outcome {
+pub(super) fn report_turn(talk: &mut ConversationFollower<'_>, turn: Option<&TurnResult>) -> CommandResult {
     let problem = turn.and_then(|turn| Some((turn, talk.problem_of(turn)?)));
     match problem {
         None => Ok(()),
@@ -260,7 +260,7 @@ pub(super) fn finish(talk: &mut Talk<'_>, turn: Option<&TurnResult>) -> Outcome 
         Some((_, problem)) if talk.screen.output.json => Err(Problem::silent(problem.exit)),
         // A turn that was cancelled is no error.
         Some((turn, problem)) if turn.stop_reason == StopReason::Cancelled && problem.hint.is_none() => {
-            talk.screen.styled(ATTENTION, &problem.words())?;
+            talk.screen.note_styled(ATTENTION, &problem.text())?;
             Err(Problem::silent(problem.exit))
         }
         Some((_, problem)) => Err(problem),

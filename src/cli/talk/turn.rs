@@ -22,33 +22,33 @@ use clap::ValueEnum;
 use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
-pub(super) use self::events::change_elsewhere;
-use self::questions::Asked;
-use super::keys::Person;
+pub(super) use self::events::describe_other_clients_change;
+use self::questions::ShownQuestion;
+use super::answer_reader::AnswerReader;
 use super::screen::Screen;
-use crate::cli::advice::{Advice, Call};
+use crate::cli::advice::{Advice, SuggestedCommand};
 use crate::cli::commands::Context;
-use crate::cli::connect::{Daemon, Reach};
+use crate::cli::connect::{Daemon, DaemonConnector};
+use crate::cli::event_stream::EventStream;
 use crate::cli::exit::Exit;
-use crate::cli::follow::Follower;
+use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{ATTENTION, StreamLine};
-use crate::cli::problem::{Outcome, Problem};
-use crate::cli::progress::Figures;
-use crate::cli::signals::Interrupts;
-use crate::cli::words::{self, Clock};
+use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::progress::ProgressPoller;
+use crate::cli::signals::CtrlCListener;
 
 /// How long to wait for the next event of a turn whose answer has come. They come before the answer; only a subscription that
 /// was cut off has to fetch them again.
 const LAST_EVENTS_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long a daemon may take to come back: longer than a restart in which it rebuilds a large store.
-const RETURN_LIMIT: Duration = Duration::from_secs(60);
+const DAEMON_RETURN_LIMIT: Duration = Duration::from_secs(60);
 
 /// How often a daemon is looked for. Nothing reports that another process has begun to listen.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const DAEMON_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How many daemons may die under one turn. With more, the turn itself may be what kills them.
-const DEATHS_LIMIT: u32 = 3;
+const DAEMON_DEATHS_LIMIT: u32 = 3;
 
 /// How `send` and `edit` handle questions of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -61,9 +61,9 @@ pub(in crate::cli) enum OnQuestion {
     Deny,
 }
 
-/// What is followed.
+/// What a `ConversationFollower` follows.
 #[derive(Clone, Debug)]
-pub(super) enum Start {
+pub(super) enum FollowTarget {
     /// The turn of a new prompt.
     Prompt(method::Prompt),
     /// The turn that replaces an earlier one.
@@ -78,9 +78,9 @@ pub(super) enum Start {
     Watch,
 }
 
-/// A conversation that is followed.
-pub(super) struct Talk<'a> {
-    reach: &'a Reach,
+/// Follows a conversation: shows its events, asks the agent's questions and handles Ctrl-C.
+pub(super) struct ConversationFollower<'a> {
+    connector: &'a DaemonConnector,
     daemon: Rc<Daemon>,
     /// What is shown.
     pub(super) screen: Screen<'a>,
@@ -88,56 +88,56 @@ pub(super) struct Talk<'a> {
     pub(super) id: ConversationId,
     /// The folder that it runs in.
     folder: String,
-    person: Option<Person>,
+    answer_reader: Option<AnswerReader>,
     /// What to do with questions when there is nobody to ask.
-    pub(super) unattended: OnQuestion,
-    interrupts: Interrupts,
+    pub(super) on_question: OnQuestion,
+    ctrl_c: CtrlCListener,
     /// The question that is asked before all others. Until it is answered Ctrl-C leaves it open.
-    pub(super) asked_first: Option<InterruptId>,
+    pub(super) priority_question: Option<InterruptId>,
     /// The open questions; the first is the one that is asked.
     questions: VecDeque<Interrupt>,
     /// That one as it was shown to the person who answers it.
-    asked: Option<Asked>,
+    shown_question: Option<ShownQuestion>,
     /// The questions that were reported because nobody is here to answer.
-    reported: BTreeSet<InterruptId>,
+    reported_questions: BTreeSet<InterruptId>,
     /// The question that was answered here.
-    answered: Option<InterruptId>,
+    answered_question: Option<InterruptId>,
     /// Whether the last question of a turn that is over was refused: then nothing continues it.
-    was_refused: bool,
+    was_question_refused: bool,
     /// Whether another prompt was sent before this command could continue the interrupted turn.
-    was_passed: bool,
-    said_resumed: bool,
+    was_overtaken: bool,
+    has_reported_resume: bool,
     /// Whether the user left before the end.
-    pub(super) has_left: bool,
+    pub(super) has_user_left: bool,
     /// What came of an edit.
-    pub(super) edited: Option<EditAnswer>,
+    pub(super) edit_answer: Option<EditAnswer>,
     /// The last event that was shown.
-    after: Option<Cursor>,
+    last_cursor: Option<Cursor>,
     /// How many queued prompts were reported last.
-    queued: usize,
+    reported_queue_length: usize,
     /// Whether the last turn is still to be shown, because none runs.
-    shows_last_turn: Option<bool>,
+    last_turn_pending: Option<bool>,
     /// The conversation before this prompt, if a turn waits for its limit there, or for a time.
-    waiting: Option<Conversation>,
+    waiting_before: Option<Conversation>,
 }
 
 /// What is known of the turn that is followed.
 #[derive(Debug, Default)]
-struct OwnTurn {
+struct FollowedTurn {
     id: Option<TurnId>,
     has_ended: bool,
     result: Option<TurnResult>,
 }
 
-/// The answer to what starts a turn.
-struct Started {
+/// The daemon's answer to the call that starts a turn.
+struct StartAnswer {
     turn: Option<TurnResult>,
     /// What came of an edit.
-    edited: Option<EditAnswer>,
+    edit_answer: Option<EditAnswer>,
     raw: RawJson,
 }
 
-impl Start {
+impl FollowTarget {
     /// A new prompt, under an id of its own.
     pub(super) fn prompt(id: ConversationId, prompt: PromptContent) -> method::Prompt {
         method::Prompt {
@@ -149,7 +149,7 @@ impl Start {
     }
 
     /// Starts it. Never resolves for what is only followed.
-    async fn call(&self, daemon: &Daemon) -> Outcome<Started> {
+    async fn call(&self, daemon: &Daemon) -> CommandResult<StartAnswer> {
         let (turn, edited, raw) = match self {
             Self::Prompt(prompt) => {
                 let (turn, raw) = daemon.call_raw(prompt.clone()).await?;
@@ -162,7 +162,11 @@ impl Start {
             Self::Continue(at) => (None, None, daemon.call_raw(at.clone()).await?.1),
             Self::Running | Self::Since(_) | Self::Watch => std::future::pending().await,
         };
-        Ok(Started { turn, edited, raw })
+        Ok(StartAnswer {
+            turn,
+            edit_answer: edited,
+            raw,
+        })
     }
 
     /// The method that starts it; nothing for what runs without it.
@@ -175,12 +179,12 @@ impl Start {
         }
     }
 
-    fn watches(&self) -> bool {
+    fn is_watch_only(&self) -> bool {
         matches!(self, Self::Watch)
     }
 
     /// The prompt that it sends; nothing for what sends none of this command's.
-    fn sends(&self) -> Option<&PromptContent> {
+    fn sent_prompt(&self) -> Option<&PromptContent> {
         match self {
             Self::Prompt(prompt) => Some(&prompt.prompt),
             Self::Edit(edit) => Some(&edit.prompt),
@@ -212,7 +216,7 @@ pub(super) fn request_id() -> String {
     format!("sessionctl-{}", Uuid::new_v4())
 }
 
-impl<'a> Talk<'a> {
+impl<'a> ConversationFollower<'a> {
     /// Follows nothing yet. With `on_question` or `--json` no person is asked.
     pub(super) fn new(
         context: &'a mut Context<'_>,
@@ -222,34 +226,34 @@ impl<'a> Talk<'a> {
     ) -> Self {
         let is_attended = on_question.is_none() && !context.output.json;
         Self {
-            reach: &context.reach,
+            connector: &context.connector,
             daemon,
             screen: Screen::new(context.output),
             id: conversation.id,
             folder: conversation.cwd.clone(),
-            person: if is_attended { Person::find() } else { None },
-            unattended: on_question.unwrap_or(OnQuestion::Leave),
-            interrupts: Interrupts::listen(),
-            asked_first: None,
+            answer_reader: if is_attended { AnswerReader::open() } else { None },
+            on_question: on_question.unwrap_or(OnQuestion::Leave),
+            ctrl_c: CtrlCListener::listen(),
+            priority_question: None,
             questions: VecDeque::new(),
-            asked: None,
-            reported: BTreeSet::new(),
-            answered: None,
-            was_refused: false,
-            was_passed: false,
-            said_resumed: false,
-            has_left: false,
-            edited: None,
-            after: None,
-            queued: 0,
-            shows_last_turn: None,
-            waiting: None,
+            shown_question: None,
+            reported_questions: BTreeSet::new(),
+            answered_question: None,
+            was_question_refused: false,
+            was_overtaken: false,
+            has_reported_resume: false,
+            has_user_left: false,
+            edit_answer: None,
+            last_cursor: None,
+            reported_queue_length: 0,
+            last_turn_pending: None,
+            waiting_before: None,
         }
     }
 
     /// The last event that was shown.
     pub(super) fn cursor(&self) -> Option<Cursor> {
-        self.after.clone()
+        self.last_cursor.clone()
     }
 
     /// The connection.
@@ -264,7 +268,7 @@ impl<'a> Talk<'a> {
 
     /// Whether questions can be asked here.
     pub(super) fn is_attended(&self) -> bool {
-        self.person.is_some()
+        self.answer_reader.is_some()
     }
 
     /// Follows to the end of the turn, over restarts of the daemon. If the turn was interrupted by one, it is continued. Nothing
@@ -272,21 +276,21 @@ impl<'a> Talk<'a> {
     ///
     /// # Errors
     /// What the daemon answers, that the user left, or that a question stays open.
-    pub(super) async fn follow(&mut self, start: Start) -> Outcome<Option<TurnResult>> {
-        let (mut start, mut own) = (start, OwnTurn::default());
+    pub(super) async fn follow(&mut self, start: FollowTarget) -> CommandResult<Option<TurnResult>> {
+        let (mut start, mut own) = (start, FollowedTurn::default());
         let (mut deaths, mut cut) = (0, None);
-        self.after = match &start {
-            Start::Since(event) => Some(event.clone()),
+        self.last_cursor = match &start {
+            FollowTarget::Since(event) => Some(event.clone()),
             // Events between two turns answer no prompt.
             _ => None,
         };
         loop {
-            let ended = self.attempt(&start, &mut own).await;
-            self.pause()?;
+            let ended = self.follow_on_connection(&start, &mut own).await;
+            self.release_terminal()?;
             match ended {
                 // What a daemon refuses because it stops is its answer, and one that does not answer still holds the turn.
                 Err(problem) if problem.is_lost_connection() => {
-                    if deaths == DEATHS_LIMIT {
+                    if deaths == DAEMON_DEATHS_LIMIT {
                         return Err(problem);
                     }
                     deaths += 1;
@@ -294,24 +298,26 @@ impl<'a> Talk<'a> {
                         return Ok(None);
                     }
                     if start.queued_prompt().is_some() && own.id.is_none() && !self.screen.output.json {
-                        self.continue_first().await?;
+                        self.continue_interrupted_turn().await?;
                     }
                 }
                 // Another client's prompt was sent meanwhile.
                 Err(problem) if problem.exit == Exit::Busy && cut.is_some() => {
-                    self.was_passed = true;
+                    self.was_overtaken = true;
                     return Ok(cut);
                 }
                 // A client that only watches may leave at any time.
-                Err(problem) if start.watches() && self.has_left && problem.exit == Exit::Failed => {
+                Err(problem)
+                    if start.is_watch_only() && self.has_user_left && problem.exit == Exit::Failed =>
+                {
                     return Ok(None);
                 }
                 Err(problem) => return Err(self.with_follow_hint(problem, &start, &own)),
                 Ok(ended) => {
-                    let next = self.next(&start, ended.as_ref(), deaths > 0).await?;
+                    let next = self.next_target(&start, ended.as_ref(), deaths > 0).await?;
                     cut = ended.or(cut);
                     (start, own) = match next {
-                        Some(next) => (next, OwnTurn::default()),
+                        Some(next) => (next, FollowedTurn::default()),
                         None => return Ok(cut),
                     };
                 }
@@ -321,12 +327,12 @@ impl<'a> Talk<'a> {
 
     /// What is followed next because the process of a turn ended before the turn did: what the answer to its open question
     /// starts, else what continues it if its daemon died. Programs decide themselves what is to become of it.
-    async fn next(
+    async fn next_target(
         &mut self,
-        start: &Start,
+        start: &FollowTarget,
         ended: Option<&TurnResult>,
         daemon_died: bool,
-    ) -> Outcome<Option<Start>> {
+    ) -> CommandResult<Option<FollowTarget>> {
         let failure = ended
             .and_then(|turn| turn.failure.as_ref())
             .map(|failure| failure.kind);
@@ -337,107 +343,115 @@ impl<'a> Talk<'a> {
             (_, Some(FailureKind::AgentDied)) => (true, false),
             _ => (false, false),
         };
-        if !may_ask || self.was_refused || self.screen.output.json || start.watches() {
+        if !may_ask || self.was_question_refused || self.screen.output.json || start.is_watch_only() {
             return Ok(None);
         }
         let get = method::GetConversation::of(self.id);
         let daemon = self.daemon();
-        let open = self.waited(daemon.call(get)).await?.conversation.interrupts;
+        let open = self
+            .wait_unless_left(daemon.call(get))
+            .await?
+            .conversation
+            .interrupts;
         if open.iter().any(|interrupt| interrupt.orphaned) {
             // The snapshot has them.
-            self.after = None;
-            return Ok(Some(Start::Running));
+            self.last_cursor = None;
+            return Ok(Some(FollowTarget::Running));
         }
         if !(daemon_died && is_cut_short) {
             return Ok(None);
         }
-        self.screen.aside("the turn was interrupted; continuing it")?;
-        Ok(Some(Start::Continue(continue_now(self.id))))
+        self.screen.note_dim("the turn was interrupted; continuing it")?;
+        Ok(Some(FollowTarget::Continue(continue_now(self.id))))
     }
 
     /// Waits for the next daemon, and starts one unless this only watches. False if the user left meanwhile.
-    async fn reconnect(&mut self, start: &Start, lost: Problem) -> Outcome<bool> {
-        let may_start = self.reach.may_start && !start.watches();
-        let lost = lost.words();
+    async fn reconnect(&mut self, start: &FollowTarget, lost: Problem) -> CommandResult<bool> {
+        let may_start = self.connector.may_start && !start.is_watch_only();
+        let lost = lost.text();
         let next = match may_start {
             true => "starting it again".to_owned(),
-            false => format!("waiting up to {} s for it", RETURN_LIMIT.as_secs()),
+            false => format!("waiting up to {} s for it", DAEMON_RETURN_LIMIT.as_secs()),
         };
-        self.screen.styled(ATTENTION, &format!("{lost}; {next}"))?;
+        self.screen.note_styled(ATTENTION, &format!("{lost}; {next}"))?;
         let daemon = tokio::select! {
             biased;
-            () = self.interrupts.next() => match start {
-                Start::Watch => return Ok(false),
-                _ => return Err(self.stopped_waiting()),
+            () = self.ctrl_c.next_signal() => match start {
+                FollowTarget::Watch => return Ok(false),
+                _ => return Err(self.stopped_waiting_problem()),
             },
             daemon = async {
                 match may_start {
-                    true => self.reach.connect().await,
-                    false => returned(self.reach).await,
+                    true => self.connector.connect().await,
+                    false => wait_for_daemon(self.connector).await,
                 }
             } => daemon?,
         };
         self.daemon = Rc::new(daemon);
-        self.screen.aside("the daemon answers again")?;
+        self.screen.note_dim("the daemon answers again")?;
         Ok(true)
     }
 
     /// Has the turn continued that the daemon's end interrupted, and the prompts that were queued behind it, of which this is one.
-    async fn continue_first(&mut self) -> Outcome {
+    async fn continue_interrupted_turn(&mut self) -> CommandResult {
         let daemon = self.daemon();
-        match self.waited(daemon.call(continue_now(self.id))).await {
-            Err(left) if self.has_left => Err(left),
+        match self.wait_unless_left(daemon.call(continue_now(self.id))).await {
+            Err(left) if self.has_user_left => Err(left),
             // What is refused is continued already, or asks a question.
             _ => Ok(()),
         }
     }
 
     /// Follows over one connection.
-    async fn attempt(&mut self, start: &Start, own: &mut OwnTurn) -> Outcome<Option<TurnResult>> {
+    async fn follow_on_connection(
+        &mut self,
+        start: &FollowTarget,
+        own: &mut FollowedTurn,
+    ) -> CommandResult<Option<TurnResult>> {
         let daemon = self.daemon();
         // Subscribed first, so that nothing of the turn is missed.
-        let after = self.after.clone();
+        let after = self.last_cursor.clone();
         let mut follower = self
-            .waited(Follower::start(&daemon, self.id.into(), after))
+            .wait_unless_left(EventStream::start(&daemon, self.id.into(), after))
             .await?;
-        let ended = self.run(&daemon, &mut follower, start, own).await;
-        self.after = follower.cursor();
+        let ended = self.event_loop(&daemon, &mut follower, start, own).await;
+        self.last_cursor = follower.cursor();
         ended
     }
 
-    async fn run(
+    async fn event_loop(
         &mut self,
         daemon: &Daemon,
-        follower: &mut Follower<'_>,
-        start: &Start,
-        own: &mut OwnTurn,
-    ) -> Outcome<Option<TurnResult>> {
+        follower: &mut EventStream<'_>,
+        start: &FollowTarget,
+        own: &mut FollowedTurn,
+    ) -> CommandResult<Option<TurnResult>> {
         let json = self.screen.output.json;
         let mut call = pin!(start.call(daemon));
-        let figures = start.method().filter(|_| self.screen.output.is_watched());
-        let mut figures = figures.map(|method| Figures::of(daemon, method));
+        let figures = start.method().filter(|_| self.screen.output.is_interactive());
+        let mut figures = figures.map(|method| ProgressPoller::new(daemon, method));
         let (mut answer, mut cancelling, mut has_cancelled) = (None, None, false);
         while !own.has_ended || (answer.is_none() && start.method().is_some()) {
             tokio::select! {
                 biased;
                 // Before the events, of which a slow terminal may have many to show.
-                () = self.interrupts.next() => {
+                () = self.ctrl_c.next_signal() => {
                     figures = None;
-                    if start.watches() {
+                    if start.is_watch_only() {
                         return Ok(None);
                     }
                     if let Some(open) = self.questions.front()
-                        && (self.asked_first.as_ref() == Some(&open.id) || own.id.is_none())
+                        && (self.priority_question.as_ref() == Some(&open.id) || own.id.is_none())
                     {
-                        return Err(self.stays_open(Exit::Failed));
+                        return Err(self.left_open_problem(Exit::Failed));
                     }
                     if start.queued_prompt().is_some() && own.id.is_none() {
-                        return Err(self.stays_queued());
+                        return Err(self.left_queued_problem());
                     }
                     if std::mem::replace(&mut has_cancelled, true) {
-                        return Err(self.left());
+                        return Err(self.left_problem());
                     }
-                    self.screen.aside("cancelling; Ctrl-C again leaves at once")?;
+                    self.screen.note_dim("cancelling; Ctrl-C again leaves at once")?;
                     cancelling = Some(Box::pin(daemon.call(method::Cancel {
                         conversation_id: self.id.into(),
                         turn_id: own.id.clone(),
@@ -450,38 +464,43 @@ impl<'a> Talk<'a> {
                     if json {
                         self.screen.output.stream(&StreamLine::Event(&followed.raw))?;
                     }
-                    self.event(&followed, start, own)?;
-                    if own.id.is_some() || self.asks() {
+                    self.handle_event(&followed, start, own)?;
+                    if own.id.is_some() || self.is_asking() {
                         figures = None;
                     }
-                    self.leave_unattended().await?;
-                    if self.shows_last_turn == Some(true) {
-                        self.shows_last_turn = Some(false);
-                        self.last_turn().await?;
+                    self.handle_unattended_questions().await?;
+                    if self.last_turn_pending == Some(true) {
+                        self.last_turn_pending = Some(false);
+                        self.show_last_turn().await?;
                     }
                 }
-                work = maybe(figures.as_mut().map(Figures::next)) => self.screen.working(work.as_ref()),
+                work = some_or_pending(figures.as_mut().map(ProgressPoller::next)) => self.screen.show_progress(work.as_ref()),
                 answered = &mut call, if answer.is_none() => {
                     figures = None;
                     answer = Some(answered?);
                 }
-                typed = maybe(self.person.as_mut().zip(self.asked.as_ref()).map(|(person, asked)| person.answer(&asked.keys))) => {
+                typed = some_or_pending(self.answer_reader.as_mut().zip(self.shown_question.as_ref()).map(|(person, asked)| person.read_answer(&asked.keys))) => {
                     self.take_answer(typed).await?;
-                    self.leave_unattended().await?;
+                    self.handle_unattended_questions().await?;
                 }
-                cancelled = maybe(cancelling.as_mut()) => {
+                cancelled = some_or_pending(cancelling.as_mut()) => {
                     cancelling = None;
                     cancelled?;
                 }
-                () = tokio::time::sleep(LAST_EVENTS_LIMIT), if matches!(answer, Some(Started { turn: Some(_), .. })) => {
+                () = tokio::time::sleep(LAST_EVENTS_LIMIT), if matches!(answer, Some(StartAnswer { turn: Some(_), .. })) => {
                     own.has_ended = true;
                 }
             }
         }
         let mut ended = own.result.take();
-        if let Some(Started { turn, edited, raw }) = answer {
+        if let Some(StartAnswer {
+            turn,
+            edit_answer: edited,
+            raw,
+        }) = answer
+        {
             ended = turn.or(ended);
-            self.edited = edited.or(self.edited.take());
+            self.edit_answer = edited.or(self.edit_answer.take());
             if json {
                 self.screen.output.stream(&StreamLine::Result(&raw))?;
             }
@@ -491,47 +510,47 @@ impl<'a> Talk<'a> {
         }
         self.screen.end_turn()?;
         if let Some(resumed) = ended.as_ref().and_then(|turn| turn.resumed.as_ref()) {
-            self.resumed(resumed)?;
+            self.report_resume(resumed)?;
         }
         self.screen.usage_line()?;
-        if let Some(waiting) = self.waiting.take() {
-            self.note_displaced(daemon, &waiting).await?;
+        if let Some(waiting) = self.waiting_before.take() {
+            self.report_displaced_turn(daemon, &waiting).await?;
         }
         Ok(ended)
     }
 
     /// The user leaves before the end, also a chat: the next command is typed in a shell.
-    fn leave(&mut self) {
-        self.has_left = true;
+    fn mark_user_left(&mut self) {
+        self.has_user_left = true;
         self.screen.output.in_chat = false;
     }
 
     /// The problem of a user who does not wait for the end.
-    fn left(&mut self) -> Problem {
-        self.leave();
-        let id = words::short_id(self.id);
+    fn left_problem(&mut self) -> Problem {
+        self.mark_user_left();
+        let id = humanize::short_id(self.id);
         Problem::new(Exit::Failed, "stopped following; the turn is still running")
             .hint(format!("follow it with: sessionctl attach {id}"))
     }
 
     /// The problem of a user who leaves before the queued prompt is sent.
-    fn stays_queued(&mut self) -> Problem {
-        let id = words::short_id(self.id);
-        self.stopped_waiting().hint(format!(
+    fn left_queued_problem(&mut self) -> Problem {
+        let id = humanize::short_id(self.id);
+        self.stopped_waiting_problem().hint(format!(
             "if the prompt is queued, it is still sent; withdraw it: sessionctl cancel {id} --queued"
         ))
     }
 
     /// The problem of a user who leaves before it is known whether the turn runs.
-    fn stopped_waiting(&mut self) -> Problem {
-        self.leave();
-        let id = words::short_id(self.id);
+    fn stopped_waiting_problem(&mut self) -> Problem {
+        self.mark_user_left();
+        let id = humanize::short_id(self.id);
         Problem::new(Exit::Failed, "stopped waiting for the daemon")
             .hint(format!("check whether the turn runs: sessionctl attach {id}"))
     }
 
     /// The same problem; if the daemon does not answer any more, with the command that shows what becomes of the turn.
-    fn with_follow_hint(&self, problem: Problem, start: &Start, own: &OwnTurn) -> Problem {
+    fn with_follow_hint(&self, problem: Problem, start: &FollowTarget, own: &FollowedTurn) -> Problem {
         let is_unanswered = problem.exit == Exit::NoDaemon && problem.kind().is_none();
         let Some(hint) = problem.hint.clone().filter(|_| is_unanswered) else {
             return problem;
@@ -541,7 +560,7 @@ impl<'a> Talk<'a> {
             (None, Some(_)) => "to see whether the turn has begun",
             (None, None) => "to follow it again",
         };
-        let id = words::short_id(self.id);
+        let id = humanize::short_id(self.id);
         problem.hint(format!("{hint}; {why}: sessionctl attach {id}"))
     }
 
@@ -549,18 +568,21 @@ impl<'a> Talk<'a> {
     ///
     /// # Errors
     /// That the user left, or what the work gives.
-    async fn waited<T>(&mut self, work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    async fn wait_unless_left<T>(
+        &mut self,
+        work: impl Future<Output = CommandResult<T>>,
+    ) -> CommandResult<T> {
         tokio::select! {
             biased;
             done = work => done,
-            () = self.interrupts.next() => Err(self.stopped_waiting()),
+            () = self.ctrl_c.next_signal() => Err(self.stopped_waiting_problem()),
         }
     }
 
     /// Shows what has not ended its line, and leaves the terminal as it was found.
-    fn pause(&mut self) -> Outcome {
-        self.screen.still();
-        if let Some(person) = &mut self.person {
+    fn release_terminal(&mut self) -> CommandResult {
+        self.screen.stop_spinner();
+        if let Some(person) = &mut self.answer_reader {
             person.release();
         }
         self.screen.end_stream()
@@ -570,25 +592,26 @@ impl<'a> Talk<'a> {
     pub(super) fn problem_of(&self, turn: &TurnResult) -> Option<Problem> {
         let advice = self.advice();
         let failure = turn.failure.as_ref();
-        let is_said = failure.is_some_and(|failure| self.screen.has_said(&failure.message));
+        let is_said = failure.is_some_and(|failure| self.screen.answer_ends_with(&failure.message));
         let problem = failure::problem_of(turn, &advice, is_said, &Clock::here())?;
         let interrupted = |how: &str| Problem::new(problem.exit, format!("the turn was interrupted, {how}"));
-        Some(match (self.was_refused, self.was_passed) {
+        Some(match (self.was_question_refused, self.was_overtaken) {
             (true, _) => interrupted("and its question was refused").hint(format!(
                 "send the next prompt: {}",
-                advice.command(Call::Send("Continue"))
+                advice.command(SuggestedCommand::Send("Continue"))
             )),
-            (false, true) => interrupted("and another prompt was sent before it could be continued")
-                .hint(format!("see what was said: {}", advice.command(Call::History))),
+            (false, true) => interrupted("and another prompt was sent before it could be continued").hint(
+                format!("see what was said: {}", advice.command(SuggestedCommand::History)),
+            ),
             (false, false) => problem,
         })
     }
 }
 
 /// The daemon, once one answers again.
-async fn returned(reach: &Reach) -> Outcome<Daemon> {
+async fn wait_for_daemon(reach: &DaemonConnector) -> CommandResult<Daemon> {
     let looking = async {
-        let mut looks = tokio::time::interval(LOOK_EVERY);
+        let mut looks = tokio::time::interval(DAEMON_POLL_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             looks.tick().await;
@@ -597,16 +620,16 @@ async fn returned(reach: &Reach) -> Outcome<Daemon> {
             }
         }
     };
-    tokio::time::timeout(RETURN_LIMIT, looking)
+    tokio::time::timeout(DAEMON_RETURN_LIMIT, looking)
         .await
         .unwrap_or_else(|_| {
-            let message = format!("no daemon has answered for {} s", RETURN_LIMIT.as_secs());
+            let message = format!("no daemon has answered for {} s", DAEMON_RETURN_LIMIT.as_secs());
             Err(Problem::new(Exit::NoDaemon, message).hint("the next command starts it: sessionctl ls"))
         })
 }
 
 /// Waits for a future if there is one, else for ever.
-async fn maybe<F: Future>(awaited: Option<F>) -> F::Output {
+async fn some_or_pending<F: Future>(awaited: Option<F>) -> F::Output {
     match awaited {
         Some(awaited) => awaited.await,
         None => std::future::pending().await,

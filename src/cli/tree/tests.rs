@@ -5,7 +5,7 @@ use bridge_protocol::history::Checkpoint;
 use bridge_protocol::link::{Fidelity, LineageEntry, LineageReason, Link, LinkReason, Relation, RollCause};
 use jiff::Timestamp;
 
-use super::{Member, draw};
+use super::{TreeConversation, draw};
 use crate::cli::output::Look;
 
 fn at() -> Timestamp {
@@ -81,7 +81,12 @@ fn link(upstream: &str, turns: u64) -> Link {
     }
 }
 
-fn member(digit: char, parent: Option<(char, &str)>, links: Vec<Link>, entries: Vec<LineageEntry>) -> Member {
+fn member(
+    digit: char,
+    parent: Option<(char, &str)>,
+    links: Vec<Link>,
+    entries: Vec<LineageEntry>,
+) -> TreeConversation {
     let mut conversation = conversation(digit, "T");
     conversation.parent = parent.map(|(digit, at)| Parent {
         conversation_id: self::conversation(digit, "").id,
@@ -92,14 +97,14 @@ fn member(digit: char, parent: Option<(char, &str)>, links: Vec<Link>, entries: 
         links,
         entries,
     };
-    Member {
-        of,
+    TreeConversation {
+        member: of,
         steps: Vec::new(),
     }
 }
 
 #[track_caller]
-fn check(members: &[Member], expected: &str) {
+fn check(members: &[TreeConversation], expected: &str) {
     let drawn = draw(members, None, Look::default()).join("\n");
     assert_eq!(drawn, expected.trim_matches('\n'), "\n{drawn}\n");
 }

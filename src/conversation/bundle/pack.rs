@@ -9,32 +9,32 @@ use std::path::Path;
 use indicatif::BinaryBytes;
 
 use super::{
-    BUFFER_BYTES, BundledFile, Hashing, MANIFEST, MANIFEST_LIMIT_BYTES, Manifest, Trouble, ended_or,
-    file_trouble,
+    BUFFER_BYTES, BundleError, BundledFile, HashingReader, MANIFEST_LIMIT_BYTES, MANIFEST_NAME, Manifest,
+    ended_early_or, file_error,
 };
-use crate::conversation::work::Progress;
+use crate::conversation::running_work::Progress;
 use crate::transcript::parts::Part;
 
 /// How much work goes into the compression: about as fast as a disk, and a transcript is a fifth then.
-const LEVEL: i32 = 3;
+const COMPRESSION_LEVEL: i32 = 3;
 
 /// The files of one session as the manifest lists them. `number` distinguishes sessions, from 1.
 ///
 /// # Errors
-/// [`Trouble`] when one cannot be read or has become shorter.
-pub(in crate::conversation) fn hashed(
+/// [`BundleError`] when one cannot be read or has become shorter.
+pub(in crate::conversation) fn hash_files(
     number: usize,
     parts: &[Part],
     progress: &Progress,
-) -> Result<Vec<BundledFile>, Trouble> {
+) -> Result<Vec<BundledFile>, BundleError> {
     let mut files = Vec::new();
     for (index, part) in parts.iter().enumerate() {
-        let file = part.open().map_err(file_trouble("open", &part.path))?;
-        let mut hashing = Hashing::new(file, part.bytes, progress);
-        drain(&mut hashing).map_err(|error| unreadable(&part.path, error))?;
+        let file = part.open().map_err(file_error("open", &part.path))?;
+        let mut hashing = HashingReader::new(file, part.bytes, progress);
+        drain(&mut hashing).map_err(|error| read_error(&part.path, error))?;
         let sha256 = hashing
             .digest()
-            .ok_or_else(|| Trouble::Changed(part.path.clone()))?;
+            .ok_or_else(|| BundleError::Changed(part.path.clone()))?;
         let readable = format!("sessions/{number}/{}", part.name);
         // What does not fit into a plain header gets a plain name: the manifest has the real one.
         let fits = tar::Header::new_ustar().set_path(&readable).is_ok();
@@ -45,7 +45,7 @@ pub(in crate::conversation) fn hashed(
                 format!("sessions/{number}/file-{index}")
             },
             name: part.name.clone(),
-            known_as: part.known_as.clone(),
+            known_as: part.borrowed_name.clone(),
             bytes: part.bytes,
             sha256,
         });
@@ -56,42 +56,43 @@ pub(in crate::conversation) fn hashed(
 /// Writes a bundle. `sources` are the files of all sessions, in the order of the manifest.
 ///
 /// # Errors
-/// [`Trouble`]; what was written then is no bundle.
+/// [`BundleError`]; what was written then is no bundle.
 pub(in crate::conversation) fn pack(
     writer: &mut dyn Write,
     target: &Path,
     manifest: &Manifest,
     sources: &[Part],
     progress: &Progress,
-) -> Result<(), Trouble> {
-    let writing = |error| file_trouble("write", target)(error);
-    let text = serde_json::to_vec_pretty(manifest).map_err(|error| Trouble::Bad(error.to_string()))?;
+) -> Result<(), BundleError> {
+    let writing = |error| file_error("write", target)(error);
+    let text =
+        serde_json::to_vec_pretty(manifest).map_err(|error| BundleError::Invalid(error.to_string()))?;
     if text.len() as u64 > MANIFEST_LIMIT_BYTES {
-        return Err(Trouble::Bad(format!(
+        return Err(BundleError::Invalid(format!(
             "its manifest would have {}, more than the limit of {}",
             BinaryBytes(text.len() as u64),
             BinaryBytes(MANIFEST_LIMIT_BYTES)
         )));
     }
-    let mut encoder = zstd::Encoder::new(writer, LEVEL).map_err(writing)?;
+    let mut encoder = zstd::Encoder::new(writer, COMPRESSION_LEVEL).map_err(writing)?;
     encoder.include_checksum(true).map_err(writing)?;
     let mut archive = tar::Builder::new(encoder);
     let at = u64::try_from(manifest.created_at.as_second()).unwrap_or_default();
-    let entry = header(MANIFEST, text.len() as u64, at).map_err(writing)?;
+    let entry = header(MANIFEST_NAME, text.len() as u64, at).map_err(writing)?;
     archive.append(&entry, text.as_slice()).map_err(writing)?;
     let files = manifest.sessions.iter().flat_map(|session| &session.files);
     for (file, source) in files.zip(sources) {
         let entry = header(&file.path, file.bytes, at).map_err(writing)?;
-        let opened = source.open().map_err(file_trouble("open", &source.path))?;
-        let mut hashing = Hashing::new(opened, file.bytes, progress);
+        let opened = source.open().map_err(file_error("open", &source.path))?;
+        let mut hashing = HashingReader::new(opened, file.bytes, progress);
         archive
             .append(&entry, &mut hashing)
             .map_err(|error| match error.kind() {
-                io::ErrorKind::UnexpectedEof => Trouble::Changed(source.path.clone()),
+                io::ErrorKind::UnexpectedEof => BundleError::Changed(source.path.clone()),
                 _ => writing(error),
             })?;
         if hashing.digest().as_ref() != Some(&file.sha256) {
-            return Err(Trouble::Changed(source.path.clone()));
+            return Err(BundleError::Changed(source.path.clone()));
         }
     }
     let encoder = archive.into_inner().map_err(writing)?;
@@ -122,9 +123,9 @@ fn drain(reader: &mut impl io::Read) -> io::Result<()> {
     }
 }
 
-fn unreadable(path: &Path, error: io::Error) -> Trouble {
+fn read_error(path: &Path, error: io::Error) -> BundleError {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => Trouble::Changed(path.to_owned()),
-        _ => ended_or(error, |error| file_trouble("read", path)(error)),
+        io::ErrorKind::UnexpectedEof => BundleError::Changed(path.to_owned()),
+        _ => ended_early_or(error, |error| file_error("read", path)(error)),
     }
 }

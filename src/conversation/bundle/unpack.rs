@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::{
-    BUFFER_BYTES, BUNDLE_VERSION, FORMAT, Hashing, MANIFEST, MANIFEST_LIMIT_BYTES, Manifest, Trouble,
-    ended_or, file_trouble,
+    BUFFER_BYTES, BUNDLE_FORMAT, BUNDLE_VERSION, BundleError, HashingReader, MANIFEST_LIMIT_BYTES,
+    MANIFEST_NAME, Manifest, ended_early_or, file_error,
 };
-use crate::conversation::work::Progress;
+use crate::conversation::running_work::Progress;
 use crate::files::is_passing;
 
 /// How much memory the decompression may take, as a power of two in bytes: four times what a bundle is written with, and
@@ -26,25 +26,28 @@ const WINDOW_LOG_LIMIT: u32 = 23;
 const PADDING_LIMIT_BYTES: u64 = 1024 * 1024;
 
 /// The first bytes of what zstd compressed.
-const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
 type Archive = tar::Archive<zstd::Decoder<'static, BufReader<File>>>;
 
 /// The manifest of a bundle, after its checks.
 ///
 /// # Errors
-/// [`Trouble`] when the file cannot be read, is no bundle or one of a newer version.
-pub(in crate::conversation) fn manifest(path: &Path) -> Result<Manifest, Trouble> {
+/// [`BundleError`] when the file cannot be read, is no bundle or one of a newer version.
+pub(in crate::conversation) fn manifest(path: &Path) -> Result<Manifest, BundleError> {
     let mut archive = open(path)?;
-    let mut entries = archive.entries().map_err(bad(path))?.raw(true);
-    let mut entry = next(path, &mut entries)?.ok_or_else(|| no_bundle(path))?;
-    if entry.path_bytes() != MANIFEST.as_bytes() || !is_plain(&entry) || entry.size() > MANIFEST_LIMIT_BYTES {
-        return Err(no_bundle(path));
+    let mut entries = archive.entries().map_err(invalid_bundle(path))?.raw(true);
+    let mut entry = next_entry(path, &mut entries)?.ok_or_else(|| not_a_bundle(path))?;
+    if entry.path_bytes() != MANIFEST_NAME.as_bytes()
+        || !is_plain(&entry)
+        || entry.size() > MANIFEST_LIMIT_BYTES
+    {
+        return Err(not_a_bundle(path));
     }
     let mut text = Vec::new();
-    entry.read_to_end(&mut text).map_err(bad(path))?;
+    entry.read_to_end(&mut text).map_err(invalid_bundle(path))?;
     read_manifest(&text).map_err(|trouble| match trouble {
-        Trouble::Bad(why) => Trouble::Bad(format!(
+        BundleError::Invalid(why) => BundleError::Invalid(format!(
             "the manifest of {} cannot be used: {why}",
             path.display()
         )),
@@ -52,22 +55,25 @@ pub(in crate::conversation) fn manifest(path: &Path) -> Result<Manifest, Trouble
     })
 }
 
-pub(super) fn read_manifest(text: &[u8]) -> Result<Manifest, Trouble> {
+pub(super) fn read_manifest(text: &[u8]) -> Result<Manifest, BundleError> {
     #[derive(Deserialize)]
     struct Version {
         format: String,
         version: u32,
     }
-    let wrong = |error: serde_json::Error| Trouble::Bad(error.to_string());
+    let wrong = |error: serde_json::Error| BundleError::Invalid(error.to_string());
     let said: Version = serde_json::from_slice(text).map_err(wrong)?;
-    if said.format != FORMAT {
-        return Err(Trouble::Bad(format!("it says that it is a {:?}", said.format)));
+    if said.format != BUNDLE_FORMAT {
+        return Err(BundleError::Invalid(format!(
+            "it says that it is a {:?}",
+            said.format
+        )));
     }
     if said.version > BUNDLE_VERSION {
-        return Err(Trouble::Newer(said.version));
+        return Err(BundleError::NewerVersion(said.version));
     }
     let manifest: Manifest = serde_json::from_slice(text).map_err(wrong)?;
-    manifest.check().map_err(Trouble::Bad)?;
+    manifest.check().map_err(BundleError::Invalid)?;
     Ok(manifest)
 }
 
@@ -75,23 +81,23 @@ pub(super) fn read_manifest(text: &[u8]) -> Result<Manifest, Trouble> {
 /// manifest, which is the one that was read of this file before. All of them are checked when this returns.
 ///
 /// # Errors
-/// [`Trouble`]; what was written so far is left to the caller.
+/// [`BundleError`]; what was written so far is left to the caller.
 pub(in crate::conversation) fn unpack(
     path: &Path,
     manifest: &Manifest,
     folder: &Path,
     progress: &Progress,
-) -> Result<Vec<PathBuf>, Trouble> {
+) -> Result<Vec<PathBuf>, BundleError> {
     // Once here and once more in its place, before what is here goes. Where that is on another disk, writing finds it out.
     check_room(folder, manifest.bytes().saturating_mul(2))?;
     let mut archive = open(path)?;
-    let mut entries = archive.entries().map_err(bad(path))?.raw(true);
+    let mut entries = archive.entries().map_err(invalid_bundle(path))?.raw(true);
     // Its size and its text were looked at before; what follows is held to what was read then.
-    next(path, &mut entries)?;
+    next_entry(path, &mut entries)?;
     let mut written = Vec::new();
     for file in manifest.sessions.iter().flat_map(|session| &session.files) {
-        let Some(mut entry) = next(path, &mut entries)? else {
-            return Err(Trouble::Bad(format!(
+        let Some(mut entry) = next_entry(path, &mut entries)? else {
+            return Err(BundleError::Invalid(format!(
                 "{} ends before {}",
                 path.display(),
                 file.path
@@ -99,7 +105,7 @@ pub(in crate::conversation) fn unpack(
         };
         let is_it = entry.path_bytes() == file.path.as_bytes() && is_plain(&entry);
         if !is_it || entry.size() != file.bytes {
-            return Err(Trouble::Bad(format!(
+            return Err(BundleError::Invalid(format!(
                 "{} does not hold {} as its manifest says",
                 path.display(),
                 file.path
@@ -111,17 +117,17 @@ pub(in crate::conversation) fn unpack(
             .create_new(true)
             .mode(0o600)
             .open(&target)
-            .map_err(file_trouble("create", &target))?;
-        let mut hashing = Hashing::new(&mut entry, file.bytes, progress);
+            .map_err(file_error("create", &target))?;
+        let mut hashing = HashingReader::new(&mut entry, file.bytes, progress);
         copy(&mut hashing, &mut output).map_err(|failure| match failure {
-            CopyFailure::Reading(error) => ended_or(error, bad(path)),
-            CopyFailure::Writing(error) => file_trouble("write", &target)(error),
+            CopyFailure::Reading(error) => ended_early_or(error, invalid_bundle(path)),
+            CopyFailure::Writing(error) => file_error("write", &target)(error),
         })?;
         if hashing
             .digest()
             .is_none_or(|digest| !digest.eq_ignore_ascii_case(&file.sha256))
         {
-            return Err(Trouble::Bad(format!(
+            return Err(BundleError::Invalid(format!(
                 "{} is damaged: {} is not what its manifest says",
                 path.display(),
                 file.path
@@ -129,8 +135,8 @@ pub(in crate::conversation) fn unpack(
         }
         written.push(target);
     }
-    if next(path, &mut entries)?.is_some() {
-        return Err(Trouble::Bad(format!(
+    if next_entry(path, &mut entries)?.is_some() {
+        return Err(BundleError::Invalid(format!(
             "{} holds more than its manifest says",
             path.display()
         )));
@@ -140,7 +146,7 @@ pub(in crate::conversation) fn unpack(
 }
 
 /// Whether so much fits onto the disk of a folder. What it cannot say of itself is found out by writing.
-fn check_room(folder: &Path, needed: u64) -> Result<(), Trouble> {
+fn check_room(folder: &Path, needed: u64) -> Result<(), BundleError> {
     let Ok(disk) = rustix::fs::statvfs(folder) else {
         return Ok(());
     };
@@ -149,7 +155,7 @@ fn check_room(folder: &Path, needed: u64) -> Result<(), Trouble> {
     if disk.f_blocks == 0 || needed <= free {
         return Ok(());
     }
-    Err(Trouble::NoRoom {
+    Err(BundleError::NoRoom {
         folder: folder.to_owned(),
         needed,
         free,
@@ -157,23 +163,23 @@ fn check_room(folder: &Path, needed: u64) -> Result<(), Trouble> {
 }
 
 /// Reads to the very end, where the checksum is, and finds nothing there.
-fn check_end(path: &Path, decoder: impl Read) -> Result<(), Trouble> {
+fn check_end(path: &Path, decoder: impl Read) -> Result<(), BundleError> {
     let mut rest = decoder.take(PADDING_LIMIT_BYTES);
     let mut buffer = vec![0; 64 * 1024];
     loop {
-        let count = rest.read(&mut buffer).map_err(bad(path))?;
+        let count = rest.read(&mut buffer).map_err(invalid_bundle(path))?;
         if count == 0 {
             break;
         }
         if buffer[..count].iter().any(|byte| *byte != 0) {
-            return Err(Trouble::Bad(format!(
+            return Err(BundleError::Invalid(format!(
                 "{} has more data after its end",
                 path.display()
             )));
         }
     }
     if rest.limit() == 0 {
-        return Err(Trouble::Bad(format!(
+        return Err(BundleError::Invalid(format!(
             "{} has more data after its end",
             path.display()
         )));
@@ -181,29 +187,31 @@ fn check_end(path: &Path, decoder: impl Read) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn open(path: &Path) -> Result<Archive, Trouble> {
-    let mut file = File::open(path).map_err(file_trouble("open", path))?;
-    let mut magic = [0; MAGIC.len()];
+fn open(path: &Path) -> Result<Archive, BundleError> {
+    let mut file = File::open(path).map_err(file_error("open", path))?;
+    let mut magic = [0; ZSTD_MAGIC.len()];
     match file.read_exact(&mut magic) {
-        Ok(()) if magic == MAGIC => {}
+        Ok(()) if magic == ZSTD_MAGIC => {}
         Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
-            return Err(file_trouble("read", path)(error));
+            return Err(file_error("read", path)(error));
         }
-        _ => return Err(no_bundle(path)),
+        _ => return Err(not_a_bundle(path)),
     }
-    io::Seek::rewind(&mut file).map_err(file_trouble("read", path))?;
+    io::Seek::rewind(&mut file).map_err(file_error("read", path))?;
     let reader = BufReader::with_capacity(BUFFER_BYTES, file);
-    let mut decoder = zstd::Decoder::with_buffer(reader).map_err(bad(path))?;
-    decoder.window_log_max(WINDOW_LOG_LIMIT).map_err(bad(path))?;
+    let mut decoder = zstd::Decoder::with_buffer(reader).map_err(invalid_bundle(path))?;
+    decoder
+        .window_log_max(WINDOW_LOG_LIMIT)
+        .map_err(invalid_bundle(path))?;
     Ok(tar::Archive::new(decoder))
 }
 
 /// The next entry as it stands in the archive: an extension of the format is an entry that the manifest does not name.
-fn next<'a, R: Read>(
+fn next_entry<'a, R: Read>(
     path: &Path,
     entries: &mut tar::Entries<'a, R>,
-) -> Result<Option<tar::Entry<'a, R>>, Trouble> {
-    entries.next().transpose().map_err(bad(path))
+) -> Result<Option<tar::Entry<'a, R>>, BundleError> {
+    entries.next().transpose().map_err(invalid_bundle(path))
 }
 
 fn is_plain<R: Read>(entry: &tar::Entry<'_, R>) -> bool {
@@ -227,14 +235,14 @@ fn copy(reader: &mut impl Read, writer: &mut impl io::Write) -> Result<(), CopyF
     }
 }
 
-fn no_bundle(path: &Path) -> Trouble {
-    Trouble::Bad(format!("{} is not a bundle, or is incomplete", path.display()))
+fn not_a_bundle(path: &Path) -> BundleError {
+    BundleError::Invalid(format!("{} is not a bundle, or is incomplete", path.display()))
 }
 
-fn bad(path: &Path) -> impl FnOnce(io::Error) -> Trouble + use<> {
+fn invalid_bundle(path: &Path) -> impl FnOnce(io::Error) -> BundleError + use<> {
     let path = path.to_owned();
     move |error| match is_passing(&error) {
-        true => file_trouble("read", &path)(error),
-        false => Trouble::Bad(format!("{} is damaged or cut off: {error}", path.display())),
+        true => file_error("read", &path)(error),
+        false => BundleError::Invalid(format!("{} is damaged or cut off: {error}", path.display())),
     }
 }

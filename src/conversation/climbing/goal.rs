@@ -10,7 +10,7 @@ use crate::conversation::recovery::{Goal, Head, Source};
 use crate::conversation::services::{Services, chain_text};
 
 /// What is asked of a climb from a conversation as it stands.
-pub(super) fn of(
+pub(super) fn climb_goal(
     services: &Services,
     entry: &AgentEntry,
     lease: &Lease,
@@ -59,7 +59,7 @@ pub(super) fn of(
         min_fidelity: request.min_fidelity,
         can_resume: capabilities.resume,
         can_load: capabilities.load_session,
-        readable: entry.copyable_transcripts().is_some(),
+        can_read_transcripts: entry.copyable_transcripts().is_some(),
         refused: request.refused.clone(),
         // Not the resting state: a climb that found nothing leaves `failed` there, and the limit stays the cause.
         limited: record.limit.is_some(),

@@ -3,13 +3,13 @@
 use bridge_protocol::CheckpointId;
 use bridge_protocol::link::{Fidelity, LineageEntry};
 
-use crate::conversation::disk::{self, Transcripts};
 use crate::conversation::error::ConversationError;
-use crate::conversation::history::{History, Reach};
+use crate::conversation::history::{History, TranscriptScope};
 use crate::conversation::recovery::{Goal, Inspection};
 use crate::conversation::services::{Services, chain_text};
+use crate::conversation::transcript_facts::{self, AgentTranscripts};
 use crate::store::ConversationRecord;
-use crate::transcript::preamble::{Missing, Preamble, TURN_LIMIT, preamble};
+use crate::transcript::preamble::{MissingTurnCounts, Preamble, TURN_LIMIT, build_preamble};
 
 /// Looks at the transcripts of the head and its ancestors. An ancestor's that cannot be read is as good as none; that the
 /// head's cannot be read is reported.
@@ -18,7 +18,7 @@ use crate::transcript::preamble::{Missing, Preamble, TURN_LIMIT, preamble};
 /// If one of them may be readable later, unless the caller accepts a new session: a way that looks best now may lose turns.
 pub(super) fn inspect(
     services: &Services,
-    transcripts: Transcripts<'_>,
+    transcripts: AgentTranscripts<'_>,
     record: &ConversationRecord,
     lineage: &[LineageEntry],
     goal: &Goal,
@@ -28,30 +28,30 @@ pub(super) fn inspect(
     };
     let unread = |why: String| {
         Ok(Inspection {
-            unread: Some(why),
+            unreadable_reason: Some(why),
             ..Inspection::default()
         })
     };
     let waits = goal.min_fidelity > Fidelity::None;
     let ((dialect, home), id) = (transcripts, &head.upstream_id);
     let path = dialect.find(home.session(Some(&record.cwd), id.as_str())).ok();
-    if let Some(command) = path.and_then(|path| dialect.archived(home.root, &path)) {
+    if let Some(command) = path.and_then(|path| dialect.unarchive_command(home.root, &path)) {
         // All of it is there, behind a command that is the user's to give.
         return unread(format!(
             "it is archived; unarchive it to continue: `{command} {id}`"
         ));
     }
-    let history = match History::of(services, record, lineage, Reach::WithTurns) {
+    let history = match History::current(services, record, lineage, TranscriptScope::AgentFilesWithTurns) {
         Ok(history) => history,
-        Err(error) if waits && error.is_passing_failure() => return Err(error),
+        Err(error) if waits && error.is_transient_failure() => return Err(error),
         Err(error) => return unread(chain_text(&error)),
     };
     if waits {
         history.refuse_unread()?;
     }
-    let (file, unread) = match disk::head_on_disk(transcripts, &record.cwd, head) {
+    let (file, unread) = match transcript_facts::head_turn_counts(transcripts, &record.cwd, head) {
         Ok(Some(file)) => (Some(file), None),
-        Ok(None) => (None, history.unreadable(id).map(str::to_owned)),
+        Ok(None) => (None, history.unreadable_reason(id).map(str::to_owned)),
         Err(error) if waits && error.is_passing() => return Err(error.into()),
         Err(error) => (
             None,
@@ -60,43 +60,46 @@ pub(super) fn inspect(
     };
     let ancestors = goal.ancestors.iter().map(|source| {
         let (id, until) = (&source.upstream_id, source.until.as_ref());
-        match disk::on_disk(transcripts, &record.cwd, id, until) {
+        match transcript_facts::turn_counts(transcripts, &record.cwd, id, until) {
             Err(error) if waits && error.is_passing() => Err(error.into()),
-            found => Ok(disk::seen(found)),
+            found => Ok(transcript_facts::log_unreadable(found)),
         }
     });
     let ancestors = ancestors.collect::<Result<_, ConversationError>>()?;
     Ok(Inspection {
         head: file,
-        unread,
+        unreadable_reason: unread,
         ancestors,
         readable_turns: history.turns() as u64,
         turns_after_readable: turns_after(&history, goal),
-        is_astray: dialect
+        is_misplaced: dialect
             .expected_place(home.root, id.as_str())
             .is_ok_and(|place| place.is_some()),
-        is_kept: false,
+        has_backup: false,
     })
 }
 
 /// The history as text, and the place in the head where it ends, if it ends there.
-pub(super) fn retell(
+pub(super) fn history_as_text(
     services: &Services,
     record: &ConversationRecord,
     lineage: &[LineageEntry],
     goal: &Goal,
 ) -> (Option<Preamble>, Option<CheckpointId>) {
-    let Ok(mut history) = History::of(services, record, lineage, Reach::WithTurns) else {
+    let Ok(mut history) = History::current(services, record, lineage, TranscriptScope::AgentFilesWithTurns)
+    else {
         return (None, None);
     };
     let turns = history.past_turns(TURN_LIMIT);
-    let missing = Missing {
+    let missing = MissingTurnCounts {
         before: history.turns().saturating_sub(turns.len()),
-        behind: usize::try_from(turns_after(&history, goal)).unwrap_or(usize::MAX),
+        after: usize::try_from(turns_after(&history, goal)).unwrap_or(usize::MAX),
     };
     let head = goal.head.as_ref().map(|head| &head.upstream_id);
-    let place = history.last_place().filter(|_| history.last_session() == head);
-    (preamble(&turns, missing), place)
+    let place = history
+        .last_checkpoint()
+        .filter(|_| history.last_session() == head);
+    (build_preamble(&turns, missing), place)
 }
 
 /// How many turns were acknowledged on the links after the session with which the history ends.

@@ -8,38 +8,38 @@ use tokio::task::JoinHandle;
 
 use super::Climber;
 use crate::conversation::error::ConversationError;
-use crate::conversation::growth::Loaded;
-use crate::conversation::history::{History, Reach};
+use crate::conversation::history::{History, TranscriptScope};
 use crate::conversation::recovery::Goal;
 use crate::conversation::services::{Services, chain_text};
+use crate::conversation::transcript_growth::LoadedHistory;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
-use crate::transcript::opened::Loss;
-use crate::transcript::shelf::Format;
+use crate::transcript::open_transcript::Loss;
+use crate::transcript::transcript_list::Format;
 
 /// What a transcript holds.
-pub(super) struct Counted {
+pub(super) struct LoadedCounts {
     /// What is loaded of it.
-    pub(super) loaded: Loaded,
+    pub(super) loaded: LoadedHistory,
     /// How many prompts it contains, if its format allows them to be counted.
     pub(super) prompts: Option<u64>,
     /// What it lacks, in words, of a format of which the disk is not compared with what was acknowledged.
-    pub(super) lost: Option<String>,
+    pub(super) loss: Option<String>,
     /// How many turns of those that were acknowledged on it are not there, of a rollout that was restored.
-    pub(super) lacking: u64,
+    pub(super) missing_turns: u64,
 }
 
 impl Climber {
     /// Counts the turns and prompts of a transcript before a prompt is sent, and what our backup of it lacks. None for an
     /// agent whose transcripts this version cannot read.
-    pub(super) fn load(
+    pub(super) fn start_counting(
         &self,
         id: &UpstreamId,
         is_restored: bool,
-    ) -> JoinHandle<Result<Option<Counted>, ConversationError>> {
+    ) -> JoinHandle<Result<Option<LoadedCounts>, ConversationError>> {
         let id = id.clone();
         self.blocking(move |services, entry, record| match entry.listed_transcripts() {
-            Some((root, format)) => count(services, record, root, format, &id, is_restored),
+            Some((root, format)) => count_loaded(services, record, root, format, &id, is_restored),
             None => Ok(None),
         })
     }
@@ -50,14 +50,14 @@ impl Climber {
     /// # Errors
     /// If it may be readable later, unless the caller accepts a new session. The inner error is why it cannot be read here, in
     /// words: whether the agent has loaded all of it nobody knows then.
-    pub(super) async fn loaded(
+    pub(super) async fn finish_counting(
         &self,
         goal: &Goal,
-        loading: Option<JoinHandle<Result<Option<Counted>, ConversationError>>>,
+        loading: Option<JoinHandle<Result<Option<LoadedCounts>, ConversationError>>>,
         id: &UpstreamId,
         is_restored: bool,
-    ) -> Result<Result<Option<Counted>, String>, ConversationError> {
-        let loading = loading.unwrap_or_else(|| self.load(id, is_restored));
+    ) -> Result<Result<Option<LoadedCounts>, String>, ConversationError> {
+        let loading = loading.unwrap_or_else(|| self.start_counting(id, is_restored));
         let error = match loading.await.unwrap_or(Err(ConversationError::Lost)) {
             Ok(counted) => return Ok(Ok(counted)),
             Err(error) => error,
@@ -68,22 +68,22 @@ impl Climber {
         );
         match error {
             ConversationError::TranscriptDamaged(why) => Ok(Err(format!("it cannot be read here: {why}"))),
-            error if error.is_passing_failure() && goal.min_fidelity > Fidelity::None => Err(error),
+            error if error.is_transient_failure() && goal.min_fidelity > Fidelity::None => Err(error),
             // Nothing that says anything about the transcript.
             _ => Ok(Ok(None)),
         }
     }
 }
 
-fn count(
+fn count_loaded(
     services: &Services,
     record: &ConversationRecord,
     root: &Path,
     format: Format,
     id: &UpstreamId,
     is_restored: bool,
-) -> Result<Option<Counted>, ConversationError> {
-    let damaged = |error: TranscriptError| ConversationError::of_damage(&error, |why| why);
+) -> Result<Option<LoadedCounts>, ConversationError> {
+    let damaged = |error: TranscriptError| ConversationError::from_damage(&error, |why| why);
     let dialect = format.dialect();
     let mut own = match dialect.open(services.session(root, &record.cwd, id), None) {
         Err(error) if error.is_absence() => return Ok(None),
@@ -92,8 +92,8 @@ fn count(
     let prompts = own.prompts();
     let head = record.chain.head().filter(|head| head.upstream_id == *id);
     // If the agent records every turn, the ladder itself counts what is missing.
-    let recorded = own.turns_recorded_at_most();
-    let lost = recorded.and_then(|_| lost(&own.losses()));
+    let recorded = own.max_recorded_turns();
+    let lost = recorded.and_then(|_| describe_losses(&own.losses()));
     let lacking = match (recorded, head.filter(|_| is_restored)) {
         // A compaction that was asked for counted as a turn, and is none there.
         (Some(recorded), Some(head)) => (head.turns + head.carried_turns).saturating_sub(recorded),
@@ -107,24 +107,24 @@ fn count(
     let turns = match head {
         Some(_) => {
             let lineage = services.store.lineage_all(record.id)?;
-            History::of(services, record, &lineage, Reach::Agent)?.turns()
+            History::current(services, record, &lineage, TranscriptScope::AgentFiles)?.turns()
         }
         None => own.turns(),
     };
-    let loaded = Loaded {
-        step: turns as u64,
+    let loaded = LoadedHistory {
+        turns: turns as u64,
         messages: own.loaded_messages().map_err(damaged)? as u64,
     };
-    Ok(Some(Counted {
+    Ok(Some(LoadedCounts {
         loaded,
         prompts,
-        lost,
-        lacking,
+        loss: lost,
+        missing_turns: lacking,
     }))
 }
 
 /// What is lost, as text. A compaction loses nothing that the agent would have loaded.
-fn lost(losses: &[Loss]) -> Option<String> {
+fn describe_losses(losses: &[Loss]) -> Option<String> {
     let told = losses.iter().filter(|loss| **loss != Loss::Compacted);
     let told: Vec<String> = told.map(Loss::to_string).collect();
     (!told.is_empty()).then(|| told.join("; "))
@@ -141,14 +141,14 @@ mod tests {
             detail: "there is no file".to_owned(),
         };
         for losses in [vec![], vec![Loss::Compacted]] {
-            assert_eq!(lost(&losses), None, "{losses:?}");
+            assert_eq!(describe_losses(&losses), None, "{losses:?}");
         }
         for losses in [
             vec![Loss::Damaged(1)],
             vec![Loss::Damaged(3), Loss::Compacted],
             vec![source(), Loss::Damaged(1)],
         ] {
-            crate::words::check(&format!("{losses:?}"), "lost", &lost(&losses).unwrap());
+            crate::words::check(&format!("{losses:?}"), "lost", &describe_losses(&losses).unwrap());
         }
     }
 }

@@ -7,23 +7,27 @@ use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation, Via};
 use tokio::task::JoinHandle;
 
-use super::{Climber, Outcome, Unclaimed, inspection};
+use super::{Climber, StepOutcome, UnclaimedSession, inspection};
 use crate::agent::catalog::AgentEntry;
 use crate::agent::pool::Lease;
 use crate::archive::MissingTurns;
-use crate::conversation::disk;
+use crate::conversation::backup;
 use crate::conversation::error::ConversationError;
-use crate::conversation::keeping;
 use crate::conversation::recovery::{Climb, Goal, Inspection, StepFailure};
 use crate::conversation::services::{Services, SessionRef, chain_text};
+use crate::conversation::transcript_facts;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
-use crate::transcript::on_disk::OnDisk;
+use crate::transcript::turn_counts::TurnCounts;
 
-impl Outcome {
+impl StepOutcome {
     /// A step could not read or write its files. What may pass stops the climb: later rungs would meet it too, or replace the head
     /// with less. A caller who accepts a new session waits for a shortage only.
-    fn of_files(error: TranscriptError, goal: &Goal, failure: impl FnOnce(String) -> StepFailure) -> Self {
+    fn from_file_error(
+        error: TranscriptError,
+        goal: &Goal,
+        failure: impl FnOnce(String) -> StepFailure,
+    ) -> Self {
         let waits = goal.min_fidelity > Fidelity::None;
         match error.is_shortage() || waits && error.is_passing() {
             true => Self::Stop(error.into()),
@@ -44,13 +48,18 @@ impl Climber {
     }
 
     /// What the disk says of the head, read on a thread of its own.
-    pub(super) fn look_at_head(&self, goal: &Goal) -> JoinHandle<Result<Option<OnDisk>, TranscriptError>> {
+    pub(super) fn read_head_counts(
+        &self,
+        goal: &Goal,
+    ) -> JoinHandle<Result<Option<TurnCounts>, TranscriptError>> {
         let head = goal.head.clone();
         self.blocking(
             move |services, entry, record| match (entry.listed_transcripts(), head) {
-                (Some((root, format)), Some(head)) => {
-                    disk::head_on_disk((format.dialect(), services.home(root)), &record.cwd, &head)
-                }
+                (Some((root, format)), Some(head)) => transcript_facts::head_turn_counts(
+                    (format.dialect(), services.home(root)),
+                    &record.cwd,
+                    &head,
+                ),
                 _ => Ok(None),
             },
         )
@@ -63,7 +72,7 @@ impl Climber {
     pub(super) async fn inspect(&self, climb: &Climb) -> Result<Inspection, ConversationError> {
         // Without copies only a retelling is left, and what the agent has and does not open for another reason is not left
         // for that.
-        if !climb.goal().readable && !climb.is_forgotten() {
+        if !climb.goal().can_read_transcripts && !climb.is_head_forgotten() {
             return Ok(Inspection::default());
         }
         let goal = climb.goal().clone();
@@ -74,14 +83,19 @@ impl Climber {
             if goal.head.as_ref().is_some_and(|head| !head.written) {
                 // What was branched off and never prompted is made again of what it came from.
                 let sources = goal.ancestors.iter().map(|source| &source.upstream_id);
-                keeping::put_back_whole(services, entry, record, sources);
+                backup::restore_complete_backups(services, entry, record, sources);
             }
             let lineage = services.store.lineage_all(record.id)?;
             let transcripts = (format.dialect(), services.home(root));
             let found = inspection::inspect(services, transcripts, record, &lineage, &goal)?;
             let head = goal.head.as_ref().map(|head| &head.upstream_id);
-            let lost = head.filter(|id| keeping::is_missing(services, root, format, &record.cwd, id));
-            let kept = lost.map(|id| services.keeper.archive.has_transcript(&keeping::key(root, id)));
+            let lost = head.filter(|id| backup::is_missing(services, root, format, &record.cwd, id));
+            let kept = lost.map(|id| {
+                services
+                    .backups
+                    .archive
+                    .has_transcript(&backup::session_key(root, id))
+            });
             // A head whose backup may be whole is not left for less.
             if let Some(Err(error)) = &kept
                 && error.is_passing()
@@ -90,21 +104,24 @@ impl Climber {
                 return Err(ConversationError::StoreFailed(error.into()));
             }
             let is_kept = matches!(kept, Some(Ok(true)));
-            Ok::<_, ConversationError>(Inspection { is_kept, ..found })
+            Ok::<_, ConversationError>(Inspection {
+                has_backup: is_kept,
+                ..found
+            })
         });
         let unread = |error: String| Inspection {
-            unread: Some(error),
+            unreadable_reason: Some(error),
             ..Inspection::default()
         };
         match inspect.await {
-            Ok(Err(error)) if !error.is_passing_failure() => Ok(unread(chain_text(&error))),
+            Ok(Err(error)) if !error.is_transient_failure() => Ok(unread(chain_text(&error))),
             Ok(inspected) => inspected,
             Err(error) => Ok(unread(error.to_string())),
         }
     }
 
     /// Whether it is certain which transcript of a session the agent opens.
-    pub(super) async fn is_single(&self, id: &UpstreamId) -> Result<(), Outcome> {
+    pub(super) async fn check_unambiguous(&self, id: &UpstreamId) -> Result<(), StepOutcome> {
         let id = id.clone();
         let look = self.blocking(move |services, entry, record| {
             let listed = entry.listed_transcripts();
@@ -114,7 +131,7 @@ impl Climber {
             })
         });
         match look.await {
-            Ok(true) => Err(Outcome::Failed(StepFailure::SessionUnknown(format!(
+            Ok(true) => Err(StepOutcome::Failed(StepFailure::SessionUnknown(format!(
                 "several transcripts have its id, and none is in the folder of {}",
                 self.request.record.cwd
             )))),
@@ -124,36 +141,41 @@ impl Climber {
     }
 
     /// Puts the transcript of a session where the agent looks for it.
-    pub(super) async fn bring_back(&self, goal: &Goal, id: &UpstreamId) -> Result<(), Outcome> {
-        let misplaced = |why| Outcome::Failed(StepFailure::Misplaced(why));
+    pub(super) async fn move_to_expected_place(
+        &self,
+        goal: &Goal,
+        id: &UpstreamId,
+    ) -> Result<(), StepOutcome> {
+        let misplaced = |why| StepOutcome::Failed(StepFailure::Misplaced(why));
         let Some((root, format)) = self.entry.listed_transcripts() else {
             return Err(misplaced("the folder for its transcript is unknown".to_owned()));
         };
         let (root, session) = (root.to_path_buf(), id.clone());
-        let moving =
-            tokio::task::spawn_blocking(move || format.dialect().bring_back(&root, session.as_str()));
+        let moving = tokio::task::spawn_blocking(move || {
+            format.dialect().move_to_expected_place(&root, session.as_str())
+        });
         match moving.await {
             Ok(Ok(place)) => {
                 tracing::info!(conversation = %self.request.record.id, upstream_id = %id, place = %place.display(), "moved a transcript back to where its agent looks for it");
                 Ok(())
             }
-            Ok(Err(error)) => Err(Outcome::of_files(error, goal, StepFailure::Misplaced)),
+            Ok(Err(error)) => Err(StepOutcome::from_file_error(error, goal, StepFailure::Misplaced)),
             Err(error) => Err(misplaced(error.to_string())),
         }
     }
 
     /// Restores our backup of the head's transcript to the place where the agent looks, and the backups of the sessions
     /// before it, which its history may continue. If those fail, the resume continues without them.
-    pub(super) async fn restore(&mut self, goal: &Goal, id: &UpstreamId) -> Result<(), Outcome> {
-        let failed = |why| Outcome::Failed(StepFailure::Other(why));
+    pub(super) async fn restore_backup(&mut self, goal: &Goal, id: &UpstreamId) -> Result<(), StepOutcome> {
+        let failed = |why| StepOutcome::Failed(StepFailure::Other(why));
         let Some((root, _)) = self.entry.listed_transcripts() else {
             return Err(failed("the folder for its transcript is unknown".to_owned()));
         };
-        let (key, sought, head) = (keeping::key(root, id), goal.clone(), id.clone());
+        let (key, sought, head) = (backup::session_key(root, id), goal.clone(), id.clone());
         let work = self.blocking(move |services, entry, record| {
             let put_back = |id: &UpstreamId| {
-                let cwd = SessionRef::of(record, id).cwd;
-                keeping::restore(services, entry, Some(&cwd), id)
+                let cwd = SessionRef::in_conversation(record, id).cwd;
+                backup::restore(services, entry, Some(&cwd), id)
             };
             for older in sought.ancestors.iter().map(|ancestor| &ancestor.upstream_id) {
                 if let Err(error) = put_back(older)
@@ -164,33 +186,33 @@ impl Climber {
             }
             let restored = put_back(&head)?;
             let turns = sought.head.map_or(0, |head| head.turns + head.carried_turns);
-            let behind = services.keeper.archive.turns_behind(&key, turns)?;
+            let behind = services.backups.archive.missing_turns(&key, turns)?;
             Ok::<_, TranscriptError>((restored, behind))
         });
         match work.await {
             Ok(Ok((restored, behind))) => {
-                self.kept_lacks = behind.map_or(0, MissingTurns::turns);
+                self.turns_after_backup = behind.map_or(0, MissingTurns::turns);
                 if behind == Some(MissingTurns::Unknown) {
-                    self.unreported = behind;
+                    self.unreported_missing_turns = behind;
                 }
                 tracing::info!(conversation = %self.request.record.id, upstream_id = %id, ?restored, "restored a transcript from its backup");
                 Ok(())
             }
-            Ok(Err(error)) => Err(Outcome::of_files(error, goal, StepFailure::Other)),
+            Ok(Err(error)) => Err(StepOutcome::from_file_error(error, goal, StepFailure::Other)),
             Err(error) => Err(failed(error.to_string())),
         }
     }
 
-    pub(super) async fn copy(
+    pub(super) async fn open_copy(
         &mut self,
         climb: &Climb,
         lease: Lease,
         source: &UpstreamId,
         until: Option<&CheckpointId>,
         via: Via,
-    ) -> Outcome {
+    ) -> StepOutcome {
         let Some((root, format)) = self.entry.copyable_transcripts() else {
-            return Outcome::Failed(StepFailure::Other(
+            return StepOutcome::Failed(StepFailure::Other(
                 "this agent's transcripts cannot be copied".to_owned(),
             ));
         };
@@ -207,16 +229,29 @@ impl Climber {
                     let (copy, made) =
                         services.copy_transcript(transcripts, Some(cwd), &source, &id, repair)?;
                     let last = made.last_uuid;
-                    (copy, last.map(|uuid| disk::checkpoint(agent, &id, &uuid)))
+                    (
+                        copy,
+                        last.map(|uuid| transcript_facts::make_checkpoint_id(agent, &id, &uuid)),
+                    )
                 }
                 _ => {
-                    let copy = disk::copy_session(services, transcripts, (cwd, cwd), &id, cut.as_ref())?;
-                    let end = || disk::last_checkpoint(transcripts, cwd, agent, &id).ok().flatten();
+                    let copy =
+                        transcript_facts::copy_session(services, transcripts, (cwd, cwd), &id, cut.as_ref())?;
+                    let end = || {
+                        transcript_facts::last_checkpoint(transcripts, cwd, agent, &id)
+                            .ok()
+                            .flatten()
+                    };
                     (copy, cut.or_else(end))
                 }
             };
-            let file = disk::seen(disk::on_disk(transcripts, cwd, &copy.upstream_id, None));
-            let is_whole = file.as_ref().is_some_and(|file| file.breaks == 0);
+            let file = transcript_facts::log_unreadable(transcript_facts::turn_counts(
+                transcripts,
+                cwd,
+                &copy.upstream_id,
+                None,
+            ));
+            let is_whole = file.as_ref().is_some_and(|file| file.missing_records == 0);
             // The answer will say what the copy was to hold.
             let copy = Some(copy).filter(|_| via != Via::Rebuilt || is_whole);
             Ok::<_, TranscriptError>((copy, place, file.map_or(0, |file| file.turns)))
@@ -225,13 +260,13 @@ impl Climber {
             Ok(Ok((Some(copy), place, turns))) => (copy, place, turns),
             Ok(Ok((None, ..))) => {
                 let why = "its repaired copy would be incomplete too".to_owned();
-                return Outcome::Failed(StepFailure::Other(why));
+                return StepOutcome::Failed(StepFailure::Other(why));
             }
-            Ok(Err(error)) => return Outcome::of_files(error, climb.goal(), StepFailure::Other),
-            Err(error) => return Outcome::Failed(StepFailure::Other(error.to_string())),
+            Ok(Err(error)) => return StepOutcome::from_file_error(error, climb.goal(), StepFailure::Other),
+            Err(error) => return StepOutcome::Failed(StepFailure::Other(error.to_string())),
         };
         let new_id = copy.upstream_id;
-        let mut link = self.older_link(climb, &new_id, source);
+        let mut link = self.link_to_older(climb, &new_id, source);
         link.from_checkpoint_id = place;
         link.carried_turns = turns;
         link.written = true;
@@ -241,28 +276,28 @@ impl Climber {
             _ => link.reason,
         };
         let opening = self.reopening(climb, new_id.clone());
-        let mut held = Unclaimed {
+        let mut held = UnclaimedSession {
             session: None,
             copy: Some((new_id, copy.uncommitted)),
-            closed: self.request.closed.clone(),
+            closed_sessions: self.request.closed_sessions.clone(),
         };
         let mut outcome = self.open(lease, &opening, Some(link), None).await;
-        if let Outcome::Open(open, ..) = &mut outcome {
+        if let StepOutcome::Open(open, ..) = &mut outcome {
             open.0.copy = held.copy.take().map(|(_, copy)| copy);
         }
         held.close().await;
         outcome
     }
 
-    pub(super) async fn text(&mut self, climb: &Climb, lease: Lease) -> Outcome {
+    pub(super) async fn open_with_text(&mut self, climb: &Climb, lease: Lease) -> StepOutcome {
         let goal = climb.goal().clone();
         let told = self.blocking(move |services, _, record| {
             let lineage = services.store.lineage_all(record.id).ok()?;
-            let (preamble, place) = inspection::retell(services, record, &lineage, &goal);
+            let (preamble, place) = inspection::history_as_text(services, record, &lineage, &goal);
             Some((preamble?, place))
         });
         let Ok(Some((preamble, place))) = told.await else {
-            return Outcome::Failed(StepFailure::Other("there is nothing to retell".to_owned()));
+            return StepOutcome::Failed(StepFailure::Other("there is nothing to retell".to_owned()));
         };
         let mut link = self.fresh_link(climb);
         let head = self.request.record.chain.head();
@@ -271,7 +306,7 @@ impl Climber {
         link.from_upstream_id = head.map(|head| head.upstream_id.clone());
         link.from_checkpoint_id = place;
         link.cause = Some(climb.cause());
-        self.open(lease, &self.anew(), Some(link), Some(preamble.text))
+        self.open(lease, &self.new_session(), Some(link), Some(preamble.text))
             .await
     }
 }

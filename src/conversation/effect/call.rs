@@ -9,9 +9,9 @@ use bridge_protocol::raw::{PromptContent, RawJson};
 
 use crate::conversation::answer::CallKey;
 use crate::conversation::destination::Destination;
-use crate::conversation::work::Progress;
+use crate::conversation::running_work::Progress;
 use crate::transcript::checkpoint::PlaceRef;
-use crate::transcript::moving::SharedNeighbours;
+use crate::transcript::moving::SharedRemainingForks;
 
 /// The branch that a caller asks for.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ impl From<TurnId> for NewTurn {
 
 /// Settings that an editor asked for, with the further parameters of its request. They go to the agent with these settings only.
 #[derive(Debug)]
-pub struct AskedSettings {
+pub struct EditorSettings {
     /// The settings.
     pub settings: Settings,
     /// The parameters.
@@ -130,14 +130,14 @@ pub enum Call {
         /// Whether it takes an earlier move back.
         undoes: bool,
         /// What is known of the folders that it leaves, by all that go together.
-        neighbours: SharedNeighbours,
+        neighbours: SharedRemainingForks,
         /// Where is noted how far it has come.
         progress: Arc<Progress>,
     },
-    /// Take nothing more on: together with others it is to go to another folder.
-    Hold,
-    /// That is over.
-    Release,
+    /// Start nothing new: the conversation is about to move together with others.
+    PauseForMove,
+    /// End the pause: the move is over.
+    ResumeAfterMove,
     /// Go on with a repaired copy of the head.
     Repair {
         /// Where is noted how far it has come.
@@ -165,20 +165,20 @@ pub enum Call {
     },
 }
 
-/// A call, and who made it.
+/// A client's call, with its idempotency key and where its answer goes.
 #[derive(Debug)]
-pub struct Asked<R> {
+pub struct IncomingCall<R> {
     /// What is asked.
     pub call: Call,
     /// The idempotency key.
     pub request: Option<CallKey>,
-    /// Whom to answer.
+    /// Where the answer goes.
     pub reply: R,
 }
 
 impl Call {
     /// The folder that it names and that was not looked at yet.
-    pub fn folder(&mut self) -> Option<&mut String> {
+    pub fn named_folder(&mut self) -> Option<&mut String> {
         match self {
             Self::Fork(fork) => fork.cwd.as_mut(),
             Self::Move {

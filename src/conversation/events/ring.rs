@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bridge_protocol::ConversationId;
 
-use super::Encoded;
+use super::EncodedEvent;
 
 /// How much a ring holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl RingLimits {
 /// The newest events in the order of their numbers.
 #[derive(Debug)]
 pub struct Ring {
-    events: VecDeque<Encoded>,
+    events: VecDeque<EncodedEvent>,
     bytes: usize,
     limits: RingLimits,
     /// The number of the newest event that is no longer held; what came after it is.
@@ -54,7 +54,7 @@ impl Ring {
     }
 
     /// Adds the newest event, and removes the oldest ones if there is no room.
-    pub fn push(&mut self, event: Encoded) {
+    pub fn push(&mut self, event: EncodedEvent) {
         self.bytes += event.len_bytes();
         self.events.push_back(event);
         while self.events.len() > self.limits.events || self.bytes > self.limits.bytes {
@@ -69,7 +69,7 @@ impl Ring {
     /// Removes the events of a conversation.
     pub fn forget(&mut self, conversation: ConversationId) {
         self.events.retain(|event| event.conversation != conversation);
-        self.bytes = self.events.iter().map(Encoded::len_bytes).sum();
+        self.bytes = self.events.iter().map(EncodedEvent::len_bytes).sum();
     }
 
     /// Lets everything go: what came up to this number is not whole.
@@ -86,7 +86,7 @@ impl Ring {
     }
 
     /// The events after this number that are held.
-    pub fn after(&self, sequence: u64) -> impl Iterator<Item = &Encoded> {
+    pub fn after(&self, sequence: u64) -> impl Iterator<Item = &EncodedEvent> {
         let start = self.events.partition_point(|event| event.sequence <= sequence);
         self.events.range(start..)
     }

@@ -62,19 +62,19 @@ impl Mailbox {
 }
 
 impl Subscriber for Mailbox {
-    fn take(&mut self, event: &Encoded) -> Taken {
+    fn deliver(&mut self, event: &EncodedEvent) -> Delivery {
         if let Some(room) = self.room.lock().unwrap().as_mut() {
             if *room == 0 {
-                return Taken::Full;
+                return Delivery::QueueFull;
             }
             *room -= 1;
         }
         self.told.lock().unwrap().push(event.text.to_string());
-        Taken::Yes
+        Delivery::Delivered
     }
 
-    fn take_when_room<'a>(&'a mut self, event: &'a Encoded) -> BoxFuture<'a, bool> {
-        Box::pin(async move { self.take(event) == Taken::Yes })
+    fn deliver_when_room<'a>(&'a mut self, event: &'a EncodedEvent) -> BoxFuture<'a, bool> {
+        Box::pin(async move { self.deliver(event) == Delivery::Delivered })
     }
 
     fn lagged(self: Box<Self>, text: String) -> Option<Box<dyn Subscriber>> {
@@ -82,7 +82,7 @@ impl Subscriber for Mailbox {
         None
     }
 
-    fn is_gone(&self) -> bool {
+    fn is_disconnected(&self) -> bool {
         false
     }
 }
@@ -125,7 +125,7 @@ fn accepted(turn: &str) -> Event {
     }
 }
 
-fn snapshot(stream: &Stream) -> Encoded {
+fn snapshot(stream: &Stream) -> EncodedEvent {
     stream.encode_snapshot(&Event::Closed {}, Vec::new(), AT).unwrap()
 }
 
@@ -229,19 +229,19 @@ fn when_an_agent_was_too_fast_everyone_is_told() {
 struct Stays(Mailbox);
 
 impl Subscriber for Stays {
-    fn take(&mut self, event: &Encoded) -> Taken {
-        self.0.take(event)
+    fn deliver(&mut self, event: &EncodedEvent) -> Delivery {
+        self.0.deliver(event)
     }
 
-    fn take_when_room<'a>(&'a mut self, event: &'a Encoded) -> BoxFuture<'a, bool> {
-        self.0.take_when_room(event)
+    fn deliver_when_room<'a>(&'a mut self, event: &'a EncodedEvent) -> BoxFuture<'a, bool> {
+        self.0.deliver_when_room(event)
     }
 
     fn lagged(self: Box<Self>, _: String) -> Option<Box<dyn Subscriber>> {
         Some(self)
     }
 
-    fn is_gone(&self) -> bool {
+    fn is_disconnected(&self) -> bool {
         false
     }
 }
@@ -345,12 +345,12 @@ fn one_that_lags_in_all_conversations_goes_on_behind_its_cursor() {
     );
     let slow = Mailbox::with_room(1);
     hub.subscribe(slow.seat(), None, &[], hub.last(), AT);
-    assert_eq!(hub.lock().seats.len(), 1);
+    assert_eq!(hub.lock().subscribers.len(), 1);
     one.emit(&state(0), AT);
     two.emit(&state(1), AT);
     one.emit(&state(2), AT);
     assert_eq!(slow.kinds(), ["idle", "lagged"]);
-    assert_eq!(hub.lock().seats.len(), 0);
+    assert_eq!(hub.lock().subscribers.len(), 0);
     let Event::Lagged { cursor } = slow.envelopes()[1].event.clone() else {
         panic!("not lagged")
     };
@@ -385,7 +385,7 @@ fn one_that_took_its_snapshots_too_slowly_is_told_and_has_no_seat() {
     let slow = Mailbox::new();
     hub.subscribe(slow.seat(), None, &[], since, AT);
     assert_eq!(slow.kinds(), ["lagged"]);
-    assert_eq!(hub.lock().seats.len(), 0);
+    assert_eq!(hub.lock().subscribers.len(), 0);
     let Event::Lagged { cursor } = slow.envelopes()[0].event.clone() else {
         panic!("not lagged")
     };

@@ -7,23 +7,23 @@ use bridge_protocol::UpstreamId;
 use bridge_protocol::export::MissingSession;
 
 use crate::archive::Unpacked;
-use crate::conversation::bundle::{BundledSession, is_beside, is_session_id};
-use crate::conversation::keeping;
+use crate::conversation::backup;
+use crate::conversation::bundle::{BundledSession, is_session_id, is_side_file_name};
 use crate::conversation::services::{Services, SessionRef, chain_text};
 use crate::transcript::TranscriptError;
 use crate::transcript::claude::borrowed_files::{Claimed, collect_borrowed};
 use crate::transcript::parts::Part;
 
 /// A session that goes into a bundle, and its files, which are not hashed yet.
-pub(super) struct FoundSession {
+pub(super) struct SessionWithFiles {
     pub(super) session: BundledSession,
     pub(super) parts: Vec<Part>,
 }
 
 /// What there is of one session.
-pub(super) struct Found {
+pub(super) struct FoundSessions {
     /// The session last, before it those that it continues by reference.
-    pub(super) sessions: Vec<FoundSession>,
+    pub(super) sessions: Vec<SessionWithFiles>,
     /// What belongs to it and is not taken.
     pub(super) missing: Vec<MissingSession>,
     /// Its backup, if the agent no longer has the whole transcript.
@@ -31,7 +31,7 @@ pub(super) struct Found {
 }
 
 /// The files of a session, or the reason why there are none, as text.
-pub(super) fn find(services: &Services, held: &SessionRef) -> Result<Found, String> {
+pub(super) fn find_session_files(services: &Services, held: &SessionRef) -> Result<FoundSessions, String> {
     let Some(entry) = services.catalog.get(&held.agent) else {
         return Err(format!(
             "there is no agent {:?} in the configuration",
@@ -49,7 +49,7 @@ pub(super) fn find(services: &Services, held: &SessionRef) -> Result<Found, Stri
     }
     let unread =
         |error: TranscriptError| format!("what is kept of it cannot be read: {}", chain_text(&error));
-    let kept = keeping::in_place_of_lost(services, entry, &held.upstream_id).map_err(unread)?;
+    let kept = backup::unpack_backup_of_missing(services, entry, &held.upstream_id).map_err(unread)?;
     let root = kept.as_ref().map_or(root, Unpacked::root);
     let home = services.home(root);
     let read = format
@@ -65,8 +65,9 @@ pub(super) fn find(services: &Services, held: &SessionRef) -> Result<Found, Stri
         });
     }
     let sessions = found.into_iter().map(|mut found| {
-        let is_taken =
-            |part: &mut Part| part.path == found.transcript || is_beside(&part.name, &found.upstream_id);
+        let is_taken = |part: &mut Part| {
+            part.path == found.transcript || is_side_file_name(&part.name, &found.upstream_id)
+        };
         let others: Vec<Part> = found.parts.extract_if(.., |part| !is_taken(part)).collect();
         let others = others.iter().map(|part| {
             let path = part.path.display();
@@ -90,13 +91,13 @@ pub(super) fn find(services: &Services, held: &SessionRef) -> Result<Found, Stri
             folder: folder_below(root, &found.transcript),
             files: Vec::new(),
         };
-        FoundSession {
+        SessionWithFiles {
             session,
             parts: found.parts,
         }
     });
     let sessions = sessions.collect();
-    Ok(Found {
+    Ok(FoundSessions {
         sessions,
         missing,
         kept,
@@ -104,12 +105,12 @@ pub(super) fn find(services: &Services, held: &SessionRef) -> Result<Found, Stri
 }
 
 /// Each session once: one that the conversation has had stands for itself, also where another continues it.
-pub(super) fn once_each(found: Vec<FoundSession>) -> Vec<FoundSession> {
+pub(super) fn deduplicate(found: Vec<SessionWithFiles>) -> Vec<SessionWithFiles> {
     let place = |session: &BundledSession| (session.agent.clone(), session.upstream_id.clone());
     let own = found.iter().map(|found| &found.session);
     let own: BTreeSet<_> = own.filter(|session| !session.continued).map(place).collect();
     let mut seen = BTreeSet::new();
-    let is_first = |FoundSession { session, .. }: &FoundSession| {
+    let is_first = |SessionWithFiles { session, .. }: &SessionWithFiles| {
         let place = place(session);
         !(session.continued && own.contains(&place)) && seen.insert(place)
     };
@@ -120,8 +121,9 @@ pub(super) fn once_each(found: Vec<FoundSession>) -> Vec<FoundSession> {
 
 /// Adds what the records of Claude's sessions name and what lies with others that do not go along: a fork's long results
 /// and its subagents stay with the session that it was forked from.
-pub(super) fn add_borrowed(found: &mut [FoundSession]) -> Vec<MissingSession> {
-    let stands_alone = |found: &&mut FoundSession| !found.session.form.dialect().can().by_reference;
+pub(super) fn add_borrowed(found: &mut [SessionWithFiles]) -> Vec<MissingSession> {
+    let stands_alone =
+        |found: &&mut SessionWithFiles| !found.session.form.dialect().abilities().continues_by_reference;
     let mut claimed = Claimed::default();
     for session in found.iter() {
         let project = session
@@ -133,7 +135,7 @@ pub(super) fn add_borrowed(found: &mut [FoundSession]) -> Vec<MissingSession> {
         }
     }
     let sessions = found.iter_mut().filter(stands_alone);
-    let gone = sessions.filter_map(|FoundSession { session, parts }| {
+    let gone = sessions.filter_map(|SessionWithFiles { session, parts }| {
         let told = collect_borrowed(parts, &mut claimed);
         Some(MissingSession {
             upstream_id: session.upstream_id.clone(),

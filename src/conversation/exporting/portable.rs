@@ -8,14 +8,14 @@ use bridge_protocol::raw::RawJson;
 use indexmap::IndexMap;
 use serde::Serialize;
 
-use super::secrets::{named_only, without_values};
-use super::{Export, exported};
-use crate::conversation::bundle::Trouble;
+use super::secrets::{keep_names_only, remove_secret_values};
+use super::{ExportRequest, export_answer};
+use crate::conversation::bundle::BundleError;
 use crate::conversation::error::ConversationError;
-use crate::conversation::history::{History, Reach};
+use crate::conversation::history::{History, TranscriptScope};
 use crate::conversation::page::encoded_bytes;
+use crate::conversation::running_work::Progress;
 use crate::conversation::services::{Services, now};
-use crate::conversation::work::Progress;
 use crate::transcript::{TranscriptError, copy};
 
 /// The longest conversation that goes into an answer, in bytes: what every client of this daemon takes as one line.
@@ -25,26 +25,33 @@ const ANSWER_LIMIT_BYTES: usize = 16 * 1024 * 1024;
 ///
 /// # Errors
 /// When its agent's transcripts cannot be read, or it is too long.
-pub(super) fn answer(
+pub(super) fn export_to_answer(
     services: &Services,
-    export: Export,
+    export: ExportRequest,
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
-    let history = History::of(services, &export.record, &export.lineage, Reach::Kept)?;
-    let mut portable = begun(export);
-    portable.kept = history.kept();
+    let history = History::current(
+        services,
+        &export.record,
+        &export.lineage,
+        TranscriptScope::WithBackups,
+    )?;
+    let mut portable = without_messages(export);
+    portable.kept = history.sessions_from_backup();
     let mut room = ANSWER_LIMIT_BYTES
         .checked_sub(encoded_bytes(&portable))
-        .ok_or_else(too_long)?;
+        .ok_or_else(too_long_error)?;
     let mut messages = Vec::new();
-    let told = history.tell_all(|message| -> Result<(), ConversationError> {
+    let told = history.for_each_message(|message| -> Result<(), ConversationError> {
         let length = encoded_bytes(&message) + 1;
-        room = room.checked_sub(length).ok_or_else(too_long)?;
+        room = room.checked_sub(length).ok_or_else(too_long_error)?;
         messages.push(message);
-        Ok(progress.step(length as u64).map_err(Trouble::from)?)
+        Ok(progress
+            .add_done_bytes(length as u64)
+            .map_err(BundleError::from)?)
     });
     // What was not read because the daemon stops is no gap.
-    progress.step(0).map_err(Trouble::from)?;
+    progress.add_done_bytes(0).map_err(BundleError::from)?;
     (portable.turns, portable.gaps) = told?;
     portable.messages = messages;
     Ok(ExportAnswer::Json(Box::new(portable)))
@@ -54,32 +61,37 @@ pub(super) fn answer(
 ///
 /// # Errors
 /// When its agent's transcripts cannot be read, or the file cannot be written.
-pub(super) fn file(
+pub(super) fn export_to_file(
     services: &Services,
-    export: Export,
+    export: ExportRequest,
     target: &Path,
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
-    let history = History::of(services, &export.record, &export.lineage, Reach::Kept)?;
+    let history = History::current(
+        services,
+        &export.record,
+        &export.lineage,
+        TranscriptScope::WithBackups,
+    )?;
     let values = match export.secrets {
         true => Vec::new(),
-        false => without_values(&mut export.view.settings.clone()),
+        false => remove_secret_values(&mut export.view.settings.clone()),
     };
-    let mut portable = begun(export);
-    portable.kept = history.kept();
-    copy::create(target, |writer| -> Result<(), Trouble> {
-        let mut output = Output {
+    let mut portable = without_messages(export);
+    portable.kept = history.sessions_from_backup();
+    copy::create(target, |writer| -> Result<(), BundleError> {
+        let mut output = CountedOutput {
             writer,
             target,
             progress,
         };
-        let [head, _] = ends(&portable)?;
+        let [head, _] = members_around_messages(&portable)?;
         let head = text_of(&head)?;
         // The two ends are objects of their own; the messages go between them.
         output.write(head.strip_suffix('}').unwrap_or(&head))?;
         output.write(",\"messages\":[")?;
         let mut before = "\n";
-        let told = history.tell_all(|message| -> Result<(), Trouble> {
+        let told = history.for_each_message(|message| -> Result<(), BundleError> {
             output.write(before)?;
             before = ",\n";
             output.write(&text_of(&message)?)
@@ -87,7 +99,7 @@ pub(super) fn file(
         (portable.turns, portable.gaps) = told?;
         output.write("\n],")?;
         // The turns and gaps are known by now.
-        let [_, tail] = ends(&portable)?;
+        let [_, tail] = members_around_messages(&portable)?;
         let tail = text_of(&tail)?;
         output.write(tail.strip_prefix('{').unwrap_or(&tail))?;
         output.write("\n")
@@ -98,26 +110,28 @@ pub(super) fn file(
         kept: portable.kept,
         ..ExportedFile::default()
     };
-    exported(target, file)
+    export_answer(target, file)
 }
 
 /// Where the file is written, counted.
-struct Output<'a> {
+struct CountedOutput<'a> {
     writer: &'a mut dyn Write,
     target: &'a Path,
     progress: &'a Progress,
 }
 
-impl Output<'_> {
-    fn write(&mut self, text: &str) -> Result<(), Trouble> {
+impl CountedOutput<'_> {
+    fn write(&mut self, text: &str) -> Result<(), BundleError> {
         let written = self.writer.write_all(text.as_bytes());
         written.map_err(TranscriptError::io("write", self.target))?;
-        Ok(self.progress.step(text.len() as u64)?)
+        Ok(self.progress.add_done_bytes(text.len() as u64)?)
     }
 }
 
 /// The members of an export before its messages, and those after them.
-fn ends(portable: &PortableConversation) -> Result<[IndexMap<String, RawJson>; 2], Trouble> {
+fn members_around_messages(
+    portable: &PortableConversation,
+) -> Result<[IndexMap<String, RawJson>; 2], BundleError> {
     let mut before: IndexMap<String, RawJson> =
         serde_json::from_str(&text_of(portable)?).map_err(|_| ConversationError::Lost)?;
     let messages = before.get_index_of("messages").unwrap_or(before.len());
@@ -126,14 +140,14 @@ fn ends(portable: &PortableConversation) -> Result<[IndexMap<String, RawJson>; 2
     Ok([before, after])
 }
 
-fn text_of(value: &impl Serialize) -> Result<String, Trouble> {
+fn text_of(value: &impl Serialize) -> Result<String, BundleError> {
     // Its types rule an error out.
     serde_json::to_string(value).map_err(|_| ConversationError::Lost.into())
 }
 
 /// A conversation without its messages.
-fn begun(export: Export) -> PortableConversation {
-    let Export {
+fn without_messages(export: ExportRequest) -> PortableConversation {
+    let ExportRequest {
         record,
         lineage,
         mut view,
@@ -141,7 +155,7 @@ fn begun(export: Export) -> PortableConversation {
         secrets,
     } = export;
     if !secrets {
-        named_only(&mut view.settings);
+        keep_names_only(&mut view.settings);
     }
     PortableConversation {
         version: PORTABLE_VERSION,
@@ -158,7 +172,7 @@ fn begun(export: Export) -> PortableConversation {
     }
 }
 
-fn too_long() -> ConversationError {
+fn too_long_error() -> ConversationError {
     let limit = ANSWER_LIMIT_BYTES / 1024 / 1024;
     ConversationError::invalid(
         "path",

@@ -6,17 +6,17 @@ use bridge_protocol::raw::RawJson;
 use serde_json::{Map, Value, json};
 
 /// The members of a server whose values are keys as often as not.
-const MEMBERS: [&str; 2] = ["env", "headers"];
+const SECRET_MEMBERS: [&str; 2] = ["env", "headers"];
 
 /// Takes the values of `env` and `headers` away, and names them. Servers stay usable for those who need no key: what has no value
 /// is not there.
-pub(super) fn without_values(settings: &mut Settings) -> Vec<MissingValue> {
+pub(super) fn remove_secret_values(settings: &mut Settings) -> Vec<MissingValue> {
     let mut missing = Vec::new();
     for server in settings.mcp_servers.iter_mut().flatten() {
         let mut told = server.read::<Map<String, Value>>().unwrap_or_default();
         let name = text(told.get("name"));
         let before = missing.len();
-        for member in MEMBERS {
+        for member in SECRET_MEMBERS {
             let Some(pairs) = told.get_mut(member) else {
                 continue;
             };
@@ -47,7 +47,7 @@ pub(super) fn without_values(settings: &mut Settings) -> Vec<MissingValue> {
 
 /// Leaves of each server what it is: its name, its kind, its program, and how what it is given is called. Keys may stand
 /// anywhere else, in arguments and URLs too, and whoever reads what was said needs none.
-pub(super) fn named_only(settings: &mut Settings) {
+pub(super) fn keep_names_only(settings: &mut Settings) {
     for server in settings.mcp_servers.iter_mut().flatten() {
         let told = server.read::<Map<String, Value>>().unwrap_or_default();
         let harmless = told.into_iter().filter_map(|(name, value)| match name.as_str() {
@@ -86,7 +86,7 @@ mod tests {
             {"env": null, "headers": []},
         ]);
         let mut settings: Settings = serde_json::from_value(json!({"mcpServers": servers})).unwrap();
-        let missing = without_values(&mut settings);
+        let missing = remove_secret_values(&mut settings);
         let named = missing
             .iter()
             .map(|value| (value.server.as_str(), value.member.as_str(), value.name.as_str()));

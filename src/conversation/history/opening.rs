@@ -6,16 +6,16 @@ use bridge_protocol::history::{GapKind, HistoryGap};
 use bridge_protocol::link::{Link, Relation};
 use bridge_protocol::{AgentName, CheckpointId, UpstreamId};
 
-use super::{History, Reach, Session, unreadable};
+use super::{History, SessionTranscript, TranscriptScope, unreadable};
 use crate::archive::Unpacked;
 use crate::chain::{HistorySource, LinkOrigin};
-use crate::conversation::disk;
+use crate::conversation::backup;
 use crate::conversation::error::{ConversationError, StoreFailure};
-use crate::conversation::keeping;
 use crate::conversation::services::{Services, chain_text};
+use crate::conversation::transcript_facts;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::CheckpointRef;
-use crate::transcript::opened::{Loss, OpenTranscript, Opened};
+use crate::transcript::open_transcript::{BoxedTranscript, Loss, OpenTranscript};
 
 impl History {
     /// The history that ends with a place, in its own transcript, wherever that is.
@@ -23,11 +23,11 @@ impl History {
     /// # Errors
     /// [`ConversationError::CheckpointNotFound`], [`ConversationError::TranscriptDamaged`] when what may hold it cannot be
     /// read, and [`ConversationError::Unsupported`] as above.
-    pub(in crate::conversation) fn of_place(
+    pub(in crate::conversation) fn ending_at_checkpoint(
         services: &Services,
         id: &CheckpointId,
         place: &CheckpointRef,
-        reach: Reach,
+        reach: TranscriptScope,
     ) -> Result<Self, ConversationError> {
         let not_found = || ConversationError::CheckpointNotFound { id: id.clone() };
         let agent = AgentName::new(place.agent.as_str());
@@ -45,35 +45,35 @@ impl History {
         };
         let mut opened = open_in(root);
         let mut kept = None;
-        if reach == Reach::Kept
+        if reach == TranscriptScope::WithBackups
             && opened
                 .as_ref()
-                .is_none_or(|opened| opened.begins_elsewhere() || has_damage(opened))
+                .is_none_or(|opened| opened.lacks_beginning() || has_damage(opened))
         {
-            kept = keeping::in_place_of_lost(services, entry, &upstream_id)
-                .map_err(|error| ConversationError::of_damage(&error, |why| lost_with_backup(&why)))?;
+            kept = backup::unpack_backup_of_missing(services, entry, &upstream_id)
+                .map_err(|error| ConversationError::from_damage(&error, |why| lost_with_backup(&why)))?;
             if let Some(kept) = &kept {
                 opened = open_in(kept.root());
             }
         }
         let opened = opened.ok_or_else(|| failure.unwrap_or_else(not_found))?;
         let mut history = Self::default();
-        history.push(Session {
+        history.push(SessionTranscript {
             agent,
             upstream_id,
-            open: opened,
+            transcript: opened,
             turns_before: 0,
             messages_before: 0,
-            copied: None,
-            kept,
+            copied_from: None,
+            backup: kept,
         });
         Ok(history)
     }
 
     /// The sessions that are read from their backups.
-    pub(in crate::conversation) fn kept(&self) -> Vec<UpstreamId> {
+    pub(in crate::conversation) fn sessions_from_backup(&self) -> Vec<UpstreamId> {
         let mut kept: Vec<UpstreamId> = Vec::new();
-        let unpacked = self.sessions.iter().filter_map(|session| session.kept.as_ref());
+        let unpacked = self.sessions.iter().filter_map(|session| session.backup.as_ref());
         for id in unpacked.flat_map(Unpacked::sessions) {
             if !kept.iter().any(|known| known.as_str() == id) {
                 kept.push(UpstreamId::new(id.as_str()));
@@ -84,7 +84,7 @@ impl History {
 }
 
 /// A session of a history that could not be opened.
-pub(super) struct Unopened {
+pub(super) struct OpenFailure {
     pub(super) gap: HistoryGap,
     /// If the same call may succeed later.
     pub(super) failure: Option<StoreFailure>,
@@ -94,10 +94,10 @@ pub(super) fn open_source(
     services: &Services,
     origin: Option<LinkOrigin>,
     source: &HistorySource,
-    reach: Reach,
-) -> Result<Session, Unopened> {
+    reach: TranscriptScope,
+) -> Result<SessionTranscript, OpenFailure> {
     let id = &source.upstream_id;
-    let gap = |kind, detail: String| Unopened {
+    let gap = |kind, detail: String| OpenFailure {
         gap: HistoryGap {
             upstream_id: id.clone(),
             kind,
@@ -123,10 +123,10 @@ pub(super) fn open_source(
         dialect.open(services.session(root, &origin.cwd, id), until.as_ref())
     };
     let mut opened = open_in(root);
-    let kept = match is_lost(&opened) && reach == Reach::Kept {
-        true => keeping::in_place_of_lost(services, entry, id).map_err(|error| Unopened {
-            failure: StoreFailure::of_reading(&error),
-            ..gap(GapKind::Unreadable, unread(&error))
+    let kept = match may_need_backup(&opened) && reach == TranscriptScope::WithBackups {
+        true => backup::unpack_backup_of_missing(services, entry, id).map_err(|error| OpenFailure {
+            failure: StoreFailure::from_transient_read(&error),
+            ..gap(GapKind::Unreadable, unreadable_backup(&error))
         })?,
         false => None,
     };
@@ -138,36 +138,36 @@ pub(super) fn open_source(
             TranscriptError::NotFound { .. } | TranscriptError::RecordNotFound { .. } => GapKind::Missing,
             _ => GapKind::Unreadable,
         };
-        Unopened {
-            failure: StoreFailure::of_reading(&error),
+        OpenFailure {
+            failure: StoreFailure::from_transient_read(&error),
             ..gap(kind, chain_text(&error))
         }
     })?;
-    Ok(Session {
-        copied: copied(&origin, &*open),
+    Ok(SessionTranscript {
+        copied_from: copied_source(&origin, &*open),
         agent: origin.agent,
         upstream_id: id.clone(),
-        open,
+        transcript: open,
         turns_before: 0,
         messages_before: 0,
-        kept,
+        backup: kept,
     })
 }
 
 /// Whether a transcript, or one in which it begins, is missing or may be blank, or has lost records.
-fn is_lost(opened: &Result<Opened, TranscriptError>) -> bool {
+fn may_need_backup(opened: &Result<BoxedTranscript, TranscriptError>) -> bool {
     match opened {
-        Ok(open) => open.begins_elsewhere() || open.turns() == 0 || has_damage(open),
+        Ok(open) => open.lacks_beginning() || open.turns() == 0 || has_damage(open),
         Err(error) => error.is_absence(),
     }
 }
 
-fn has_damage(open: &Opened) -> bool {
+fn has_damage(open: &BoxedTranscript) -> bool {
     let losses = open.losses();
     losses.iter().any(|loss| matches!(loss, Loss::Damaged(_)))
 }
 
-fn unread(error: &TranscriptError) -> String {
+fn unreadable_backup(error: &TranscriptError) -> String {
     lost_with_backup(&chain_text(error))
 }
 
@@ -177,8 +177,8 @@ fn lost_with_backup(why: &str) -> String {
 
 /// Whether the file of a head must be checked for missing turns. Not if it contains all turns of the head, the last one
 /// with more than a prompt. Damage is reported together with what the file lacks.
-pub(super) fn may_lack(session: &Session, head: &Link) -> bool {
-    let open = &session.open;
+pub(super) fn may_miss_turns(session: &SessionTranscript, head: &Link) -> bool {
+    let open = &session.transcript;
     let losses = open.losses();
     let is_damaged = losses.iter().any(|loss| matches!(loss, Loss::Damaged(_)));
     let last = open.turns().checked_sub(1).map(|last| open.turn(last).len());
@@ -186,14 +186,14 @@ pub(super) fn may_lack(session: &Session, head: &Link) -> bool {
     let is_whole =
         open.turns() as u64 >= ran && last.is_none_or(|messages| messages > 1) && !open.ends_torn();
     // A copy may be older than what ran, which its turns alone need not show.
-    !is_damaged && (!is_whole || session.kept.is_some())
+    !is_damaged && (!is_whole || session.backup.is_some())
 }
 
 /// Whether the session is an exact copy of another, and for how many turns: an exact copy keeps the uuids.
-fn copied(origin: &LinkOrigin, open: &dyn OpenTranscript) -> Option<(UpstreamId, usize)> {
+fn copied_source(origin: &LinkOrigin, open: &dyn OpenTranscript) -> Option<(UpstreamId, usize)> {
     let carries = origin.relation == Relation::Carries;
     let source = origin.from_upstream_id.clone().filter(|_| carries)?;
-    let last = disk::record_uuid(origin.from_checkpoint_id.as_ref()?)?;
+    let last = transcript_facts::record_uuid(origin.from_checkpoint_id.as_ref()?)?;
     let turns = open.copied_turns(&last)?;
     Some((source, turns))
 }

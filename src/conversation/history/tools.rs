@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 /// A call as it is shown.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Facts {
+pub(super) struct ToolCallFacts {
     /// One line, or a whole command.
     pub(super) title: String,
     /// ACP's kind.
@@ -21,12 +21,12 @@ pub(super) struct Facts {
 }
 
 /// ACP's content of one text.
-pub(super) fn text(text: &str) -> Value {
+pub(super) fn text_content(text: &str) -> Value {
     json!({"type": "content", "content": {"type": "text", "text": text}})
 }
 
 /// The entries of a plan that a call writes; none if it writes no plan.
-pub(super) fn plan(name: &str, input: &Value) -> Option<Vec<Value>> {
+pub(super) fn plan_entries(name: &str, input: &Value) -> Option<Vec<Value>> {
     let (entries, content) = match name {
         "TodoWrite" => ("todos", "content"),
         "update_plan" => ("plan", "step"),
@@ -43,32 +43,32 @@ pub(super) fn plan(name: &str, input: &Value) -> Option<Vec<Value>> {
 }
 
 /// How a call is shown. `cwd` is the folder that the session runs in.
-pub(super) fn facts(name: &str, input: &Value, cwd: &str) -> Facts {
+pub(super) fn tool_call_facts(name: &str, input: &Value, cwd: &str) -> ToolCallFacts {
     let word = |member: &str| input[member].as_str().filter(|word| !word.is_empty());
     let title =
         |what: &str, of: Option<String>| of.map_or_else(|| what.to_owned(), |of| format!("{what} {of}"));
     let shown = |path: Option<&str>| path.map(|path| display_path(path, cwd));
-    let plain = |title: String, kind| Facts {
+    let plain = |title: String, kind| ToolCallFacts {
         title,
         kind,
-        ..Facts::default()
+        ..ToolCallFacts::default()
     };
-    let texts = |member: &str| word(member).map(text).into_iter().collect();
+    let texts = |member: &str| word(member).map(text_content).into_iter().collect();
     let file = word("file_path").or_else(|| word("path"));
     let located = || file.map(|path| json!({"path": path})).into_iter().collect();
     match name {
-        "Bash" | "PowerShell" => Facts {
+        "Bash" | "PowerShell" => ToolCallFacts {
             content: texts("description"),
             ..plain(word("command").unwrap_or("Terminal").to_owned(), "execute")
         },
         "exec_command" | "shell" | "shell_command" | "local_shell" | "container.exec" => {
-            let command = words(input.get("cmd").unwrap_or(&input["command"]));
+            let command = command_words(input.get("cmd").unwrap_or(&input["command"]));
             match command.as_slice() {
-                [program, patch] if program == "apply_patch" => patched(patch, cwd),
+                [program, patch] if program == "apply_patch" => patch_facts(patch, cwd),
                 _ => plain(without_shell(command), "execute"),
             }
         }
-        "apply_patch" => patched(input.as_str().or_else(|| word("input")).unwrap_or_default(), cwd),
+        "apply_patch" => patch_facts(input.as_str().or_else(|| word("input")).unwrap_or_default(), cwd),
         "Read" => {
             let offset = input["offset"].as_u64();
             let first = offset.unwrap_or(1).max(1);
@@ -76,7 +76,7 @@ pub(super) fn facts(name: &str, input: &Value, cwd: &str) -> Facts {
                 Some(limit) => format!(" ({first} - {})", first.saturating_add(limit - 1)),
                 None => offset.map_or_else(String::new, |_| format!(" (from line {first})")),
             };
-            Facts {
+            ToolCallFacts {
                 locations: file
                     .map(|path| json!({"path": path, "line": first}))
                     .into_iter()
@@ -96,9 +96,9 @@ pub(super) fn facts(name: &str, input: &Value, cwd: &str) -> Facts {
                 let side = |member: &str| edit[member].as_str().filter(|text| !text.is_empty());
                 let (old, new) = (side("old_string"), side("new_string"));
                 old.or(new)?;
-                Some(diff(file?, old, new.unwrap_or_default()))
+                Some(diff_content(file?, old, new.unwrap_or_default()))
             });
-            Facts {
+            ToolCallFacts {
                 content: diffs.collect(),
                 locations: located(),
                 ..plain(title("Edit", shown(file)), "edit")
@@ -114,9 +114,9 @@ pub(super) fn facts(name: &str, input: &Value, cwd: &str) -> Facts {
                 (_, Some(path)) => format!("Write {}", display_path(path, cwd)),
                 (_, None) => "Write".to_owned(),
             };
-            Facts {
+            ToolCallFacts {
                 content: file
-                    .map(|path| diff(path, None, content.unwrap_or_default()))
+                    .map(|path| diff_content(path, None, content.unwrap_or_default()))
                     .into_iter()
                     .collect(),
                 locations: located(),
@@ -126,13 +126,13 @@ pub(super) fn facts(name: &str, input: &Value, cwd: &str) -> Facts {
         "Glob" => {
             let parts = ["path", "pattern"].into_iter().filter_map(word);
             let title = parts.fold("Find".to_owned(), |title, part| format!("{title} `{part}`"));
-            Facts {
+            ToolCallFacts {
                 locations: located(),
                 ..plain(title, "search")
             }
         }
-        "Grep" => plain(grep(input, file), "search"),
-        "WebFetch" => Facts {
+        "Grep" => plain(grep_command(input, file), "search"),
+        "WebFetch" => ToolCallFacts {
             content: texts("prompt"),
             ..plain(title("Fetch", word("url").map(str::to_owned)), "fetch")
         },
@@ -147,11 +147,11 @@ pub(super) fn facts(name: &str, input: &Value, cwd: &str) -> Facts {
                 "search",
             )
         }
-        "view_image" => Facts {
+        "view_image" => ToolCallFacts {
             locations: located(),
             ..plain(title("View Image", file.map(str::to_owned)), "read")
         },
-        "Task" | "Agent" => Facts {
+        "Task" | "Agent" => ToolCallFacts {
             content: texts("prompt"),
             ..plain(word("description").unwrap_or("Task").to_owned(), "think")
         },
@@ -167,7 +167,7 @@ pub(super) fn facts(name: &str, input: &Value, cwd: &str) -> Facts {
         "TaskList" => plain("List tasks".to_owned(), "think"),
         "TaskGet" => plain("Get task".to_owned(), "think"),
         "EnterPlanMode" => plain(name.to_owned(), "switch_mode"),
-        "ExitPlanMode" => Facts {
+        "ExitPlanMode" => ToolCallFacts {
             content: texts("plan"),
             ..plain("Approve Plan".to_owned(), "switch_mode")
         },
@@ -180,7 +180,7 @@ pub(super) fn facts(name: &str, input: &Value, cwd: &str) -> Facts {
 }
 
 /// The content of a result; nothing where the call itself shows what was done.
-pub(super) fn result(name: Option<&str>, output: &str, failed: bool) -> Vec<Value> {
+pub(super) fn result_content(name: Option<&str>, output: &str, failed: bool) -> Vec<Value> {
     let output = match name {
         Some(
             "exec_command" | "shell" | "shell_command" | "local_shell" | "container.exec" | "write_stdin",
@@ -191,12 +191,12 @@ pub(super) fn result(name: Option<&str>, output: &str, failed: bool) -> Vec<Valu
         return Vec::new();
     }
     let shown = match name {
-        Some("Bash" | "PowerShell") if failed => fenced("", output),
+        Some("Bash" | "PowerShell") if failed => code_block("", output),
         Some(
             "Bash" | "PowerShell" | "exec_command" | "shell" | "shell_command" | "local_shell"
             | "container.exec" | "write_stdin",
-        ) => fenced("console", output.trim_end()),
-        Some("Read") => fenced("", output),
+        ) => code_block("console", output.trim_end()),
+        Some("Read") => code_block("", output),
         Some(
             "Edit" | "MultiEdit" | "Write" | "write" | "Skill" | "apply_patch" | "ExitPlanMode"
             | "view_image",
@@ -205,11 +205,11 @@ pub(super) fn result(name: Option<&str>, output: &str, failed: bool) -> Vec<Valu
         }
         _ => output.to_owned(),
     };
-    vec![text(&shown)]
+    vec![text_content(&shown)]
 }
 
 /// A text as a block of code, whatever fences it has itself.
-fn fenced(language: &str, text: &str) -> String {
+fn code_block(language: &str, text: &str) -> String {
     let mut fence = "```".to_owned();
     for line in text.lines() {
         let ticks = line.len() - line.trim_start_matches('`').len();
@@ -221,7 +221,7 @@ fn fenced(language: &str, text: &str) -> String {
     format!("{fence}{language}\n{text}{end}{fence}")
 }
 
-fn diff(path: &str, old: Option<&str>, new: &str) -> Value {
+fn diff_content(path: &str, old: Option<&str>, new: &str) -> Value {
     json!({"type": "diff", "path": path, "oldText": old, "newText": new})
 }
 
@@ -233,7 +233,7 @@ fn display_path(path: &str, cwd: &str) -> String {
 }
 
 /// The equivalent command line.
-fn grep(input: &Value, path: Option<&str>) -> String {
+fn grep_command(input: &Value, path: Option<&str>) -> String {
     let mut line = "grep".to_owned();
     let is_set = |name: &str| input[name] == true || input[name] == "true";
     for flag in ["-i", "-n"] {
@@ -273,7 +273,7 @@ fn grep(input: &Value, path: Option<&str>) -> String {
 }
 
 /// A command as it was given: one text or a list of words.
-fn words(command: &Value) -> Vec<String> {
+fn command_words(command: &Value) -> Vec<String> {
     match command {
         Value::String(command) => vec![command.clone()],
         Value::Array(words) => words
@@ -315,27 +315,27 @@ fn without_header(output: &str) -> &str {
 }
 
 /// A patch in Codex's form, as one diff for each hunk.
-fn patched(patch: &str, cwd: &str) -> Facts {
-    let mut hunks = Hunks::default();
+fn patch_facts(patch: &str, cwd: &str) -> ToolCallFacts {
+    let mut hunks = PatchHunks::default();
     for line in patch.lines() {
         let operation = ["*** Add File: ", "*** Update File: ", "*** Delete File: "]
             .into_iter()
             .find_map(|begin| Some((begin, line.strip_prefix(begin)?)));
         if let Some((begin, path)) = operation {
-            hunks.end();
-            hunks.path = Some(below(path, cwd));
+            hunks.finish_hunk();
+            hunks.path = Some(absolute_path(path, cwd));
             hunks.is_new = begin.contains("Add");
             hunks.is_whole = begin.contains("Delete");
         } else if let Some(path) = line.strip_prefix("*** Move to: ") {
-            hunks.path = Some(below(path, cwd));
+            hunks.path = Some(absolute_path(path, cwd));
         } else if line.starts_with("@@") {
-            hunks.end();
+            hunks.finish_hunk();
         } else if !line.starts_with("***") {
-            hunks.take(line);
+            hunks.add_line(line);
         }
     }
-    hunks.end();
-    Facts {
+    hunks.finish_hunk();
+    ToolCallFacts {
         title: "Editing files".to_owned(),
         kind: "edit",
         content: hunks.diffs,
@@ -345,7 +345,7 @@ fn patched(patch: &str, cwd: &str) -> Facts {
 
 /// The hunks of a patch so far.
 #[derive(Default)]
-struct Hunks {
+struct PatchHunks {
     diffs: Vec<Value>,
     path: Option<String>,
     /// Whether the file is new.
@@ -356,8 +356,8 @@ struct Hunks {
     new: String,
 }
 
-impl Hunks {
-    fn take(&mut self, line: &str) {
+impl PatchHunks {
+    fn add_line(&mut self, line: &str) {
         let (sign, text) = line.split_at_checked(1).unwrap_or((" ", ""));
         if sign != "+" {
             self.old.extend([text, "\n"]);
@@ -367,18 +367,18 @@ impl Hunks {
         }
     }
 
-    fn end(&mut self) {
+    fn finish_hunk(&mut self) {
         let (old, new) = (std::mem::take(&mut self.old), std::mem::take(&mut self.new));
         let is_hunk = std::mem::take(&mut self.is_whole) || !old.is_empty() || !new.is_empty();
         if let Some(path) = self.path.as_deref().filter(|_| is_hunk) {
             let old = Some(old.as_str()).filter(|_| !self.is_new);
-            self.diffs.push(diff(path, old, &new));
+            self.diffs.push(diff_content(path, old, &new));
         }
     }
 }
 
 /// The absolute path of a file that a patch names.
-fn below(path: &str, cwd: &str) -> String {
+fn absolute_path(path: &str, cwd: &str) -> String {
     let parts = Path::new(path)
         .components()
         .filter(|part| *part != Component::CurDir);
@@ -491,7 +491,7 @@ mod tests {
             ("mcp__files__list", json!({}), "mcp__files__list", "other"),
         ];
         for (name, input, title, kind) in table {
-            let facts = facts(name, &input, CWD);
+            let facts = tool_call_facts(name, &input, CWD);
             assert_eq!(
                 (facts.title.as_str(), facts.kind),
                 (title, kind),
@@ -531,7 +531,7 @@ mod tests {
             ("shell", json!({"command": ["apply_patch", patch]}), patched),
         ];
         for (name, input, diffs) in table {
-            let facts = facts(name, &input, CWD);
+            let facts = tool_call_facts(name, &input, CWD);
             assert_eq!((facts.kind, facts.content), ("edit", diffs), "{name}");
         }
     }
@@ -545,10 +545,13 @@ mod tests {
         let entry =
             |content: &str, status: &str| json!({"content": content, "status": status, "priority": "medium"});
         let expected = vec![entry("doing a", "in_progress"), entry("b", "pending")];
-        assert_eq!(plan("TodoWrite", &todo), Some(expected));
+        assert_eq!(plan_entries("TodoWrite", &todo), Some(expected));
         let steps = json!({"plan": [{"step": "a", "status": "completed"}]});
-        assert_eq!(plan("update_plan", &steps), Some(vec![entry("a", "completed")]));
-        assert_eq!(plan("Bash", &todo), None);
+        assert_eq!(
+            plan_entries("update_plan", &steps),
+            Some(vec![entry("a", "completed")])
+        );
+        assert_eq!(plan_entries("Bash", &todo), None);
     }
 
     #[test]
@@ -566,8 +569,12 @@ mod tests {
             (None, "one", false, Some("one")),
         ];
         for (name, output, failed, shown) in table {
-            let expected: Vec<Value> = shown.map(text).into_iter().collect();
-            assert_eq!(result(name, output, failed), expected, "{name:?} {output}");
+            let expected: Vec<Value> = shown.map(text_content).into_iter().collect();
+            assert_eq!(
+                result_content(name, output, failed),
+                expected,
+                "{name:?} {output}"
+            );
         }
     }
 }

@@ -18,11 +18,11 @@ const INPUT_LIMIT_BYTES: usize = 64 * 1024;
 
 /// What a page needs to know to show results: the name of each tool that was called, by the id of the call.
 #[derive(Debug, Default)]
-pub(super) struct Calls(HashMap<String, String>);
+pub(super) struct ToolNames(HashMap<String, String>);
 
-impl Calls {
+impl ToolNames {
     /// Takes note of the calls in a message.
-    pub(super) fn note(&mut self, message: &Message) {
+    pub(super) fn add_calls(&mut self, message: &Message) {
         for part in &message.content {
             if let ("toolCall", Some(id), Some(name)) = (part.kind.as_str(), &part.tool_call_id, &part.name) {
                 self.0.insert(id.clone(), name.clone());
@@ -31,7 +31,7 @@ impl Calls {
     }
 
     /// Whether a message has a result of a call that is not known.
-    pub(super) fn lacks(&self, message: &Message) -> bool {
+    pub(super) fn has_unknown_result(&self, message: &Message) -> bool {
         let mut results = message.content.iter().filter(|part| part.kind == "toolResult");
         results.any(|part| {
             part.tool_call_id
@@ -61,19 +61,19 @@ struct ToolCall<'a> {
 /// The updates of a message, in their order. `cwd` is the folder that the session runs in.
 pub(super) fn updates<'a>(
     message: &'a Message,
-    calls: &'a Calls,
+    calls: &'a ToolNames,
     cwd: &'a str,
 ) -> impl Iterator<Item = HistoryUpdate> + 'a {
     message.content.iter().filter_map(move |part| {
         Some(HistoryUpdate {
-            update: update(message, part, calls, cwd)?,
+            update: update_of_part(message, part, calls, cwd)?,
             checkpoint_id: message.checkpoint_id.clone(),
             at: message.at,
         })
     })
 }
 
-fn update(message: &Message, part: &MessagePart, calls: &Calls, cwd: &str) -> Option<RawJson> {
+fn update_of_part(message: &Message, part: &MessagePart, calls: &ToolNames, cwd: &str) -> Option<RawJson> {
     let is_aside = message.kind == Some(MessageKind::Aside);
     let chunk = |kind: &str, content: Value| {
         let update = json!({"sessionUpdate": kind, "content": content, "messageId": message.id});
@@ -96,9 +96,9 @@ fn update(message: &Message, part: &MessagePart, calls: &Calls, cwd: &str) -> Op
         }
         "toolCall" => {
             let id = part.tool_call_id.as_deref()?;
-            call(id, part.name.as_deref()?, part.input.as_ref(), "pending", cwd)
+            call_update(id, part.name.as_deref()?, part.input.as_ref(), "pending", cwd)
         }
-        "web_search_call" => call(&message.id, &part.kind, part.raw.as_ref(), "completed", cwd),
+        "web_search_call" => call_update(&message.id, &part.kind, part.raw.as_ref(), "completed", cwd),
         "toolResult" => {
             let id = part.tool_call_id.as_ref()?;
             let name = calls.0.get(id).map(String::as_str);
@@ -111,7 +111,7 @@ fn update(message: &Message, part: &MessagePart, calls: &Calls, cwd: &str) -> Op
                 "toolCallId": id,
                 "status": if failed { "failed" } else { "completed" },
             });
-            let content = tools::result(name, words, failed);
+            let content = tools::result_content(name, words, failed);
             // Without content the diff of the call stays.
             if !content.is_empty() {
                 update["content"] = content.into();
@@ -122,12 +122,12 @@ fn update(message: &Message, part: &MessagePart, calls: &Calls, cwd: &str) -> Op
     }
 }
 
-fn call(id: &str, name: &str, input: Option<&RawJson>, status: &str, cwd: &str) -> Option<RawJson> {
+fn call_update(id: &str, name: &str, input: Option<&RawJson>, status: &str, cwd: &str) -> Option<RawJson> {
     let arguments: Value = input.and_then(|input| input.read().ok()).unwrap_or_default();
-    if let Some(entries) = tools::plan(name, &arguments) {
+    if let Some(entries) = tools::plan_entries(name, &arguments) {
         return Some(json!({"sessionUpdate": "plan", "entries": entries}).into());
     }
-    let facts = tools::facts(name, &arguments, cwd);
+    let facts = tools::tool_call_facts(name, &arguments, cwd);
     let has_diff = facts.content.iter().any(|content| content["type"] == "diff");
     RawJson::from_value(&ToolCall {
         session_update: "tool_call",

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 use crate::conversation::bundle::Manifest;
 use crate::conversation::error::ConversationError;
-use crate::conversation::folder::{usable_folder, usable_recorded, without_parents};
+use crate::conversation::folder::{resolve_dots, usable_folder, usable_stored_folder};
 use bridge_protocol::method::Import;
 
 /// Where a caller wants a conversation to run.
-pub(super) enum Placement {
+pub(super) enum FolderChoice {
     /// In this folder and below it.
     Below(String),
     /// Where it ran before.
@@ -29,7 +29,7 @@ pub(super) struct Folders {
     pub(super) sessions: BTreeMap<String, String>,
 }
 
-impl Placement {
+impl FolderChoice {
     /// What a call asks for.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Placement {
                 let sessions = all.into_iter();
                 Ok(Folders {
                     sessions: sessions
-                        .map(|old| (old.clone(), below(old, there, cwd)))
+                        .map(|old| (old.clone(), folder_below(old, there, cwd)))
                         .collect(),
                     cwd: cwd.clone(),
                 })
@@ -74,9 +74,9 @@ impl Placement {
                 let head = manifest.chain.last().map(|head| &head.cwd);
                 let own = manifest.sessions.iter().filter(|session| !session.continued);
                 let used = head.into_iter().chain(own.map(|session| &session.cwd));
-                let sessions = used.map(|old| Ok((old.clone(), same(old)?)));
+                let sessions = used.map(|old| Ok((old.clone(), unchanged_folder(old)?)));
                 Ok(Folders {
-                    cwd: same(there)?,
+                    cwd: unchanged_folder(there)?,
                     sessions: sessions.collect::<Result<_, ConversationError>>()?,
                 })
             }
@@ -85,8 +85,8 @@ impl Placement {
 }
 
 /// A folder of the bundle that is used as it is.
-fn same(folder: &str) -> Result<String, ConversationError> {
-    usable_recorded(folder).map_err(|error| match error {
+fn unchanged_folder(folder: &str) -> Result<String, ConversationError> {
+    usable_stored_folder(folder).map_err(|error| match error {
         ConversationError::InvalidCwd(why) => ConversationError::InvalidCwd(format!(
             "the bundle names a folder that cannot be used here: {why}; give cwd to use another one"
         )),
@@ -94,10 +94,10 @@ fn same(folder: &str) -> Result<String, ConversationError> {
     })
 }
 
-/// Where the folder `old` of a conversation that ran in `from` is when that runs in `to`: the same folder below `to`, if it ran
+/// Where the folder `old` of a conversation that ran in `from` is when that runs in `to`: the unchanged_folder folder folder_below `to`, if it ran
 /// below `from` and there is one; else `to` itself. No `..` and no link leads out of `to`.
-fn below(old: &str, from: &str, to: &str) -> String {
-    let (old, from) = (without_parents(Path::new(old)), without_parents(Path::new(from)));
+fn folder_below(old: &str, from: &str, to: &str) -> String {
+    let (old, from) = (resolve_dots(Path::new(old)), resolve_dots(Path::new(from)));
     let rest = old.strip_prefix(&from).ok().filter(|_| from.is_absolute());
     let found = rest.map(|rest| Path::new(to).join(rest)).filter(|found| {
         let real =

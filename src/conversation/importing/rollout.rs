@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use bridge_protocol::UpstreamId;
 
-use super::placing::{BUFFER_BYTES, Placed, write};
-use crate::conversation::bundle::{BundledSession, Manifest, Trouble};
+use super::placed_files::{BUFFER_BYTES, PlacedFiles, write_changed};
+use crate::conversation::bundle::{BundleError, BundledSession, Manifest};
+use crate::conversation::running_work::Progress;
 use crate::conversation::services::now;
-use crate::conversation::work::Progress;
 use crate::files::open_file;
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::rename::Renaming;
@@ -23,12 +23,15 @@ use crate::transcript::codex::{HistoryBase, read_meta};
 ///
 /// # Errors
 /// What cannot be read.
-pub(super) fn bases(manifest: &Manifest, files: &[PathBuf]) -> Result<Vec<HistoryBase>, Trouble> {
+pub(super) fn continued_sessions(
+    manifest: &Manifest,
+    files: &[PathBuf],
+) -> Result<Vec<HistoryBase>, BundleError> {
     let mut files = files.iter();
     let mut bases = Vec::new();
     for session in &manifest.sessions {
         let transcript = files.by_ref().take(session.files.len()).reduce(|first, _| first);
-        if let Some(path) = transcript.filter(|_| session.form.dialect().can().by_reference) {
+        if let Some(path) = transcript.filter(|_| session.form.dialect().abilities().continues_by_reference) {
             let file = open_file(path).map_err(TranscriptError::io("open", path))?;
             let meta = read_meta(BufReader::with_capacity(BUFFER_BYTES, file));
             let meta = meta.map_err(TranscriptError::io("read", path))?;
@@ -44,15 +47,15 @@ pub(super) fn bases(manifest: &Manifest, files: &[PathBuf]) -> Result<Vec<Histor
 /// # Errors
 /// [`TranscriptError::AlreadyExists`] when another one of this session is there, and of one that is only continued, when
 /// it is another as far as that goes; what else cannot be read or written.
-pub(super) fn place(
-    placed: &mut Placed,
+pub(super) fn place_rollout(
+    placed: &mut PlacedFiles,
     session: &BundledSession,
     source: &Path,
     (root, new_id): (&Path, &UpstreamId),
     new_ids: Option<&BTreeMap<UpstreamId, UpstreamId>>,
     bases: &[HistoryBase],
     progress: &Progress,
-) -> Result<u64, Trouble> {
+) -> Result<u64, BundleError> {
     let stays = new_ids.is_none();
     let name = session.files.first().map_or("", |file| file.name.as_str());
     let name = name.replace(session.upstream_id.as_str(), new_id.as_str());
@@ -76,18 +79,18 @@ pub(super) fn place(
             return Ok(0);
         }
         Some(path) => path,
-        None => root.join(folder(&name)).join(name),
+        None => root.join(rollout_folder(&name)).join(name),
     };
     let mut unchanged = 0;
-    placed.file(&target, new_id, |writer| {
-        unchanged = write(source, &target, writer, progress, &renaming)?;
+    placed.place_file(&target, new_id, |writer| {
+        unchanged = write_changed(source, &target, writer, progress, &renaming)?;
         Ok(())
     })?;
     Ok(if stays { 0 } else { unchanged })
 }
 
 /// The folder of a rollout below Codex' own: that of the day in its name, or of today.
-fn folder(name: &str) -> PathBuf {
+fn rollout_folder(name: &str) -> PathBuf {
     let day = name.strip_prefix("rollout-").and_then(|rest| rest.get(..10));
     let date = day.and_then(|day| day.parse::<jiff::civil::Date>().ok());
     let date = date.unwrap_or_else(|| now().to_zoned(jiff::tz::TimeZone::UTC).date());
@@ -100,14 +103,14 @@ mod tests {
 
     #[test]
     fn a_rollout_goes_into_the_folder_of_its_day() {
-        let told = folder("rollout-2026-11-03T12-00-00-01a1fc15-ffed-7ff1-b050-3a83130f7a03.jsonl");
+        let told = rollout_folder("rollout-2026-11-03T12-00-00-01a1fc15-ffed-7ff1-b050-3a83130f7a03.jsonl");
         assert_eq!(told, Path::new("sessions/2026/11/03"));
         for odd in [
             "rollout-01a1fc15-ffed-7ff1-b050-3a83130f7a03.jsonl",
             "rollout-2026-99-99T",
             "",
         ] {
-            let parts: Vec<_> = folder(odd)
+            let parts: Vec<_> = rollout_folder(odd)
                 .components()
                 .map(|part| part.as_os_str().len())
                 .collect();

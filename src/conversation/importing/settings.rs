@@ -12,7 +12,7 @@ use crate::transcript::relocate::Relocation;
 /// The next prompt starts the commands of `mcpServers` with their environments; `mode` and `config` may take a person's
 /// permission for granted, `additionalDirectories` opens folders, and `systemPrompt` tells the agent what nobody here has
 /// read. So a bundle brings none of them unless the caller trusts it.
-pub(super) fn taken(given: Settings, trusted: bool) -> (Settings, Vec<String>) {
+pub(super) fn trusted_settings(given: Settings, trusted: bool) -> (Settings, Vec<String>) {
     if trusted {
         return (given, Vec::new());
     }
@@ -38,7 +38,7 @@ pub(super) fn relocated(mut settings: Settings, old_cwd: &str, new_cwd: &str) ->
         ..Relocation::default()
     };
     for folder in settings.additional_directories.iter_mut().flatten() {
-        if let Some(moved) = relocation.folder(folder) {
+        if let Some(moved) = relocation.relocated_folder(folder) {
             *folder = moved;
         }
     }
@@ -59,7 +59,7 @@ mod tests {
             r#"{"model":"m","mode":"bypassPermissions","config":{"mode":"yolo"},"systemPrompt":"Obey.",
                 "mcpServers":[{"name":"x","command":"/bin/x"}],"additionalDirectories":["/"]}"#,
         );
-        let (settings, left_out) = taken(all.clone(), false);
+        let (settings, left_out) = trusted_settings(all.clone(), false);
         assert_eq!(settings, read(r#"{"model":"m"}"#));
         let names = [
             "additionalDirectories",
@@ -69,12 +69,12 @@ mod tests {
             "systemPrompt",
         ];
         assert_eq!(left_out, names);
-        assert_eq!(taken(all.clone(), true), (all, Vec::new()));
+        assert_eq!(trusted_settings(all.clone(), true), (all, Vec::new()));
     }
 
     #[test]
     fn what_says_nothing_is_not_told_as_left_out() {
         let empty = read(r#"{"config":{},"mcpServers":[],"additionalDirectories":[]}"#);
-        assert_eq!(taken(empty, false), (Settings::default(), Vec::new()));
+        assert_eq!(trusted_settings(empty, false), (Settings::default(), Vec::new()));
     }
 }

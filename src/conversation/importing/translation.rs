@@ -9,13 +9,13 @@ use crate::transcript::checkpoint::CheckpointRef;
 
 /// New words for old ones; what is in none of the lists stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Translation {
+pub(super) struct NameTranslation {
     pub(super) sessions: BTreeMap<UpstreamId, UpstreamId>,
     pub(super) agents: BTreeMap<AgentName, AgentName>,
     pub(super) folders: BTreeMap<String, String>,
 }
 
-impl Translation {
+impl NameTranslation {
     pub(super) fn session(&self, id: &UpstreamId) -> UpstreamId {
         self.sessions.get(id).unwrap_or(id).clone()
     }
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn references_follow_what_they_name() {
-        let words = Translation {
+        let words = NameTranslation {
             sessions: BTreeMap::from([("s1".into(), "n1".into()), ("s2".into(), "n2".into())]),
             agents: BTreeMap::from([("claude".into(), "work".into())]),
             folders: BTreeMap::from([("/a".to_owned(), "/b".to_owned())]),
@@ -113,7 +113,7 @@ mod tests {
             ..link.clone()
         };
         assert_eq!(words.link(&link), expected);
-        assert_eq!(Translation::default().link(&link), link);
+        assert_eq!(NameTranslation::default().link(&link), link);
         for id in ["cp.other.x.u", "no place at all", "cp.claude"] {
             assert_eq!(words.checkpoint(&id.into()).as_str(), id);
         }

@@ -3,7 +3,7 @@
 use bridge_protocol::id::{AgentName, CheckpointId, UpstreamId};
 use bridge_protocol::link::{Fidelity, Relation, Via};
 
-use crate::transcript::on_disk::OnDisk;
+use crate::transcript::turn_counts::TurnCounts;
 
 /// A session that the conversation may be resumed from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub struct Goal {
     /// Whether the agent offers `session/load`.
     pub can_load: bool,
     /// Whether the bridge can read and copy this agent's transcripts.
-    pub readable: bool,
+    pub can_read_transcripts: bool,
     /// The ids that the agent has refused in this climb already (a prompt on the open session, say).
     pub refused: Vec<(UpstreamId, Via, String)>,
     /// Whether the last turn met a usage limit, which is then the cause of a roll.
@@ -84,19 +84,19 @@ pub struct Goal {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inspection {
     /// The head's.
-    pub head: Option<OnDisk>,
+    pub head: Option<TurnCounts>,
     /// Why the head's transcript cannot be used, if it exists or may exist, as a full sentence.
-    pub unread: Option<String>,
+    pub unreadable_reason: Option<String>,
     /// The ancestors', nearest first.
-    pub ancestors: Vec<Option<OnDisk>>,
+    pub ancestors: Vec<Option<TurnCounts>>,
     /// How many turns of the conversation's history can be read as text at all.
     pub readable_turns: u64,
     /// How many turns were acknowledged on the links that came after those, and cannot be read.
     pub turns_after_readable: u64,
     /// Whether the head's transcript is in a place where its agent does not look, and can be moved back.
-    pub is_astray: bool,
+    pub is_misplaced: bool,
     /// Whether the head's transcript is missing or blank, and we have a copy of our own.
-    pub is_kept: bool,
+    pub has_backup: bool,
 }
 
 /// What to try next.

@@ -233,7 +233,7 @@ fn an_ancestor_that_lost_turns_is_not_full() {
 #[test]
 fn an_agent_without_transcripts_opens_the_nearest_ancestor_itself() {
     let mut goal = Goal {
-        readable: false,
+        can_read_transcripts: false,
         ..goal_with_ancestor()
     };
     goal.ancestors[0].until = None;
@@ -251,7 +251,7 @@ fn an_agent_without_transcripts_opens_the_nearest_ancestor_itself() {
 fn an_ancestor_that_is_cut_or_shared_is_never_written_to() {
     for (until, shared) in [(Some("cp".into()), false), (None, true)] {
         let mut goal = Goal {
-            readable: false,
+            can_read_transcripts: false,
             ..goal_with_ancestor()
         };
         goal.ancestors = vec![Source {
@@ -292,7 +292,7 @@ fn a_head_that_holds_fewer_turns_without_damage_is_kept_and_told() {
     assert!(climbed.kept_head, "somebody may have gone back within the agent");
     // A command of the agent's own was a prompt to us.
     let mut file = on_disk(3);
-    file.as_mut().unwrap().turns_at_most = 4;
+    file.as_mut().unwrap().max_turns = 4;
     check(
         goal(),
         &facts(disk(file, &[], 3), &[]),

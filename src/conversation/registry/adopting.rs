@@ -14,15 +14,15 @@ use bridge_protocol::method::Adopt;
 use bridge_protocol::{AgentName, ConversationId, UpstreamId};
 
 use super::super::answer::{Answer, CallKey};
-use super::super::checking::{check_answer, check_kept, check_session, read_root};
-use super::super::disk;
+use super::super::backup::unpack_backup_of_missing;
+use super::super::checking::{check_answer, check_session, check_unpacked_backup, readable_root};
 use super::super::effect::Call;
 use super::super::error::ConversationError;
-use super::super::folder::usable_recorded;
-use super::super::keeping::in_place_of_lost;
+use super::super::folder::usable_stored_folder;
 use super::super::naming::{check_title, shortened_title};
 use super::super::services::{Services, chain_text, now};
 use super::super::state::view_of_record;
+use super::super::transcript_facts;
 use super::Registry;
 use crate::agent::catalog::AgentEntry;
 use crate::chain::NewLink;
@@ -30,10 +30,10 @@ use crate::store::{Change, ConversationRecord, TranscriptRoot};
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Home;
 use crate::transcript::origin::Origin;
-use crate::transcript::shelf::{Format, listed_title};
+use crate::transcript::transcript_list::{Format, listed_title};
 
-/// The transcripts of one id that an agent holds; never none.
-pub(super) struct Held {
+/// The transcripts with one id in an agent's folder; at least one.
+pub(super) struct LocatedTranscript {
     pub(super) entry: Arc<AgentEntry>,
     pub(super) root: PathBuf,
     pub(super) format: Format,
@@ -41,9 +41,9 @@ pub(super) struct Held {
     pub(super) paths: Vec<PathBuf>,
 }
 
-impl Held {
+impl LocatedTranscript {
     /// Of several copies the one that counts in the folder `cwd`, or in the one that it was last used in. Blocks.
-    pub(super) fn recorded(
+    pub(super) fn choose_copy(
         &self,
         home: Home<'_>,
         cwd: Option<&str>,
@@ -51,7 +51,7 @@ impl Held {
         let recorded = self
             .format
             .dialect()
-            .recorded(home.session(cwd, self.id.as_str()));
+            .find_with_origin(home.session(cwd, self.id.as_str()));
         Ok(recorded?)
     }
 }
@@ -71,7 +71,7 @@ impl Registry {
     ) -> Result<Answer, ConversationError> {
         let (registry, asked) = (Arc::clone(self), request.clone());
         let work = || async move { registry.adopt_now(adoption, asked).await };
-        self.once(None, request, work).await
+        self.run_idempotent(None, request, work).await
     }
 
     async fn adopt_now(
@@ -99,7 +99,7 @@ impl Registry {
     ) -> Result<Answer, ConversationError> {
         let entries = self.named_agents(adoption.agent.as_ref())?;
         if let Some(holder) = self.holder(&adoption)? {
-            return self.adopted_before(holder, &adoption.upstream_id).await;
+            return self.existing_adoption(holder, &adoption.upstream_id).await;
         }
         let given = match &adoption.cwd {
             Some(cwd) => Some(self.usable_folder(cwd).await?),
@@ -108,9 +108,9 @@ impl Registry {
         let id = adoption.upstream_id.clone();
         let services = Arc::clone(&self.services);
         let read = move || {
-            let held = find(&entries, &id)?;
+            let held = locate_transcript(&entries, &id)?;
             let (dialect, home) = (held.format.dialect(), services.home(&held.root));
-            let (path, mut origin) = held.recorded(home, given.as_deref())?;
+            let (path, mut origin) = held.choose_copy(home, given.as_deref())?;
             if origin.turns == 0 {
                 let path = path.display();
                 return Err(ConversationError::TranscriptDamaged(format!(
@@ -127,42 +127,42 @@ impl Registry {
                 .or_else(|| listed_title(&path, held.format));
             // What another program adds from here on is new.
             let bytes = path.metadata().ok().map(|metadata| metadata.len());
-            let archived = dialect.archived(&held.root, &path).is_some();
+            let archived = dialect.unarchive_command(&held.root, &path).is_some();
             let session = home.session(Some(&cwd), id.as_str());
             // A last prompt without an answer is not a turn that could be lost. A torn last line may have been its answer.
-            let on_disk = disk::seen(dialect.on_disk(session, None));
+            let on_disk = transcript_facts::log_unreadable(dialect.turn_counts(session, None));
             let ends_torn = dialect.open(session, None).is_ok_and(|open| open.ends_torn());
-            let is_unanswered = !ends_torn && on_disk.is_some_and(|file| file.last_is_cut);
+            let is_unanswered = !ends_torn && on_disk.is_some_and(|file| file.is_last_cut_off);
             origin.turns -= usize::from(is_unanswered);
-            let findings = dialect.obstacles(session, &path);
+            let findings = dialect.resume_obstacles(session, &path);
             let missing = missing_beginning(&held, home, &cwd);
             Ok((held.entry, cwd, origin, missing, archived, bytes, findings))
         };
         let (entry, cwd, origin, missing, archived, bytes, findings) =
-            self.reading("conversation/adopt", None, read).await?;
+            self.run_read("conversation/adopt", None, read).await?;
         // One at a time from here on: two calls for one transcript make one conversation.
-        let turn = self.taking_on().await?;
+        let turn = self.lock_for_new_conversation().await?;
         if let Some(holder) = self.holder(&adoption)? {
             // What is looked at for the answer keeps nobody else waiting.
             drop(turn);
-            return self.adopted_before(holder, &adoption.upstream_id).await;
+            return self.existing_adoption(holder, &adoption.upstream_id).await;
         }
         if let Some(bytes) = bytes {
-            self.services.old_bytes.note(&adoption.upstream_id, bytes);
+            self.services.old_bytes.note_length(&adoption.upstream_id, bytes);
         }
         adoption.title = match adoption.title {
             None => self.title_of_deleted(&adoption.upstream_id, &entry.transcript_root())?,
             given => given,
         };
-        let (record, mut change) = adopted(adoption, &entry, cwd, origin);
+        let (record, mut change) = adopted_record(adoption, &entry, cwd, origin);
         let view = view_of_record(&record);
-        let answer = Answer::of(&AdoptAnswer {
+        let answer = Answer::from_value(&AdoptAnswer {
             conversation: view.clone(),
             archived,
             missing,
             findings,
         })?;
-        let request = request.map(|request| request.answered(&answer, now()));
+        let request = request.map(|request| request.to_answered_record(&answer, now()));
         change.requests.extend(request);
         let committed = self.services.store.commit(change).await;
         committed?;
@@ -172,7 +172,7 @@ impl Registry {
 
     /// The answer when a conversation already has the session. One that was reset gets the history back that has the session, as by
     /// undoing all that came after it.
-    async fn adopted_before(
+    async fn existing_adoption(
         self: &Arc<Self>,
         holder: ConversationId,
         session: &UpstreamId,
@@ -183,7 +183,7 @@ impl Registry {
                 session: Some(session.clone()),
                 progress,
             };
-            match self.carry(holder, "conversation/adopt", call, None).await {
+            match self.call_detached(holder, "conversation/adopt", call, None).await {
                 Ok(_) => {}
                 Err(ConversationError::Conflict(_)) if is_empty(self.record(holder)?) => {
                     return Err(ConversationError::Conflict(format!(
@@ -196,7 +196,7 @@ impl Registry {
                 Err(error) => return Err(error),
             }
         }
-        Answer::of(&AdoptAnswer {
+        Answer::from_value(&AdoptAnswer {
             conversation: self.view(holder)?,
             archived: self.head_is_archived(holder).await?,
             missing: Vec::new(),
@@ -218,7 +218,7 @@ impl Registry {
         let look = self.services.blocking(move |services| {
             let dialect = format.dialect();
             let found = dialect.find(services.session(&root, &head.cwd, &head.upstream_id));
-            found.is_ok_and(|path| dialect.archived(&root, &path).is_some())
+            found.is_ok_and(|path| dialect.unarchive_command(&root, &path).is_some())
         });
         Ok(look.await?)
     }
@@ -233,17 +233,17 @@ impl Registry {
             what: "the conversation has no session yet, so there is no transcript to check".to_owned(),
         })?;
         let entry = self.services.agent(&head.agent)?;
-        let (root, format) = read_root(&entry)?;
+        let (root, format) = readable_root(&entry)?;
         let root = root.to_path_buf();
         let (id, cwd) = (head.upstream_id.clone(), head.cwd.clone());
         let turns = head.turns + head.carried_turns;
         self.services.check_project(&entry, &cwd).await?;
         let services = Arc::clone(&self.services);
-        self.reading("transcript/check", Some(record.id), move || {
-            if format.dialect().is_gone(&root, id.as_str())
-                && let Some(kept) = in_place_of_lost(&services, &entry, &id)?
+        self.run_read("transcript/check", Some(record.id), move || {
+            if format.dialect().is_missing(&root, id.as_str())
+                && let Some(kept) = unpack_backup_of_missing(&services, &entry, &id)?
             {
-                return check_kept(&entry, &id, &kept);
+                return check_unpacked_backup(&entry, &id, &kept);
             }
             let session = services.session(&root, &cwd, &id);
             let path = format.dialect().find(session)?;
@@ -270,7 +270,7 @@ impl Registry {
         id: UpstreamId,
         agent: Option<&AgentName>,
     ) -> Result<CheckAnswer, ConversationError> {
-        let (entries, roots) = self.agents_apart(agent)?;
+        let (entries, roots) = self.agents_with_distinct_roots(agent)?;
         let services = Arc::clone(&self.services);
         let root = agent.and_then(|_| roots.first());
         // Of a conversation's session the copy counts that counts for the conversation.
@@ -284,11 +284,11 @@ impl Registry {
             }
             _ => None,
         };
-        self.reading("transcript/check", None, move || {
-            let held = match find(&entries, &id) {
+        self.run_read("transcript/check", None, move || {
+            let held = match locate_transcript(&entries, &id) {
                 Ok(held) => held,
                 Err(error @ ConversationError::NotFound { .. }) => {
-                    return check_lost(&services, &entries, &id)?.ok_or(error);
+                    return check_backup(&services, &entries, &id)?.ok_or(error);
                 }
                 Err(error) => return Err(error),
             };
@@ -297,7 +297,7 @@ impl Registry {
             if let [only] = held.paths.as_slice() {
                 return check_answer(dialect.check(home.session(None, held.id.as_str()), only));
             }
-            let (path, origin) = held.recorded(home, held_in.as_deref())?;
+            let (path, origin) = held.choose_copy(home, held_in.as_deref())?;
             let cwd = held_in.or(origin.cwd);
             check_answer(dialect.check(home.session(cwd.as_deref(), held.id.as_str()), &path))
         })
@@ -305,7 +305,7 @@ impl Registry {
     }
 
     /// The agents among which a transcript is looked for, without those that share theirs with one before, and where they keep them.
-    pub(super) fn agents_apart(
+    pub(super) fn agents_with_distinct_roots(
         &self,
         agent: Option<&AgentName>,
     ) -> Result<(Vec<Arc<AgentEntry>>, Vec<TranscriptRoot>), ConversationError> {
@@ -383,21 +383,30 @@ impl Registry {
 }
 
 /// The conversation that a transcript becomes, and what is to be written down.
-fn adopted(adoption: Adopt, entry: &AgentEntry, cwd: String, origin: Origin) -> (ConversationRecord, Change) {
+fn adopted_record(
+    adoption: Adopt,
+    entry: &AgentEntry,
+    cwd: String,
+    origin: Origin,
+) -> (ConversationRecord, Change) {
     let at = now();
     let agent = entry.name.clone();
     let mut record = ConversationRecord::new(ConversationId::mint(), agent.clone(), cwd.clone(), at);
     let own_title = origin.title.unwrap_or_default();
     record.title = shortened_title(&adoption.title.unwrap_or(own_title));
     // Each resume reports again what is missing from the middle.
-    let fidelity = match origin.breaks {
+    let fidelity = match origin.missing_parents {
         0 => Fidelity::Full,
         _ => Fidelity::Partial,
     };
     let from = origin.forked_from;
     let place = from.as_ref().and_then(|from| {
         let uuid = from.record_uuid.as_deref()?;
-        Some(disk::checkpoint(&agent, &from.session_id.as_str().into(), uuid))
+        Some(transcript_facts::make_checkpoint_id(
+            &agent,
+            &from.session_id.as_str().into(),
+            uuid,
+        ))
     });
     let link = NewLink {
         relation: match from {
@@ -424,7 +433,7 @@ fn adopted(adoption: Adopt, entry: &AgentEntry, cwd: String, origin: Origin) -> 
 }
 
 /// The session in whose file a transcript begins, if that file is missing: its history begins after it. Blocks.
-fn missing_beginning(held: &Held, home: Home<'_>, cwd: &str) -> Vec<MissingSession> {
+fn missing_beginning(held: &LocatedTranscript, home: Home<'_>, cwd: &str) -> Vec<MissingSession> {
     let files = held
         .format
         .dialect()
@@ -439,9 +448,12 @@ fn missing_beginning(held: &Held, home: Home<'_>, cwd: &str) -> Vec<MissingSessi
 }
 
 /// Looks for a transcript at these agents. Blocks.
-pub(super) fn find(entries: &[Arc<AgentEntry>], id: &UpstreamId) -> Result<Held, ConversationError> {
+pub(super) fn locate_transcript(
+    entries: &[Arc<AgentEntry>],
+    id: &UpstreamId,
+) -> Result<LocatedTranscript, ConversationError> {
     if let [only] = entries {
-        read_root(only)?;
+        readable_root(only)?;
     }
     let mut held = Vec::new();
     let mut problems = Vec::new();
@@ -451,7 +463,7 @@ pub(super) fn find(entries: &[Arc<AgentEntry>], id: &UpstreamId) -> Result<Held,
         };
         match format.dialect().locate(root, id.as_str()) {
             Ok(paths) if paths.is_empty() => {}
-            Ok(paths) => held.push(Held {
+            Ok(paths) => held.push(LocatedTranscript {
                 entry: Arc::clone(entry),
                 root: root.to_path_buf(),
                 format,
@@ -486,19 +498,19 @@ pub(super) fn find(entries: &[Arc<AgentEntry>], id: &UpstreamId) -> Result<Held,
 }
 
 /// What is wrong with what is kept of a session that none of these agents has; none where nothing is kept. Blocks.
-fn check_lost(
+fn check_backup(
     services: &Services,
     entries: &[Arc<AgentEntry>],
     id: &UpstreamId,
 ) -> Result<Option<CheckAnswer>, ConversationError> {
     let mut found = Vec::new();
     for entry in entries {
-        let kept = in_place_of_lost(services, entry, id)?;
+        let kept = unpack_backup_of_missing(services, entry, id)?;
         found.extend(kept.map(|kept| (entry, kept)));
     }
     match found.as_slice() {
         [] => Ok(None),
-        [(entry, kept)] => check_kept(entry, id, kept).map(Some),
+        [(entry, kept)] => check_unpacked_backup(entry, id, kept).map(Some),
         several => Err(ConversationError::AmbiguousAgents {
             name: id.to_string(),
             agents: several.iter().map(|(entry, _)| entry.name.clone()).collect(),
@@ -514,7 +526,7 @@ fn folder_of(origin: &Origin) -> Result<String, ConversationError> {
             "the transcript does not say which folder it ran in; give a folder",
         ));
     };
-    usable_recorded(cwd).map_err(|error| match error {
+    usable_stored_folder(cwd).map_err(|error| match error {
         ConversationError::InvalidCwd(why) => ConversationError::InvalidCwd(format!(
             "the folder that the transcript ran in cannot be used: {why}; give another one"
         )),

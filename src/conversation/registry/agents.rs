@@ -15,14 +15,18 @@ use crate::agent::kinds;
 use crate::agent::pool::Lease;
 use crate::agent::session::Initialized;
 use crate::conversation::answer::Answer;
-use crate::conversation::climbing::acquire;
+use crate::conversation::climbing::acquire_process;
 use crate::conversation::effect::Call;
-use crate::conversation::error::{ConversationError, listed};
+use crate::conversation::error::{ConversationError, join_list};
 use crate::conversation::upstream::{OpenError, conversation_error};
 
 /// How to install the known agents of which no program is found.
-fn not_installed(entries: &[Arc<AgentEntry>]) -> BTreeMap<String, String> {
-    let is_found = |kind| entries.iter().any(|entry| entry.kind == kind && entry.is_found());
+fn install_hints(entries: &[Arc<AgentEntry>]) -> BTreeMap<String, String> {
+    let is_found = |kind| {
+        entries
+            .iter()
+            .any(|entry| entry.kind == kind && entry.is_program_found())
+    };
     let missing = kinds::ALL.iter().copied().filter(|kind| !is_found(*kind));
     missing
         .filter_map(|kind| Some((kind.to_string(), kind.install_command()?)))
@@ -45,7 +49,7 @@ impl Registry {
                 name: entry.name.clone(),
                 kind: entry.kind.to_string(),
                 command: entry.command_line(),
-                found: entry.is_found(),
+                found: entry.is_program_found(),
                 running: process.is_some(),
                 default: entry.name == default,
                 fork_at: entry.forks_at_turns(),
@@ -59,7 +63,7 @@ impl Registry {
         });
         AgentList {
             agents: agents.collect(),
-            install: not_installed(services.catalog.entries()),
+            install: install_hints(services.catalog.entries()),
         }
     }
 
@@ -67,7 +71,7 @@ impl Registry {
     ///
     /// # Errors
     /// When the agent cannot be run.
-    pub async fn introduce(
+    pub async fn initialize_agent(
         &self,
         agent: &AgentName,
         client: &ClientProfile,
@@ -77,7 +81,10 @@ impl Registry {
         match pool.initialized(&key, &entry.launch) {
             Some(known) => Ok(known),
             None => Ok(Arc::new(
-                acquire(&self.services, &entry).await?.initialized().clone(),
+                acquire_process(&self.services, &entry)
+                    .await?
+                    .initialized()
+                    .clone(),
             )),
         }
     }
@@ -131,20 +138,20 @@ async fn lease(
 ) -> Result<(Lease, Arc<AgentEntry>), ConversationError> {
     let services = &registry.services;
     let entry = services.agent_for(agent, client)?;
-    let lease = acquire(services, &entry).await?;
+    let lease = acquire_process(services, &entry).await?;
     Ok((lease, entry))
 }
 
 /// Refuses, before anything is done, while a turn runs in one of the agent's conversations.
 fn check_no_turn_runs(registry: &Registry, agent: &AgentName) -> Result<(), ConversationError> {
-    let busy = registry.running_of_agent(agent);
+    let busy = registry.running_conversations_of(agent);
     if busy.is_empty() {
         return Ok(());
     }
     Err(ConversationError::BusyConversations {
         what: format!(
             "nothing was done: a turn runs in {}; cancel it or wait for its end",
-            listed(&busy)
+            join_list(&busy)
         ),
         conversations: busy,
     })
@@ -155,7 +162,7 @@ fn check_no_turn_runs(registry: &Registry, agent: &AgentName) -> Result<(), Conv
 async fn reset_all(registry: &Arc<Registry>, agent: &AgentName) -> Result<(), ConversationError> {
     let mut left = Vec::new();
     let mut last = None;
-    for id in registry.of_agent(agent).await? {
+    for id in registry.conversations_of_agent(agent).await? {
         let cleared = match registry.call(id, Call::Reset, None) {
             Ok(answer) => answer.await.unwrap_or(Err(ConversationError::Lost)),
             Err(error) => Err(error),
@@ -173,7 +180,7 @@ async fn reset_all(registry: &Arc<Registry>, agent: &AgentName) -> Result<(), Co
     Err(ConversationError::BusyConversations {
         what: format!(
             "signed out, and all conversations but {} were reset; reset {} by hand: {error}",
-            listed(&left),
+            join_list(&left),
             if left.len() == 1 { "it" } else { "these" },
         ),
         conversations: left,

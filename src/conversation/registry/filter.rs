@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::{AgentName, ConversationId};
 
-use super::super::lost_parts::view_without;
+use super::super::lost_parts::view_without_lost;
 use super::super::state::resting_state;
-use crate::store::{Looked, RecentCursor, Store, StoreError};
+use crate::store::{RecentCursor, ScanStep, Store, StoreError};
 
 /// What `list` looks for.
 #[derive(Clone, Debug, Default)]
@@ -31,24 +31,24 @@ pub struct Filter {
     pub title: Option<String>,
 }
 
-/// The members of a conversation that a filter looks at.
-struct Shown<'a> {
+/// The fields of a conversation that a filter compares.
+struct FilteredFields<'a> {
     id: ConversationId,
     namespace: &'a str,
     agent: &'a str,
     cwd: &'a str,
     title: &'a str,
-    doing: Doing,
+    status: LiveStatus,
 }
 
-/// What may change without its record, as long as the conversation has a task.
+/// The status of a conversation that has a task: it may change without the record.
 #[derive(Clone, Copy)]
-pub(super) struct Doing {
+pub(super) struct LiveStatus {
     state: ConversationState,
     is_cut_short: bool,
 }
 
-impl From<&Conversation> for Doing {
+impl From<&Conversation> for LiveStatus {
     fn from(conversation: &Conversation) -> Self {
         Self {
             state: conversation.state,
@@ -60,11 +60,13 @@ impl From<&Conversation> for Doing {
 impl Filter {
     /// Whether it takes this conversation.
     #[must_use]
-    pub fn fits(&self, conversation: &Conversation) -> bool {
-        self.clone().lowercase().takes(&shown(conversation))
+    pub fn matches(&self, conversation: &Conversation) -> bool {
+        self.clone()
+            .lowercase()
+            .matches_fields(&filtered_fields(conversation))
     }
 
-    /// With the texts that are looked for in lower case, as `takes` needs them.
+    /// With the texts that are looked for in lower case, as `matches_fields` needs them.
     fn lowercase(mut self) -> Self {
         for text in [&mut self.query, &mut self.title].into_iter().flatten() {
             *text = text.to_lowercase();
@@ -72,16 +74,16 @@ impl Filter {
         self
     }
 
-    fn takes(&self, shown: &Shown<'_>) -> bool {
+    fn matches_fields(&self, shown: &FilteredFields<'_>) -> bool {
         let contains = |text: &str, part: &str| text.to_lowercase().contains(part);
         let is = |wanted: Option<&str>, text: &str| wanted.is_none_or(|wanted| wanted == text);
         is(self.namespace.as_deref(), shown.namespace)
             && is(self.agent.as_ref().map(AgentName::as_str), shown.agent)
             && is(self.cwd.as_deref(), shown.cwd)
-            && self.state.is_none_or(|state| state == shown.doing.state)
+            && self.state.is_none_or(|state| state == shown.status.state)
             && self
                 .cut_short
-                .is_none_or(|cut_short| cut_short == shown.doing.is_cut_short)
+                .is_none_or(|cut_short| cut_short == shown.status.is_cut_short)
             && self.query.as_deref().is_none_or(|query| {
                 let id = shown.id.to_string();
                 let texts = [shown.title, shown.cwd, shown.agent].map(str::to_lowercase);
@@ -92,14 +94,14 @@ impl Filter {
     }
 }
 
-fn shown(conversation: &Conversation) -> Shown<'_> {
-    Shown {
+fn filtered_fields(conversation: &Conversation) -> FilteredFields<'_> {
+    FilteredFields {
         id: conversation.id,
         namespace: &conversation.namespace,
         agent: conversation.agent.as_str(),
         cwd: &conversation.cwd,
         title: &conversation.title,
-        doing: conversation.into(),
+        status: conversation.into(),
     }
 }
 
@@ -107,16 +109,16 @@ fn shown(conversation: &Conversation) -> Shown<'_> {
 pub(super) struct Search {
     store: Store,
     filter: Filter,
-    live: HashMap<ConversationId, Doing>,
+    live_statuses: HashMap<ConversationId, LiveStatus>,
     limit: usize,
     /// By place, which is the order of the list.
     found: BTreeMap<RecentCursor, ConversationId>,
     /// The next step continues after this.
-    after: Option<RecentCursor>,
+    last_searched: Option<RecentCursor>,
     /// The front of the list as far as it was seen; none when the search began behind a cursor.
     front: Option<RecentCursor>,
     begins_at_front: bool,
-    is_behind: bool,
+    has_reached_end: bool,
 }
 
 impl Search {
@@ -124,25 +126,25 @@ impl Search {
     pub(super) fn new(
         store: Store,
         filter: Filter,
-        live: HashMap<ConversationId, Doing>,
+        live: HashMap<ConversationId, LiveStatus>,
         after: Option<RecentCursor>,
         limit: usize,
     ) -> Self {
         Self {
             store,
             filter: filter.lowercase(),
-            live,
+            live_statuses: live,
             limit,
             found: BTreeMap::new(),
             begins_at_front: after.is_none(),
-            after,
+            last_searched: after,
             front: None,
-            is_behind: false,
+            has_reached_end: false,
         }
     }
 
     /// What was found, newest first.
-    pub(super) fn found(self) -> Vec<(RecentCursor, ConversationId)> {
+    pub(super) fn into_found(self) -> Vec<(RecentCursor, ConversationId)> {
         self.found.into_iter().take(self.limit).collect()
     }
 
@@ -151,29 +153,29 @@ impl Search {
     /// What changes meanwhile moves to the front, where a search that began there has been already: so it looks there
     /// again, until one step sees everything that is new.
     pub(super) fn step(&mut self) -> Result<bool, StoreError> {
-        if self.is_behind {
-            return self.look_at_front();
+        if self.has_reached_end {
+            return self.search_front();
         }
-        let looked = self.look(self.after, self.limit - self.found.len())?;
+        let looked = self.search_store(self.last_searched, self.limit - self.found.len())?;
         self.found.extend(looked.found.iter().copied());
         if self.front.is_none() {
             self.front = looked.first;
         }
-        self.after = looked.last.or(self.after);
+        self.last_searched = looked.last.or(self.last_searched);
         let is_over = looked.is_end || self.found.len() >= self.limit;
-        self.is_behind = is_over;
+        self.has_reached_end = is_over;
         // Of one moment if this was the only step.
         let was_one_step = looked.first == self.front;
         Ok(is_over && (!self.begins_at_front || was_one_step))
     }
 
-    fn look_at_front(&mut self) -> Result<bool, StoreError> {
+    fn search_front(&mut self) -> Result<bool, StoreError> {
         let Some(known) = self.front else { return Ok(true) };
         let (mut after, mut newest) = (None, None);
         let mut fresh = Vec::new();
         let mut steps = 0;
         loop {
-            let looked = self.look(after, usize::MAX)?;
+            let looked = self.search_store(after, usize::MAX)?;
             steps += 1;
             newest = newest.or(looked.first);
             let reached = looked.is_end || looked.last.is_some_and(|last| last >= known);
@@ -192,36 +194,36 @@ impl Search {
     }
 
     /// One step of the store, with only those found that the filter takes.
-    fn look(&self, after: Option<RecentCursor>, limit: usize) -> Result<Looked, StoreError> {
+    fn search_store(&self, after: Option<RecentCursor>, limit: usize) -> Result<ScanStep, StoreError> {
         let mut unknown = HashSet::new();
-        let mut looked = self.store.look(after, limit, |id, summary| {
+        let mut looked = self.store.scan_recent(after, limit, |id, summary| {
             let Some(summary) = summary else {
                 unknown.insert(id);
                 return true;
             };
-            let resting = || Doing {
+            let resting = || LiveStatus {
                 state: resting_state(summary.resting, summary.has_question || summary.has_waiting),
                 is_cut_short: summary.is_cut_short || summary.has_waiting,
             };
-            self.filter.takes(&Shown {
+            self.filter.matches_fields(&FilteredFields {
                 id,
                 namespace: summary.namespace,
                 agent: summary.agent,
                 cwd: summary.cwd,
                 title: summary.title,
-                doing: self.live.get(&id).copied().unwrap_or_else(resting),
+                status: self.live_statuses.get(&id).copied().unwrap_or_else(resting),
             })
         })?;
         // What is too long for a summary is read whole.
         let mut failed = None;
         looked.found.retain(|(_, id)| {
             !unknown.contains(id)
-                || match self.store.salvaged(*id) {
+                || match self.store.salvaged_conversation(*id) {
                     Ok(found) => found.is_some_and(|found| {
-                        let view = view_without(found);
-                        let mut shown = shown(&view);
-                        shown.doing = self.live.get(id).copied().unwrap_or(shown.doing);
-                        self.filter.takes(&shown)
+                        let view = view_without_lost(found);
+                        let mut shown = filtered_fields(&view);
+                        shown.status = self.live_statuses.get(id).copied().unwrap_or(shown.status);
+                        self.filter.matches_fields(&shown)
                     }),
                     Err(error) => {
                         failed = Some(error);

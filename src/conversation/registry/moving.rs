@@ -11,9 +11,9 @@ use super::super::effect::Call;
 use super::super::error::ConversationError;
 use super::super::folder::usable_folder;
 use super::super::moving;
-use super::super::work::Progress;
+use super::super::running_work::Progress;
 use super::Registry;
-use crate::transcript::moving::SharedNeighbours;
+use crate::transcript::moving::SharedRemainingForks;
 
 impl Registry {
     /// Moves a conversation to another folder. The move continues if the caller disconnects.
@@ -29,10 +29,10 @@ impl Registry {
         let call = move |progress| Call::Move {
             destination: Destination::Folder(cwd),
             undoes: false,
-            neighbours: SharedNeighbours::default(),
+            neighbours: SharedRemainingForks::default(),
             progress,
         };
-        self.carry(id, "conversation/move", call, request).await
+        self.call_detached(id, "conversation/move", call, request).await
     }
 
     /// Takes back what was done last in place, which may be a move.
@@ -48,18 +48,18 @@ impl Registry {
             session: None,
             progress,
         };
-        self.carry(id, "conversation/undo", call, request).await
+        self.call_detached(id, "conversation/undo", call, request).await
     }
 
     /// A call that may move files, and continues if the caller disconnects.
-    pub(super) async fn carry(
+    pub(super) async fn call_detached(
         self: &Arc<Self>,
         id: ConversationId,
         method: &'static str,
         call: impl FnOnce(Arc<Progress>) -> Call,
         request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
-        let begun = self.begun(method, Some(id));
+        let begun = self.track_work(method, Some(id));
         let answer = self.call(id, call(begun.progress()), request)?;
         let run = self.tasks.spawn(async move {
             let answer = answer.await;
@@ -77,17 +77,17 @@ impl Registry {
     /// # Errors
     /// As for a move.
     pub async fn plan_move(&self, id: ConversationId, cwd: String) -> Result<MoveAnswer, ConversationError> {
-        let begun = self.begun("conversation/move", Some(id));
+        let begun = self.track_work("conversation/move", Some(id));
         let record = self.record(id)?;
         let services = Arc::clone(&self.services);
         begun
-            .reading(move || {
+            .run_blocking(move || {
                 let cwd = usable_folder("cwd", &cwd)?;
                 moving::dry_run(
                     &services,
                     &record,
                     &Destination::Folder(cwd),
-                    &SharedNeighbours::default(),
+                    &SharedRemainingForks::default(),
                 )
             })
             .await
@@ -97,10 +97,10 @@ impl Registry {
     ///
     /// # Errors
     /// [`ConversationError::Busy`].
-    pub(super) fn refuse_moving(&self, id: ConversationId) -> Result<(), ConversationError> {
+    pub(super) fn refuse_while_moving(&self, id: ConversationId) -> Result<(), ConversationError> {
         let state = self.lock().get(&id).map(|entry| entry.published.borrow().state);
         match state {
-            Some(ConversationState::Moving) => Err(being_moved()),
+            Some(ConversationState::Moving) => Err(being_moved_error()),
             _ => Ok(()),
         }
     }
@@ -110,7 +110,7 @@ impl Registry {
     ///
     /// # Errors
     /// Those of the call, or [`ConversationError::Busy`].
-    pub(super) fn beside_moves<T>(
+    pub(super) fn busy_if_moved<T>(
         &self,
         id: ConversationId,
         cwd: &str,
@@ -119,13 +119,13 @@ impl Registry {
         let may_be_moved = match &read {
             Err(ConversationError::NotFound { .. }) => true,
             // A full disk or a folder that does not respond has nothing to do with a move.
-            Err(ConversationError::StoreFailed(failure)) => !failure.is_passing,
+            Err(ConversationError::StoreFailed(failure)) => !failure.is_transient,
             _ => false,
         };
         if may_be_moved {
-            self.refuse_moving(id)?;
-            if self.shown(id).is_ok_and(|now| now.cwd != cwd) {
-                return Err(being_moved());
+            self.refuse_while_moving(id)?;
+            if self.salvaged_view(id).is_ok_and(|now| now.cwd != cwd) {
+                return Err(being_moved_error());
             }
         }
         read
@@ -140,7 +140,7 @@ impl Registry {
         }
         let work = self
             .services
-            .blocking(|services| services.copies.settle(&services.store));
+            .blocking(|services| services.copy_plans.settle(&services.store));
         work.await.unwrap_or_else(|error| {
             tracing::warn!(%error, "could not settle the unfinished copies");
             false
@@ -158,7 +158,7 @@ impl Registry {
     }
 }
 
-fn being_moved() -> ConversationError {
+fn being_moved_error() -> ConversationError {
     let what = "the conversation is being moved to another folder; try again when the move is done";
     ConversationError::Busy(what.to_owned())
 }

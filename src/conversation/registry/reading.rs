@@ -8,10 +8,10 @@ use bridge_protocol::{AgentName, CheckpointId, ConversationId, UpstreamId};
 use tokio_util::sync::CancellationToken;
 
 use super::super::error::ConversationError;
-use super::super::history::{History, Part, Reach};
-use super::super::readings::{Pace, Place};
+use super::super::history::{History, PageStart, TranscriptScope};
+use super::super::read_queues::{ReadClass, ReadQueue};
+use super::super::running_work::WorkGuard;
 use super::super::services::Services;
-use super::super::work::Begun;
 use super::Registry;
 use crate::transcript::checkpoint::CheckpointRef;
 
@@ -27,8 +27,8 @@ impl Registry {
         limit: usize,
     ) -> Result<CheckpointPage, ConversationError> {
         let (services, is_open) = (Arc::clone(&self.services), self.is_open(id));
-        self.reading_from(
-            self.place_of(Some(id), Pace::Quick),
+        self.run_read_at(
+            self.place_of(Some(id), ReadClass::Quick),
             "conversation/checkpoints",
             Some(id),
             move || history(&services, id, is_open)?.checkpoints(before.as_ref(), limit),
@@ -43,13 +43,13 @@ impl Registry {
     pub async fn history(
         &self,
         id: ConversationId,
-        part: Part,
+        part: PageStart,
         limit: usize,
         form: HistoryForm,
     ) -> Result<HistoryPage, ConversationError> {
         let (services, is_open) = (Arc::clone(&self.services), self.is_open(id));
-        let place = self.place_of(Some(id), Pace::Quick);
-        self.reading_from(place, "conversation/history", Some(id), move || {
+        let place = self.place_of(Some(id), ReadClass::Quick);
+        self.run_read_at(place, "conversation/history", Some(id), move || {
             history(&services, id, is_open)?.page(&part, limit, form)
         })
         .await
@@ -71,13 +71,15 @@ impl Registry {
         let place = match &named {
             Some(named) if conversation.is_none() => {
                 let folder = self.folder_of_agent(&AgentName::new(named.agent.as_str()));
-                self.services.readings.place(folder, Pace::Quick)
+                self.services.read_queues.folder_queue(folder, ReadClass::Quick)
             }
-            _ => self.place_of(conversation, Pace::Quick),
+            _ => self.place_of(conversation, ReadClass::Quick),
         };
-        self.reading_from(place, "checkpoint/get", conversation, move || {
+        self.run_read_at(place, "checkpoint/get", conversation, move || {
             match (named, conversation) {
-                (Some(place), conversation) => one(&services, &checkpoint, &place, conversation),
+                (Some(place), conversation) => {
+                    single_checkpoint(&services, &checkpoint, &place, conversation)
+                }
                 (None, Some(id)) => history(&services, id, is_open)?.named_turn(&checkpoint),
                 (None, None) => Err(ConversationError::CheckpointNotFound { id: checkpoint }),
             }
@@ -90,14 +92,14 @@ impl Registry {
     ///
     /// # Errors
     /// As [`Begun::reading`](super::super::work::Begun::reading) and [`Place::unless_stalled`].
-    pub(super) async fn reading<T: Send + 'static>(
+    pub(super) async fn run_read<T: Send + 'static>(
         &self,
         method: &'static str,
         conversation: Option<ConversationId>,
         read: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
-        let place = self.place_of(conversation, Pace::Long);
-        self.reading_from(place, method, conversation, read).await
+        let place = self.place_of(conversation, ReadClass::Long);
+        self.run_read_at(place, method, conversation, read).await
     }
 
     /// Does work that also changes files. Unlike a reading it is not ended early when the daemon stops, as long as that waits:
@@ -106,47 +108,50 @@ impl Registry {
     /// # Errors
     /// Those of the work, [`ConversationError::Lost`] when it panicked, and [`ConversationError::ShuttingDown`] when it was not
     /// begun because the daemon stops.
-    pub(super) async fn changing<T: Send + 'static>(
+    pub(super) async fn run_file_change<T: Send + 'static>(
         &self,
         method: &'static str,
         change: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
-        let begun = self.services.works.begin(method, None, CancellationToken::new());
-        let place = self.services.readings.place(None, Pace::Long);
-        let change = with_turn(&place, &begun, change).await?;
+        let begun = self
+            .services
+            .running_work
+            .track(method, None, CancellationToken::new());
+        let place = self.services.read_queues.folder_queue(None, ReadClass::Long);
+        let change = wait_for_turn(&place, &begun, change).await?;
         if self.stop.is_cancelled() {
             return Err(ConversationError::ShuttingDown);
         }
-        begun.reading(change).await
+        begun.run_blocking(change).await
     }
 
     /// As [`reading`](Self::reading), with a turn in this place.
-    pub(super) async fn reading_from<T: Send + 'static>(
+    pub(super) async fn run_read_at<T: Send + 'static>(
         &self,
-        place: Arc<Place>,
+        place: Arc<ReadQueue>,
         method: &'static str,
         conversation: Option<ConversationId>,
         read: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
-        let begun = self.begun(method, conversation);
-        let read = with_turn(&place, &begun, read).await?;
+        let begun = self.track_work(method, conversation);
+        let read = wait_for_turn(&place, &begun, read).await?;
         let progress = begun.progress();
-        place.unless_stalled(&progress, begun.reading(read)).await
+        place.unless_stalled(&progress, begun.run_blocking(read)).await
     }
 
     /// Whether the agent has the head of a conversation open: what it was told is on its branch of the transcript.
     fn is_open(&self, id: ConversationId) -> bool {
-        self.shown(id).is_ok_and(|shown| shown.live)
+        self.salvaged_view(id).is_ok_and(|shown| shown.live)
     }
 
     /// Where the transcripts of a conversation are read; without one, of all.
-    pub(super) fn place_of(&self, id: Option<ConversationId>, pace: Pace) -> Arc<Place> {
-        let readings = &self.services.readings;
-        let shown = id.and_then(|id| self.shown(id).ok());
+    pub(super) fn place_of(&self, id: Option<ConversationId>, pace: ReadClass) -> Arc<ReadQueue> {
+        let readings = &self.services.read_queues;
+        let shown = id.and_then(|id| self.salvaged_view(id).ok());
         let project = shown.and_then(|shown| Some((self.folder_of_agent(&shown.agent)?, shown.cwd)));
         match project {
-            Some((folder, cwd)) => readings.project(folder, cwd, pace),
-            None => readings.place(None, pace),
+            Some((folder, cwd)) => readings.project_queue(folder, cwd, pace),
+            None => readings.folder_queue(None, pace),
         }
     }
 
@@ -160,12 +165,12 @@ impl Registry {
 ///
 /// # Errors
 /// As [`Place::turn`].
-async fn with_turn<T>(
-    place: &Arc<Place>,
-    begun: &Begun,
+async fn wait_for_turn<T>(
+    place: &Arc<ReadQueue>,
+    begun: &WorkGuard,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<impl FnOnce() -> T + Send + 'static, ConversationError> {
-    let turn = place.turn(begun.progress()).await?;
+    let turn = place.acquire(begun.progress()).await?;
     Ok(move || {
         let _turn = turn;
         work()
@@ -173,18 +178,18 @@ async fn with_turn<T>(
 }
 
 fn history(services: &Services, id: ConversationId, is_open: bool) -> Result<History, ConversationError> {
-    let Some(found) = services.store.salvaged(id)? else {
+    let Some(found) = services.store.salvaged_conversation(id)? else {
         return Ok(History::default());
     };
-    let record = found.usable()?;
+    let record = found.into_record()?;
     let lineage = services.store.lineage_all(id)?;
     match is_open {
-        true => History::of_open(services, &record, &lineage),
-        false => History::of(services, &record, &lineage, Reach::Kept),
+        true => History::current_of_open_session(services, &record, &lineage),
+        false => History::current(services, &record, &lineage, TranscriptScope::WithBackups),
     }
 }
 
-fn one(
+fn single_checkpoint(
     services: &Services,
     id: &CheckpointId,
     place: &CheckpointRef,
@@ -199,7 +204,8 @@ fn one(
         (Some(named), owners) if owners.contains(&named) => Some(named),
         // A session that is continued by reference need not be its own.
         (Some(named), _) => {
-            let holds = history(services, named, false).is_ok_and(|history| history.step_of(place).is_some());
+            let holds =
+                history(services, named, false).is_ok_and(|history| history.turn_number_of(place).is_some());
             Some(named).filter(|_| holds).ok_or_else(not_found)?.into()
         }
         (None, [only]) => Some(*only),
@@ -207,11 +213,12 @@ fn one(
     };
     // A history that cannot be read as a whole has no numbers to give; the place itself may well be there.
     let current = owner.and_then(|owner| history(services, owner, false).ok());
-    let step = current.as_ref().and_then(|history| history.step_of(place));
+    let step = current.as_ref().and_then(|history| history.turn_number_of(place));
     if let (Some(current), Some(step)) = (current, step)
-        && current.stands_at(id, step)
+        && current.is_checkpoint_of_turn(id, step)
     {
-        return current.turn(id, Some(step), None);
+        return current.turn_answer(id, Some(step), None);
     }
-    History::of_place(services, id, place, Reach::Kept)?.turn(id, None, step)
+    History::ending_at_checkpoint(services, id, place, TranscriptScope::WithBackups)?
+        .turn_answer(id, None, step)
 }

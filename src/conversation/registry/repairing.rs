@@ -9,11 +9,11 @@ use tokio::runtime::Handle;
 use super::super::answer::{Answer, CallKey};
 use super::super::effect::Call;
 use super::super::error::ConversationError;
-use super::super::repairing::{self, Damaged};
+use super::super::repairing::{self, CheckedTranscript};
 use super::super::services::{Services, chain_text, now};
 use super::Registry;
-use super::adopting::{Held, find};
-use crate::chain::{Undoing, undoing};
+use super::adopting::{LocatedTranscript, locate_transcript};
+use crate::chain::{UndoEffect, next_undo};
 use crate::store::Change;
 use crate::transcript::TranscriptError;
 
@@ -29,7 +29,7 @@ impl Registry {
         request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
         let call = move |progress| Call::Repair { progress };
-        self.carry(id, "transcript/check", call, request).await
+        self.call_detached(id, "transcript/check", call, request).await
     }
 
     /// Repairs the transcript with this id, or whose id starts with it. If a conversation continues in that session, it is
@@ -54,34 +54,34 @@ impl Registry {
         agent: Option<&AgentName>,
         request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
-        let (entries, roots) = self.agents_apart(agent)?;
+        let (entries, roots) = self.agents_with_distinct_roots(agent)?;
         let root = agent.and_then(|_| roots.first());
         let owners = self.services.store.owners(&id, root);
         // A conversation of which it was the head continues with its copy by now, or was deleted.
         for owner in owners? {
-            if let Some(kept) = self.kept(Some(owner), request.as_ref())? {
+            if let Some(kept) = self.stored_answer(Some(owner), request.as_ref())? {
                 return Ok(kept);
             }
         }
         let holders = self.holders(&id, root)?;
-        if let Some(holder) = self.to_repair(&id, &holders)? {
+        if let Some(holder) = self.conversation_to_repair(&id, &holders)? {
             return self.repair_head(holder, request).await;
         }
         let (registry, asked) = (Arc::clone(self), request.clone());
         let work = || async move {
             let services = Arc::clone(&registry.services);
             let repair = move || {
-                let held = find(&entries, &id)?;
-                beside(&services, &held, asked.as_ref())
+                let held = locate_transcript(&entries, &id)?;
+                repair_unowned(&services, &held, asked.as_ref())
             };
-            registry.changing("transcript/check", repair).await
+            registry.run_file_change("transcript/check", repair).await
         };
-        self.once(None, request, work).await
+        self.run_idempotent(None, request, work).await
     }
 
     /// The conversation that a session belongs to; a repair of the session is a repair of that conversation. None if it
     /// belongs to none.
-    fn to_repair(
+    fn conversation_to_repair(
         &self,
         id: &UpstreamId,
         holders: &[ConversationId],
@@ -97,7 +97,7 @@ impl Registry {
             ([], []) => Ok(None),
             ([only], _) => Ok(Some(*only)),
             ([], [holder, ..]) => {
-                let or_undo = match self.is_undone_to(*holder, id)? {
+                let or_undo = match self.undo_leads_to(*holder, id)? {
                     true => ", or undo what has come after it",
                     false => "",
                 };
@@ -114,47 +114,51 @@ impl Registry {
     }
 
     /// Whether an undo of a conversation leads back to this session.
-    fn is_undone_to(&self, holder: ConversationId, id: &UpstreamId) -> Result<bool, ConversationError> {
+    fn undo_leads_to(&self, holder: ConversationId, id: &UpstreamId) -> Result<bool, ConversationError> {
         let record = self.record(holder)?;
         let lineage = self.services.store.lineage_all(holder)?;
-        let next = undoing(&lineage, record.chain.links());
-        Ok(matches!(next, Some(Undoing::Branch(earlier)) if earlier.link.upstream_id == *id))
+        let next = next_undo(&lineage, record.chain.links());
+        Ok(matches!(next, Some(UndoEffect::Branch(earlier)) if earlier.link.upstream_id == *id))
     }
 }
 
 /// The repaired copy of a transcript that belongs to no conversation, in the same folder. Blocks, on a thread of the
 /// runtime.
-fn beside(services: &Services, held: &Held, request: Option<&CallKey>) -> Result<Answer, ConversationError> {
+fn repair_unowned(
+    services: &Services,
+    held: &LocatedTranscript,
+    request: Option<&CallKey>,
+) -> Result<Answer, ConversationError> {
     let home = services.home(&held.root);
-    let (path, origin) = held.recorded(home, None)?;
+    let (path, origin) = held.choose_copy(home, None)?;
     let report = held
         .format
         .dialect()
         .check(home.session(origin.cwd.as_deref(), held.id.as_str()), &path)?;
-    let damaged = Damaged {
+    let damaged = CheckedTranscript {
         root: &held.root,
         id: &held.id,
         path,
         report,
     };
-    let (answer, copied) = repairing::copy(services, &held.entry, &damaged, None)?;
+    let (answer, copied) = repairing::make_repaired_copy(services, &held.entry, &damaged, None)?;
     let answer = Answer::Checked(Box::new(answer));
     let Some(copied) = copied else { return Ok(answer) };
     let failed = |error: TranscriptError| ConversationError::StoreFailed((&error).into());
     if let Some(request) = request {
         let noted = services
-            .copies
-            .note_request(&services.store, &copied.upstream_id, &request.id);
+            .copy_plans
+            .record_request(&services.store, &copied.upstream_id, &request.id);
         noted.map_err(failed)?;
         let change = Change {
-            requests: vec![request.answered(&answer, now())],
+            requests: vec![request.to_answered_record(&answer, now())],
             ..Change::default()
         };
         let committed = Handle::current().block_on(services.store.commit(change));
         committed?;
     }
-    match services.copies.release(&copied.upstream_id) {
-        Ok(()) => copied.copy.keep(),
+    match services.copy_plans.remove_plan(&copied.upstream_id) {
+        Ok(()) => copied.copy.commit(),
         Err(error) if request.is_none() => return Err(failed(error)),
         // The call has its answer: the next start keeps the copy.
         Err(error) => {
@@ -162,7 +166,7 @@ fn beside(services: &Services, held: &Held, request: Option<&CallKey>) -> Result
                 error = chain_text(&error),
                 "the plan of a repaired copy stays until the next start"
             );
-            copied.copy.leave();
+            copied.copy.leave_to_next_start();
         }
     }
     Ok(answer)

@@ -18,23 +18,27 @@ impl Registry {
     ///
     /// # Errors
     /// When there is none, several match, or it was deleted.
-    pub async fn named(&self, name: &str, cwd: Option<&str>) -> Result<Conversation, ConversationError> {
+    pub async fn resolve_in_folder(
+        &self,
+        name: &str,
+        cwd: Option<&str>,
+    ) -> Result<Conversation, ConversationError> {
         let cwd = self.wanted_folder(cwd).await?;
         let id = match (name.trim(), &cwd) {
-            (".", Some(cwd)) => self.last_in(cwd).await?,
+            (".", Some(cwd)) => self.last_used_in(cwd).await?,
             (".", None) => {
                 let why = "cwd is needed for \".\": the absolute path of the folder";
                 return Err(ConversationError::invalid("cwd", why));
             }
             (name, _) => match self.resolve(&ConversationRef::from(name)) {
-                Err(ConversationError::NotFound { .. }) => self.titled(name).await?,
+                Err(ConversationError::NotFound { .. }) => self.find_by_title(name).await?,
                 Err(ConversationError::Ambiguous { name, candidates, .. }) => {
-                    return Err(self.ambiguous(&name, candidates));
+                    return Err(self.ambiguous_error(&name, candidates));
                 }
                 found => found?,
             },
         };
-        let conversation = self.shown(id)?;
+        let conversation = self.salvaged_view(id)?;
         if let Some(cwd) = cwd.filter(|cwd| *cwd == conversation.cwd) {
             self.last_used.set(cwd, id).await;
         }
@@ -42,9 +46,9 @@ impl Registry {
     }
 
     /// The conversation of a folder that was last used there, else the newest.
-    async fn last_in(&self, cwd: &str) -> Result<ConversationId, ConversationError> {
-        if let Some(id) = self.last_used.of(cwd) {
-            match self.shown(id) {
+    async fn last_used_in(&self, cwd: &str) -> Result<ConversationId, ConversationError> {
+        if let Some(id) = self.last_used.conversation_in(cwd) {
+            match self.salvaged_view(id) {
                 // One that was deleted or moved away is not meant any more.
                 Ok(conversation) if conversation.cwd != cwd => {}
                 Err(ConversationError::Deleted { .. } | ConversationError::NotFound { .. }) => {}
@@ -55,7 +59,7 @@ impl Registry {
             cwd: Some(cwd.to_owned()),
             ..Filter::default()
         };
-        let newest = self.find(&filter, None, 1).await?;
+        let newest = self.find_page(&filter, None, 1).await?;
         let newest = newest.first().map(|(_, id)| *id);
         newest.ok_or_else(|| ConversationError::NotFound {
             what: format!("there is no conversation in the folder {cwd} yet"),
@@ -63,7 +67,7 @@ impl Registry {
     }
 
     /// The conversation with this title, else the only one whose title contains it.
-    async fn titled(&self, part: &str) -> Result<ConversationId, ConversationError> {
+    async fn find_by_title(&self, part: &str) -> Result<ConversationId, ConversationError> {
         let filter = Filter {
             title: Some(part.to_owned()),
             ..Filter::default()
@@ -71,18 +75,19 @@ impl Registry {
         let found = match part {
             // Every title contains it.
             "" => Vec::new(),
-            _ => self.find(&filter, None, TITLES_LIMIT).await?,
+            _ => self.find_page(&filter, None, TITLES_LIMIT).await?,
         };
-        let mut exact = found
-            .iter()
-            .filter(|(_, id)| self.shown(*id).is_ok_and(|found| found.title.trim() == part));
+        let mut exact = found.iter().filter(|(_, id)| {
+            self.salvaged_view(*id)
+                .is_ok_and(|found| found.title.trim() == part)
+        });
         if let (Some((_, only)), None) = (exact.next(), exact.next()) {
             return Ok(*only);
         }
         match found.as_slice() {
             [] => match self.transcripts_with_prefix(part).await {
                 // What was typed may be the id of a transcript there.
-                Err(ConversationError::StoreFailed(failure)) if failure.is_passing => {
+                Err(ConversationError::StoreFailed(failure)) if failure.is_transient => {
                     Err(ConversationError::StoreFailed(StoreFailure {
                         text: format!(
                             "no conversation matches \"{part}\", and the transcripts could not be searched: {failure}"
@@ -99,19 +104,22 @@ impl Registry {
             [(_, only)] => Ok(*only),
             several => {
                 let several = several.iter().take(CANDIDATES_LIMIT);
-                Err(self.ambiguous(part, several.map(|(_, id)| *id)))
+                Err(self.ambiguous_error(part, several.map(|(_, id)| *id)))
             }
         }
     }
 
-    fn ambiguous(
+    fn ambiguous_error(
         &self,
         name: &str,
         candidates: impl IntoIterator<Item = ConversationId>,
     ) -> ConversationError {
         let candidate = |id: ConversationId| Candidate {
             id: id.to_string(),
-            title: self.shown(id).map(|found| found.title).unwrap_or_default(),
+            title: self
+                .salvaged_view(id)
+                .map(|found| found.title)
+                .unwrap_or_default(),
         };
         ConversationError::AmbiguousName {
             name: name.to_owned(),

@@ -17,15 +17,15 @@ use crate::agent::policy::InterruptPolicy;
 use crate::agent::pool::Launch;
 use crate::agent::process::{AgentCommand, StopDeadlines};
 use crate::chain::NewLink;
-use crate::conversation::actor::REST;
-use crate::conversation::climbing::acquire;
+use crate::conversation::actor::REST_BEFORE_END;
+use crate::conversation::climbing::acquire_process;
 use crate::conversation::closed_sessions::ClosedSessions;
 use crate::conversation::destination::Destination;
-use crate::conversation::events::{Encoded, Taken};
-use crate::conversation::upstream::{Opening, UpstreamSession, open};
-use crate::conversation::work::Progress;
+use crate::conversation::events::{Delivery, EncodedEvent};
+use crate::conversation::running_work::Progress;
+use crate::conversation::upstream::{OpenMode, UpstreamSession, open_session};
 use crate::transcript::locate::own_folder;
-use crate::transcript::moving::SharedNeighbours;
+use crate::transcript::moving::SharedRemainingForks;
 
 /// Answers everything at once, but for a prompt to hang, of which it only reports something. It closes no session.
 const AGENT: &str = r#"while read -r line; do
@@ -57,11 +57,11 @@ struct Stage {
 struct Fault;
 
 impl Subscriber for Fault {
-    fn take(&mut self, _: &Encoded) -> Taken {
+    fn deliver(&mut self, _: &EncodedEvent) -> Delivery {
         panic!("a fault")
     }
 
-    fn take_when_room<'a>(&'a mut self, _: &'a Encoded) -> BoxFuture<'a, bool> {
+    fn deliver_when_room<'a>(&'a mut self, _: &'a EncodedEvent) -> BoxFuture<'a, bool> {
         panic!("a fault")
     }
 
@@ -69,7 +69,7 @@ impl Subscriber for Fault {
         None
     }
 
-    fn is_gone(&self) -> bool {
+    fn is_disconnected(&self) -> bool {
         false
     }
 }
@@ -161,10 +161,10 @@ impl Stage {
     async fn open_session(&self) -> UpstreamSession {
         let services = &self.registry.services;
         let entry = services.agent(&"sh".into()).unwrap();
-        let lease = acquire(services, &entry).await.unwrap();
-        let opening = Opening::New { last_mode: None };
+        let lease = acquire_process(services, &entry).await.unwrap();
+        let opening = OpenMode::New { last_mode: None };
         let (settings, closed) = (Settings::default(), ClosedSessions::default());
-        let opened = open(services, &entry, lease, &opening, "/", &settings, &closed).await;
+        let opened = open_session(services, &entry, lease, &opening, "/", &settings, &closed).await;
         opened.unwrap().0
     }
 
@@ -181,7 +181,7 @@ impl Stage {
         let call = Call::Move {
             destination: Destination::Folder(folder.to_owned()),
             undoes: false,
-            neighbours: SharedNeighbours::default(),
+            neighbours: SharedRemainingForks::default(),
             progress,
         };
         self.registry.call(self.id, call, None).unwrap()
@@ -338,12 +338,12 @@ async fn a_move_during_which_the_task_fails_is_ended_before_anything_else_begins
     std::fs::create_dir(&elsewhere).unwrap();
     let elsewhere = elsewhere.to_str().unwrap().to_owned();
 
-    let works = Arc::clone(&stage.registry.services.works);
-    let begun = works.begin("conversation/move", Some(stage.id), CancellationToken::new());
+    let works = Arc::clone(&stage.registry.services.running_work);
+    let begun = works.track("conversation/move", Some(stage.id), CancellationToken::new());
     let moving = stage.move_to(&elsewhere, begun.progress());
     stage.fail();
     stage.find(is_failed).await;
-    assert!(begun.progress().step(0).is_err(), "it goes on");
+    assert!(begun.progress().add_done_bytes(0).is_err(), "it goes on");
     assert!(
         moving.await.is_err(),
         "its caller is told that the answer was lost"
@@ -352,7 +352,7 @@ async fn a_move_during_which_the_task_fails_is_ended_before_anything_else_begins
     let record = stage.registry.services.store.conversation(stage.id).unwrap();
     assert_eq!(record.unwrap().cwd, cwd);
 
-    let begun = works.begin("conversation/move", Some(stage.id), CancellationToken::new());
+    let begun = works.track("conversation/move", Some(stage.id), CancellationToken::new());
     let moved = stage.move_to(&elsewhere, begun.progress()).await.unwrap();
     assert!(moved.is_ok(), "{moved:?}");
     assert!(!transcript.exists());
@@ -365,32 +365,38 @@ async fn what_an_abandoned_job_opens_is_waited_for() {
     let session = stage.open_session().await;
     let closed = ClosedSessions::default();
     let (open, opened) = oneshot::channel();
-    closed.close_opened(async move { opened.await.ok() });
+    closed.close_abandoned(async move { opened.await.ok() });
     assert!(!closed.are_known_to_have_ended(), "it may open one");
     assert!(open.send(session).is_ok());
-    let refused = closed.clone().ended().await;
+    let refused = closed.clone().wait_until_ended().await;
     assert!(matches!(refused, Err(ConversationError::Busy(_))), "{refused:?}");
     stage.stop_agents().await;
     assert!(closed.are_known_to_have_ended());
-    assert_eq!(closed.ended().await, Ok(()));
+    assert_eq!(closed.wait_until_ended().await, Ok(()));
 }
 
 #[tokio::test]
 async fn what_is_remembered_of_closed_sessions_is_bounded_and_leaves_with_their_agent() {
     let stage = Stage::with_agent().await;
     let closed = ClosedSessions::default();
-    for _ in 0..2 * ClosedSessions::REMEMBERED {
+    for _ in 0..2 * ClosedSessions::MAX_REMEMBERED {
         let session = stage.open_session().await;
-        closed.close(session, false, Duration::ZERO).closed().await;
-        assert!(closed.len() <= ClosedSessions::REMEMBERED);
+        closed
+            .close(session, false, Duration::ZERO)
+            .wait_until_closed()
+            .await;
+        assert!(closed.len() <= ClosedSessions::MAX_REMEMBERED);
     }
-    let refused = closed.clone().ended().await;
+    let refused = closed.clone().wait_until_ended().await;
     assert!(matches!(refused, Err(ConversationError::Busy(_))), "{refused:?}");
     let last = stage.open_session().await;
     stage.stop_agents().await;
-    closed.close(last, false, Duration::ZERO).closed().await;
+    closed
+        .close(last, false, Duration::ZERO)
+        .wait_until_closed()
+        .await;
     assert_eq!(closed.len(), 1);
-    assert_eq!(closed.ended().await, Ok(()));
+    assert_eq!(closed.wait_until_ended().await, Ok(()));
 }
 
 /// The agent closes no session and runs on for other conversations.
@@ -410,7 +416,7 @@ async fn a_conversation_rests_while_a_closed_session_may_be_written_to_and_its_n
     drop(events);
     tokio::time::pause();
     registry.tasks.close();
-    let rested = tokio::time::timeout(3 * REST, registry.tasks.wait()).await;
+    let rested = tokio::time::timeout(3 * REST_BEFORE_END, registry.tasks.wait()).await;
     tokio::time::resume();
     assert!(rested.is_ok(), "its task ends");
     assert!(registry.lock().is_empty());
@@ -422,7 +428,7 @@ async fn a_conversation_rests_while_a_closed_session_may_be_written_to_and_its_n
         events: mpsc::channel(1).1,
         _folder: folder,
     };
-    let begun = stage.registry.begun("conversation/move", Some(id));
+    let begun = stage.registry.track_work("conversation/move", Some(id));
     let refused = stage.move_to(elsewhere.to_str().unwrap(), begun.progress());
     let refused = refused.await.unwrap();
     assert!(matches!(refused, Err(ConversationError::Busy(_))), "{refused:?}");
@@ -450,10 +456,23 @@ async fn a_session_that_a_climb_closes_may_still_be_written_to() {
         matches!(refused, Err(ConversationError::AgentError { .. })),
         "{refused:?}"
     );
-    let closed = stage.registry.closed.of(stage.id).ended().await;
+    let closed = stage
+        .registry
+        .closed_sessions
+        .of(stage.id)
+        .wait_until_ended()
+        .await;
     assert!(matches!(closed, Err(ConversationError::Busy(_))), "{closed:?}");
     stage.stop_agents().await;
-    assert_eq!(stage.registry.closed.of(stage.id).ended().await, Ok(()));
+    assert_eq!(
+        stage
+            .registry
+            .closed_sessions
+            .of(stage.id)
+            .wait_until_ended()
+            .await,
+        Ok(())
+    );
 }
 
 /// Another process would write to the same transcript at the same time.
@@ -463,10 +482,13 @@ async fn what_is_opened_again_waits_for_the_end_of_an_agent_that_is_dying() {
     let session = stage.open_session().await;
     let agent = session.lease.agent();
     let closed = ClosedSessions::default();
-    closed.close(session, false, Duration::ZERO).closed().await;
-    assert_eq!(closed.writers_ended().await, Ok(()), "no turn runs in it");
+    closed
+        .close(session, false, Duration::ZERO)
+        .wait_until_closed()
+        .await;
+    assert_eq!(closed.wait_for_writers().await, Ok(()), "no turn runs in it");
     assert!(!agent.has_stopped());
     agent.terminate("a test ends it");
-    assert_eq!(closed.writers_ended().await, Ok(()));
+    assert_eq!(closed.wait_for_writers().await, Ok(()));
     assert!(agent.has_stopped());
 }

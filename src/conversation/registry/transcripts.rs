@@ -18,16 +18,16 @@ use jiff::Timestamp;
 
 use super::super::error::{Candidate, ConversationError};
 use super::super::page::PageRoom;
-use super::super::readings::Pace;
+use super::super::read_queues::ReadClass;
 use super::super::services::Services;
 use super::Registry;
 use super::resolving::CANDIDATES_LIMIT;
 use crate::agent::catalog::AgentEntry;
-use crate::store::{Salvaged, Store, StoreError, TranscriptRoot};
-use crate::transcript::shelf::{Format, Place, Shelf, ShelfEntry};
+use crate::store::{SalvagedRecord, Store, StoreError, TranscriptRoot};
+use crate::transcript::transcript_list::{Format, ListPosition, ListedTranscript, TranscriptList};
 
 /// The known state of each folder of transcripts. The holder of a shelf's lock looks at its folder; the others wait.
-pub(super) type Shelves = HashMap<PathBuf, Arc<tokio::sync::Mutex<Shelf>>>;
+pub(super) type TranscriptLists = HashMap<PathBuf, Arc<tokio::sync::Mutex<TranscriptList>>>;
 
 /// What `transcript/list` looks for.
 #[derive(Clone, Debug, Default)]
@@ -41,15 +41,15 @@ pub struct TranscriptFilter {
 }
 
 /// A folder of transcripts that is listed.
-pub(super) struct Listed {
+pub(super) struct ListedFolder {
     pub(super) agent: AgentName,
     pub(super) folder: PathBuf,
     pub(super) format: Format,
     root: TranscriptRoot,
 }
 
-/// A folder of transcripts, and what it holds.
-pub(super) type Shelved = (Listed, Vec<Arc<ShelfEntry>>);
+/// A folder of transcripts and its entries.
+pub(super) type FolderTranscripts = (ListedFolder, Vec<Arc<ListedTranscript>>);
 
 impl Registry {
     /// One page of transcripts, newest first: `limit` at most, and fewer where they are large.
@@ -66,7 +66,7 @@ impl Registry {
             Some(cursor) => Some(place_of(cursor).ok_or_else(ConversationError::invalid_cursor)?),
             None => None,
         };
-        let roots = self.listed_roots(filter.agent.as_ref())?;
+        let roots = self.listed_folders(filter.agent.as_ref())?;
         let services = Arc::clone(&self.services);
         let mut unwatched = self
             .unwatched
@@ -74,7 +74,7 @@ impl Registry {
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         unwatched.retain(|unwatched| {
-            let is_listed = |root: &Listed| root.folder.to_string_lossy() == *unwatched.path;
+            let is_listed = |root: &ListedFolder| root.folder.to_string_lossy() == *unwatched.path;
             after.is_none() && roots.iter().any(is_listed)
         });
         // A list of one agent's transcripts does not wait for another agent's folder.
@@ -82,9 +82,9 @@ impl Registry {
             [only] => Some(only.folder.clone()),
             _ => None,
         };
-        let place = self.services.readings.listed(folder);
-        let shelves: Vec<_> = roots.iter().map(|root| self.shelf(root)).collect();
-        self.reading_from(place, "transcript/list", None, move || {
+        let place = self.services.read_queues.list_queue(folder);
+        let shelves: Vec<_> = roots.iter().map(|root| self.transcript_list(root)).collect();
+        self.run_read_at(place, "transcript/list", None, move || {
             let (mut unreadable, mut found) = (Vec::new(), Vec::new());
             for (root, shelf) in roots.iter().zip(shelves) {
                 let mut shelf = shelf.blocking_lock();
@@ -92,11 +92,11 @@ impl Registry {
                     shelf.scan(&root.folder, root.format);
                 }
                 unreadable.extend(shelf.unreadable().map(|path| path.to_string_lossy().into_owned()));
-                found.push(shelf.behind(after.as_ref()).cloned().collect::<Vec<_>>());
+                found.push(shelf.entries_after(after.as_ref()).cloned().collect::<Vec<_>>());
             }
             let all = roots.iter().zip(&found);
             let all = all.map(|(root, entries)| (root, entries.iter().peekable()));
-            let page = page(all.collect(), &filter, limit, &services);
+            let page = collect_page(all.collect(), &filter, limit, &services);
             let (page, next_cursor) = page?;
             Ok(TranscriptPage {
                 transcripts: page,
@@ -109,8 +109,11 @@ impl Registry {
     }
 
     /// What was last seen of a folder.
-    fn shelf(&self, root: &Listed) -> Arc<tokio::sync::Mutex<Shelf>> {
-        let mut shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
+    fn transcript_list(&self, root: &ListedFolder) -> Arc<tokio::sync::Mutex<TranscriptList>> {
+        let mut shelves = self
+            .transcript_lists
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         Arc::clone(shelves.entry(root.folder.clone()).or_default())
     }
 
@@ -185,7 +188,7 @@ impl Registry {
         let acted = act(whole.clone()).await;
         acted.map_err(|error| match whole == id {
             true => error,
-            false => error.of("upstreamId", &whole),
+            false => error.with_id("upstreamId", &whole),
         })
     }
 
@@ -219,10 +222,10 @@ impl Registry {
         let (roots, services) = (self.roots_of_sessions(agent)?, Arc::clone(&self.services));
         let prefix = prefix.to_owned();
         let look = move || {
-            let sessions = services.keeper.archive.sessions();
+            let sessions = services.backups.archive.sessions();
             let mut sessions = sessions?;
             sessions.retain(|session| {
-                let is_of = |root: &Listed| root.folder == session.key.root;
+                let is_of = |root: &ListedFolder| root.folder == session.key.root;
                 !session.is_released
                     && session.key.upstream_id.starts_with(&prefix)
                     && roots.iter().any(is_of)
@@ -230,7 +233,7 @@ impl Registry {
             let ids = sessions.into_iter().map(|session| session.key.upstream_id);
             Ok(ids.map(|id| (id, String::new())).collect())
         };
-        self.reading_from(self.place_of(None, Pace::Quick), method, None, look)
+        self.run_read_at(self.place_of(None, ReadClass::Quick), method, None, look)
             .await
     }
 
@@ -244,9 +247,9 @@ impl Registry {
         mut found: BTreeMap<String, String>,
     ) -> Result<BTreeMap<String, String>, ConversationError> {
         let (roots, prefix) = (self.roots_of_sessions(agent)?, prefix.to_owned());
-        let shelves: Vec<_> = roots.iter().map(|root| self.shelf(root)).collect();
+        let shelves: Vec<_> = roots.iter().map(|root| self.transcript_list(root)).collect();
         let look = move || {
-            let has = |root: &Listed| root.format.dialect().locate(&root.folder, &prefix);
+            let has = |root: &ListedFolder| root.format.dialect().locate(&root.folder, &prefix);
             if roots
                 .iter()
                 .any(|root| has(root).is_ok_and(|paths| !paths.is_empty()))
@@ -268,7 +271,7 @@ impl Registry {
                         None => unread = Some(path.to_owned()),
                     }
                 }
-                let entries = shelf.behind(None);
+                let entries = shelf.entries_after(None);
                 for entry in entries.filter(|entry| entry.upstream_id.starts_with(&prefix)) {
                     found.insert(entry.upstream_id.clone(), entry.title.clone());
                 }
@@ -285,22 +288,22 @@ impl Registry {
             }
         };
         // As a list, it waits for no copy of a whole transcript.
-        self.reading_from(self.place_of(None, Pace::Quick), method, None, look)
+        self.run_read_at(self.place_of(None, ReadClass::Quick), method, None, look)
             .await
     }
 
     /// The folders in which a session may be; none if transcripts of the agent cannot be listed.
-    fn roots_of_sessions(&self, agent: Option<&AgentName>) -> Result<Vec<Listed>, ConversationError> {
-        match self.listed_roots(agent) {
+    fn roots_of_sessions(&self, agent: Option<&AgentName>) -> Result<Vec<ListedFolder>, ConversationError> {
+        match self.listed_folders(agent) {
             Err(ConversationError::Unsupported(_)) => Ok(Vec::new()),
             roots => roots,
         }
     }
 
     /// All transcripts as they are now. A problem with one folder is logged.
-    pub(super) async fn shelved(&self) -> Result<Vec<Shelved>, ConversationError> {
-        let roots = self.listed_roots(None)?;
-        let shelves: Vec<_> = roots.iter().map(|root| self.shelf(root)).collect();
+    pub(super) async fn list_all_transcripts(&self) -> Result<Vec<FolderTranscripts>, ConversationError> {
+        let roots = self.listed_folders(None)?;
+        let shelves: Vec<_> = roots.iter().map(|root| self.transcript_list(root)).collect();
         let looked = tokio::task::spawn_blocking(move || {
             let all = roots.into_iter().zip(shelves).map(|(root, shelf)| {
                 let mut shelf = shelf.blocking_lock();
@@ -308,7 +311,7 @@ impl Registry {
                 for path in shelf.unreadable() {
                     tracing::warn!(path = %path.display(), "a transcript cannot be read; a move leaves it where it is");
                 }
-                let entries = shelf.behind(None).cloned().collect();
+                let entries = shelf.entries_after(None).cloned().collect();
                 (root, entries)
             });
             all.collect()
@@ -317,15 +320,18 @@ impl Registry {
     }
 
     /// The folders to list. Agents that share one are listed once, unless one is named.
-    pub(super) fn listed_roots(&self, agent: Option<&AgentName>) -> Result<Vec<Listed>, ConversationError> {
+    pub(super) fn listed_folders(
+        &self,
+        agent: Option<&AgentName>,
+    ) -> Result<Vec<ListedFolder>, ConversationError> {
         let Some(agent) = agent else {
-            let mut roots: Vec<Listed> = Vec::new();
+            let mut roots: Vec<ListedFolder> = Vec::new();
             for root in self
                 .services
                 .catalog
                 .entries()
                 .iter()
-                .filter_map(|entry| listed(entry))
+                .filter_map(|entry| listed_folder(entry))
             {
                 if roots.iter().all(|other| other.folder != root.folder) {
                     roots.push(root);
@@ -334,7 +340,7 @@ impl Registry {
             return Ok(roots);
         };
         let entry = self.services.agent(agent)?;
-        let root = listed(&entry).ok_or_else(|| {
+        let root = listed_folder(&entry).ok_or_else(|| {
             ConversationError::Unsupported(format!(
                 "the transcripts of {agent} cannot be listed: how agents of kind {} keep them is not known",
                 entry.kind
@@ -350,9 +356,9 @@ fn candidates(titles: BTreeMap<String, String>) -> Vec<Candidate> {
     candidates.take(CANDIDATES_LIMIT).collect()
 }
 
-fn listed(entry: &AgentEntry) -> Option<Listed> {
+fn listed_folder(entry: &AgentEntry) -> Option<ListedFolder> {
     let (folder, format) = entry.listed_transcripts()?;
-    Some(Listed {
+    Some(ListedFolder {
         agent: entry.name.clone(),
         folder: folder.to_owned(),
         format,
@@ -361,8 +367,8 @@ fn listed(entry: &AgentEntry) -> Option<Listed> {
 }
 
 /// The first of these transcripts that the filter takes, each root's in its order.
-fn page<'a, I: Iterator<Item = &'a Arc<ShelfEntry>>>(
-    mut roots: Vec<(&Listed, Peekable<I>)>,
+fn collect_page<'a, I: Iterator<Item = &'a Arc<ListedTranscript>>>(
+    mut roots: Vec<(&ListedFolder, Peekable<I>)>,
     filter: &TranscriptFilter,
     limit: usize,
     services: &Services,
@@ -371,34 +377,38 @@ fn page<'a, I: Iterator<Item = &'a Arc<ShelfEntry>>>(
     let mut folder = filter.cwd.as_deref().map(SameFolder::new);
     let (mut page, mut room) = (Vec::new(), PageRoom::new());
     let mut last = None;
-    while let Some((root, entry)) = next(&mut roots) {
-        if !takes(folder.as_mut(), query.as_deref(), entry) {
+    while let Some((root, entry)) = newest_entry(&mut roots) {
+        if !matches_entry(folder.as_mut(), query.as_deref(), entry) {
             continue;
         }
         let transcript = transcript(root, entry, services)?;
-        if page.len() == limit || !room.takes(&transcript) {
+        if page.len() == limit || !room.try_take(&transcript) {
             return Ok((page, last));
         }
         page.push(transcript);
-        last = Some(cursor_of(&Place::of(entry)));
+        last = Some(cursor_of(&ListPosition::of(entry)));
     }
     Ok((page, None))
 }
 
 /// The first in the order of all roots together.
-fn next<'a, 'r, I: Iterator<Item = &'a Arc<ShelfEntry>>>(
-    roots: &mut [(&'r Listed, Peekable<I>)],
-) -> Option<(&'r Listed, &'a ShelfEntry)> {
+fn newest_entry<'a, 'r, I: Iterator<Item = &'a Arc<ListedTranscript>>>(
+    roots: &mut [(&'r ListedFolder, Peekable<I>)],
+) -> Option<(&'r ListedFolder, &'a ListedTranscript)> {
     let firsts = roots.iter_mut().enumerate();
-    let firsts = firsts.filter_map(|(index, (_, entries))| Some((Place::of(entries.peek()?), index)));
+    let firsts = firsts.filter_map(|(index, (_, entries))| Some((ListPosition::of(entries.peek()?), index)));
     let (_, index) = firsts.min()?;
     let (root, entries) = roots.get_mut(index)?;
     Some((root, entries.next()?))
 }
 
 /// `query` is the filter's in lower case.
-fn takes<'a>(folder: Option<&mut SameFolder<'a>>, query: Option<&str>, entry: &'a ShelfEntry) -> bool {
-    folder.is_none_or(|folder| folder.is_at(&entry.cwd))
+fn matches_entry<'a>(
+    folder: Option<&mut SameFolder<'a>>,
+    query: Option<&str>,
+    entry: &'a ListedTranscript,
+) -> bool {
+    folder.is_none_or(|folder| folder.matches(&entry.cwd))
         && query.is_none_or(|query| {
             let path = entry.path.to_string_lossy();
             let texts = [&entry.title, &entry.cwd, &entry.upstream_id, &*path].map(str::to_lowercase);
@@ -412,46 +422,50 @@ fn takes<'a>(folder: Option<&mut SameFolder<'a>>, query: Option<&str>, entry: &'
 struct SameFolder<'a> {
     path: &'a str,
     /// Device and inode; none if the folder no longer exists and only its path can be compared.
-    place: Option<(u64, u64)>,
+    identity: Option<(u64, u64)>,
     /// Whether the other paths that were met lead there: each is looked at once a list, since a link may lead elsewhere by
     /// the next.
-    others: HashMap<&'a str, bool>,
+    compared: HashMap<&'a str, bool>,
 }
 
 impl<'a> SameFolder<'a> {
     fn new(path: &'a str) -> Self {
         Self {
             path,
-            place: place_on_disk(path),
-            others: HashMap::new(),
+            identity: device_and_inode(path),
+            compared: HashMap::new(),
         }
     }
 
-    fn is_at(&mut self, recorded: &'a str) -> bool {
-        let Some(place) = self.place.filter(|_| recorded != self.path) else {
+    fn matches(&mut self, recorded: &'a str) -> bool {
+        let Some(place) = self.identity.filter(|_| recorded != self.path) else {
             return recorded == self.path;
         };
-        let leads_there = || Path::new(recorded).is_absolute() && place_on_disk(recorded) == Some(place);
-        *self.others.entry(recorded).or_insert_with(leads_there)
+        let leads_there = || Path::new(recorded).is_absolute() && device_and_inode(recorded) == Some(place);
+        *self.compared.entry(recorded).or_insert_with(leads_there)
     }
 }
 
 /// What a path leads to, by device and inode.
-fn place_on_disk(path: &str) -> Option<(u64, u64)> {
+fn device_and_inode(path: &str) -> Option<(u64, u64)> {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.dev(), metadata.ino()))
 }
 
-fn transcript(root: &Listed, entry: &ShelfEntry, services: &Services) -> Result<Transcript, StoreError> {
+fn transcript(
+    root: &ListedFolder,
+    entry: &ListedTranscript,
+    services: &Services,
+) -> Result<Transcript, StoreError> {
     let upstream_id = UpstreamId::new(entry.upstream_id.as_str());
     Ok(Transcript {
         agent: root.agent.clone(),
-        conversation_id: owner(&services.store, &upstream_id, &root.root)?,
+        conversation_id: owning_conversation(&services.store, &upstream_id, &root.root)?,
         upstream_id,
         cwd: entry.cwd.clone(),
         title: entry.title.clone(),
         bytes: entry.bytes,
-        turns: services.library.known_turns(&entry.path, &entry.identity),
+        turns: services.index_cache.known_turns(&entry.path, &entry.identity),
         updated_at: entry.updated_at,
         forked_from: entry.forked_from.as_deref().map(UpstreamId::new),
         path: entry.path.to_string_lossy().into_owned(),
@@ -459,14 +473,14 @@ fn transcript(root: &Listed, entry: &ShelfEntry, services: &Services) -> Result<
 }
 
 /// The conversation that holds or held an upstream id, deleted ones left out: the one whose head it is, else the first.
-fn owner(
+fn owning_conversation(
     store: &Store,
     upstream_id: &UpstreamId,
     root: &TranscriptRoot,
 ) -> Result<Option<ConversationId>, StoreError> {
     let mut first = None;
     for id in store.owners(upstream_id, Some(root))? {
-        let Some(Salvaged { record, .. }) = store.salvaged(id)? else {
+        let Some(SalvagedRecord { record, .. }) = store.salvaged_conversation(id)? else {
             continue;
         };
         if record.deleted_at.is_some() {
@@ -485,7 +499,7 @@ fn owner(
 }
 
 /// The cursor behind a place: its time, and its path in which what is no text, and `%`, are written as `%XX`.
-fn cursor_of(place: &Place) -> Cursor {
+fn cursor_of(place: &ListPosition) -> Cursor {
     let (at, path) = place.parts();
     let mut text = format!("{}:", at.as_nanosecond());
     for chunk in path.as_os_str().as_bytes().utf8_chunks() {
@@ -495,7 +509,7 @@ fn cursor_of(place: &Place) -> Cursor {
     Cursor::new(text)
 }
 
-fn place_of(cursor: &Cursor) -> Option<Place> {
+fn place_of(cursor: &Cursor) -> Option<ListPosition> {
     let (at, path) = cursor.as_str().split_once(':')?;
     let at = Timestamp::from_nanosecond(at.parse().ok()?).ok()?;
     let mut pieces = path.split('%');
@@ -505,7 +519,7 @@ fn place_of(cursor: &Cursor) -> Option<Place> {
         bytes.push(u8::from_str_radix(code, 16).ok()?);
         bytes.extend_from_slice(rest.as_bytes());
     }
-    Some(Place::new(at, Path::new(&OsString::from_vec(bytes))))
+    Some(ListPosition::new(at, Path::new(&OsString::from_vec(bytes))))
 }
 
 #[cfg(test)]
@@ -516,7 +530,7 @@ mod tests {
     fn a_cursor_leads_back_to_its_place_whatever_the_path() {
         let at = Timestamp::from_nanosecond(1_604_404_800_000_000_001).expect("a time");
         for path in [&b"/home/u/a:b/s.jsonl"[..], b"/100%/\xff\xfe/\xc3\xbc.jsonl", b""] {
-            let place = Place::new(at, Path::new(&OsString::from_vec(path.to_vec())));
+            let place = ListPosition::new(at, Path::new(&OsString::from_vec(path.to_vec())));
             assert_eq!(place_of(&cursor_of(&place)), Some(place), "{path:?}");
         }
         for text in ["", "x", "9e99:/x", "1:/%4", "1:/%zz", "1:/%\u{fc}x"] {

@@ -5,10 +5,10 @@
 //! before the last record is on disk. Other writes to an older session are in no history. While a turn runs, nothing is
 //! judged, because transcripts lag behind the updates; it waits for the end of the turn.
 
-mod files;
 mod judging;
-mod saving;
-mod telling;
+mod known_files;
+mod reporting;
+mod sync_queue;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
@@ -27,71 +27,71 @@ use tokio::task::JoinError;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::super::growth::{Asked, Growth};
+use super::super::running_work::StopMeter;
 use super::super::services::now;
-use super::super::work::UntilStop;
+use super::super::transcript_growth::{RequestedRechecks, TranscriptGrowth};
 use super::{Registry, panic_text};
 use crate::store::{StoreError, TranscriptRoot};
-use crate::transcript::library::Identity;
-use crate::transcript::meter::metered;
-use crate::transcript::shelf::{self, Format, identities};
-use crate::transcript::watch::Watch;
-use files::{Files, Met};
-use judging::{Changed, Owner, judge};
-pub(super) use saving::Saving;
-use saving::Unsynced;
+use crate::transcript::index_cache::FileVersion;
+use crate::transcript::meter::with_meter;
+use crate::transcript::transcript_list::{self, Format, identities};
+use crate::transcript::watch::TranscriptWatcher;
+use judging::{ChangedTranscript, OwningConversation, judge};
+use known_files::{FileComparison, KnownFiles};
+pub(super) use sync_queue::SyncQueue;
+use sync_queue::UnsyncedTranscript;
 
 /// How many changed transcripts can wait for the end of a turn, or for their conversation. Transcripts without a
 /// conversation are dropped first, since most never get one, the oldest before the others.
-const WAITING: usize = 1_024;
+const MAX_PENDING_TRANSCRIPTS: usize = 1_024;
 
 /// How many turns may have ended whose last record is not on disk: more than agents that run at once.
-const OWED: usize = 1_024;
+const MAX_UNREPORTED_TURNS: usize = 1_024;
 
 /// How long a turn's last record is waited for in a session that is the head no longer. It comes within some 100 ms; what was
 /// cancelled before the agent wrote of it never comes, and what is written to the session later is another program's.
-const OWED_FOR: Duration = Duration::from_secs(60);
+const UNREPORTED_TURN_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a start waits for the folders of transcripts: thousands of files take some 40 ms, and one on a file system that
 /// answers no more would keep everybody from everything.
-const PREPARED: Duration = Duration::from_secs(1);
+const START_WAIT_LIMIT: Duration = Duration::from_secs(1);
 
 /// How many transcripts are looked at no more because the daemon failed on them: one is a fault to be mended.
-const ASIDE: usize = 64;
+const MAX_EXCLUDED: usize = 64;
 
 /// When a transcript is read again after the end of a turn that is not reported yet, or after a failed read. Without a
 /// watched folder nothing else would cause it, and a read may fail for reasons that do not change the file. The last record
 /// is written some 60 to 100 ms after the last update, and later on a slow disk. A turn that is not on disk after the last of these
 /// times is reported with the next change, or after the next turn.
-const LATE: [Duration; 3] = [
+const RECHECK_DELAYS: [Duration; 3] = [
     Duration::from_millis(150),
     Duration::from_millis(1_000),
     Duration::from_millis(5_000),
 ];
 
-/// What is known of the files, and which of them wait.
-struct Ears {
-    watch: Watch,
+/// The state of the watching: what is known of the files, and which of them wait.
+struct WatchState {
+    watch: TranscriptWatcher,
     /// When this life began.
-    began: Timestamp,
-    files: Files,
+    started_at: Timestamp,
+    files: KnownFiles,
     /// By path, with the number of the round in which they came.
-    waiting: BTreeMap<PathBuf, Waiting>,
+    pending: BTreeMap<PathBuf, PendingTranscript>,
     /// The sessions on which turns of this daemon have ended, and their conversations, until the turns are reported; with
     /// the time of the end.
-    owed: BTreeMap<(UpstreamId, ConversationId), Instant>,
-    /// Those that could not be read, and at how many looks in a row.
-    unread: BTreeMap<PathBuf, usize>,
-    /// Those that are looked at no more.
-    aside: BTreeSet<PathBuf>,
-    /// When the next of the late looks is, and which it is.
-    late: Option<(Instant, usize)>,
+    unreported_turns: BTreeMap<(UpstreamId, ConversationId), Instant>,
+    /// Those that could not be read, and how many reads in a row failed.
+    failed_reads: BTreeMap<PathBuf, usize>,
+    /// Those that are never read again, because the daemon failed on them.
+    excluded: BTreeSet<PathBuf>,
+    /// When the next recheck is due, and its index in [`RECHECK_DELAYS`].
+    next_recheck: Option<(Instant, usize)>,
     round: u64,
 }
 
-struct Waiting {
-    changed: Changed,
-    since: u64,
+struct PendingTranscript {
+    changed: ChangedTranscript,
+    since_round: u64,
     /// Whether it counts for a conversation.
     is_owned: bool,
 }
@@ -104,12 +104,12 @@ impl Registry {
     /// served; in a slow one also what was written until its folder was come to, our own turns among it: of these no event
     /// tells, as of those between two lives.
     pub async fn watch_transcripts(self: &Arc<Self>) {
-        let Ok(roots) = self.listed_roots(None) else {
+        let Ok(roots) = self.listed_folders(None) else {
             return;
         };
-        let wake = self.services.turn_ends.waker();
+        let wake = self.services.rechecks.waker();
         let prepared = tokio::task::spawn_blocking(move || {
-            let mut ears = Ears::new(Watch::new(wake));
+            let mut ears = WatchState::new(TranscriptWatcher::new(wake));
             for root in &roots {
                 ears.watch.add_root(&root.folder, root.format);
             }
@@ -117,19 +117,19 @@ impl Registry {
             for root in &roots {
                 for (path, identity) in identities(&root.folder, root.format) {
                     if let Some(id) = upstream_id(&path, root.format) {
-                        ears.files.begin(&path, &id, &identity);
+                        ears.files.note_at_start(&path, &id, &identity);
                     }
                 }
             }
             ears
         });
-        self.watch_once(prepared).await;
+        self.watch_when_prepared(prepared).await;
     }
 
     /// Watches once that is prepared, for which this waits as long as a start may.
-    async fn watch_once(
+    async fn watch_when_prepared(
         self: &Arc<Self>,
-        prepared: impl Future<Output = Result<Ears, JoinError>> + Send + 'static,
+        prepared: impl Future<Output = Result<WatchState, JoinError>> + Send + 'static,
     ) {
         let (began, has_begun) = oneshot::channel();
         let (registry, stop) = (Arc::downgrade(self), self.stop.clone());
@@ -155,10 +155,10 @@ impl Registry {
             if is_slow {
                 tracing::info!("watching transcripts");
             }
-            listen(registry, ears, stop).await;
+            watch_until_stop(registry, ears, stop).await;
         });
         // It also ends where there is nothing to wait for.
-        if timeout(PREPARED, has_begun).await.is_err() {
+        if timeout(START_WAIT_LIMIT, has_begun).await.is_err() {
             tracing::warn!(
                 "the folders of transcripts are slow; saved turns are reported after they were read"
             );
@@ -166,7 +166,7 @@ impl Registry {
     }
 
     /// Notes for lists which folders cannot be watched.
-    fn note_unwatched(&self, watch: &Watch) {
+    fn note_unwatched(&self, watch: &TranscriptWatcher) {
         let unwatched = watch.problems().map(|(path, problem)| Unwatched {
             path: path.to_string_lossy().into_owned(),
             problem,
@@ -185,9 +185,9 @@ impl Registry {
     }
 
     /// Where the transcript of a session is that a conversation has had.
-    fn transcript_of(&self, owner: ConversationId, id: &UpstreamId) -> Option<Changed> {
+    fn transcript_of(&self, owner: ConversationId, id: &UpstreamId) -> Option<ChangedTranscript> {
         let services = &self.services;
-        let record = in_store(services.store.conversation(owner))??;
+        let record = log_store_error(services.store.conversation(owner))??;
         let links = record.chain.links();
         let link = links.iter().rev().find(|link| link.upstream_id == *id)?;
         let (root, format) = services.catalog.get(&link.agent)?.listed_transcripts()?;
@@ -197,7 +197,7 @@ impl Registry {
             .find(services.session(root, &link.cwd, id))
             .ok()?;
         let root = root.to_owned();
-        Some(Changed { root, format, path })
+        Some(ChangedTranscript { root, format, path })
     }
 
     /// The conversations for which a session counts: those whose head it is, and those that are `owed` a turn on it.
@@ -206,20 +206,23 @@ impl Registry {
         root: &Path,
         id: &UpstreamId,
         owed: &BTreeMap<(UpstreamId, ConversationId), Instant>,
-    ) -> Vec<Owner> {
+    ) -> Vec<OwningConversation> {
         let root = TranscriptRoot::new(root.to_string_lossy());
         let store = &self.services.store;
-        let owners = in_store(store.owners(id, Some(&root))).unwrap_or_default();
+        let owners = log_store_error(store.owners(id, Some(&root))).unwrap_or_default();
         let owner = |owner| {
-            let record = in_store(store.conversation(owner))??;
+            let record = log_store_error(store.conversation(owner))??;
             let link = record
                 .chain
                 .links()
                 .iter()
                 .rposition(|link| link.upstream_id == *id)?;
-            Some(Owner { record, link })
+            Some(OwningConversation {
+                record,
+                link_index: link,
+            })
         };
-        let counts = |owner: &Owner| {
+        let counts = |owner: &OwningConversation| {
             let is_owed = || owed.contains_key(&(id.clone(), owner.record.id));
             owner.record.deleted_at.is_none() && (owner.is_head() || is_owed())
         };
@@ -228,13 +231,13 @@ impl Registry {
 }
 
 /// Until the daemon stops.
-async fn listen(registry: Weak<Registry>, mut ears: Ears, stop: CancellationToken) {
+async fn watch_until_stop(registry: Weak<Registry>, mut ears: WatchState, stop: CancellationToken) {
     let Some(services) = registry.upgrade().map(|registry| Arc::clone(&registry.services)) else {
         return;
     };
     loop {
         let late = async {
-            match ears.late {
+            match ears.next_recheck {
                 Some((at, _)) => sleep_until(at).await,
                 None => pending().await,
             }
@@ -243,15 +246,15 @@ async fn listen(registry: Weak<Registry>, mut ears: Ears, stop: CancellationToke
             biased;
             () = stop.cancelled() => return,
             () = late => true,
-            () = services.turn_ends.wait() => false,
+            () = services.rechecks.wait() => false,
         };
         let Some(registry) = registry.upgrade() else {
             return;
         };
-        let meter = Arc::new(UntilStop(stop.clone()));
+        let meter = Arc::new(StopMeter(stop.clone()));
         let round = tokio::task::spawn_blocking(move || {
             // What is known of the files outlives a fault.
-            let round = || metered(meter, || ears.round(&registry, is_late));
+            let round = || with_meter(meter, || ears.round(&registry, is_late));
             if let Err(panic) = catch_unwind(AssertUnwindSafe(round)) {
                 let why = panic_text(panic.as_ref());
                 tracing::error!(
@@ -272,17 +275,17 @@ async fn listen(registry: Weak<Registry>, mut ears: Ears, stop: CancellationToke
     }
 }
 
-impl Ears {
-    fn new(watch: Watch) -> Self {
+impl WatchState {
+    fn new(watch: TranscriptWatcher) -> Self {
         Self {
             watch,
-            began: now(),
-            files: Files::default(),
-            waiting: BTreeMap::new(),
-            owed: BTreeMap::new(),
-            unread: BTreeMap::new(),
-            aside: BTreeSet::new(),
-            late: None,
+            started_at: now(),
+            files: KnownFiles::default(),
+            pending: BTreeMap::new(),
+            unreported_turns: BTreeMap::new(),
+            failed_reads: BTreeMap::new(),
+            excluded: BTreeSet::new(),
+            next_recheck: None,
             round: 0,
         }
     }
@@ -291,67 +294,71 @@ impl Ears {
     fn round(&mut self, registry: &Arc<Registry>, is_late: bool) {
         self.round += 1;
         // Whatever fails below, the next late look is not due at once.
-        let late = self.late.take();
-        let heard = self.watch.heard();
+        let late = self.next_recheck.take();
+        let heard = self.watch.take_changes();
         registry.note_unwatched(&self.watch);
         let mut changed = Vec::new();
         for heard in heard {
-            let of_path = |path: PathBuf| Changed {
+            let of_path = |path: PathBuf| ChangedTranscript {
                 root: heard.root.clone(),
                 format: heard.format,
                 path,
             };
             // What is not there any more is looked at too, to be forgotten.
             let gone = |folder: &Path| {
-                let gone = self.files.below(folder).filter(|path| !path.exists());
+                let gone = self.files.present_below(folder).filter(|path| !path.exists());
                 gone.map(Path::to_owned).collect::<Vec<_>>()
             };
-            if heard.changes.everything {
-                let differs = |(path, identity): (PathBuf, Identity)| {
+            if heard.changes.is_everything {
+                let differs = |(path, identity): (PathBuf, FileVersion)| {
                     self.files.differs(&path, &identity).then_some(path)
                 };
                 let differing = identities(&heard.root, heard.format).filter_map(differs);
                 changed.extend(differing.chain(gone(&heard.root)).map(of_path));
             }
             for folder in &heard.changes.folders {
-                let there = shelf::files(folder, heard.format);
+                let there = transcript_list::files(folder, heard.format);
                 changed.extend(there.chain(gone(folder)).map(of_path));
             }
             changed.extend(heard.changes.files.into_iter().map(of_path));
         }
-        let asked = registry.services.turn_ends.take();
+        let asked = registry.services.rechecks.take();
         let has_ended = !asked.0.is_empty();
-        let again = self.due(asked, is_late);
+        let again = self.take_due(asked, is_late);
         changed.extend(again);
         // What is watched whole is heard of, before the end of its turn or behind it.
-        if is_late || (has_ended && !self.watch.is_whole()) {
-            let unheard = self.unheard(registry, &changed);
+        if is_late || (has_ended && !self.watch.is_complete()) {
+            let unheard = self.transcripts_without_event(registry, &changed);
             changed.extend(unheard);
         }
         // Files that are there come first: one that was moved keeps what is known of it.
         changed.sort_by_cached_key(|changed| !changed.path.exists());
-        self.look_at_each(changed, |ears, changed| ears.look(registry, changed));
-        self.late = match late {
-            _ if has_ended => self.late_look(0),
-            Some((_, number)) if is_late => self.late_look(number + 1),
-            None if self.has_unread() => self.late_look(0),
+        self.check_each(changed, |ears, changed| ears.check_transcript(registry, changed));
+        self.next_recheck = match late {
+            _ if has_ended => self.schedule_recheck(0),
+            Some((_, number)) if is_late => self.schedule_recheck(number + 1),
+            None if self.has_failed_reads() => self.schedule_recheck(0),
             set => set,
         };
-        while self.waiting.len() > WAITING {
-            let rank = |waiting: &Waiting| (waiting.is_owned, waiting.since);
-            let oldest = self.waiting.iter().min_by_key(|(_, waiting)| rank(waiting));
+        while self.pending.len() > MAX_PENDING_TRANSCRIPTS {
+            let rank = |waiting: &PendingTranscript| (waiting.is_owned, waiting.since_round);
+            let oldest = self.pending.iter().min_by_key(|(_, waiting)| rank(waiting));
             let Some(oldest) = oldest.map(|(path, _)| path.clone()) else {
                 return;
             };
-            self.waiting.remove(&oldest);
-            self.unread.remove(&oldest);
+            self.pending.remove(&oldest);
+            self.failed_reads.remove(&oldest);
         }
     }
 
     /// Looks at these one after the other. An error with one of them affects only that one.
-    fn look_at_each(&mut self, changed: Vec<Changed>, mut look: impl FnMut(&mut Self, Changed)) {
+    fn check_each(
+        &mut self,
+        changed: Vec<ChangedTranscript>,
+        mut look: impl FnMut(&mut Self, ChangedTranscript),
+    ) {
         for changed in changed {
-            if self.aside.contains(&changed.path) {
+            if self.excluded.contains(&changed.path) {
                 continue;
             }
             let path = changed.path.clone();
@@ -361,34 +368,36 @@ impl Ears {
                     path = %path.display(), why,
                     "could not look at a transcript; its saved turns are no longer reported"
                 );
-                self.waiting.remove(&path);
-                self.unread.remove(&path);
-                if self.aside.len() < ASIDE {
-                    self.aside.insert(path);
+                self.pending.remove(&path);
+                self.failed_reads.remove(&path);
+                if self.excluded.len() < MAX_EXCLUDED {
+                    self.excluded.insert(path);
                 }
             }
         }
     }
 
     /// When to look again at what is owed or could not be read, if there is anything; it was looked at so often.
-    fn late_look(&self, number: usize) -> Option<(Instant, usize)> {
-        let is_wanted = !self.owed.is_empty() || self.has_unread();
-        let after = LATE.get(number).filter(|_| is_wanted)?;
+    fn schedule_recheck(&self, number: usize) -> Option<(Instant, usize)> {
+        let is_wanted = !self.unreported_turns.is_empty() || self.has_failed_reads();
+        let after = RECHECK_DELAYS.get(number).filter(|_| is_wanted)?;
         Some((Instant::now() + *after, number))
     }
 
     /// Whether there is something that could not be read, and may be by a later look.
-    fn has_unread(&self) -> bool {
-        self.unread.values().any(|looks| *looks <= LATE.len())
+    fn has_failed_reads(&self) -> bool {
+        self.failed_reads
+            .values()
+            .any(|looks| *looks <= RECHECK_DELAYS.len())
     }
 
     /// What has waited for a turn that has ended now, for another head, or to be readable.
-    fn due(&mut self, (asked, all): Asked, is_late: bool) -> Vec<Changed> {
+    fn take_due(&mut self, (asked, all): RequestedRechecks, is_late: bool) -> Vec<ChangedTranscript> {
         let mut again = Vec::new();
-        self.waiting.retain(|path, waiting| {
+        self.pending.retain(|path, waiting| {
             let id = upstream_id(path, waiting.changed.format);
             let is_asked = id.is_some_and(|id| asked.contains_key(&id));
-            let is_due = all || is_asked || (is_late && self.unread.contains_key(path));
+            let is_due = all || is_asked || (is_late && self.failed_reads.contains_key(path));
             if is_due {
                 again.push(waiting.changed.clone());
             }
@@ -398,66 +407,72 @@ impl Ears {
             .into_iter()
             .flat_map(|(id, owners)| owners.into_iter().map(move |owner| (id.clone(), owner)));
         let now = Instant::now();
-        self.owed.retain(|_, since| now.duration_since(*since) < OWED_FOR);
-        self.owed.extend(owed.map(|owed| (owed, now)));
-        while self.owed.len() > OWED {
-            let oldest = self.owed.iter().min_by_key(|(_, since)| **since);
+        self.unreported_turns
+            .retain(|_, since| now.duration_since(*since) < UNREPORTED_TURN_LIMIT);
+        self.unreported_turns.extend(owed.map(|owed| (owed, now)));
+        while self.unreported_turns.len() > MAX_UNREPORTED_TURNS {
+            let oldest = self.unreported_turns.iter().min_by_key(|(_, since)| **since);
             let Some(oldest) = oldest.map(|(owed, _)| owed.clone()) else {
                 break;
             };
-            self.owed.remove(&oldest);
+            self.unreported_turns.remove(&oldest);
         }
         again
     }
 
     /// The transcripts of turns that have ended and are not reported, if no change of them was seen: their folder may not
     /// be watched.
-    fn unheard(&self, registry: &Registry, changed: &[Changed]) -> Vec<Changed> {
-        let of_changed = |changed: &Changed| upstream_id(&changed.path, changed.format);
+    fn transcripts_without_event(
+        &self,
+        registry: &Registry,
+        changed: &[ChangedTranscript],
+    ) -> Vec<ChangedTranscript> {
+        let of_changed = |changed: &ChangedTranscript| upstream_id(&changed.path, changed.format);
         let heard: BTreeSet<UpstreamId> = changed.iter().filter_map(of_changed).collect();
-        let unheard = self.owed.keys().filter(|(id, _)| !heard.contains(id));
+        let unheard = self.unreported_turns.keys().filter(|(id, _)| !heard.contains(id));
         unheard
             .filter_map(|(id, owner)| registry.transcript_of(*owner, id))
             .collect()
     }
 
     /// Looks at one transcript, and notifies its conversations.
-    fn look(&mut self, registry: &Arc<Registry>, changed: Changed) {
-        self.look_with(registry, changed, Unsynced::open);
+    fn check_transcript(&mut self, registry: &Arc<Registry>, changed: ChangedTranscript) {
+        self.check_transcript_with(registry, changed, UnsyncedTranscript::open);
     }
 
-    fn look_with(
+    fn check_transcript_with(
         &mut self,
         registry: &Arc<Registry>,
-        changed: Changed,
-        open: impl FnOnce(&Changed) -> Option<Unsynced>,
+        changed: ChangedTranscript,
+        open: impl FnOnce(&ChangedTranscript) -> Option<UnsyncedTranscript>,
     ) {
         let Some(id) = upstream_id(&changed.path, changed.format) else {
             return;
         };
-        let owners = registry.owners_of(&changed.root, &id, &self.owed);
+        let owners = registry.owners_of(&changed.root, &id, &self.unreported_turns);
         let is_owned = !owners.is_empty();
         let Ok(metadata) = std::fs::metadata(&changed.path) else {
             match is_owned {
-                true => self.files.note_gone(&changed.path),
+                true => self.files.mark_missing(&changed.path),
                 false => self.files.forget(&changed.path),
             }
-            self.waiting.remove(&changed.path);
-            self.unread.remove(&changed.path);
-            registry.services.library.forget(&changed.path);
+            self.pending.remove(&changed.path);
+            self.failed_reads.remove(&changed.path);
+            registry.services.index_cache.forget(&changed.path);
             return;
         };
-        let (mut seen, met) = self.files.take(&changed.path, &id, &Identity::of(&metadata));
+        let (mut seen, met) = self.files.take(&changed.path, &id, &FileVersion::of(&metadata));
         if is_owned {
             // Behind the question for owners: an import, an adoption and a copy note their size before it is somebody's.
-            let old = registry.services.old_bytes.take(&id);
-            let restored = (met == Met::New && owners.iter().all(|owner| self.is_of_before(owner)))
-                .then_some(seen.bytes);
-            seen.judged = old.or(restored).unwrap_or_default().max(seen.judged);
+            let old = registry.services.old_bytes.take_length(&id);
+            let restored = (met == FileComparison::New
+                && owners.iter().all(|owner| self.is_from_previous_run(owner)))
+            .then_some(seen.bytes);
+            seen.judged_bytes = old.or(restored).unwrap_or_default().max(seen.judged_bytes);
             // A turn has ended in less than was there before it was removed or cut off: it goes on anew, it was not put back.
-            if seen.judged > seen.bytes && owners.iter().any(|owner| self.is_owed(owner)) {
+            if seen.judged_bytes > seen.bytes && owners.iter().any(|owner| self.has_unreported_turn(owner)) {
                 // Unless it was: what a restored one holds is none of that.
-                seen.judged = old.unwrap_or_default().min(seen.bytes).max(seen.cut_at);
+                seen.judged_bytes = old.unwrap_or_default().min(seen.bytes).max(seen.cut_at);
             }
         }
         let before = seen.clone();
@@ -465,17 +480,17 @@ impl Ears {
         let is_to_sync = is_owned && metadata.is_file();
         let transcript = is_to_sync.then(|| open(&changed)).flatten();
         // The next turn's end tells whether it was begun anew.
-        let mut is_waiting = !is_owned || seen.judged > seen.bytes;
+        let mut is_waiting = !is_owned || seen.judged_bytes > seen.bytes;
         // Nothing is reported as saved that cannot be synced.
         let has_no_sync = is_to_sync && transcript.is_none();
         let mut is_unread = has_no_sync;
         is_waiting |= has_no_sync;
         for owner in owners.into_iter().filter(|_| !has_no_sync) {
-            let has_ended = self.is_owed(&owner);
-            let tell = |growth: Growth| {
+            let has_ended = self.has_unreported_turn(&owner);
+            let tell = |growth: TranscriptGrowth| {
                 let unsynced = transcript.clone();
-                let unsynced = unsynced.filter(|_| has_ended || !growth.saved.is_empty());
-                registry.tell_when_saved(owner.record.id, growth, unsynced);
+                let unsynced = unsynced.filter(|_| has_ended || !growth.new_checkpoints.is_empty());
+                registry.report_when_synced(owner.record.id, growth, unsynced);
             };
             let Some(judgement) = judge(registry, &owner, &changed, &before, met, tell) else {
                 // It may be readable when it is looked at again.
@@ -483,34 +498,34 @@ impl Ears {
                 continue;
             };
             is_waiting |= !judgement.is_final;
-            seen.judged = seen.judged.max(judgement.upto);
+            seen.judged_bytes = seen.judged_bytes.max(judgement.judged_bytes);
             seen.prompts = judgement.prompts;
-            seen.told = judgement.told;
-            if judgement.has_all {
-                self.owed.remove(&(id.clone(), owner.record.id));
+            seen.last_reported_prompt = judgement.last_reported_prompt;
+            if judgement.is_fully_reported {
+                self.unreported_turns.remove(&(id.clone(), owner.record.id));
             }
         }
         self.files.put(&changed.path, seen);
         // A stop ends what is being read.
-        self.note_read(&changed.path, !is_unread || registry.stop.is_cancelled());
+        self.note_read_result(&changed.path, !is_unread || registry.stop.is_cancelled());
         if is_waiting {
             let path = changed.path.clone();
-            let waiting = Waiting {
+            let waiting = PendingTranscript {
                 changed,
-                since: self.round,
+                since_round: self.round,
                 is_owned,
             };
-            self.waiting.insert(path, waiting);
+            self.pending.insert(path, waiting);
         }
     }
 
     /// Notes whether a transcript could be read, and says it once where it could not.
-    fn note_read(&mut self, path: &Path, was_read: bool) {
+    fn note_read_result(&mut self, path: &Path, was_read: bool) {
         if was_read {
-            self.unread.remove(path);
+            self.failed_reads.remove(path);
             return;
         }
-        let looks = self.unread.entry(path.to_owned()).or_default();
+        let looks = self.failed_reads.entry(path.to_owned()).or_default();
         *looks += 1;
         if *looks == 1 {
             tracing::warn!(path = %path.display(), "a changed transcript cannot be read; its saved turns are reported when it can be");
@@ -518,17 +533,17 @@ impl Ears {
     }
 
     /// Whether all turns of a session were had in an earlier life. A file of it that comes now was put back.
-    fn is_of_before(&self, owner: &Owner) -> bool {
-        let is_of_before = |link: &Link| link.at < self.began && link.written;
-        owner.link().is_some_and(is_of_before) && !self.is_owed(owner)
+    fn is_from_previous_run(&self, owner: &OwningConversation) -> bool {
+        let is_of_before = |link: &Link| link.at < self.started_at && link.written;
+        owner.link().is_some_and(is_of_before) && !self.has_unreported_turn(owner)
     }
 
     /// Whether a turn of this daemon has ended that is not reported yet.
-    fn is_owed(&self, owner: &Owner) -> bool {
+    fn has_unreported_turn(&self, owner: &OwningConversation) -> bool {
         let of_it = |link: &Link| (link.upstream_id.clone(), owner.record.id);
         owner
             .link()
-            .is_some_and(|link| self.owed.contains_key(&of_it(link)))
+            .is_some_and(|link| self.unreported_turns.contains_key(&of_it(link)))
     }
 }
 
@@ -538,7 +553,7 @@ fn upstream_id(path: &Path, format: Format) -> Option<UpstreamId> {
 }
 
 /// The answer of the store. Errors are logged, because there is no caller.
-fn in_store<T>(read: Result<T, StoreError>) -> Option<T> {
+fn log_store_error<T>(read: Result<T, StoreError>) -> Option<T> {
     let told = read.inspect_err(
         |error| tracing::warn!(%error, "cannot look up which conversation a changed transcript belongs to"),
     );

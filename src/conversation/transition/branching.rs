@@ -7,11 +7,13 @@ use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 
 use crate::chain::{Chain, NewLink};
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{Branched, CallChange, Disposition, Effect, Fork, Ledger, Opened, Work};
+use crate::conversation::effect::{
+    CallChange, Disposition, Effect, Fork, Ledger, NewBranch, OpenedSession, Work,
+};
 use crate::conversation::error::ConversationError;
-use crate::conversation::reported::hear;
+use crate::conversation::reported_settings::record_session_info;
 use crate::conversation::state::{Model, OperationKind, Session, view_of_record};
-use crate::store::{ConversationRecord, Resting};
+use crate::store::{ConversationRecord, RestingState};
 
 impl<R> Model<R> {
     /// Makes a branch, unless something else has to end first.
@@ -21,7 +23,7 @@ impl<R> Model<R> {
             Some(
                 "a turn is running; wait for its end or cancel it, or fork into a new conversation instead of in place",
             )
-        } else if self.op.is_some() || fork.in_place && self.closing.is_some() {
+        } else if self.operation.is_some() || fork.in_place && self.closing.is_some() {
             Some("the session is being opened, closed or branched; try again when that is done")
         } else {
             None
@@ -36,7 +38,7 @@ impl<R> Model<R> {
                 let kind = OperationKind::Branch(fork.clone());
                 self.start(kind, caller, Work::Branch { fork, from, busy });
             }
-            Ok(None) => self.fork_unprompted(fork, caller),
+            Ok(None) => self.fork_without_history(fork, caller),
             Err(error) => self.answer(caller, Err(error)),
         }
     }
@@ -59,7 +61,7 @@ impl<R> Model<R> {
     }
 
     /// There is nothing to branch from yet: a new conversation with the same settings.
-    fn fork_unprompted(&mut self, fork: Fork, caller: Caller<R>) {
+    fn fork_without_history(&mut self, fork: Fork, caller: Caller<R>) {
         if fork.in_place {
             let error = ConversationError::Conflict(
                 "the conversation has never been prompted: there is nothing to branch from".to_owned(),
@@ -67,7 +69,7 @@ impl<R> Model<R> {
             self.answer(caller, Err(error));
             return;
         }
-        let record = self.sibling(&fork, None);
+        let record = self.new_conversation_like_this(&fork, None);
         let answer = Answer::Forked(Box::new(ForkAnswer {
             conversation: view_of_record(&record),
             link: None,
@@ -80,9 +82,9 @@ impl<R> Model<R> {
             events: Vec::new(),
             before: None,
             ends_operation: true,
-            opened: None,
+            opened_session: None,
         };
-        self.create(fork, record, Ledger::default(), change);
+        self.write_new_conversation(fork, record, Ledger::default(), change);
     }
 
     /// The folder of a branch.
@@ -91,7 +93,11 @@ impl<R> Model<R> {
     }
 
     /// A new conversation that is set up as this one is.
-    fn sibling(&self, fork: &Fork, checkpoint_id: Option<CheckpointId>) -> ConversationRecord {
+    fn new_conversation_like_this(
+        &self,
+        fork: &Fork,
+        checkpoint_id: Option<CheckpointId>,
+    ) -> ConversationRecord {
         let (agent, cwd) = (self.record.agent.clone(), self.cwd_of(fork));
         let mut record = ConversationRecord::new(ConversationId::mint(), agent, cwd, self.now);
         record.namespace.clone_from(&self.record.namespace);
@@ -105,9 +111,9 @@ impl<R> Model<R> {
     }
 
     /// A branch was made.
-    pub(super) fn branched(&mut self, branched: Branched, fork: Fork, caller: Caller<R>) {
+    pub(super) fn branched(&mut self, branched: NewBranch, fork: Fork, caller: Caller<R>) {
         let agent = self.record.agent.clone();
-        let link = branched.link(agent, self.cwd_of(&fork), LinkReason::Forked);
+        let link = branched.to_link(agent, self.cwd_of(&fork), LinkReason::Forked);
         if fork.in_place {
             self.branch_in_place(fork, caller, branched, link);
         } else {
@@ -115,11 +121,11 @@ impl<R> Model<R> {
         }
     }
 
-    fn branch_in_place(&mut self, fork: Fork, caller: Caller<R>, branched: Branched, link: NewLink) {
-        self.lose_session();
+    fn branch_in_place(&mut self, fork: Fork, caller: Caller<R>, branched: NewBranch, link: NewLink) {
+        self.drop_session();
         let before = Some(Box::new(self.record.clone()));
         let events = match fork.at {
-            Some(_) => self.leave_history("fork"),
+            Some(_) => self.drop_left_turns("fork"),
             None => Vec::new(),
         };
         let mut ledger = self.append_link(link, branched.fidelity);
@@ -128,14 +134,14 @@ impl<R> Model<R> {
         if let Some(title) = &fork.title {
             self.record.title.clone_from(title);
         }
-        hear_branch(&mut self.record, &branched);
-        self.record.resting = Resting::Idle;
+        record_branch_info(&mut self.record, &branched);
+        self.record.resting = RestingState::Idle;
         self.record.limit = None;
-        self.touch();
+        self.mark_changed();
         let answer = ForkAnswer {
             conversation: Conversation {
                 // As it is when this is answered, which is when the branch is on disk.
-                live: branched.open.is_some(),
+                live: branched.opened_session.is_some(),
                 ..self.view_when_on_disk()
             },
             link: self.record.chain.head().cloned(),
@@ -148,17 +154,17 @@ impl<R> Model<R> {
 
     /// Drops what belongs to the turns that are left: their interrupted prompt and their questions. A text that is
     /// scheduled for a time is kept. Returns the events to send.
-    pub(super) fn leave_history(&mut self, by: &str) -> Vec<Event> {
+    pub(super) fn drop_left_turns(&mut self, by: &str) -> Vec<Event> {
         self.record.cut = None;
-        self.end_word();
+        self.end_continuation_text();
         self.drop_questions(by)
     }
 
-    fn branch_side_by_side(&mut self, fork: Fork, caller: Caller<R>, branched: Branched, link: NewLink) {
-        let mut record = self.sibling(&fork, branched.checkpoint.clone());
+    fn branch_side_by_side(&mut self, fork: Fork, caller: Caller<R>, branched: NewBranch, link: NewLink) {
+        let mut record = self.new_conversation_like_this(&fork, branched.checkpoint.clone());
         record.chain = Chain::default();
         let appended = record.chain.append(link, branched.fidelity, self.now);
-        hear_branch(&mut record, &branched);
+        record_branch_info(&mut record, &branched);
         let answer = ForkAnswer {
             conversation: view_of_record(&record),
             link: record.chain.head().cloned(),
@@ -166,17 +172,17 @@ impl<R> Model<R> {
             via: Some(branched.via),
         };
         let change = branch_change(caller, answer, branched, None);
-        let ledger = Ledger::of_links(appended.entries, Vec::new());
-        self.create(fork, record, ledger, change);
+        let ledger = Ledger::with_links(appended.entries, Vec::new());
+        self.write_new_conversation(fork, record, ledger, change);
     }
 
     /// Takes over the session that a fork opened for this conversation, unless one is open or being opened.
-    pub(super) fn handed_over(&mut self, opened: Opened) {
-        let is_free = self.session == Session::Closed && self.op.is_none() && self.closing.is_none();
+    pub(super) fn session_handed_over(&mut self, opened: OpenedSession) {
+        let is_free = self.session == Session::Closed && self.operation.is_none() && self.closing.is_none();
         if is_free && !self.stopping {
             self.announce(opened);
         } else {
-            self.out.push(Effect::Dispose(Disposition::Drop));
+            self.effects.push(Effect::Dispose(Disposition::Drop));
         }
     }
 }
@@ -185,7 +191,7 @@ impl<R> Model<R> {
 fn branch_change<R>(
     caller: Caller<R>,
     answer: ForkAnswer,
-    branched: Branched,
+    branched: NewBranch,
     before: Option<Box<ConversationRecord>>,
 ) -> CallChange<R> {
     let id = answer.conversation.id;
@@ -199,13 +205,13 @@ fn branch_change<R>(
         events: forked.into_iter().collect(),
         before,
         ends_operation: true,
-        opened: branched.open,
+        opened_session: branched.opened_session,
     }
 }
 
 /// Takes over what the agent reports about an open branch, so that it is recorded and reported with the branch.
-fn hear_branch(record: &mut ConversationRecord, branched: &Branched) {
-    if let Some(opened) = &branched.open {
-        hear(&mut record.reported, &opened.info);
+fn record_branch_info(record: &mut ConversationRecord, branched: &NewBranch) {
+    if let Some(opened) = &branched.opened_session {
+        record_session_info(&mut record.reported, &opened.session_info);
     }
 }

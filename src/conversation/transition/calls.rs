@@ -6,19 +6,21 @@ use bridge_protocol::link::{Attempt, Fidelity, Resumed, Via};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{StopReason, TurnResult};
 
-use crate::agent::failure::TurnSigns;
+use crate::agent::failure::FailureSigns;
 use crate::conversation::answer::{Answer, CallKey, Caller};
-use crate::conversation::effect::{Asked, AskedSettings, Call, Deadline, Effect, Part, Work};
+use crate::conversation::effect::{
+    Call, Deadline, DeathInvolvement, EditorSettings, Effect, IncomingCall, Work,
+};
 use crate::conversation::error::ConversationError;
-use crate::conversation::line::Waiting;
-use crate::conversation::reported::merge;
+use crate::conversation::prompt_queue::PromptRequest;
+use crate::conversation::reported_settings::merge_settings;
 use crate::conversation::state::{Model, OperationKind, Session, Turn, TurnPhase};
 use crate::store::RequestRecord;
 
 impl<R> Model<R> {
     /// Lets a call in: an earlier one with the same key is joined or repeated, everything else is carried out.
-    pub(super) fn admit(&mut self, asked: Asked<R>, kept: Option<RequestRecord>) {
-        let Asked { call, request, reply } = asked;
+    pub(super) fn admit(&mut self, asked: IncomingCall<R>, kept: Option<RequestRecord>) {
+        let IncomingCall { call, request, reply } = asked;
         // Only what changes something is remembered by its key.
         let request = request.filter(|_| {
             matches!(
@@ -36,11 +38,11 @@ impl<R> Model<R> {
                     | Call::Delete { .. }
             )
         });
-        let Some(caller) = self.join(request, kept, reply) else {
+        let Some(caller) = self.join_or_repeat(request, kept, reply) else {
             return;
         };
-        if let Some(request) = &caller.request {
-            self.open_call(request.clone());
+        if let Some(request) = &caller.key {
+            self.track_call(request.clone());
         }
         if let Some(refusal) = self.refusal(&call) {
             self.answer(caller, Err(refusal));
@@ -54,22 +56,22 @@ impl<R> Model<R> {
                 on_limit,
                 min_fidelity,
             } => {
-                let asked = Waiting {
+                let asked = PromptRequest {
                     min_fidelity,
                     on_limit,
-                    ..Waiting::new(turn, prompt, self.now, caller)
+                    ..PromptRequest::new(turn, prompt, self.now, caller)
                 };
                 self.prompt(asked, on_busy);
             }
             Call::Continue { at, text, cancel } => {
-                self.continue_at(at, text, cancel, caller);
+                self.schedule_continuation(at, text, cancel, caller);
             }
             Call::Cancel {
                 turn_id,
                 queued,
                 params,
             } => self.cancel(turn_id.as_ref(), queued, params, caller),
-            Call::Resume { min_fidelity } => self.resume(min_fidelity, caller),
+            Call::Resume { min_fidelity } => self.resume_session(min_fidelity, caller),
             Call::Update {
                 title,
                 settings,
@@ -85,9 +87,9 @@ impl<R> Model<R> {
                 prompt,
                 min_fidelity,
             } => {
-                let asked = Waiting {
+                let asked = PromptRequest {
                     min_fidelity,
-                    ..Waiting::new(turn, prompt, self.now, caller)
+                    ..PromptRequest::new(turn, prompt, self.now, caller)
                 };
                 self.edit(at, asked);
             }
@@ -114,9 +116,9 @@ impl<R> Model<R> {
             } => {
                 self.respond(&interrupt_id, outcome, by, turn_id, caller);
             }
-            Call::Hold => self.hold(caller),
-            Call::Release => {
-                self.held = false;
+            Call::PauseForMove => self.pause_for_move(caller),
+            Call::ResumeAfterMove => {
+                self.is_paused = false;
                 self.answer(caller, Ok(Answer::Done));
             }
             Call::Close => self.close(caller),
@@ -141,10 +143,13 @@ impl<R> Model<R> {
                 "the conversation is being deleted".to_owned(),
             ));
         }
-        let ends_something = matches!(call, Call::Cancel { .. } | Call::Respond { .. } | Call::Release);
+        let ends_something = matches!(
+            call,
+            Call::Cancel { .. } | Call::Respond { .. } | Call::ResumeAfterMove
+        );
         // A conversation is held for that move.
-        let may_move = self.op.is_none() && matches!(call, Call::Move { .. });
-        if self.is_leaving() && !may_move && !ends_something {
+        let may_move = self.operation.is_none() && matches!(call, Call::Move { .. });
+        if self.is_moving() && !may_move && !ends_something {
             return Some(ConversationError::Busy(
                 "the conversation is being moved to another folder; try again when the move is done"
                     .to_owned(),
@@ -154,69 +159,76 @@ impl<R> Model<R> {
     }
 
     /// Returns the caller if the call is a new one; otherwise it is answered, or waits with the first.
-    fn join(&mut self, request: Option<CallKey>, kept: Option<RequestRecord>, reply: R) -> Option<Caller<R>> {
+    fn join_or_repeat(
+        &mut self,
+        request: Option<CallKey>,
+        kept: Option<RequestRecord>,
+        reply: R,
+    ) -> Option<Caller<R>> {
         let Some(request) = request else {
-            return Some(Caller::of(reply));
+            return Some(Caller::without_key(reply));
         };
         if let Some(open) = self
             .open_requests
             .iter_mut()
-            .find(|open| open.request.id == request.id)
+            .find(|open| open.key.id == request.id)
         {
-            if request.has_content_of(&open.request.fingerprint) {
+            if request.has_same_content(&open.key.fingerprint) {
                 open.followers.push(reply);
-                self.is_asked_for(&request);
+                self.note_repeated_call(&request);
             } else {
-                self.out.push(Effect::Answer(reply, Err(request.differs())));
+                self.effects
+                    .push(Effect::Answer(reply, Err(request.content_conflict())));
             }
             return None;
         }
-        let reply = self.join_in_line(&request, reply)?;
-        let Some(kept) = self.writer.request(&request.id).cloned().or(kept) else {
+        let reply = self.join_queued_call(&request, reply)?;
+        let Some(kept) = self.writer.unwritten_request(&request.id).cloned().or(kept) else {
             return Some(Caller {
                 reply: Some(reply),
-                request: Some(request),
+                key: Some(request),
             });
         };
-        if !request.has_content_of(&kept.fingerprint) {
-            self.out.push(Effect::Answer(reply, Err(request.differs())));
+        if !request.has_same_content(&kept.fingerprint) {
+            self.effects
+                .push(Effect::Answer(reply, Err(request.content_conflict())));
             return None;
         }
         match kept.result {
             Some(result) => {
-                self.out.push(Effect::Answer(reply, Ok(Answer::Json(result))));
+                self.effects.push(Effect::Answer(reply, Ok(Answer::Json(result))));
                 None
             }
             // It was begun and cut short before it changed anything (boot gives every turn that was sent its end).
             None => Some(Caller {
                 reply: Some(reply),
-                request: Some(request),
+                key: Some(request),
             }),
         }
     }
 
     /// Begins a turn; it waits for the session first.
-    pub(super) fn start_turn(&mut self, asked: Waiting<R>) {
-        self.out.push(Effect::Disarm(Deadline::Idle));
+    pub(super) fn start_turn(&mut self, asked: PromptRequest<R>) {
+        self.effects.push(Effect::Disarm(Deadline::Idle));
         self.turn = Some(Turn {
-            asked,
+            request: asked,
             phase: TurnPhase::Waiting,
             announced: false,
-            taken: false,
-            cleared: false,
+            is_prompt_confirmed: false,
+            was_session_cleared: false,
             started_at: self.now,
             cancelled: false,
             cancel_callers: Vec::new(),
             resumed: None,
-            signs: TurnSigns::default(),
+            signs: FailureSigns::default(),
             refused: Vec::new(),
-            answers: None,
+            orphan_answer: None,
             sent_again: false,
-            withdrawn: Vec::new(),
+            withdrawn_questions: Vec::new(),
             deaths: Vec::new(),
-            stopped: false,
-            part: Part::default(),
-            is_apart: false,
+            was_cut_by_daemon_stop: false,
+            death_involvement: DeathInvolvement::default(),
+            needs_exclusive_process: false,
             edit: None,
         });
     }
@@ -246,8 +258,8 @@ impl<R> Model<R> {
             TurnPhase::Waiting => {
                 // No agent has the prompt. The climb continues: dropping it would close the session while the next climb
                 // opens it. `Deadline::Climb` limits it.
-                self.drop_turn_unsent();
-                self.spare_climb();
+                self.cancel_unsent_turn();
+                self.limit_unwanted_climb();
             }
             // The end comes with the milestone that is under way.
             TurnPhase::Recording | TurnPhase::Ending => {}
@@ -255,8 +267,8 @@ impl<R> Model<R> {
                 // Of a dead agent the transcript is being asked; that ends the turn.
                 if !again && self.session != Session::Closed {
                     self.cancel_questions();
-                    self.out.push(Effect::SendCancel(params));
-                    self.out
+                    self.effects.push(Effect::SendCancel(params));
+                    self.effects
                         .push(Effect::Arm(Deadline::Cancel, self.rules.cancel_grace_ms));
                 }
             }
@@ -264,7 +276,7 @@ impl<R> Model<R> {
     }
 
     /// Ends a turn that was cancelled while no agent had its prompt.
-    pub(super) fn drop_turn_unsent(&mut self) {
+    pub(super) fn cancel_unsent_turn(&mut self) {
         if self.turn.as_ref().is_some_and(|turn| turn.announced) {
             self.end_turn(StopReason::Cancelled, None, None);
             return;
@@ -272,25 +284,25 @@ impl<R> Model<R> {
         self.abandon_edit();
         let Some(turn) = self.turn.take() else { return };
         if turn.edit.is_some() {
-            self.refuse_behind_edit();
+            self.refuse_prompts_after_edit();
         }
         let before = self.record.clone();
-        if turn.asked.continues {
+        if turn.request.is_continuation {
             self.end_continuation();
             self.note_change();
         }
-        let mut result = self.cancelled_before_start(turn.asked.turn_id.clone());
+        let mut result = self.cancelled_before_start(turn.request.turn_id.clone());
         result.resumed = turn.resumed;
         // The question stays open: its answer was not told to anyone.
         let error = || ConversationError::Busy("the answer was cancelled before it was sent".to_owned());
-        let refused = turn.answers.map(|answer| answer.refused(error()));
-        let (durably, cancels) = match turn.asked.continues {
+        let refused = turn.orphan_answer.map(|answer| answer.refused(error()));
+        let (durably, cancels) = match turn.request.is_continuation {
             true => (turn.cancel_callers, Vec::new()),
             false => (Vec::new(), turn.cancel_callers),
         };
         let result = Ok(self.turn_answer(turn.edit.as_ref(), result));
-        self.drop_unsent(turn.asked, result, refused, cancels);
-        self.end_empty_line();
+        self.drop_unsent(turn.request, result, refused, cancels);
+        self.end_continuation_of_empty_queue();
         for caller in durably {
             // A caller that learns of the cancellation must not see the prompt sent after a restart.
             self.answer_change(caller, Answer::Cancelled(true), before.clone());
@@ -298,9 +310,9 @@ impl<R> Model<R> {
         self.arm_idle();
     }
 
-    fn resume(&mut self, min_fidelity: Fidelity, caller: Caller<R>) {
-        let is_usable = !self.session_is_to_move() && !self.is_editing();
-        if let Some(resumed) = self.live_resumed().filter(|_| is_usable) {
+    fn resume_session(&mut self, min_fidelity: Fidelity, caller: Caller<R>) {
+        let is_usable = !self.must_change_process() && !self.is_editing();
+        if let Some(resumed) = self.live_resume_report().filter(|_| is_usable) {
             let answer = Answer::Resumed(Box::new(self.view()), Box::new(resumed));
             self.answer(caller, Ok(answer));
             return;
@@ -309,7 +321,7 @@ impl<R> Model<R> {
     }
 
     /// The report for a session that is already open and did not have to be brought back.
-    pub(super) fn live_resumed(&self) -> Option<Resumed> {
+    pub(super) fn live_resume_report(&self) -> Option<Resumed> {
         let Session::Live(live) = &self.session else {
             return None;
         };
@@ -345,14 +357,18 @@ impl<R> Model<R> {
         let mut wanted = self.record.settings.clone();
         let mut asked = None;
         if let Some(settings) = settings {
-            merge(&mut wanted, settings.clone(), self.info.config_options.as_ref());
-            asked = params.map(|params| Box::new(AskedSettings { settings, params }));
+            merge_settings(
+                &mut wanted,
+                settings.clone(),
+                self.session_info.config_options.as_ref(),
+            );
+            asked = params.map(|params| Box::new(EditorSettings { settings, params }));
         }
         if wanted == self.record.settings {
             self.write_update(title, None, caller);
             return;
         }
-        if self.op.is_some() || self.closing.is_some() {
+        if self.operation.is_some() || self.closing.is_some() {
             let error =
                 ConversationError::Busy("the session is being opened or closed; try again".to_owned());
             self.answer(caller, Err(error));
@@ -384,7 +400,7 @@ impl<R> Model<R> {
         if let Some(settings) = settings {
             self.record.settings = *settings;
         }
-        self.touch();
+        self.mark_changed();
         let answer = Answer::Conversation(Box::new(self.view_when_on_disk()));
         self.answer_change(caller, answer, before);
     }

@@ -8,38 +8,38 @@ use bridge_protocol::id::{TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, LineageEntry};
 use bridge_protocol::turn::TurnResult;
 
-use crate::chain::{EarlierHead, NewLink, Undoing};
+use crate::chain::{EarlierHead, NewLink, UndoEffect};
 use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::destination::Destination;
-use crate::conversation::edit::{Edit, Edited};
+use crate::conversation::edit::{EditBranch, TurnEdit};
 use crate::conversation::effect::{CallChange, Deadline, Disposition, Effect, Ledger, Now, Work};
 use crate::conversation::error::ConversationError;
-use crate::conversation::line::Waiting;
+use crate::conversation::prompt_queue::PromptRequest;
+use crate::conversation::running_work::Progress;
 use crate::conversation::state::{LiveSession, Model, OperationKind, Session, Turn, TurnPhase};
-use crate::conversation::work::Progress;
-use crate::store::{AnsweredInterrupt, ConversationRecord, PendingEdit, Resting};
+use crate::store::{AnsweredInterrupt, ConversationRecord, PendingEdit, RestingState};
 use crate::transcript::checkpoint::PlaceRef;
-use crate::transcript::moving::SharedNeighbours;
+use crate::transcript::moving::SharedRemainingForks;
 
 impl<R> Model<R> {
     /// Begins a turn that replaces an earlier one, unless something runs.
-    pub(super) fn edit(&mut self, at: PlaceRef, asked: Waiting<R>) {
+    pub(super) fn edit(&mut self, at: PlaceRef, asked: PromptRequest<R>) {
         // The branch of a cancelled edit is given up first, as before a prompt.
-        let kind = self.op.as_ref().map(|op| &op.kind);
+        let kind = self.operation.as_ref().map(|op| &op.kind);
         let is_cancelled =
             self.turn.is_none() && self.queue.is_empty() && matches!(kind, Some(OperationKind::Edit(_)));
-        if let Some(busy) = self.busy("edit").filter(|_| !is_cancelled) {
+        if let Some(busy) = self.busy_for_history_change("edit").filter(|_| !is_cancelled) {
             self.answer(asked.caller, Err(busy));
             return;
         }
         self.start_turn(asked);
         if let Some(turn) = &mut self.turn {
-            turn.edit = Some(Edit { at, branch: None });
+            turn.edit = Some(TurnEdit { at, branch: None });
         }
     }
 
     /// Why what changes the history in place cannot be done now.
-    fn busy(&self, what: &str) -> Option<ConversationError> {
+    fn busy_for_history_change(&self, what: &str) -> Option<ConversationError> {
         self.busy_with(&format!(
             "a turn is running; wait for its end or cancel it, then {what}"
         ))
@@ -71,15 +71,15 @@ impl<R> Model<R> {
         }
         let branch = edit.branch.as_ref().map(|branch| &branch.link.upstream_id);
         if branch.is_some() && branch == self.open_session() {
-            self.anchor_prompt();
+            self.read_anchor();
             return true;
         }
         // What was made went with its agent, and is made again.
         self.abandon_edit();
         let Some(turn) = &self.turn else { return true };
         let Some(edit) = &turn.edit else { return true };
-        let (at, min_fidelity) = (edit.at.clone(), turn.asked.min_fidelity);
-        let turn_id = turn.asked.turn_id.clone();
+        let (at, min_fidelity) = (edit.at.clone(), turn.request.min_fidelity);
+        let turn_id = turn.request.turn_id.clone();
         self.start(
             OperationKind::Edit(turn_id),
             Caller::none(),
@@ -90,35 +90,35 @@ impl<R> Model<R> {
 
     /// Whether the turn of an edit still waits for its branch.
     pub(super) fn waits_for_edit(&self, turn_id: &TurnId) -> bool {
-        let waits = |turn: &Turn<R>| turn.asked.turn_id == *turn_id && turn.phase == TurnPhase::Waiting;
+        let waits = |turn: &Turn<R>| turn.request.turn_id == *turn_id && turn.phase == TurnPhase::Waiting;
         self.turn.as_ref().is_some_and(waits)
     }
 
     /// The branch is open.
-    pub(super) fn edit_made(&mut self, turn_id: &TurnId, edited: Edited) {
+    pub(super) fn edit_branch_opened(&mut self, turn_id: &TurnId, edited: EditBranch) {
         if !self.waits_for_edit(turn_id) {
             // It was cancelled meanwhile.
-            self.out.push(Effect::Dispose(Disposition::Drop));
+            self.effects.push(Effect::Dispose(Disposition::Drop));
             return;
         }
-        let Edited {
+        let EditBranch {
             opened,
             link,
             fidelity,
             dropped,
             via,
         } = edited;
-        self.lose_session();
-        self.out.push(Effect::Attach);
+        self.drop_session();
+        self.effects.push(Effect::Attach);
         self.session = Session::Live(LiveSession {
             upstream_id: opened.upstream_id,
             via: opened.resumed.via,
             preamble: opened.preamble,
             can_reopen: opened.can_reopen,
-            is_to_move: false,
-            is_apart: false,
+            needs_new_process: false,
+            has_exclusive_process: false,
         });
-        self.hear_session(opened.info);
+        self.apply_session_info(opened.session_info);
         if let Some(turn) = &mut self.turn {
             turn.resumed = Some(opened.resumed);
             let branch = turn.edit.as_mut().map(|edit| &mut edit.branch);
@@ -143,8 +143,8 @@ impl<R> Model<R> {
         };
         branch.accepted = true;
         let branch = branch.clone();
-        let mut events = self.leave_history("edit");
-        let entries = append(&mut self.record, &branch);
+        let mut events = self.drop_left_turns("edit");
+        let entries = append_edit_branch(&mut self.record, &branch);
         if let Some(pending) = &mut self.record.turn {
             pending.edit = Some(branch.clone());
         }
@@ -157,14 +157,16 @@ impl<R> Model<R> {
         events.extend(edited);
         events.extend(accepted);
         // One write with whatever else comes of what the agent has just said.
-        self.writer.unsaved.append(Ledger::of_links(entries, events));
+        self.writer
+            .unsaved_ledger
+            .append(Ledger::with_links(entries, events));
         self.note_change();
     }
 
     /// Whether the agent is not to be heard: an edit that it has accepted is being written down, and is reported first.
     #[must_use]
-    pub fn is_deaf(&self) -> bool {
-        self.writer.brings_edit()
+    pub fn must_delay_agent_lines(&self) -> bool {
+        self.writer.has_unwritten_edit()
     }
 
     /// Gives a branch up on which the prompt was not accepted: the head is what it was. A copy that no record names goes with the
@@ -174,27 +176,27 @@ impl<R> Model<R> {
         if !self.is_editing() {
             return;
         }
-        self.lose_session();
+        self.drop_session();
         let edit = self.turn.as_mut().and_then(|turn| turn.edit.as_mut());
         let Some(branch) = edit.and_then(|edit| edit.branch.take()) else {
             return;
         };
-        let abandoned = abandon(&mut self.record, &branch, self.now);
-        let ledger = Ledger::of_links(abandoned.into_iter().collect(), Vec::new());
-        self.writer.unsaved.append(ledger);
+        let abandoned = log_abandoned_edit(&mut self.record, &branch, self.now);
+        let ledger = Ledger::with_links(abandoned.into_iter().collect(), Vec::new());
+        self.writer.unsaved_ledger.append(ledger);
         self.note_change();
     }
 
     /// Ends an edit whose prompt was not accepted: the conversation is as it was.
-    pub(super) fn give_edit_back(&mut self, error: &ConversationError) {
-        self.out.push(Effect::Disarm(Deadline::Accept));
-        self.out.push(Effect::Disarm(Deadline::Cancel));
-        self.take_prompt_back();
+    pub(super) fn revert_edit(&mut self, error: &ConversationError) {
+        self.effects.push(Effect::Disarm(Deadline::Accept));
+        self.effects.push(Effect::Disarm(Deadline::Cancel));
+        self.revert_prompt();
         self.fail_unsent_turn(error);
     }
 
     /// Prompts that waited behind an edit were meant for the history that it would have left.
-    pub(super) fn refuse_behind_edit(&mut self) {
+    pub(super) fn refuse_prompts_after_edit(&mut self) {
         for waiting in std::mem::take(&mut self.queue) {
             let error = ConversationError::Conflict(
                 "the edit queued before this prompt was not accepted, so the history is not the one that the prompt was meant for"
@@ -205,7 +207,7 @@ impl<R> Model<R> {
     }
 
     /// The answer about a turn for its caller.
-    pub(super) fn turn_answer(&self, edit: Option<&Edit>, result: TurnResult) -> Answer {
+    pub(super) fn turn_answer(&self, edit: Option<&TurnEdit>, result: TurnResult) -> Answer {
         match edit {
             Some(edit) => Answer::Edited(Box::new(edit_answer(
                 &self.record,
@@ -218,27 +220,31 @@ impl<R> Model<R> {
 
     /// Takes back what was done last in place, once it is known what that was.
     pub(super) fn undo(&mut self, session: Option<UpstreamId>, caller: Caller<R>, progress: Arc<Progress>) {
-        if let Some(busy) = self.busy("undo") {
+        if let Some(busy) = self.busy_for_history_change("undo") {
             self.answer(caller, Err(busy));
             return;
         }
-        self.start(OperationKind::Undo(progress), caller, Work::LookBack { session });
+        self.start(
+            OperationKind::Undo(progress),
+            caller,
+            Work::FindUndoTarget { session },
+        );
     }
 
     /// The lineage was read.
-    pub(super) fn looked_back(
+    pub(super) fn undo_target_found(
         &mut self,
-        undoing: Option<Undoing>,
+        undoing: Option<UndoEffect>,
         caller: Caller<R>,
         progress: Arc<Progress>,
     ) {
         match undoing {
-            Some(Undoing::Branch(earlier)) => self.take_up_again(*earlier, caller, progress),
-            Some(Undoing::Move { cwd }) => {
+            Some(UndoEffect::Branch(earlier)) => self.restore_earlier_head(*earlier, caller, progress),
+            Some(UndoEffect::Move { cwd }) => {
                 let destination = Destination::Folder(cwd);
                 let work = Work::Move {
                     destination: destination.clone(),
-                    neighbours: SharedNeighbours::default(),
+                    neighbours: SharedRemainingForks::default(),
                     progress,
                 };
                 self.move_to(destination, true, work, caller);
@@ -254,8 +260,11 @@ impl<R> Model<R> {
     }
 
     /// Makes an earlier head the head again.
-    fn take_up_again(&mut self, earlier: EarlierHead, caller: Caller<R>, progress: Arc<Progress>) {
-        let EarlierHead { link, dropped } = earlier;
+    fn restore_earlier_head(&mut self, earlier: EarlierHead, caller: Caller<R>, progress: Arc<Progress>) {
+        let EarlierHead {
+            link,
+            dropped_turns: dropped,
+        } = earlier;
         let mut chain = self.record.chain.clone();
         let cwd = link.cwd.clone();
         let appended = chain.append(link, Fidelity::Full, self.now);
@@ -265,14 +274,14 @@ impl<R> Model<R> {
             self.answer(caller, Err(error));
             return;
         };
-        self.lose_session();
+        self.drop_session();
         let before = self.record.clone();
-        let mut events = self.leave_history("undo");
+        let mut events = self.drop_left_turns("undo");
         self.record.cwd = cwd;
         self.record.chain = chain;
-        self.rest(Resting::Idle);
+        self.set_resting_state(RestingState::Idle);
         self.record.failure = None;
-        self.touch();
+        self.mark_changed();
         events.push(Event::Undone {
             link: link.clone(),
             dropped,
@@ -283,7 +292,7 @@ impl<R> Model<R> {
             dropped,
             moved: None,
         }));
-        let ledger = Ledger::of_links(appended.entries, Vec::new());
+        let ledger = Ledger::with_links(appended.entries, Vec::new());
         let change = CallChange {
             events,
             ..CallChange::new(caller, answer, before)
@@ -293,17 +302,17 @@ impl<R> Model<R> {
 }
 
 /// Makes the branch of an edit the head.
-pub(super) fn append(record: &mut ConversationRecord, branch: &PendingEdit) -> Vec<LineageEntry> {
+pub(super) fn append_edit_branch(record: &mut ConversationRecord, branch: &PendingEdit) -> Vec<LineageEntry> {
     let link = NewLink::from(&branch.link);
     record.chain.append(link, branch.fidelity, branch.link.at).entries
 }
 
 /// Drops what belongs to the turns that an edit has replaced: their interrupted prompt, its continuation, and the questions
 /// from before the edit.
-pub(super) fn leave_turns(record: &mut ConversationRecord, since: Now, now: Now) {
+pub(super) fn drop_replaced_turns(record: &mut ConversationRecord, since: Now, now: Now) {
     record.cut = None;
     let continuation = record.continuation.take();
-    record.continuation = continuation.and_then(|it| it.without_word(now));
+    record.continuation = continuation.and_then(|it| it.without_interrupted_prompt(now));
     let asked = record
         .interrupts
         .extract_if(.., |interrupt| interrupt.raised_at < since);
@@ -317,13 +326,13 @@ pub(super) fn leave_turns(record: &mut ConversationRecord, since: Now, now: Now)
 }
 
 /// Logs the branch of an edit that came to nothing.
-pub(super) fn abandon(
+pub(super) fn log_abandoned_edit(
     record: &mut ConversationRecord,
     branch: &PendingEdit,
     now: Now,
 ) -> Option<LineageEntry> {
     let link = NewLink::from(&branch.link);
-    record.chain.abandon(link, branch.fidelity, now)
+    record.chain.log_abandoned_branch(link, branch.fidelity, now)
 }
 
 /// The answer of an edit, on an accepted branch or none.

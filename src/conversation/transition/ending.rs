@@ -10,11 +10,11 @@ use serde_json::Value;
 use crate::agent::failure::{self, Failure};
 use crate::agent::members::{Members, object_of};
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Deadline, Effect, Ledger, Milestone, Part};
+use crate::conversation::effect::{Deadline, DeathInvolvement, Effect, Ledger, Milestone};
 use crate::conversation::error::ConversationError;
 use crate::conversation::naming::shortened_title;
 use crate::conversation::state::{Model, Session, Turn, TurnPhase};
-use crate::store::{RequestRecord, Resting, TurnPhase as Progress};
+use crate::store::{RequestRecord, RestingState, TurnPhase as Progress};
 use crate::transcript::summary::title_of;
 
 impl<R> Model<R> {
@@ -25,7 +25,7 @@ impl<R> Model<R> {
             return;
         }
         if !result.is_object() {
-            self.end_turn_with_failure(unexplained(
+            self.end_turn_with_failure(unexplained_failure(
                 "the agent answered the prompt without a readable result",
             ));
             return;
@@ -39,23 +39,23 @@ impl<R> Model<R> {
         };
         if stop_reason == StopReason::Failed {
             // That reason is ours and always comes with a failure; this one says no more.
-            self.end_turn_with_failure(unexplained(
+            self.end_turn_with_failure(unexplained_failure(
                 "the agent ended the turn as failed and gave no reason",
             ));
             return;
         }
         // Some agents note their own command in the session that it cleared, some in the new one, some nowhere: it is no turn
         // to miss later.
-        if !self.turn.as_ref().is_some_and(|turn| turn.cleared) {
+        if !self.turn.as_ref().is_some_and(|turn| turn.was_session_cleared) {
             self.record.chain.acknowledge_turn();
         }
-        self.rest_after(&stop_reason);
+        self.set_resting_state_after(&stop_reason);
         self.end_turn(stop_reason, None, Some(raw));
     }
 
     /// The turn failed.
     pub(super) fn end_turn_with_failure(&mut self, failure: Failure) {
-        let kind = wire_kind(failure.kind);
+        let kind = wire_failure_kind(failure.kind);
         let failure = turn::Failure {
             kind,
             message: failure.message,
@@ -65,7 +65,7 @@ impl<R> Model<R> {
         };
         match kind {
             FailureKind::RateLimited => {
-                self.rest(Resting::Limited);
+                self.set_resting_state(RestingState::Limited);
                 self.record.limit = Some(Limit {
                     kind,
                     resets_at: failure.resets_at,
@@ -73,18 +73,18 @@ impl<R> Model<R> {
             }
             FailureKind::AgentDied | FailureKind::DaemonRestarted => {
                 if self.session != Session::Closed {
-                    self.orphan_questions_of_the_dead();
+                    self.orphan_questions_of_dead_agent();
                 }
-                self.raise_withdrawn();
-                self.rest(Resting::Interrupted);
+                self.reopen_withdrawn_questions();
+                self.set_resting_state(RestingState::Interrupted);
             }
             FailureKind::AuthRequired => {
-                self.rest(Resting::Idle);
+                self.set_resting_state(RestingState::Idle);
                 // A person signs in beside it, and it may have looked at its start only.
-                self.agent_retired();
-                self.out.push(Effect::RetireAgent);
+                self.leave_process_later();
+                self.effects.push(Effect::RetireAgent);
             }
-            _ => self.rest(Resting::Idle),
+            _ => self.set_resting_state(RestingState::Idle),
         }
         self.end_turn(StopReason::Failed, Some(failure), None);
     }
@@ -95,34 +95,36 @@ impl<R> Model<R> {
     }
 
     /// What the conversation does once nothing runs.
-    pub(super) fn rest(&mut self, resting: Resting) {
+    pub(super) fn set_resting_state(&mut self, resting: RestingState) {
         self.record.resting = resting;
-        if resting != Resting::Limited {
+        if resting != RestingState::Limited {
             self.record.limit = None;
         }
     }
 
     /// The state after a turn that did not fail. A turn that was cut short was not ended on purpose.
-    fn rest_after(&mut self, stop_reason: &StopReason) {
+    fn set_resting_state_after(&mut self, stop_reason: &StopReason) {
         let is_cut = self.was_cut_by_stop(stop_reason) || self.was_cut_by_agent(stop_reason);
-        self.rest(match is_cut {
-            true => Resting::Interrupted,
-            false => Resting::Idle,
+        self.set_resting_state(match is_cut {
+            true => RestingState::Interrupted,
+            false => RestingState::Idle,
         });
     }
 
     /// Whether the stop of the daemon ended the turn, and no client.
     pub(super) fn was_cut_by_stop(&self, stop_reason: &StopReason) -> bool {
-        *stop_reason == StopReason::Cancelled && self.turn.as_ref().is_some_and(|turn| turn.stopped)
+        *stop_reason == StopReason::Cancelled
+            && self.turn.as_ref().is_some_and(|turn| turn.was_cut_by_daemon_stop)
     }
 
     /// Whether the agent cancelled a continuation that no client cancelled and that it had not begun. An agent whose input
     /// ends does so before the prompt is in its transcript, which later shows whether to send it again.
     pub(super) fn was_cut_by_agent(&self, stop_reason: &StopReason) -> bool {
-        let is_begun = |turn: &Turn<R>| turn.taken || turn.cancelled || turn.stopped;
+        let is_begun =
+            |turn: &Turn<R>| turn.is_prompt_confirmed || turn.cancelled || turn.was_cut_by_daemon_stop;
         let turn = self.turn.as_ref();
         *stop_reason == StopReason::Cancelled
-            && turn.is_some_and(|turn| turn.asked.continues && !is_begun(turn))
+            && turn.is_some_and(|turn| turn.request.is_continuation && !is_begun(turn))
     }
 
     /// Ends the turn. `answer` is the agent's, if it answered.
@@ -141,12 +143,12 @@ impl<R> Model<R> {
         if self.session != Session::Closed {
             self.cancel_questions();
         }
-        self.leave_line();
+        self.remove_from_queue_record();
         if failure.is_some() {
-            self.hold_line();
+            self.hold_released_prompts();
         }
-        let continuation = self.settle_cut(&stop_reason, failure.as_ref());
-        self.end_empty_line();
+        let continuation = self.settle_interrupted_turn(&stop_reason, failure.as_ref());
+        self.end_continuation_of_empty_queue();
         // Whoever sent it again would have it done twice.
         let failure = failure.map(|failure| turn::Failure {
             retryable: failure.retryable && continuation.is_none(),
@@ -154,14 +156,14 @@ impl<R> Model<R> {
         });
         let Some(turn) = &mut self.turn else { return };
         turn.phase = TurnPhase::Ending;
-        let (usage, other) = answer.map_or((None, None), members_of);
+        let (usage, other) = answer.map_or((None, None), split_usage);
         // Agents name a session by its first answer.
         if self.record.title.is_empty() && stop_reason != StopReason::EndTurn {
-            self.record.title = title_of(&turn.asked.prompt.to_text())
+            self.record.title = title_of(&turn.request.prompt.to_text())
                 .map_or_else(String::new, |title| shortened_title(&title));
         }
         let result = TurnResult {
-            turn_id: turn.asked.turn_id.clone(),
+            turn_id: turn.request.turn_id.clone(),
             stop_reason,
             failure,
             upstream_id,
@@ -172,49 +174,51 @@ impl<R> Model<R> {
         };
         let turn = self.turn.as_ref();
         let edit = turn.and_then(|turn| turn.edit.as_ref());
-        let request = turn.and_then(|turn| turn.asked.caller.request.clone());
+        let request = turn.and_then(|turn| turn.request.caller.key.clone());
         let request = request.and_then(|request| {
             Some(RequestRecord {
                 turn_id: Some(result.turn_id.clone()),
                 result: Some(self.turn_answer(edit, result.clone()).to_json().ok()?),
-                ..self.request_record(&request)
+                ..self.begun_request_record(&request)
             })
         });
         self.record.turn = None;
         // Kept for those who ask when no session is open.
-        self.record.usage = self.info.usage.clone().or(self.record.usage.take());
-        self.out.push(Effect::Disarm(Deadline::Accept));
-        self.out.push(Effect::Disarm(Deadline::Cancel));
-        self.touch();
-        let ledger = Ledger::of_request(request);
+        self.record.usage = self.session_info.usage.clone().or(self.record.usage.take());
+        self.effects.push(Effect::Disarm(Deadline::Accept));
+        self.effects.push(Effect::Disarm(Deadline::Cancel));
+        self.mark_changed();
+        let ledger = Ledger::with_request(request);
         self.write(ledger, Milestone::TurnEnded(Box::new(result)));
     }
 
     /// The agent stopped because the turn was cancelled.
     pub(super) fn end_turn_cancelled(&mut self) {
-        self.rest_after(&StopReason::Cancelled);
+        self.set_resting_state_after(&StopReason::Cancelled);
         self.end_turn(StopReason::Cancelled, None, None);
     }
 
     /// The end of the turn is on disk, or could not be written. The turn ended either way, and that is reported.
     pub(super) fn turn_end_recorded(&mut self, result: TurnResult) {
-        let Some(turn) = self.turn.take_if(|turn| turn.asked.turn_id == result.turn_id) else {
+        let Some(turn) = self.turn.take_if(|turn| turn.request.turn_id == result.turn_id) else {
             return;
         };
-        if self.record.resting == Resting::Limited
+        if self.record.resting == RestingState::Limited
             && let Some(limit) = &self.record.limit
         {
             self.emit(Event::Limited { limit: limit.clone() });
         }
         self.emit(Event::TurnEnded { turn: result.clone() });
         let answer = Ok(self.turn_answer(turn.edit.as_ref(), result));
-        self.answer(turn.asked.caller, answer);
+        self.answer(turn.request.caller, answer);
         for caller in turn.cancel_callers {
             self.answer(caller, Ok(Answer::Cancelled(true)));
         }
         match &self.session {
             // Its process is given up with it.
-            Session::Live(live) if live.is_apart => self.out.push(Effect::Arm(Deadline::Idle, 0)),
+            Session::Live(live) if live.has_exclusive_process => {
+                self.effects.push(Effect::Arm(Deadline::Idle, 0))
+            }
             _ => self.arm_idle(),
         }
     }
@@ -245,29 +249,29 @@ impl<R> Model<R> {
     }
 
     /// Takes note of what the turn had to do with the end of its agent, and says so where it may be the cause.
-    pub(super) fn note_part(&mut self, part: Part, failure: &mut Failure) {
-        if part == Part::Suspect {
+    pub(super) fn note_death_involvement(&mut self, part: DeathInvolvement, failure: &mut Failure) {
+        if part == DeathInvolvement::Suspect {
             failure.message += "; turns of several conversations were under way in it";
         }
         if let Some(turn) = &mut self.turn {
-            turn.part = part;
+            turn.death_involvement = part;
         }
     }
 
     /// The agent's process ended.
-    pub(super) fn agent_died(&mut self, status: &str, stderr_tail: &str, part: Part) {
+    pub(super) fn agent_died(&mut self, status: &str, stderr_tail: &str, part: DeathInvolvement) {
         let was_open = matches!(self.session, Session::Live(_));
         self.orphan_questions();
-        self.lose_session();
+        self.drop_session();
         let mut failure = failure::agent_died(status, stderr_tail);
-        self.note_part(part, &mut failure);
+        self.note_death_involvement(part, &mut failure);
         let phase = self.turn.as_ref().map(|turn| turn.phase);
         if phase == Some(TurnPhase::Sent) && self.is_editing() {
             let error = ConversationError::AgentUnavailable(format!(
                 "the agent ended before it accepted the prompt; the conversation is unchanged: {}",
                 failure.message
             ));
-            self.give_edit_back(&error);
+            self.revert_edit(&error);
             return;
         }
         if was_open && phase.is_none() {
@@ -277,7 +281,7 @@ impl<R> Model<R> {
         match phase {
             Some(TurnPhase::Sent | TurnPhase::Accepted) => {
                 if self.may_send_again() {
-                    self.ascertain_prompt(failure);
+                    self.check_prompt_arrival(failure);
                     return;
                 }
                 self.accept_prompt();
@@ -301,7 +305,7 @@ impl<R> Model<R> {
 }
 
 /// The usage in the agent's answer to a prompt, and its other members.
-fn members_of(answer: &RawJson) -> (Option<RawJson>, Option<RawJson>) {
+fn split_usage(answer: &RawJson) -> (Option<RawJson>, Option<RawJson>) {
     let mut members: Members = answer.read().unwrap_or_default();
     members.shift_remove("stopReason");
     let usage = members
@@ -311,7 +315,7 @@ fn members_of(answer: &RawJson) -> (Option<RawJson>, Option<RawJson>) {
 }
 
 /// The failure of a turn that the agent itself ended as failed.
-fn unexplained(message: &str) -> Failure {
+fn unexplained_failure(message: &str) -> Failure {
     Failure {
         kind: failure::FailureKind::Unknown,
         message: message.to_owned(),
@@ -322,7 +326,7 @@ fn unexplained(message: &str) -> Failure {
 }
 
 /// The wire's word for a kind of failure.
-fn wire_kind(kind: failure::FailureKind) -> FailureKind {
+fn wire_failure_kind(kind: failure::FailureKind) -> FailureKind {
     match kind {
         failure::FailureKind::RateLimited => FailureKind::RateLimited,
         failure::FailureKind::Overloaded => FailureKind::Overloaded,

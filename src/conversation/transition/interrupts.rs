@@ -11,9 +11,9 @@ use serde_json::value::RawValue;
 use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::effect::{AgentAnswer, CallChange, Effect, Ledger, Milestone, SettledQuestion};
 use crate::conversation::error::ConversationError;
-use crate::conversation::line::Waiting;
+use crate::conversation::prompt_queue::PromptRequest;
 use crate::conversation::state::{Model, OrphanAnswer};
-use crate::store::{AnsweredInterrupt, RequestRecord, Resting};
+use crate::store::{AnsweredInterrupt, RequestRecord, RestingState};
 
 /// How many answered questions are remembered, so that a late answer is refused with the name of who answered first.
 const REMEMBERED_ANSWERS: usize = 64;
@@ -23,7 +23,7 @@ const BY_POLICY: &str = "policy";
 
 impl<R> Model<R> {
     /// The agent asks: the question is written down before anyone is asked.
-    pub(super) fn question(&mut self, kind: InterruptKind, params: RawJson, id: InterruptId) {
+    pub(super) fn question_asked(&mut self, kind: InterruptKind, params: RawJson, id: InterruptId) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Params<'a> {
@@ -34,12 +34,13 @@ impl<R> Model<R> {
         }
         if self.turn.as_ref().is_some_and(|turn| turn.cancelled) || self.stopping {
             // ACP asks a client that cancels to answer every question so.
-            self.out.push(Effect::AnswerAgent(id, cancelled_outcome(kind)));
+            self.effects
+                .push(Effect::AnswerAgent(id, cancelled_outcome(kind)));
             return;
         }
-        self.prompt_taken();
+        self.prompt_confirmed();
         if let Some(turn) = &mut self.turn {
-            turn.withdrawn.clear();
+            turn.withdrawn_questions.clear();
         }
         let owned = |raw: Option<&RawValue>| raw.map(|raw| RawJson::new(raw.to_owned()));
         let (tool_call, options) = match params.read::<Params<'_>>() {
@@ -61,7 +62,7 @@ impl<R> Model<R> {
             return;
         }
         self.record.interrupts.push(interrupt);
-        self.touch();
+        self.mark_changed();
         self.write(Ledger::default(), Milestone::QuestionRaised(id));
     }
 
@@ -69,8 +70,8 @@ impl<R> Model<R> {
     fn answered_by_policy(&mut self, interrupt: Interrupt, outcome: RawJson) {
         let (id, kind) = (interrupt.id.clone(), interrupt.kind);
         self.settle_question(&id, BY_POLICY);
-        self.touch();
-        let resolved = resolved(id.clone(), BY_POLICY, outcome.clone());
+        self.mark_changed();
+        let resolved = resolved_event(id.clone(), BY_POLICY, outcome.clone());
         let settled = SettledQuestion {
             events: vec![Event::InterruptRaised { interrupt }, resolved],
             answer: Some(AgentAnswer { id, kind, outcome }),
@@ -99,9 +100,9 @@ impl<R> Model<R> {
         };
         let outcome = cancelled_outcome(question.kind);
         if let Some(turn) = &mut self.turn {
-            turn.withdrawn.push(question);
+            turn.withdrawn_questions.push(question);
         }
-        self.resolve(id, "agent", outcome, None);
+        self.remove_and_report_question(id, "agent", outcome, None);
     }
 
     /// Someone answers.
@@ -134,24 +135,24 @@ impl<R> Model<R> {
             }
         };
         if !interrupt.orphaned {
-            self.resolve(id, &by, outcome, Some((interrupt.kind, caller)));
+            self.remove_and_report_question(id, &by, outcome, Some((interrupt.kind, caller)));
             return;
         }
         if decision == Decision::Refused {
-            self.refuse_orphan(id, outcome, &by, caller);
+            self.remove_refused_orphan(id, outcome, &by, caller);
             return;
         }
         if self.stopping {
             self.answer(caller, Err(ConversationError::ShuttingDown));
             return;
         }
-        if self.is_leaving() {
+        if self.is_moving() {
             let why = "the conversation is being moved to another folder; answer this question when the move is done";
             let error = ConversationError::Busy(why.to_owned());
             self.answer(caller, Err(error));
             return;
         }
-        let answering = self.turn.as_ref().and_then(|turn| turn.answers.as_ref());
+        let answering = self.turn.as_ref().and_then(|turn| turn.orphan_answer.as_ref());
         if let Some(first) = answering.filter(|answers| answers.interrupt_id == *id) {
             let by = first.by.clone();
             self.answer(caller, Err(ConversationError::InterruptResolved { by }));
@@ -165,10 +166,10 @@ impl<R> Model<R> {
         }
         // The agent that asked is gone: its successor is told, once, by a turn of its own.
         let prompt = PromptContent::text(&orphan_text(&interrupt, &outcome));
-        let asked = Waiting::new(turn_id, prompt, self.now, Caller::none());
+        let asked = PromptRequest::new(turn_id, prompt, self.now, Caller::none());
         self.start_turn(asked);
         if let Some(turn) = &mut self.turn {
-            turn.answers = Some(OrphanAnswer {
+            turn.orphan_answer = Some(OrphanAnswer {
                 interrupt_id: id.clone(),
                 outcome,
                 by,
@@ -180,28 +181,28 @@ impl<R> Model<R> {
 
     /// Removes a question whose agent has ended. Only the record contains it: if the record cannot be written, the question
     /// stays open.
-    fn refuse_orphan(&mut self, id: &InterruptId, outcome: RawJson, by: &str, caller: Caller<R>) {
+    fn remove_refused_orphan(&mut self, id: &InterruptId, outcome: RawJson, by: &str, caller: Caller<R>) {
         let before = self.record.clone();
         if self.record.interrupts.len() == 1 {
-            self.drop_what_asked();
+            self.cancel_interrupted_turn();
         }
         self.settle_question(id, by);
-        self.touch();
+        self.mark_changed();
         let change = CallChange {
-            events: vec![resolved(id.clone(), by, outcome)],
+            events: vec![resolved_event(id.clone(), by, outcome)],
             ..CallChange::new(caller, Answer::Responded(None), before)
         };
         self.write_change(Ledger::default(), change);
     }
 
     /// The turn whose last question was refused counts as cancelled by the user.
-    fn drop_what_asked(&mut self) {
+    fn cancel_interrupted_turn(&mut self) {
         if self.record.cut.take_if(|cut| cut.asks).is_none() {
             return;
         }
-        self.end_word();
-        if self.turn.is_none() && self.record.resting == Resting::Interrupted {
-            self.record.resting = Resting::Idle;
+        self.end_continuation_text();
+        if self.turn.is_none() && self.record.resting == RestingState::Interrupted {
+            self.record.resting = RestingState::Idle;
         }
     }
 
@@ -209,31 +210,33 @@ impl<R> Model<R> {
     /// answer is told exactly once, and with what its caller is answered.
     pub(super) fn settle_orphan(&mut self) -> Option<RequestRecord> {
         let turn = self.turn.as_mut()?;
-        let (turn_id, answer) = (turn.asked.turn_id.clone(), turn.answers.as_mut()?);
-        let (id, request) = (answer.interrupt_id.clone(), answer.caller.request.clone());
+        let (turn_id, answer) = (turn.request.turn_id.clone(), turn.orphan_answer.as_mut()?);
+        let (id, request) = (answer.interrupt_id.clone(), answer.caller.key.clone());
         let by = answer.by.clone();
         let question = self.settle_question(&id, &by);
-        if let Some(answer) = self.turn.as_mut().and_then(|turn| turn.answers.as_mut()) {
+        if let Some(answer) = self.turn.as_mut().and_then(|turn| turn.orphan_answer.as_mut()) {
             answer.question = question;
         }
-        self.done_request(request.as_ref(), &Answer::Responded(Some(turn_id)))
+        self.answered_request_record(request.as_ref(), &Answer::Responded(Some(turn_id)))
     }
 
     /// The prompt did not reach the agent: the question is as open as it was, and the call that answered it has done
     /// nothing yet.
     pub(super) fn unsettle_orphan(&mut self) {
-        let Some(answer) = self.turn.as_mut().and_then(|turn| turn.answers.as_mut()) else {
+        let Some(answer) = self.turn.as_mut().and_then(|turn| turn.orphan_answer.as_mut()) else {
             return;
         };
         let Some(question) = answer.question.take() else {
             return;
         };
-        let request = answer.caller.request.clone();
+        let request = answer.caller.key.clone();
         self.record.answered.retain(|answered| answered.id != question.id);
         self.record.interrupts.push(question);
         if let Some(request) = request {
-            let begun = self.request_record(&request);
-            self.writer.unsaved.append(Ledger::of_request(Some(begun)));
+            let begun = self.begun_request_record(&request);
+            self.writer
+                .unsaved_ledger
+                .append(Ledger::with_request(Some(begun)));
         }
     }
 
@@ -241,9 +244,11 @@ impl<R> Model<R> {
     /// one that answered also gets the turn of that prompt.
     pub(super) fn orphan_settled(&mut self) {
         let Some(turn) = &mut self.turn else { return };
-        let turn_id = turn.asked.turn_id.clone();
-        let Some(answer) = turn.answers.take() else { return };
-        self.emit(resolved(answer.interrupt_id, &answer.by, answer.outcome));
+        let turn_id = turn.request.turn_id.clone();
+        let Some(answer) = turn.orphan_answer.take() else {
+            return;
+        };
+        self.emit(resolved_event(answer.interrupt_id, &answer.by, answer.outcome));
         let told = Ok(Answer::Responded(Some(turn_id)));
         self.answer(answer.caller, told);
     }
@@ -262,19 +267,19 @@ impl<R> Model<R> {
 
     /// Answers every question that is open at the agent with ACP's `cancelled`, as ACP asks of a client that cancels.
     pub(super) fn cancel_questions(&mut self) {
-        for (id, outcome) in self.cancel_at_agent() {
-            self.resolve(&id, "cancel", outcome, None);
+        for (id, outcome) in self.cancel_open_questions() {
+            self.remove_and_report_question(&id, "cancel", outcome, None);
         }
     }
 
     /// Cancels every question that is open at the agent there; returns them.
-    fn cancel_at_agent(&mut self) -> Vec<(InterruptId, RawJson)> {
+    fn cancel_open_questions(&mut self) -> Vec<(InterruptId, RawJson)> {
         let open = self.record.interrupts.iter().filter(|open| !open.orphaned);
         let open: Vec<_> = open
             .map(|open| (open.id.clone(), cancelled_outcome(open.kind)))
             .collect();
         for (id, outcome) in open.clone() {
-            self.out.push(Effect::AnswerAgent(id, outcome));
+            self.effects.push(Effect::AnswerAgent(id, outcome));
         }
         open
     }
@@ -293,15 +298,18 @@ impl<R> Model<R> {
     }
 
     /// The agent says that what asked the questions is dead: they are kept, and it need not wait for their answers.
-    pub(super) fn orphan_questions_of_the_dead(&mut self) {
-        self.cancel_at_agent();
+    pub(super) fn orphan_questions_of_dead_agent(&mut self) {
+        self.cancel_open_questions();
         self.orphan_questions();
     }
 
     /// The question was withdrawn for the same reason that ended the turn. It was not answered, so it is open again, for
     /// the next agent.
-    pub(super) fn raise_withdrawn(&mut self) {
-        let withdrawn = self.turn.as_mut().map(|turn| std::mem::take(&mut turn.withdrawn));
+    pub(super) fn reopen_withdrawn_questions(&mut self) {
+        let withdrawn = self
+            .turn
+            .as_mut()
+            .map(|turn| std::mem::take(&mut turn.withdrawn_questions));
         for question in withdrawn.unwrap_or_default() {
             self.record.answered.retain(|answered| answered.id != question.id);
             let interrupt = Interrupt {
@@ -309,7 +317,7 @@ impl<R> Model<R> {
                 ..question
             };
             self.record.interrupts.push(interrupt.clone());
-            self.writer.unsaved.append(Ledger {
+            self.writer.unsaved_ledger.append(Ledger {
                 events: vec![Event::InterruptRaised { interrupt }],
                 ..Ledger::default()
             });
@@ -318,7 +326,7 @@ impl<R> Model<R> {
 
     /// Takes a question off the record. It is reported once that is on disk, and only then the agent gets the `caller`'s
     /// answer: what it says because of that is reported later.
-    fn resolve(
+    fn remove_and_report_question(
         &mut self,
         id: &InterruptId,
         by: &str,
@@ -327,11 +335,11 @@ impl<R> Model<R> {
     ) {
         self.settle_question(id, by);
         self.record.revision += 1;
-        let events = vec![resolved(id.clone(), by, outcome.clone())];
+        let events = vec![resolved_event(id.clone(), by, outcome.clone())];
         let (kind, caller) = caller.unzip();
         // On disk together: a caller that asks again after a crash in between is not told that another was first.
-        let request = caller.as_ref().and_then(|caller| caller.request.as_ref());
-        let kept = self.done_request(request, &Answer::Responded(None));
+        let request = caller.as_ref().and_then(|caller| caller.key.as_ref());
+        let kept = self.answered_request_record(request, &Answer::Responded(None));
         let id = id.clone();
         let settled = SettledQuestion {
             events,
@@ -339,7 +347,7 @@ impl<R> Model<R> {
             caller,
         };
         let milestone = Milestone::QuestionSettled(Box::new(settled));
-        self.write(Ledger::of_request(kept), milestone);
+        self.write(Ledger::with_request(kept), milestone);
     }
 
     /// That a question is settled is on disk, or could not be written.
@@ -353,7 +361,7 @@ impl<R> Model<R> {
         if let Some(AgentAnswer { id, kind, outcome }) = answer {
             let is_cancelled = self.stopping || self.turn.as_ref().is_some_and(|turn| turn.cancelled);
             // ACP asks a client that cancels to answer every question so.
-            self.out.push(Effect::AnswerAgent(
+            self.effects.push(Effect::AnswerAgent(
                 id,
                 match is_cancelled {
                     true => cancelled_outcome(kind),
@@ -373,14 +381,14 @@ impl<R> Model<R> {
         dropped.retain(|open| open.orphaned);
         let settle = |question: Interrupt| {
             self.settle_question(&question.id, by);
-            resolved(question.id, by, cancelled_outcome(question.kind))
+            resolved_event(question.id, by, cancelled_outcome(question.kind))
         };
         dropped.into_iter().map(settle).collect()
     }
 }
 
 /// The event that reports a settled question.
-fn resolved(interrupt_id: InterruptId, by: &str, outcome: RawJson) -> Event {
+fn resolved_event(interrupt_id: InterruptId, by: &str, outcome: RawJson) -> Event {
     Event::InterruptResolved {
         interrupt_id,
         by: by.to_owned(),
@@ -483,12 +491,12 @@ fn orphan_text(interrupt: &Interrupt, outcome: &RawJson) -> String {
     format!(
         "{ANSWER_PROMPT} for permission for: {title}{}. {} Please continue from there.",
         input.unwrap_or_default(),
-        granted(interrupt, &outcome)
+        granted_text(interrupt, &outcome)
     )
 }
 
 /// A permission as text: which option was chosen, if the question had several ways to allow.
-fn granted(interrupt: &Interrupt, outcome: &Value) -> String {
+fn granted_text(interrupt: &Interrupt, outcome: &Value) -> String {
     let options = interrupt.options.as_ref();
     let options: Vec<Value> = options
         .and_then(|options| options.read().ok())

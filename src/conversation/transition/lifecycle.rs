@@ -9,7 +9,7 @@ use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::effect::{CallChange, Deadline, Effect, Ledger, Now, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Closing, Model, Operation, OperationKind, Session, Stage, TurnPhase};
-use crate::store::{Reported, Resting};
+use crate::store::{ReportedSettings, RestingState};
 
 impl<R> Model<R> {
     /// Closes the session; the next prompt brings it back.
@@ -22,7 +22,7 @@ impl<R> Model<R> {
         }
         if let Some(closing) = &mut self.closing {
             closing.callers.push(caller);
-        } else if self.op.is_some() {
+        } else if self.operation.is_some() {
             let error = ConversationError::Busy("the session is being opened; try again".to_owned());
             self.answer(caller, Err(error));
         } else if self.session == Session::Closed {
@@ -53,7 +53,7 @@ impl<R> Model<R> {
     pub(super) fn busy_with(&self, turn: &str) -> Option<ConversationError> {
         let why = if self.turn.is_some() {
             turn
-        } else if self.op.is_some() || self.closing.is_some() {
+        } else if self.operation.is_some() || self.closing.is_some() {
             "the session is being opened, closed or branched; try again when that is done"
         } else {
             return None;
@@ -67,32 +67,32 @@ impl<R> Model<R> {
             self.answer(caller, Err(busy));
             return;
         }
-        self.occupy(kind, caller, Stage::Closing(None));
+        self.set_operation(kind, caller, Stage::Closing(None));
         if self.session == Session::Closed && !delete_transcripts {
-            self.begin_once_closed(Vec::new());
+            self.continue_when_closed(Vec::new());
         } else {
             self.begin_close(Vec::new(), delete_transcripts);
         }
     }
 
     /// Begins an operation whose work is with the transcripts, once the session is closed.
-    pub(super) fn start_once_closed(&mut self, kind: OperationKind, caller: Caller<R>, work: Work) {
+    pub(super) fn start_when_closed(&mut self, kind: OperationKind, caller: Caller<R>, work: Work) {
         if self.session == Session::Closed {
             self.start(kind, caller, work);
             return;
         }
-        self.occupy(kind, caller, Stage::Closing(Some(work)));
+        self.set_operation(kind, caller, Stage::Closing(Some(work)));
         self.begin_close(Vec::new(), false);
     }
 
     /// Whether the session is being closed so that the conversation is deleted.
     pub(super) fn is_deleting(&self) -> bool {
-        let kind = self.op.as_ref().map(|op| &op.kind);
+        let kind = self.operation.as_ref().map(|op| &op.kind);
         matches!(kind, Some(OperationKind::Delete { .. }))
     }
 
     pub(super) fn begin_close(&mut self, callers: Vec<Caller<R>>, delete_transcripts: bool) {
-        self.out.push(Effect::Disarm(Deadline::Idle));
+        self.effects.push(Effect::Disarm(Deadline::Idle));
         self.cancel_questions();
         self.start_closing(callers, delete_transcripts, false);
     }
@@ -116,15 +116,15 @@ impl<R> Model<R> {
 
     /// The session is opened in another process before anything is done in it. It stays where it is until then, for its agent may
     /// have tools running.
-    pub(super) fn agent_retired(&mut self) {
+    pub(super) fn leave_process_later(&mut self) {
         if let Session::Live(live) = &mut self.session {
-            live.is_to_move = true;
+            live.needs_new_process = true;
         }
     }
 
     /// Whether the session has to be opened in another process, and can be: nothing of a turn is in this one, and no
     /// question waits there.
-    pub(super) fn session_is_to_move(&self) -> bool {
+    pub(super) fn must_change_process(&self) -> bool {
         let Session::Live(live) = &self.session else {
             return false;
         };
@@ -133,9 +133,9 @@ impl<R> Model<R> {
             .as_ref()
             .is_none_or(|turn| turn.phase == TurnPhase::Waiting);
         // A tool in the background may ask between turns.
-        let asks = self.asks();
+        let asks = self.has_open_question();
         // What was retold in words has not been said yet, and would be lost with the session.
-        live.is_to_move && live.can_reopen && live.preamble.is_none() && is_between_turns && !asks
+        live.needs_new_process && live.can_reopen && live.preamble.is_none() && is_between_turns && !asks
     }
 
     /// Whether the session can be closed on the daemon's own initiative: nothing runs or waits, and it can be brought back
@@ -144,7 +144,7 @@ impl<R> Model<R> {
         let Session::Live(live) = &self.session else {
             return false;
         };
-        live.can_reopen && live.preamble.is_none() && self.is_quiet() && !self.asks()
+        live.can_reopen && live.preamble.is_none() && self.is_quiet() && !self.has_open_question()
     }
 
     /// Leaves a process that gets no new work, so that it ends and gives back what it holds. The next prompt brings the
@@ -154,16 +154,16 @@ impl<R> Model<R> {
         if self.can_leave_agent() {
             self.begin_close(Vec::new(), false);
         }
-        self.finish()
+        self.end_step()
     }
 
     fn is_quiet(&self) -> bool {
         let idle = self.turn.is_none() && self.queue.is_empty();
-        idle && self.op.is_none() && self.closing.is_none() && self.due.is_none()
+        idle && self.operation.is_none() && self.closing.is_none() && self.due_turn.is_none()
     }
 
     /// Whether a question waits in the open session.
-    pub(super) fn asks(&self) -> bool {
+    pub(super) fn has_open_question(&self) -> bool {
         self.record.interrupts.iter().any(|interrupt| !interrupt.orphaned)
     }
 
@@ -176,13 +176,13 @@ impl<R> Model<R> {
         for caller in closing.callers {
             self.answer(caller, Ok(Answer::Done));
         }
-        self.begin_once_closed(remaining);
+        self.continue_when_closed(remaining);
     }
 
     /// Begins with what waited for the session to be closed. These transcripts were to be deleted and still exist.
-    fn begin_once_closed(&mut self, remaining: Vec<RemainingTranscript>) {
+    fn continue_when_closed(&mut self, remaining: Vec<RemainingTranscript>) {
         let waits = |op: &mut Operation<R>| matches!(op.stage, Stage::Closing(_));
-        let Some(op) = self.op.take_if(waits) else {
+        let Some(op) = self.operation.take_if(waits) else {
             return;
         };
         let caller = op.caller;
@@ -194,19 +194,19 @@ impl<R> Model<R> {
             OperationKind::Reset => {
                 let before = self.record.clone();
                 let mut ledger = self.clear_chain(ClearReason::Reset);
-                self.record.resting = Resting::Idle;
+                self.record.resting = RestingState::Idle;
                 self.record.limit = None;
                 self.record.usage = None;
                 self.record.failure = None;
                 self.record.cut = None;
                 self.record.continuation = None;
-                ledger.requests.extend(self.forget_held());
-                self.due = None;
+                ledger.requests.extend(self.remove_held_prompts());
+                self.due_turn = None;
                 let mut events = self.drop_questions("reset");
                 events.push(Event::Reset {});
-                self.info = SessionInfo::default();
-                self.record.reported = Reported::default();
-                self.touch();
+                self.session_info = SessionInfo::default();
+                self.record.reported = ReportedSettings::default();
+                self.mark_changed();
                 let answer = Answer::Conversation(Box::new(self.view_when_on_disk()));
                 let change = CallChange {
                     events,
@@ -223,16 +223,16 @@ impl<R> Model<R> {
                 self.record.continuation = None;
                 // They may hold keys, and nothing is opened with them any more.
                 self.record.settings = Settings::default();
-                ledger.requests.extend(self.forget_held());
+                ledger.requests.extend(self.remove_held_prompts());
                 if transcripts {
                     // The title is of use for adopting the transcripts again.
                     self.record.title.clear();
                     self.record.failure = None;
-                    self.record.reported = Reported::default();
-                    ledger.erases = true;
+                    self.record.reported = ReportedSettings::default();
+                    ledger.erases_content = true;
                 }
-                self.due = None;
-                self.touch();
+                self.due_turn = None;
+                self.mark_changed();
                 let change = CallChange {
                     events: vec![Event::Deleted {}],
                     ..CallChange::new(
@@ -270,14 +270,14 @@ impl<R> Model<R> {
     /// Sets the deadline after which an idle conversation gives its agent's memory back.
     pub(super) fn arm_idle(&mut self) {
         if self.rules.idle_ms > 0 && matches!(self.session, Session::Live(_)) {
-            self.out.push(Effect::Arm(Deadline::Idle, self.rules.idle_ms));
+            self.effects.push(Effect::Arm(Deadline::Idle, self.rules.idle_ms));
         }
     }
 
     /// The conversation was unused for a while. A session that could not be brought back stays open, and so does one with
     /// an open question.
     pub(super) fn hibernate(&mut self) {
-        if self.can_reopen() && self.is_quiet() && !self.asks() {
+        if self.can_reopen() && self.is_quiet() && !self.has_open_question() {
             self.begin_close(Vec::new(), false);
         } else {
             self.arm_idle();
@@ -289,7 +289,7 @@ impl<R> Model<R> {
         self.stopping = true;
         // Whatever is cancelled from now on, a session that is closed by force too, gets this long.
         self.rules.cancel_grace_ms = grace_ms;
-        self.refuse_line();
+        self.refuse_queue();
         for (caller, _) in std::mem::take(&mut self.resume_waiters) {
             self.answer(caller, Err(ConversationError::ShuttingDown));
         }
@@ -305,8 +305,8 @@ impl<R> Model<R> {
             );
             has_nothing_in_place && matches!(op.stage, Stage::Working(_))
         };
-        if let Some(op) = self.op.take_if(is_abandoned) {
-            self.out.push(Effect::AbandonJob);
+        if let Some(op) = self.operation.take_if(is_abandoned) {
+            self.effects.push(Effect::AbandonJob);
             self.answer(op.caller, Err(ConversationError::ShuttingDown));
         }
         match self.turn.as_ref().map(|turn| turn.phase) {
@@ -315,18 +315,18 @@ impl<R> Model<R> {
             }
             // A question that waits for a person waits on, over the restart.
             Some(TurnPhase::Accepted) if self.orphan_questions() => {
-                self.lose_session();
+                self.drop_session();
                 self.end_turn_with_failure(stopped_with_question());
             }
             Some(TurnPhase::Sent | TurnPhase::Accepted) => {
                 if let Some(turn) = &mut self.turn {
                     let again = std::mem::replace(&mut turn.cancelled, true);
-                    turn.stopped |= !again;
+                    turn.was_cut_by_daemon_stop |= !again;
                     if self.session != Session::Closed {
                         if !again {
-                            self.out.push(Effect::SendCancel(None));
+                            self.effects.push(Effect::SendCancel(None));
                         }
-                        self.out.push(Effect::Arm(Deadline::Cancel, grace_ms));
+                        self.effects.push(Effect::Arm(Deadline::Cancel, grace_ms));
                     }
                 }
             }

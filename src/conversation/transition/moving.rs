@@ -12,20 +12,20 @@ use crate::conversation::state::{Model, OperationKind, Session};
 
 impl<R> Model<R> {
     /// Takes nothing more on until it is released, unless something else has to end first. Nothing of it is durable.
-    pub(super) fn hold(&mut self, caller: Caller<R>) {
-        let refusal = self.refuses_to_leave_agent("move");
-        self.held = refusal.is_none();
+    pub(super) fn pause_for_move(&mut self, caller: Caller<R>) {
+        let refusal = self.refusal_to_leave_agent("move");
+        self.is_paused = refusal.is_none();
         let answer = refusal.map_or(Ok(Answer::Done), Err);
         self.answer(caller, answer);
     }
 
     /// Begins a move, unless something else has to end first.
     pub(super) fn move_to(&mut self, destination: Destination, undoes: bool, work: Work, caller: Caller<R>) {
-        if let Some(refusal) = self.refuses_to_leave_agent("move") {
+        if let Some(refusal) = self.refusal_to_leave_agent("move") {
             self.answer(caller, Err(refusal));
             return;
         }
-        if destination.is_here(&self.record) {
+        if destination.is_reached(&self.record) {
             // It is there, and so is all that says so.
             let answer = Answer::Moved(Box::new(MoveAnswer {
                 plan: Vec::new(),
@@ -34,23 +34,23 @@ impl<R> Model<R> {
                 kept: Vec::new(),
             }));
             let before = self.record.clone();
-            self.touch();
+            self.mark_changed();
             self.answer_change(caller, answer, before);
             return;
         }
-        self.start_once_closed(OperationKind::Move { destination, undoes }, caller, work);
+        self.start_when_closed(OperationKind::Move { destination, undoes }, caller, work);
     }
 
     /// Why the session cannot be closed for something to be done with its transcript.
-    pub(super) fn refuses_to_leave_agent(&self, to: &str) -> Option<ConversationError> {
+    pub(super) fn refusal_to_leave_agent(&self, to: &str) -> Option<ConversationError> {
         // What falls due while it is held waits until it is released.
-        let is_due = self.due.is_some() && !self.held;
+        let is_due = self.due_turn.is_some() && !self.is_paused;
         let is_going_on = self.turn.is_some() || !self.queue.is_empty() || is_due;
         let refusal = if is_going_on {
             Some("a turn is running; wait for its end, or cancel it")
-        } else if self.op.is_some() || self.closing.is_some() {
+        } else if self.operation.is_some() || self.closing.is_some() {
             Some("the session is being opened, closed or branched; try again when that is done")
-        } else if self.asks() {
+        } else if self.has_open_question() {
             Some("a question waits for its answer; give one first")
         } else {
             None
@@ -68,7 +68,7 @@ impl<R> Model<R> {
     }
 
     /// The files are in the new folder.
-    pub(super) fn moved(
+    pub(super) fn files_moved(
         &mut self,
         answer: MoveAnswer,
         destination: Destination,
@@ -80,10 +80,10 @@ impl<R> Model<R> {
             true => LinkReason::Undone,
             false => LinkReason::Moved,
         };
-        let target = |link: &Link, is_head| destination.of_link(&before.cwd, link, is_head);
+        let target = |link: &Link, is_head| destination.new_cwd_of_link(&before.cwd, link, is_head);
         let moved = self.record.chain.relocate(target, reason, self.now);
-        self.record.cwd = destination.of_conversation(&before);
-        self.touch();
+        self.record.cwd = destination.new_cwd(&before);
+        self.mark_changed();
         let head = self.record.chain.head().filter(|_| undoes).cloned();
         let answer = match head {
             Some(link) => Answer::Undone(Box::new(UndoAnswer {

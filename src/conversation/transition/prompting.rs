@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::agent::failure::{self, Evidence};
 use crate::agent::message::{INVALID_REQUEST, PARSE_ERROR, REQUEST_CANCELLED};
-use crate::conversation::effect::{Deadline, Effect, Ledger, Milestone, Part};
+use crate::conversation::effect::{Deadline, DeathInvolvement, Effect, Ledger, Milestone};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{Model, Session, Turn, TurnPhase};
 use crate::store::{Anchor, PendingTurn, RequestRecord};
@@ -19,14 +19,18 @@ const MAX_REFUSALS: usize = 4;
 
 impl<R> Model<R> {
     /// Has the end of the transcript looked up: whether the prompt reached the agent shows behind it later.
-    pub(super) fn anchor_prompt(&mut self) {
+    pub(super) fn read_anchor(&mut self) {
         let Some(turn) = &mut self.turn else { return };
         turn.phase = TurnPhase::Recording;
-        self.out.push(Effect::Anchor(turn.asked.turn_id.clone()));
+        self.effects.push(Effect::Anchor(turn.request.turn_id.clone()));
     }
 
     /// Writes down that a prompt goes out now, so that a crash is known to have cut it short.
-    pub(super) fn anchored(&mut self, turn_id: &TurnId, anchor: Result<Option<Anchor>, ConversationError>) {
+    pub(super) fn anchor_read(
+        &mut self,
+        turn_id: &TurnId,
+        anchor: Result<Option<Anchor>, ConversationError>,
+    ) {
         let is_it = |turn: &&mut Turn<R>| turn.is_recorded_as(turn_id);
         let Some(turn) = self.turn.as_mut().filter(is_it) else {
             return;
@@ -41,12 +45,12 @@ impl<R> Model<R> {
             Err(error) => {
                 turn.phase = TurnPhase::Waiting;
                 return match turn.cancelled {
-                    true => self.drop_turn_unsent(),
+                    true => self.cancel_unsent_turn(),
                     false => self.fail_unsent_turn(&error),
                 };
             }
         };
-        if turn.asked.continues
+        if turn.request.is_continuation
             && let Some(continuation) = &mut self.record.continuation
         {
             continuation.attempts += 1;
@@ -56,19 +60,19 @@ impl<R> Model<R> {
             upstream_id: Some(live.upstream_id.clone()),
             anchor,
             edit: turn.edit.as_ref().and_then(|edit| edit.branch.clone()),
-            ..turn.asked.pending(self.now)
+            ..turn.request.to_pending_turn(self.now)
         });
-        let turn_id = turn.asked.turn_id.clone();
+        let turn_id = turn.request.turn_id.clone();
         let told = turn_id.clone();
-        let request = turn.asked.caller.request.clone();
+        let request = turn.request.caller.key.clone();
         let request = request.map(|request| RequestRecord {
             turn_id: Some(turn_id),
-            ..self.request_record(&request)
+            ..self.begun_request_record(&request)
         });
         let answered = self.settle_orphan();
-        self.leave_line();
-        self.touch();
-        let ledger = Ledger::of_request(request.or(answered));
+        self.remove_from_queue_record();
+        self.mark_changed();
+        let ledger = Ledger::with_request(request.or(answered));
         self.write(ledger, Milestone::PromptRecorded(told));
     }
 
@@ -79,19 +83,19 @@ impl<R> Model<R> {
             return;
         };
         if let Err(error) = result {
-            self.take_prompt_back();
+            self.revert_prompt();
             self.fail_unsent_turn(&ConversationError::StoreFailed(error));
             return;
         }
         if turn.is_unaccepted_edit() {
             // The record names the branch now.
-            self.out.push(Effect::KeepCopy);
+            self.effects.push(Effect::KeepCopy);
         }
         if turn.cancelled || self.stopping {
             let cancelled = turn.cancelled;
-            self.take_prompt_back();
+            self.revert_prompt();
             if cancelled {
-                self.drop_turn_unsent();
+                self.cancel_unsent_turn();
             } else {
                 self.fail_unsent_turn(&ConversationError::ShuttingDown);
             }
@@ -101,26 +105,26 @@ impl<R> Model<R> {
         if recorded.and_then(|turn| turn.upstream_id.as_ref()) != self.open_session() {
             // The agent died or cleared its session meanwhile. The prompt goes to no other session than the record on disk
             // names, and it may go out again, since nothing was sent.
-            self.take_prompt_back();
+            self.revert_prompt();
             return;
         }
         let (Some(turn), Session::Live(live)) = (&mut self.turn, &self.session) else {
             return;
         };
         turn.phase = TurnPhase::Sent;
-        let content = with_preamble(live.preamble.as_deref(), &turn.asked.prompt);
-        self.out
-            .push(Effect::SendPrompt(content, turn.asked.params.clone()));
-        self.out
+        let content = with_preamble(live.preamble.as_deref(), &turn.request.prompt);
+        self.effects
+            .push(Effect::SendPrompt(content, turn.request.params.clone()));
+        self.effects
             .push(Effect::Arm(Deadline::Accept, self.rules.accept_grace_ms));
     }
 
     /// The prompt is with no agent: the turn waits for a session again. One that was announced stays on the record,
     /// since it has to be given an end whatever becomes of the daemon.
-    pub(super) fn take_prompt_back(&mut self) {
+    pub(super) fn revert_prompt(&mut self) {
         let Some(turn) = &mut self.turn else { return };
         turn.phase = TurnPhase::Waiting;
-        if turn.asked.continues
+        if turn.request.is_continuation
             && let Some(continuation) = &mut self.record.continuation
         {
             continuation.attempts = continuation.attempts.saturating_sub(1);
@@ -128,7 +132,7 @@ impl<R> Model<R> {
         }
         if !turn.announced {
             self.record.turn = None;
-            self.return_to_line();
+            self.restore_to_queue_record();
         }
         self.unsettle_orphan();
         self.note_change();
@@ -140,17 +144,17 @@ impl<R> Model<R> {
             return;
         };
         turn.phase = TurnPhase::Accepted;
-        self.out.push(Effect::Disarm(Deadline::Accept));
+        self.effects.push(Effect::Disarm(Deadline::Accept));
         let mut events = Vec::new();
         if !std::mem::replace(&mut turn.announced, true) {
-            if turn.asked.continues || turn.asked.is_held {
+            if turn.request.is_continuation || turn.request.is_held {
                 events.push(Event::Continued {
-                    turn_id: turn.asked.turn_id.clone(),
+                    turn_id: turn.request.turn_id.clone(),
                 });
             }
             events.push(Event::PromptAccepted {
-                turn_id: turn.asked.turn_id.clone(),
-                prompt: turn.asked.prompt.clone(),
+                turn_id: turn.request.turn_id.clone(),
+                prompt: turn.request.prompt.clone(),
             });
         }
         // The edit is reported first, when it is on disk; nobody waits for a disk that takes nothing.
@@ -168,13 +172,13 @@ impl<R> Model<R> {
 
     /// The agent showed that it has the prompt: a transcript is expected, and it contains the history that was sent as
     /// text. Silence and death show nothing.
-    pub(super) fn prompt_taken(&mut self) {
+    pub(super) fn prompt_confirmed(&mut self) {
         let is_out = |turn: &&mut Turn<R>| matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted);
         let Some(turn) = self.turn.as_mut().filter(is_out) else {
             return;
         };
-        let is_first = !std::mem::replace(&mut turn.taken, true);
-        let is_in_session = !turn.cleared;
+        let is_first = !std::mem::replace(&mut turn.is_prompt_confirmed, true);
+        let is_in_session = !turn.was_session_cleared;
         if is_first
             && let Some(pending) = self
                 .record
@@ -215,13 +219,13 @@ impl<R> Model<R> {
                 let failure = failure::failure_of_result(self.kind, &evidence, &zoned);
                 // Of itself too: an agent may take a cancel for this turn's that was meant for the one before.
                 let is_cancelled = turn.cancelled || result["stopReason"] == "cancelled";
-                if is_cancelled && !turn.taken && failure.is_none() {
+                if is_cancelled && !turn.is_prompt_confirmed && failure.is_none() {
                     // Whether the prompt reached the transcript nobody can tell, so it is no turn to miss later.
                     self.accept_prompt();
                     self.end_turn_cancelled();
                     return;
                 }
-                self.prompt_taken();
+                self.prompt_confirmed();
                 self.end_turn_with_result(&raw, &result, failure);
             }
             Err(raw) => {
@@ -229,14 +233,14 @@ impl<R> Model<R> {
                 let evidence = Evidence::of_error(&error).with_signs(&turn.signs);
                 let mut failure = failure::classify(self.kind, &evidence, &zoned);
                 // However late: what was not taken may go out again.
-                if failure.session_unknown && !turn.taken && !turn.cancelled {
+                if failure.session_unknown && !turn.is_prompt_confirmed && !turn.cancelled {
                     self.prompt_refused(failure.message);
                     return;
                 }
                 if failure.kind == failure::FailureKind::AuthRequired && self.is_editing() {
                     // Nothing came of it, and nobody has to take it back.
                     let error = ConversationError::AuthRequired(failure.message);
-                    self.give_edit_back(&error);
+                    self.revert_edit(&error);
                     return;
                 }
                 let code = error.get("code").and_then(Value::as_i64);
@@ -248,7 +252,14 @@ impl<R> Model<R> {
                 }
                 if failure.kind == failure::FailureKind::AgentDied {
                     let is_shared = self.kind.shares_process && in_company;
-                    self.note_part(if is_shared { Part::Suspect } else { Part::Alone }, &mut failure);
+                    self.note_death_involvement(
+                        if is_shared {
+                            DeathInvolvement::Suspect
+                        } else {
+                            DeathInvolvement::Alone
+                        },
+                        &mut failure,
+                    );
                 }
                 // An agent that nobody is signed in to may have written nothing of it, and one that could not read it has not.
                 let is_unread = matches!(code, Some(PARSE_ERROR | INVALID_REQUEST));
@@ -258,7 +269,7 @@ impl<R> Model<R> {
                 if may_be_unwritten {
                     self.accept_prompt();
                 } else {
-                    self.prompt_taken();
+                    self.prompt_confirmed();
                 }
                 self.end_turn_with_failure(failure);
             }
@@ -281,12 +292,12 @@ impl<R> Model<R> {
             if let Some(turn) = &mut self.turn {
                 turn.deaths.push(error.clone());
             }
-            self.climb_on(Via::Live, error);
+            self.leave_session_and_climb(Via::Live, error);
             return;
         }
         if self.is_editing() {
             let error = ConversationError::AgentUnavailable(format!("the prompt could not be sent: {error}"));
-            self.give_edit_back(&error);
+            self.revert_edit(&error);
             return;
         }
         self.accept_prompt();
@@ -310,18 +321,18 @@ impl<R> Model<R> {
         } else {
             Via::Live
         };
-        self.climb_on(via, message);
+        self.leave_session_and_climb(via, message);
     }
 
     /// Leaves a session that did not take the prompt: what was tried is not tried again for it.
-    fn climb_on(&mut self, via: Via, message: String) {
+    fn leave_session_and_climb(&mut self, via: Via, message: String) {
         let Session::Live(live) = &self.session else {
             return;
         };
         let refusal = (live.upstream_id.clone(), via, message);
-        self.out.push(Effect::Disarm(Deadline::Accept));
-        self.lose_session();
-        self.take_prompt_back();
+        self.effects.push(Effect::Disarm(Deadline::Accept));
+        self.drop_session();
+        self.revert_prompt();
         self.abandon_edit();
         let Some(turn) = &mut self.turn else { return };
         turn.refused.push(refusal);
@@ -335,7 +346,7 @@ impl<R> Model<R> {
                     error: Some(error.clone()),
                 })
                 .collect();
-            let wanted = turn.asked.min_fidelity;
+            let wanted = turn.request.min_fidelity;
             self.fail_unsent_turn(&ConversationError::NotResumable { wanted, attempts });
         }
     }

@@ -7,17 +7,17 @@ use bridge_protocol::link::{LinkReason, RollCause};
 
 use crate::chain::NewLink;
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{Branched, CallChange, Work};
+use crate::conversation::effect::{CallChange, NewBranch, Work};
+use crate::conversation::running_work::Progress;
 use crate::conversation::state::{Model, OperationKind};
-use crate::conversation::work::Progress;
-use crate::store::Resting;
+use crate::store::RestingState;
 
 impl<R> Model<R> {
     /// Begins a repair, unless something else has to end first.
     pub(super) fn repair(&mut self, progress: Arc<Progress>, caller: Caller<R>) {
-        match self.refuses_to_leave_agent("be repaired") {
+        match self.refusal_to_leave_agent("be repaired") {
             Some(refusal) => self.answer(caller, Err(refusal)),
-            None => self.start_once_closed(OperationKind::Repair, caller, Work::Repair { progress }),
+            None => self.start_when_closed(OperationKind::Repair, caller, Work::Repair { progress }),
         }
     }
 
@@ -25,18 +25,18 @@ impl<R> Model<R> {
     pub(super) fn repaired(
         &mut self,
         found: Box<CheckAnswer>,
-        made: Option<Box<Branched>>,
+        made: Option<Box<NewBranch>>,
         caller: Caller<R>,
     ) {
         let answer = Answer::Checked(found);
         let Some(made) = made else {
             // A repeated call gets the same answer, even if the transcript has changed.
-            if caller.request.is_none() {
+            if caller.key.is_none() {
                 self.answer(caller, Ok(answer));
                 return;
             }
             let before = self.record.clone();
-            self.touch();
+            self.mark_changed();
             self.answer_change(caller, answer, before);
             return;
         };
@@ -45,18 +45,18 @@ impl<R> Model<R> {
         let link = NewLink {
             cause: Some(RollCause::Damaged),
             written: true,
-            ..made.link(agent, cwd, LinkReason::Rebuilt)
+            ..made.to_link(agent, cwd, LinkReason::Rebuilt)
         };
         let ledger = self.append_link(link, made.fidelity);
-        if self.record.resting == Resting::Failed {
+        if self.record.resting == RestingState::Failed {
             // What could not be opened was the other one.
             self.record.resting = match self.record.limit {
-                Some(_) => Resting::Limited,
-                None => Resting::Idle,
+                Some(_) => RestingState::Limited,
+                None => RestingState::Idle,
             };
             self.record.failure = None;
         }
-        self.touch();
+        self.mark_changed();
         self.write_result(
             OperationKind::Repair,
             ledger,

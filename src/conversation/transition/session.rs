@@ -6,14 +6,16 @@ use bridge_protocol::turn::{Failure, FailureKind, StopReason};
 
 use crate::chain::NewLink;
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{Deadline, Disposition, Effect, Ledger, Milestone, Now, Opened, Work};
+use crate::conversation::effect::{
+    Deadline, Disposition, Effect, Ledger, Milestone, Now, OpenedSession, Work,
+};
 use crate::conversation::error::{ConversationError, StoreFailure};
-use crate::conversation::reported::hear;
+use crate::conversation::reported_settings::record_session_info;
 use crate::conversation::state::{LiveSession, Model, OperationKind, Session, Stage, Turn, TurnPhase};
-use crate::store::{Anchor, ConversationRecord, Resting};
+use crate::store::{Anchor, ConversationRecord, RestingState};
 
 /// How much of each reason the lineage keeps, in characters: an agent may answer with the end of its standard error.
-const REASON_CHARACTERS: usize = 500;
+const MAX_REASON_CHARACTERS: usize = 500;
 
 /// How many agents one prompt may outlive that ended with its session open and before they were sent it. One is chance;
 /// what ends each time would be started without end.
@@ -21,7 +23,7 @@ const MAX_DEATHS: usize = 3;
 
 impl<R> Model<R> {
     /// Ends the waiting turn when its agents end each time before they can be sent the prompt.
-    pub(super) fn give_up_on_the_dying(&mut self) {
+    pub(super) fn fail_after_repeated_agent_deaths(&mut self) {
         let deaths = self.waiting_turn().map_or(&[][..], |turn| &turn.deaths);
         let (true, Some(last)) = (deaths.len() >= MAX_DEATHS, deaths.last()) else {
             return;
@@ -37,8 +39,8 @@ impl<R> Model<R> {
     /// Records that the conversation cannot continue until the user fixes a problem, and which one.
     fn note_failed(&mut self, error: &ConversationError) {
         let failure = Some(error.to_string());
-        if self.record.resting != Resting::Failed || self.record.failure != failure {
-            self.record.resting = Resting::Failed;
+        if self.record.resting != RestingState::Failed || self.record.failure != failure {
+            self.record.resting = RestingState::Failed;
             self.record.failure = failure;
             self.note_change();
         }
@@ -46,7 +48,7 @@ impl<R> Model<R> {
 
     /// Goes on with what waits for an open session, opening it first when it is not.
     pub(super) fn ensure_session(&mut self) {
-        if self.session_is_to_move() {
+        if self.must_change_process() {
             // So that it is opened in another process, once it is closed.
             self.begin_close(Vec::new(), false);
             return;
@@ -62,22 +64,22 @@ impl<R> Model<R> {
                 .as_ref()
                 .is_some_and(|turn| turn.phase == TurnPhase::Waiting)
             {
-                self.anchor_prompt();
+                self.read_anchor();
             }
             return;
         }
         // The most lenient of all that wait decides how far down the ladder goes; who asked for more is told so.
-        let min_fidelity = self.least_wanted().unwrap_or(Fidelity::Text);
+        let min_fidelity = self.least_fidelity_wanted().unwrap_or(Fidelity::Text);
         let refused = self.waiting_turn().map(|turn| turn.refused.clone());
         let refused = refused.unwrap_or_default();
-        let is_by_itself = |turn: &Turn<R>| turn.asked.continues || turn.asked.is_held;
+        let is_by_itself = |turn: &Turn<R>| turn.request.is_continuation || turn.request.is_held;
         let by_itself = self.turn.as_ref().is_some_and(is_by_itself);
         let continuation = self.record.continuation.as_ref().filter(|_| by_itself);
         let work = Work::Open {
             min_fidelity,
             refused,
-            by_itself,
-            apart: continuation.is_some_and(|continuation| continuation.apart),
+            is_automatic: by_itself,
+            exclusive_process: continuation.is_some_and(|continuation| continuation.apart),
         };
         self.start(OperationKind::Open { min_fidelity }, Caller::none(), work);
     }
@@ -88,42 +90,42 @@ impl<R> Model<R> {
     }
 
     /// The least fidelity that anyone who waits for the session would take.
-    fn least_wanted(&self) -> Option<Fidelity> {
-        let asked = self.waiting_turn().map(|turn| turn.asked.min_fidelity);
+    fn least_fidelity_wanted(&self) -> Option<Fidelity> {
+        let asked = self.waiting_turn().map(|turn| turn.request.min_fidelity);
         let waiters = self.resume_waiters.iter().map(|(_, fidelity)| *fidelity);
         waiters.chain(asked).min()
     }
 
     /// The turn that waited for the climb is cancelled: with nobody else there who waits, the agent gets as long to come to an
     /// end with it as with a cancelled turn.
-    pub(super) fn spare_climb(&mut self) {
-        if let Some(op) = &mut self.op
+    pub(super) fn limit_unwanted_climb(&mut self) {
+        if let Some(op) = &mut self.operation
             && op.is_climbing()
             && self.resume_waiters.is_empty()
         {
             op.is_unwanted = true;
-            self.out
+            self.effects
                 .push(Effect::Arm(Deadline::Climb, self.rules.cancel_grace_ms));
         }
     }
 
     /// The climb that was cancelled has not ended. Who has come since then gets one of their own.
     pub(super) fn give_up_climb(&mut self) {
-        match self.op.take_if(|op| op.is_unwanted && op.is_climbing()) {
+        match self.operation.take_if(|op| op.is_unwanted && op.is_climbing()) {
             // What it comes to is closed and removed.
-            Some(op) if matches!(op.kind, OperationKind::Edit(_)) => self.out.push(Effect::AbandonJob),
-            Some(_) => self.out.push(Effect::GiveUpClimb),
+            Some(op) if matches!(op.kind, OperationKind::Edit(_)) => self.effects.push(Effect::AbandonJob),
+            Some(_) => self.effects.push(Effect::GiveUpClimb),
             None => {}
         }
     }
 
     /// The ladder brought a session: write it down before anyone hears of it.
-    pub(super) fn opened(&mut self, mut opened: Opened) {
+    pub(super) fn opened(&mut self, mut opened: OpenedSession) {
         // Those who would have taken less may have cancelled meanwhile. With nobody left, only what loses nothing is
         // taken into use.
-        let wanted = self.least_wanted().unwrap_or(Fidelity::Full);
+        let wanted = self.least_fidelity_wanted().unwrap_or(Fidelity::Full);
         if opened.link.is_some() && opened.resumed.fidelity < wanted {
-            self.out.push(Effect::Dispose(Disposition::Drop));
+            self.effects.push(Effect::Dispose(Disposition::Drop));
             self.serve_waiting_turn(&opened.resumed);
             self.answer_resume_waiters(Some(&opened.resumed));
             return;
@@ -131,7 +133,7 @@ impl<R> Model<R> {
         let mut ledger = match opened.link.take() {
             Some(link) => self.append_link(link, opened.resumed.fidelity),
             None if opened.resumed.via == Via::Archive => {
-                let restored = self.record.chain.note_restored(opened.resumed.fidelity, self.now);
+                let restored = self.record.chain.log_restored(opened.resumed.fidelity, self.now);
                 Ledger {
                     lineage: restored.into_iter().collect(),
                     ..Ledger::default()
@@ -148,10 +150,10 @@ impl<R> Model<R> {
             entry.attempts = failed_attempts(&opened.resumed);
         }
         // Written with the link, and not once more behind it.
-        hear(&mut self.record.reported, &opened.info);
-        self.touch();
+        record_session_info(&mut self.record.reported, &opened.session_info);
+        self.mark_changed();
         let kind = OperationKind::Open { min_fidelity: wanted };
-        self.occupy(kind, Caller::none(), Stage::Writing);
+        self.set_operation(kind, Caller::none(), Stage::Writing);
         let milestone = Milestone::SessionOpened(Box::new(opened));
         self.write(ledger, milestone);
     }
@@ -167,7 +169,7 @@ impl<R> Model<R> {
             fidelity,
         });
         let appended = self.record.chain.append(link, fidelity, self.now);
-        Ledger::of_links(appended.entries, rolled.into_iter().collect())
+        Ledger::with_links(appended.entries, rolled.into_iter().collect())
     }
 
     fn head_is_on_disk(&self) -> bool {
@@ -176,11 +178,11 @@ impl<R> Model<R> {
     }
 
     /// The link is on disk: use the session.
-    pub(super) fn session_recorded(&mut self, opened: Opened, result: Result<(), StoreFailure>) {
+    pub(super) fn session_recorded(&mut self, opened: OpenedSession, result: Result<(), StoreFailure>) {
         self.end_written_operation();
         if let Err(error) = result {
             // The link goes out with the next write.
-            self.out.push(Effect::Dispose(Disposition::Leave));
+            self.effects.push(Effect::Dispose(Disposition::Leave));
             self.fail_waiting(&ConversationError::StoreFailed(error));
             return;
         }
@@ -188,38 +190,45 @@ impl<R> Model<R> {
     }
 
     /// Starts to use the session and notifies all clients.
-    pub(super) fn announce(&mut self, opened: Opened) {
-        self.out.push(Effect::Attach);
-        self.out.push(Effect::KeepCopy);
+    pub(super) fn announce(&mut self, opened: OpenedSession) {
+        self.effects.push(Effect::Attach);
+        self.effects.push(Effect::KeepCopy);
         self.session = Session::Live(LiveSession {
             upstream_id: opened.upstream_id.clone(),
             via: opened.resumed.via,
             preamble: opened.preamble,
             can_reopen: opened.can_reopen,
-            is_to_move: false,
-            is_apart: self.turn.as_ref().is_some_and(|turn| turn.is_apart),
+            needs_new_process: false,
+            has_exclusive_process: self
+                .turn
+                .as_ref()
+                .is_some_and(|turn| turn.needs_exclusive_process),
         });
         // The interrupted prompt stays recorded until a turn settles it.
         let is_cut = self.record.cut.is_some();
-        let is_told_so = self.record.resting == Resting::Interrupted && is_cut;
-        if matches!(self.record.resting, Resting::Failed | Resting::Interrupted) && !is_told_so {
+        let is_told_so = self.record.resting == RestingState::Interrupted && is_cut;
+        if matches!(
+            self.record.resting,
+            RestingState::Failed | RestingState::Interrupted
+        ) && !is_told_so
+        {
             // A failure can hide a limit, which an open session does not lift.
             self.record.resting = match (self.record.limit.is_some(), is_cut) {
-                (true, _) => Resting::Limited,
-                (false, true) => Resting::Interrupted,
-                (false, false) => Resting::Idle,
+                (true, _) => RestingState::Limited,
+                (false, true) => RestingState::Interrupted,
+                (false, false) => RestingState::Idle,
             };
             self.record.failure = None;
             self.note_change();
         }
-        self.hear_session(opened.info);
+        self.apply_session_info(opened.session_info);
         self.emit(Event::Resumed {
             resumed: opened.resumed.clone(),
         });
         if let Some(loaded) = opened.loaded {
             self.emit(Event::CheckpointLoaded {
                 upstream_id: opened.upstream_id,
-                step: loaded.step,
+                step: loaded.turns,
                 messages: loaded.messages,
             });
         }
@@ -235,16 +244,16 @@ impl<R> Model<R> {
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.phase == TurnPhase::Waiting) else {
             return;
         };
-        if resumed.fidelity >= turn.asked.min_fidelity {
+        if resumed.fidelity >= turn.request.min_fidelity {
             turn.resumed = Some(resumed.clone());
             return;
         }
-        let error = too_little(turn.asked.min_fidelity, resumed);
+        let error = fidelity_error(turn.request.min_fidelity, resumed);
         self.fail_unsent_turn(&error);
     }
 
     fn answer_resume_waiters(&mut self, resumed: Option<&Resumed>) {
-        let Some(resumed) = resumed.cloned().or_else(|| self.live_resumed()) else {
+        let Some(resumed) = resumed.cloned().or_else(|| self.live_resume_report()) else {
             return;
         };
         let view = self.view();
@@ -252,7 +261,7 @@ impl<R> Model<R> {
             let result = if resumed.fidelity >= min_fidelity {
                 Ok(Answer::Resumed(Box::new(view.clone()), Box::new(resumed.clone())))
             } else {
-                Err(too_little(min_fidelity, &resumed))
+                Err(fidelity_error(min_fidelity, &resumed))
             };
             self.answer(caller, result);
         }
@@ -269,7 +278,7 @@ impl<R> Model<R> {
         let is_lasting = match error {
             // That there is no way at a fidelity that only this caller asked for says nothing about the conversation.
             ConversationError::NotResumable { .. } => {
-                min_fidelity <= Fidelity::Text && self.least_wanted().is_none()
+                min_fidelity <= Fidelity::Text && self.least_fidelity_wanted().is_none()
             }
             ConversationError::AgentUnavailable(_) => true,
             _ => false,
@@ -281,7 +290,7 @@ impl<R> Model<R> {
             limit: Some(limit), ..
         } = error
         {
-            self.record.resting = Resting::Limited;
+            self.record.resting = RestingState::Limited;
             self.record.limit = Some(limit.clone());
             self.note_change();
         }
@@ -303,7 +312,7 @@ impl<R> Model<R> {
         }
         if self
             .waiting_turn()
-            .is_some_and(|turn| turn.asked.min_fidelity >= least)
+            .is_some_and(|turn| turn.request.min_fidelity >= least)
         {
             self.fail_unsent_turn(error);
         }
@@ -323,34 +332,34 @@ impl<R> Model<R> {
         }
         if let Some(turn) = self.turn.as_ref().filter(|turn| turn.announced) {
             // What the conversation does at rest is as it was: no agent had a say in this.
-            let failure = lost_session(error, turn.sent_again);
+            let failure = lost_session_failure(error, turn.sent_again);
             self.end_turn(StopReason::Failed, Some(failure), None);
             return;
         }
         self.abandon_edit();
         let Some(turn) = self.turn.take() else { return };
         if turn.edit.is_some() {
-            self.refuse_behind_edit();
+            self.refuse_prompts_after_edit();
         }
-        self.hold_line();
-        if turn.asked.continues || turn.asked.leads {
+        self.hold_released_prompts();
+        if turn.request.is_continuation || turn.request.is_first_of_release {
             self.continuation_unsent(error);
-        } else if turn.asked.is_held {
-            self.line_unsent(error);
+        } else if turn.request.is_held {
+            self.released_prompt_unsent(error);
         }
-        let refused = turn.answers.map(|answer| answer.refused(error.clone()));
-        let (asked, cancels) = (turn.asked, turn.cancel_callers);
+        let refused = turn.orphan_answer.map(|answer| answer.refused(error.clone()));
+        let (asked, cancels) = (turn.request, turn.cancel_callers);
         self.drop_unsent(asked, Err(error.clone()), refused, cancels);
-        self.end_empty_line();
+        self.end_continuation_of_empty_queue();
         self.arm_idle();
     }
 
     /// Forgets the open session; nothing that it still says is heard, and no question of it that is not kept waits on.
-    pub(super) fn lose_session(&mut self) {
+    pub(super) fn drop_session(&mut self) {
         if let Session::Live(_) = self.session {
             self.cancel_questions();
             self.session = Session::Closed;
-            self.out.push(Effect::Detach);
+            self.effects.push(Effect::Detach);
         }
     }
 
@@ -374,15 +383,15 @@ impl<R> Model<R> {
             if before != state {
                 self.emit(Event::StateChanged { state });
             }
-            return self.finish();
+            return self.end_step();
         }
         let Session::Live(live) = &mut self.session else {
-            return self.finish();
+            return self.end_step();
         };
         let from = std::mem::replace(&mut live.upstream_id, announced.into());
         live.preamble = None;
         let Some(head) = self.record.chain.head() else {
-            return self.finish();
+            return self.end_step();
         };
         let (agent, cwd) = (head.agent.clone(), head.cwd.clone());
         let link = NewLink {
@@ -397,17 +406,17 @@ impl<R> Model<R> {
                 // It ends in another file than it began behind.
                 pending.anchor = Some(Anchor::default());
             }
-            turn.taken |= turn.phase == TurnPhase::Accepted;
-            turn.cleared = true;
+            turn.is_prompt_confirmed |= turn.phase == TurnPhase::Accepted;
+            turn.was_session_cleared = true;
         }
-        self.touch();
+        self.mark_changed();
         self.write(ledger, Milestone::Saved);
-        self.finish()
+        self.end_step()
     }
 }
 
 /// The refusal of one who asked for more than the climb brought.
-fn too_little(wanted: Fidelity, resumed: &Resumed) -> ConversationError {
+fn fidelity_error(wanted: Fidelity, resumed: &Resumed) -> ConversationError {
     ConversationError::NotResumable {
         wanted,
         attempts: resumed.attempts.clone(),
@@ -421,7 +430,7 @@ fn failed_attempts(resumed: &Resumed) -> Vec<Attempt> {
         .map(|attempt| {
             let mut attempt = attempt.clone();
             if let Some(why) = attempt.error.as_mut()
-                && let Some((end, _)) = why.char_indices().nth(REASON_CHARACTERS)
+                && let Some((end, _)) = why.char_indices().nth(MAX_REASON_CHARACTERS)
             {
                 why.truncate(end);
                 why.push('\u{2026}');
@@ -432,7 +441,7 @@ fn failed_attempts(resumed: &Resumed) -> Vec<Attempt> {
 }
 
 /// The end of a turn that was announced and whose session could then not be opened.
-fn lost_session(error: &ConversationError, by_death: bool) -> Failure {
+fn lost_session_failure(error: &ConversationError, by_death: bool) -> Failure {
     let lost = match by_death {
         true => "the agent ended before it had taken the prompt",
         false => "the agent did not know the session when it was sent the prompt",

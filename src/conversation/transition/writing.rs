@@ -8,21 +8,21 @@ use crate::conversation::effect::{
 };
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{Model, Operation, OperationKind, Stage};
-use crate::conversation::writer::UnderWay;
+use crate::conversation::writer::PendingWrite;
 use crate::store::ConversationRecord;
 
 /// How long until a failed write is repeated, in milliseconds: a full disk has to be fixed by the user.
-const REWRITE_AFTER_MS: u64 = 5_000;
+const WRITE_RETRY_MS: u64 = 5_000;
 
 impl<R> Model<R> {
     /// Notes that the record has changed by something that writes nothing itself.
     pub(super) fn note_change(&mut self) {
         self.record.revision += 1;
-        self.writer.is_ahead = true;
+        self.writer.has_changes = true;
     }
 
     /// Notes that the record changes by a step that writes it.
-    pub(super) fn touch(&mut self) {
+    pub(super) fn mark_changed(&mut self) {
         self.record.revision += 1;
         self.record.updated_at = self.now.max(self.record.updated_at);
     }
@@ -33,9 +33,9 @@ impl<R> Model<R> {
     }
 
     /// Begins the next write, if one is due. The end of each step.
-    pub(super) fn keep_up(&mut self) {
+    pub(super) fn begin_due_write(&mut self) {
         if self.writer.begin(&mut self.record, self.now) {
-            self.out.push(Effect::Write);
+            self.effects.push(Effect::Write);
         }
     }
 
@@ -52,7 +52,7 @@ impl<R> Model<R> {
     }
 
     /// Writes the conversation that a fork has made.
-    pub(super) fn create(
+    pub(super) fn write_new_conversation(
         &mut self,
         fork: Fork,
         record: ConversationRecord,
@@ -60,13 +60,13 @@ impl<R> Model<R> {
         mut change: CallChange<R>,
     ) {
         change.ends_operation = true;
-        self.occupy(OperationKind::Branch(fork), Caller::none(), Stage::Writing);
+        self.set_operation(OperationKind::Branch(fork), Caller::none(), Stage::Writing);
         let parts = vec![self.change_part(ledger, change)];
-        self.writer.creation = Some(UnderWay { record, parts });
+        self.writer.new_conversation = Some(PendingWrite { record, parts });
     }
 
     fn change_part(&self, mut ledger: Ledger, change: CallChange<R>) -> WritePart<R> {
-        let done = self.done_request(change.caller.request.as_ref(), &change.answer);
+        let done = self.answered_request_record(change.caller.key.as_ref(), &change.answer);
         ledger.requests.extend(done);
         WritePart {
             ledger,
@@ -78,28 +78,28 @@ impl<R> Model<R> {
     /// this.
     pub(super) fn write_result(&mut self, kind: OperationKind, ledger: Ledger, mut change: CallChange<R>) {
         change.ends_operation = true;
-        self.occupy(kind, Caller::none(), Stage::Writing);
+        self.set_operation(kind, Caller::none(), Stage::Writing);
         self.write_change(ledger, change);
     }
 
     /// Ends the operation whose result is on disk, or could not be written.
     pub(super) fn end_written_operation(&mut self) -> Option<Operation<R>> {
-        self.op.take_if(|op| matches!(op.stage, Stage::Writing))
+        self.operation.take_if(|op| matches!(op.stage, Stage::Writing))
     }
 
     /// The write is over: whatever waited for it continues.
-    pub(super) fn written(&mut self, result: &Result<(), StoreFailure>) {
-        let Some(UnderWay { record, mut parts }) = self.writer.under_way.take() else {
+    pub(super) fn write_done(&mut self, result: &Result<(), StoreFailure>) {
+        let Some(PendingWrite { record, mut parts }) = self.writer.in_progress.take() else {
             return;
         };
         match (result, record.id == self.record.id) {
             (Ok(()), true) => self.writer.on_disk = record,
             (Err(_), true) => {
                 // The newest change first, so that each one finds the record as it left it.
-                parts.iter_mut().rev().for_each(|part| self.take_back(part));
-                self.writer.is_ahead = true;
+                parts.iter_mut().rev().for_each(|part| self.revert_change(part));
+                self.writer.has_changes = true;
                 self.writer.has_failed = true;
-                self.out.push(Effect::Arm(Deadline::Rewrite, REWRITE_AFTER_MS));
+                self.effects.push(Effect::Arm(Deadline::Rewrite, WRITE_RETRY_MS));
             }
             (Ok(()), false) => {}
             (Err(_), false) => parts.iter_mut().for_each(|part| part.ledger = Ledger::default()),
@@ -107,7 +107,7 @@ impl<R> Model<R> {
         for WritePart { ledger, milestone } in parts {
             match result {
                 Ok(()) => ledger.events.into_iter().for_each(|event| self.emit(event)),
-                Err(_) => self.ledger_not_written(ledger),
+                Err(_) => self.retain_unwritten_ledger(ledger),
             }
             let result = result.clone();
             match milestone {
@@ -115,7 +115,7 @@ impl<R> Model<R> {
                 Milestone::SessionOpened(opened) => self.session_recorded(*opened, result),
                 Milestone::PromptRecorded(turn) => self.prompt_recorded(&turn, result),
                 Milestone::TurnEnded(turn) => self.turn_end_recorded(*turn),
-                Milestone::PromptInLine(turn_id) => self.joined_line(&turn_id, result),
+                Milestone::PromptQueued(turn_id) => self.enqueue_recorded(&turn_id, result),
                 Milestone::PromptsDropped { prompts, cancels } => {
                     self.prompts_dropped(prompts, cancels, result);
                 }
@@ -127,11 +127,11 @@ impl<R> Model<R> {
     }
 
     /// Undoes a change whose caller gets an error, unless the record has changed since.
-    fn take_back(&mut self, part: &mut WritePart<R>) {
+    fn revert_change(&mut self, part: &mut WritePart<R>) {
         let Milestone::Changed(change) = &mut part.milestone else {
             return;
         };
-        if let Some(request) = &change.caller.request {
+        if let Some(request) = &change.caller.key {
             let requests = &mut part.ledger.requests;
             requests.retain(|kept| kept.request_id != request.id);
         }
@@ -148,7 +148,7 @@ impl<R> Model<R> {
     }
 
     /// Moves the ledger of a failed write into the next one.
-    fn ledger_not_written(&mut self, mut ledger: Ledger) {
+    fn retain_unwritten_ledger(&mut self, mut ledger: Ledger) {
         // A turn that failed before it did anything is not recorded as begun.
         ledger
             .requests
@@ -159,7 +159,7 @@ impl<R> Model<R> {
         for event in ledger.events.extract_if(.., runs) {
             self.emit(event);
         }
-        self.writer.unsaved.append(ledger);
+        self.writer.unsaved_ledger.append(ledger);
     }
 
     /// What a call has changed is on disk, or could not be written: what was made for it is kept or undone, and the call is
@@ -171,21 +171,21 @@ impl<R> Model<R> {
             events,
             before,
             ends_operation,
-            opened,
+            opened_session: opened,
         } = change;
         let op = match ends_operation {
             true => self.end_written_operation(),
             false => None,
         };
         if let Err(failure) = result {
-            match op.filter(|op| op.kind.makes_something()) {
+            match op.filter(|op| op.kind.creates_resource()) {
                 // The record is as it was before.
                 Some(op) if before.is_none() => {
-                    let number = self.begin_work(Work::TakeBack(failure));
-                    self.occupy(op.kind, caller, Stage::TakingBack(number));
+                    let number = self.begin_work(Work::UndoWork(failure));
+                    self.set_operation(op.kind, caller, Stage::UndoingWork(number));
                     return;
                 }
-                Some(_) => self.out.push(Effect::Dispose(Disposition::Leave)),
+                Some(_) => self.effects.push(Effect::Dispose(Disposition::Leave)),
                 None => {}
             }
             self.answer(caller, Err(ConversationError::StoreFailed(failure)));
@@ -196,19 +196,19 @@ impl<R> Model<R> {
             _ => None,
         };
         if let Some(branch) = branch {
-            self.out.push(Effect::Announce(Box::new(branch.clone())));
+            self.effects.push(Effect::Announce(Box::new(branch.clone())));
         }
         events.into_iter().for_each(|event| self.emit(event));
         if ends_operation {
-            self.out.push(Effect::Dispose(Disposition::Keep));
+            self.effects.push(Effect::Dispose(Disposition::Keep));
         }
         match (branch, opened) {
-            (Some(branch), Some(opened)) => self.out.push(Effect::HandOver(branch.id, opened)),
+            (Some(branch), Some(opened)) => self.effects.push(Effect::HandOver(branch.id, opened)),
             (None, Some(opened)) => self.announce(*opened),
             (_, None) => {}
         }
         if matches!(answer, Answer::Deleted(_)) {
-            self.out.push(Effect::End);
+            self.effects.push(Effect::End);
         }
         self.answer(caller, Ok(answer));
     }

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use jiff::tz::TimeZone;
 use tempfile::TempDir;
 
-use super::{Config, ConfigError, Surroundings};
+use super::{CatalogContext, Config, ConfigError};
 use crate::agent::catalog::{AgentEntry, Catalog};
 use crate::agent::kinds;
 use crate::agent::policy::InterruptPolicy;
-use crate::conversation::keeping::KeepRules;
-use crate::transcript::shelf::Format;
+use crate::conversation::backup::BackupRules;
+use crate::transcript::transcript_list::Format;
 use crate::words;
 
 /// A machine with a folder on `PATH` and variables.
@@ -47,7 +47,7 @@ impl Machine {
                 .find(|(known, _)| *known == name)
                 .map(|(_, value)| OsString::from(value)),
         };
-        let around = Surroundings {
+        let around = CatalogContext {
             this_program: Path::new("/opt/bridge/sessiond"),
             data: Path::new("/home/u/.local/share/sessiond"),
             home: self.home.as_deref(),
@@ -491,14 +491,26 @@ fn a_wrong_type_is_reported_in_plain_words() {
 #[test]
 fn backups_can_be_turned_off_and_limited() {
     let rules = |text: &str| Config::parse(text).unwrap().keep.rules();
-    let (is_on, days, bytes) = (true, None, None);
-    assert_eq!(rules(""), KeepRules { is_on, days, bytes });
-    let (days, bytes) = (Some(90), Some(10_000_000));
+    let is_enabled = true;
+    let (max_days, max_bytes) = (None, None);
+    assert_eq!(
+        rules(""),
+        BackupRules {
+            is_enabled,
+            max_days,
+            max_bytes
+        }
+    );
+    let (max_days, max_bytes) = (Some(90), Some(10_000_000));
     assert_eq!(
         rules("[keep]\ndays = 90\nbytes = 10_000_000"),
-        KeepRules { is_on, days, bytes }
+        BackupRules {
+            is_enabled,
+            max_days,
+            max_bytes
+        }
     );
-    assert!(!rules("[keep]\nenabled = false").is_on);
+    assert!(!rules("[keep]\nenabled = false").is_enabled);
     assert_eq!(limit("[keep]\ndays = 0"), (2, "days".to_owned(), 1));
     assert_eq!(limit("[keep]\nbytes = 999"), (2, "bytes".to_owned(), 1_000_000));
 }

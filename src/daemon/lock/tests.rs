@@ -86,7 +86,7 @@ fn the_lock_of_a_dead_daemon_is_waited_for() {
     let mut waited = Duration::ZERO;
     let error = take(next(), &mut |pause| waited += pause).unwrap_err();
     assert!(matches!(error, LockError::AlreadyRunning { .. }), "{error:?}");
-    assert_eq!(waited, LEFT_BEHIND_LIMIT);
+    assert_eq!(waited, DYING_HOLDER_LIMIT);
 }
 
 #[test]

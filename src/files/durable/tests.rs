@@ -177,10 +177,10 @@ fn for_each_disk(path: &Path, visit: impl Fn(&mut State)) {
     }
 }
 
-pub(super) fn synced(step: Step<'_>) {
+pub(super) fn synced(step: SyncStep<'_>) {
     match step {
-        Step::File(path) => for_each_disk(path, |state| state.sync_file(path)),
-        Step::Folder(path) => for_each_disk(path, |state| state.sync_folder(path)),
+        SyncStep::File(path) => for_each_disk(path, |state| state.sync_file(path)),
+        SyncStep::Folder(path) => for_each_disk(path, |state| state.sync_folder(path)),
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::files::durable::tests::Disk;
 
-const MOVES: Kind<String> = Kind {
+const MOVES: IntentKind<String> = IntentKind {
     folder: "moves",
     log: Some("journal"),
     old: |lines| {
@@ -19,7 +19,7 @@ const MOVES: Kind<String> = Kind {
     },
 };
 
-const COPIES: Kind<String> = Kind {
+const COPIES: IntentKind<String> = IntentKind {
     folder: "copies",
     log: None,
     old: |_| None,
@@ -35,28 +35,30 @@ fn a_log_of_an_earlier_version_is_rewritten_before_anything_is_added() {
     fs::write(path.join("journal"), old).unwrap();
     let mut intent = Intent::find(&MOVES, data.path(), "1").unwrap();
     assert_eq!(fs::read_to_string(path.join("journal")).unwrap(), old);
-    intent.note("undone".to_owned()).unwrap();
-    intent.step(vec![vec![Step::Folder(path.clone())]]).unwrap();
+    intent.add_description("undone".to_owned()).unwrap();
+    intent
+        .record_steps(vec![vec![IntentStep::Folder(path.clone())]])
+        .unwrap();
     let read = Intent::find(&MOVES, data.path(), "1").unwrap();
     assert_eq!(read.about(), ["a move", "undone"]);
-    assert_eq!(read.groups(), [[Step::Folder(path)]]);
+    assert_eq!(read.groups(), [[IntentStep::Folder(path)]]);
 }
 
 fn nobody(_: &str) -> bool {
     false
 }
 
-fn new_name(path: &Path) -> Step {
-    Step::File(NewName {
+fn new_name(path: &Path) -> IntentStep {
+    IntentStep::File(NewName {
         path: path.to_owned(),
-        identity: Identity::at(path).unwrap(),
+        identity: FileIdentity::at(path).unwrap(),
         sha256: None,
         session: Some(path.file_stem().unwrap().to_str().unwrap().to_owned()),
     })
 }
 
-fn taken(from: &Path, to: &Path) -> Step {
-    Step::Taken(Original {
+fn taken(from: &Path, to: &Path) -> IntentStep {
+    IntentStep::Taken(Original {
         from: from.to_owned(),
         to: to.to_owned(),
         kept: "0".to_owned(),
@@ -88,9 +90,9 @@ fn places() -> (tempfile::TempDir, PathBuf, PathBuf) {
 }
 
 fn settled<S: Serialize + DeserializeOwned>(
-    kind: &Kind<S>,
+    kind: &IntentKind<S>,
     data: &Path,
-    decide: impl FnMut(&Intent<S>) -> Outcome,
+    decide: impl FnMut(&Intent<S>) -> IntentDecision,
 ) -> bool {
     settle(kind, &existing(kind, data).unwrap(), &nobody, decide)
 }
@@ -114,15 +116,15 @@ fn changed(intent: &mut Intent<String>, data: &Path, from: &Path, is_in_place: b
             (0, _) => fs::create_dir(&folder).unwrap(),
             (1, _) => fs::write(&temporary, "new\n").unwrap(),
             (2, _) => {
-                let Step::File(file) = new_name(&temporary) else {
+                let IntentStep::File(file) = new_name(&temporary) else {
                     unreachable!()
                 };
                 let path = to.clone();
-                let mut group = vec![Step::File(NewName { path, ..file }), taken(from, &to)];
+                let mut group = vec![IntentStep::File(NewName { path, ..file }), taken(from, &to)];
                 if is_in_place {
                     group.reverse();
                 }
-                intent.step(vec![group]).unwrap();
+                intent.record_steps(vec![group]).unwrap();
             }
             (3, true) | (4, false) => take(),
             (3, false) | (4, true) => name(),
@@ -141,8 +143,8 @@ fn after_a_kill_at_any_step_everything_is_undone_or_done() {
             let before = tree(held.path());
             let folder = from.parent().unwrap().join("new");
             let groups = vec![
-                vec![Step::Folder(folder.clone())],
-                vec![Step::Temporary(folder.join(".t.tmp"))],
+                vec![IntentStep::Folder(folder.clone())],
+                vec![IntentStep::Temporary(folder.join(".t.tmp"))],
             ];
             let intent = Intent::begin(&MOVES, &data, "m", "whose".to_owned(), groups);
             let mut intent = intent.unwrap();
@@ -151,10 +153,10 @@ fn after_a_kill_at_any_step_everything_is_undone_or_done() {
             drop(intent);
             let waits = |intent: &Intent<String>| {
                 assert_eq!(intent.about(), ["whose"]);
-                Outcome::Later
+                IntentDecision::Later
             };
             assert!(!settled(&MOVES, &data, waits));
-            assert!(settled(&MOVES, &data, |_| Outcome::Undo));
+            assert!(settled(&MOVES, &data, |_| IntentDecision::Undo));
             assert_eq!(tree(held.path()), before, "{is_in_place} {changes}");
             disk.check_lasts("what was undone");
             if is_whole {
@@ -175,11 +177,11 @@ fn changed_files_stay() {
     for what in ["grown", "replaced", "owned", "hash"] {
         let (_held, data, from) = places();
         let mut intent = Intent::begin(&COPIES, &data, "c", String::new(), Vec::new()).unwrap();
-        let Step::File(mut file) = new_name(&from) else {
+        let IntentStep::File(mut file) = new_name(&from) else {
             unreachable!()
         };
         file.sha256 = (what == "hash").then(|| "00".repeat(32));
-        intent.step(vec![vec![Step::File(file)]]).unwrap();
+        intent.record_steps(vec![vec![IntentStep::File(file)]]).unwrap();
         match what {
             "grown" => fs::write(&from, "old\nand more\n").unwrap(),
             "replaced" => {
@@ -234,7 +236,7 @@ fn an_original_that_cannot_be_put_back_is_kept() {
 fn logs_that_cannot_be_used_are_kept_and_nothing_is_undone() {
     let (_held, data, _) = places();
     let of_other_kind = Intent::begin(
-        &Kind {
+        &IntentKind {
             folder: "trees",
             ..COPIES
         },
@@ -282,7 +284,7 @@ fn logs_that_cannot_be_used_are_kept_and_nothing_is_undone() {
     fs::create_dir_all(moves.join("empty/kept")).unwrap();
     let old = |intent: &Intent<String>| {
         assert_eq!(intent.about(), ["whose"]);
-        Outcome::Commit
+        IntentDecision::Commit
     };
     assert!(settled(&MOVES, &data, old));
     assert_eq!(left(&moves), ["broken.set-aside-1", "file", "lost.set-aside-1"]);
@@ -292,12 +294,15 @@ fn logs_that_cannot_be_used_are_kept_and_nothing_is_undone() {
 fn a_path_that_is_not_utf8_survives_a_round_trip() {
     let (_held, data, _) = places();
     let path: PathBuf = OsString::from_vec(b"/agent/\xff".to_vec()).into();
-    let groups = vec![vec![Step::Temporary(path), Step::Folder("/agent/é".into())]];
+    let groups = vec![vec![
+        IntentStep::Temporary(path),
+        IntentStep::Folder("/agent/é".into()),
+    ]];
     Intent::begin(&COPIES, &data, "c", String::new(), groups.clone()).unwrap();
     assert_eq!(Intent::find(&COPIES, &data, "c").unwrap().groups(), groups);
     // The form that imports wrote.
-    let old: Step = serde_json::from_value(json!({"temporary": {"Unix": [47, 97]}})).unwrap();
-    assert_eq!(old, Step::Temporary("/a".into()));
+    let old: IntentStep = serde_json::from_value(json!({"temporary": {"Unix": [47, 97]}})).unwrap();
+    assert_eq!(old, IntentStep::Temporary("/a".into()));
 }
 
 /// A kill after a log was written and before its rename, and one before the log.

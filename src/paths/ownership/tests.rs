@@ -21,8 +21,8 @@ fn mode(path: &Path, mode: u32) {
 fn fault(path: &Path, own: u32, may_be_system_owned: bool) -> Option<(PathBuf, Fault)> {
     let user = user(own);
     match walk(path, user, may_be_system_owned, None) {
-        Err(Stop::Found(found)) => Some((found.culprit, found.fault)),
-        Ok(()) | Err(Stop::Io(_)) => None,
+        Err(WalkEnd::Untrusted(found)) => Some((found.culprit, found.fault)),
+        Ok(()) | Err(WalkEnd::Io(_)) => None,
     }
 }
 
@@ -63,23 +63,23 @@ fn missing_folders_are_made_private() {
     mode(&folder, 0o1777);
     let path = folder.join("home/data");
     for _ in 0..2 {
-        claim(Role::Data, &path).unwrap();
+        create_and_check(Role::Data, &path).unwrap();
         for made in [&path, &folder.join("home")] {
             assert_eq!(made.metadata().unwrap().mode() & 0o7777, 0o700);
         }
     }
     fs::write(folder.join("file"), "").unwrap();
     for path in ["file", "file/data"] {
-        let error = claim(Role::Data, &folder.join(path)).unwrap_err();
+        let error = create_and_check(Role::Data, &folder.join(path)).unwrap_err();
         assert!(matches!(error, ClaimError::Make { .. }), "{path}: {error:?}");
     }
     // An unmounted disk must not be replaced by a folder.
     symlink(folder.join("disk/data"), folder.join("link")).unwrap();
-    claim(Role::Data, &folder.join("link")).unwrap_err();
+    create_and_check(Role::Data, &folder.join("link")).unwrap_err();
     assert!(!folder.join("disk").exists());
     fs::create_dir(folder.join("disk")).unwrap();
     fs::create_dir(folder.join("disk/data")).unwrap();
-    claim(Role::Data, &folder.join("link/below")).unwrap();
+    create_and_check(Role::Data, &folder.join("link/below")).unwrap();
     assert!(folder.join("disk/data/below").is_dir());
 }
 
@@ -99,7 +99,7 @@ fn a_folder_that_another_user_makes_first_is_refused() {
         fs::create_dir(path)?;
         Err(io::ErrorKind::AlreadyExists.into())
     };
-    match claim_by(user, Role::Home, &home, &mut make) {
+    match create_and_check_by(user, Role::Home, &home, &mut make) {
         Err(ClaimError::Untrusted(untrusted)) => {
             assert_eq!((untrusted.culprit, untrusted.fault), (home, Fault::Foreign));
         }

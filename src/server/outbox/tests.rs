@@ -54,7 +54,7 @@ async fn written(mut pair: Pair) -> String {
 fn the_order_of_pushing_is_the_order_on_the_wire() {
     run(async {
         let pair = pair(OutboxLimits::default());
-        let feed = Feed::new(pair.outbox.clone(), "conversation/event", 7);
+        let feed = SubscriptionSink::new(pair.outbox.clone(), "conversation/event", 7);
         pair.outbox.try_push(&["1"]).unwrap();
         feed.try_send("2").unwrap();
         pair.outbox.push(&["3"]).await.unwrap();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::server::calls::Begin;
+use crate::server::calls::StartSubscription;
 use crate::server::{Handler, Methods, PrivateSocket, PushError, SocketFile, SocketLimits, answer, serve};
 use bridge_protocol::{BridgeError, ErrorKind};
 use futures_util::FutureExt;
@@ -130,7 +130,7 @@ fn read<P: DeserializeOwned>(params: &str) -> Result<P, BridgeError> {
 }
 
 fn subscription(shared: Arc<Shared>) -> Handler {
-    let begin = move |Flood { count }, shared: Arc<Shared>| -> Begin {
+    let begin = move |Flood { count }, shared: Arc<Shared>| -> StartSubscription {
         Box::new(move |feed| {
             let sending = async move {
                 let _live = Live::new(&shared);

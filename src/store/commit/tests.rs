@@ -10,8 +10,8 @@ use crate::store::{Store, StoreOptions};
 /// A writer with trees in memory and a journal file that can fail.
 fn writer() -> (Writer, Arc<Shared>, FaultyFile) {
     let file = FaultyFile::default();
-    let journal = Journal::over(Box::new(file.clone()), Path::new("journal.jsonl"), nowhere());
-    let mark = Mark::at(nowhere());
+    let journal = Journal::with_file(Box::new(file.clone()), Path::new("journal.jsonl"), nowhere());
+    let mark = AppliedState::at(nowhere());
     let shared = Arc::new(Shared::new(Keyspace::in_memory(), None, &mark));
     let writer = Writer::new(Arc::clone(&shared), Some(journal), None, mark, None);
     (writer, shared, file)
@@ -20,13 +20,13 @@ fn writer() -> (Writer, Arc<Shared>, FaultyFile) {
 /// A writer in a folder, with its real files.
 fn writer_on_disk(folder: &Path) -> (Writer, Arc<Shared>) {
     let opened = open::open(folder, false).unwrap();
-    let shared = Arc::new(Shared::new(opened.keyspace, Some(opened.bodies), &opened.mark));
+    let shared = Arc::new(Shared::new(opened.keyspace, Some(opened.bodies), &opened.applied));
     let (journal, trust) = (Some(opened.journal), Some(opened.trust));
     let writer = Writer::new(
         Arc::clone(&shared),
         journal,
         trust,
-        opened.mark,
+        opened.applied,
         Some(opened.paths),
     );
     (writer, shared)
@@ -78,7 +78,7 @@ fn an_unencodable_change_fails_alone() {
 fn a_change_sees_those_before_it_in_its_group() {
     let (mut writer, shared, _) = writer();
     commit(&mut writer, (0..10).map(|at| change(record(1, at))).collect());
-    assert_eq!(shared.figures().conversations, 1);
+    assert_eq!(shared.status().conversations, 1);
     assert_eq!(shared.recent_page(None, 10).unwrap().len(), 1);
 }
 
@@ -98,15 +98,18 @@ fn a_failed_database_is_replaced_from_the_journal_and_rebuilt_at_the_next_start(
     for number in 1..=6 {
         assert!(shared.conversation(id(number)).unwrap().is_some(), "{number}");
     }
-    let figures = shared.figures();
+    let figures = shared.status();
     assert_eq!(figures.conversations, 6);
     assert!(figures.failure.is_none() && figures.database_failure.is_some());
     assert!(!writer.trust.as_ref().unwrap().is_trusted().unwrap());
     writer.close().unwrap();
     drop((writer, shared));
     let opened = open::open(folder.path(), false).unwrap();
-    assert_eq!(opened.report.rebuilt, Some(open::RebuildReason::Untrusted));
-    assert_eq!((opened.mark.conversations, opened.mark.position.sequence), (6, 6));
+    assert_eq!(opened.report.rebuild_reason, Some(open::RebuildReason::Untrusted));
+    assert_eq!(
+        (opened.applied.conversations, opened.applied.position.sequence),
+        (6, 6)
+    );
 }
 
 /// A change that cannot be looked up is refused once, and may be sent again.
@@ -118,12 +121,12 @@ fn an_unreadable_database_refuses_at_most_one_change() {
     shared.fail_database(false);
     let refused = commit(&mut writer, vec![change(record(2, 1))]);
     assert!(
-        refused[0].as_ref().is_err_and(StoreError::is_passing),
+        refused[0].as_ref().is_err_and(StoreError::is_transient),
         "{refused:?}"
     );
     assert!(commit(&mut writer, vec![change(record(2, 1))])[0].is_ok());
-    assert!(shared.figures().failure.is_none());
-    assert_eq!(shared.figures().conversations, 2);
+    assert!(shared.status().failure.is_none());
+    assert_eq!(shared.status().conversations, 2);
 }
 
 #[test]
@@ -134,11 +137,11 @@ fn a_database_failure_found_by_a_reader_is_handled_without_a_commit() {
     shared.fail_database(false);
     let error = shared.conversation(id(1)).unwrap_err();
     let (line, jobs) = mpsc::channel(2);
-    line.try_send(Job::Failed(error)).unwrap();
+    line.try_send(Job::DatabaseFailed(error)).unwrap();
     drop(line);
     writer.run(jobs, None);
     assert!(shared.conversation(id(1)).unwrap().is_some());
-    assert!(shared.figures().database_failure.is_some());
+    assert!(shared.status().database_failure.is_some());
 }
 
 #[test]
@@ -146,14 +149,14 @@ fn changes_are_refused_if_journal_and_database_are_unreadable() {
     let folder = tempfile::tempdir().unwrap();
     let (mut writer, shared) = writer_on_disk(folder.path());
     assert!(commit(&mut writer, vec![change(record(1, 1))])[0].is_ok());
-    let before = writer.mark.position.clone();
+    let before = writer.applied.position.clone();
     shared.fail_database(true);
     let (journal, away) = (folder.path().join("journal.jsonl"), folder.path().join("away"));
     std::fs::rename(&journal, &away).unwrap();
     for outcome in commit(&mut writer, vec![change(record(2, 1)), change(record(3, 1))]) {
         assert!(matches!(outcome, Err(StoreError::Io { .. })), "{outcome:?}");
     }
-    assert!(shared.figures().failure.is_some());
+    assert!(shared.status().failure.is_some());
     assert!(writer.close().is_err());
     assert_eq!(
         std::fs::metadata(&away).unwrap().len(),
@@ -163,7 +166,7 @@ fn changes_are_refused_if_journal_and_database_are_unreadable() {
     std::fs::rename(&away, &journal).unwrap();
     assert!(commit(&mut writer, vec![change(record(4, 1))])[0].is_ok());
     assert!(shared.conversation(id(2)).unwrap().is_none());
-    assert_eq!(shared.figures().conversations, 2);
+    assert_eq!(shared.status().conversations, 2);
 }
 
 #[test]
@@ -202,7 +205,7 @@ fn expired_requests_are_deleted_at_a_start() {
     let mut pruning = Some(Vec::new());
     assert!(
         writer
-            .prune_until_called(&mut pruning, oldest_kept, &mut jobs)
+            .prune_until_next_job(&mut pruning, oldest_kept, &mut jobs)
             .is_none()
     );
     assert_eq!(pruning, None);
@@ -248,7 +251,7 @@ fn a_damaged_journal_is_rewritten_and_rebuilds_a_lost_database() {
 
         let found = store.check_journal().unwrap().unwrap_or_else(|| panic!("{what}"));
         assert!(!found.damaged.is_empty() || found.missing > 0, "{what}");
-        assert_eq!(std::fs::read(&found.kept).unwrap(), bytes, "{what}");
+        assert_eq!(std::fs::read(&found.copy).unwrap(), bytes, "{what}");
         assert_eq!(store.check_journal().unwrap(), None, "{what}: it is whole again");
         wait(store.commit(change(record(6, 6)))).unwrap();
         assert_eq!(store.check_journal().unwrap(), None, "{what}: and goes on");
@@ -289,5 +292,5 @@ fn a_failed_database_is_used_again_if_the_journal_is_damaged() {
     writer.close().unwrap();
     drop((writer, shared));
     let opened = open::open(folder.path(), false).unwrap();
-    assert_eq!(opened.mark.conversations, 4, "{:?}", opened.report);
+    assert_eq!(opened.applied.conversations, 4, "{:?}", opened.report);
 }

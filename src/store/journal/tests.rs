@@ -18,7 +18,7 @@ pub(crate) struct FaultyState {
     pub(crate) is_removed: bool,
 }
 
-impl Medium for FaultyFile {
+impl AppendFile for FaultyFile {
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut state = self.state.lock().unwrap();
         let fitting = state.room.unwrap_or(usize::MAX).min(bytes.len());
@@ -94,7 +94,7 @@ fn journal_of(count: u64) -> Fixture {
     }
 }
 
-fn scan_all(fixture: &Fixture, base: u64) -> (Vec<String>, Scanned) {
+fn scan_all(fixture: &Fixture, base: u64) -> (Vec<String>, JournalScan) {
     let mut changes = Vec::new();
     let scanned = scan(&fixture.path, &fixture.begin, Some(base), |_, change| {
         changes.push(change.to_owned());
@@ -200,9 +200,9 @@ fn a_torn_end_is_distinguished_from_damage() {
         edit(&fixture, damage);
         let (changes, scanned) = scan_all(&fixture, 0);
         assert_eq!(changes, expected, "{name}");
-        assert_eq!(scanned.torn.map(|region| region.bytes), torn, "{name}");
+        assert_eq!(scanned.unreadable_end.map(|region| region.bytes), torn, "{name}");
         assert_eq!(scanned.damaged.len(), damaged, "{name}");
-        assert_eq!(count(&scanned.missing), missing, "{name}");
+        assert_eq!(sequence_count(&scanned.missing), missing, "{name}");
     }
 }
 
@@ -225,7 +225,7 @@ fn a_position_holds_only_if_its_line_exists() {
     let (_, scanned) = scan_all(&fixture, 0);
     let good = scanned.position;
     assert!(
-        holds(&fixture.path, &fixture.begin).unwrap(),
+        contains_line_at(&fixture.path, &fixture.begin).unwrap(),
         "before the first line"
     );
     let other_sequence = Position {
@@ -249,15 +249,15 @@ fn a_position_holds_only_if_its_line_exists() {
         line_sum: None,
         ..good.clone()
     };
-    assert!(holds(&fixture.path, &of_an_earlier_version).unwrap());
+    assert!(contains_line_at(&fixture.path, &of_an_earlier_version).unwrap());
     for wrong in [other_sequence, beyond, backwards, other_line] {
-        assert!(!holds(&fixture.path, &wrong).unwrap(), "{wrong:?}");
+        assert!(!contains_line_at(&fixture.path, &wrong).unwrap(), "{wrong:?}");
     }
     edit(&fixture, |mut bytes| {
         bytes.truncate(bytes.len() - 1);
         bytes
     });
-    assert!(!holds(&fixture.path, &good).unwrap());
+    assert!(!contains_line_at(&fixture.path, &good).unwrap());
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn a_failed_append_leaves_nothing() {
     ];
     for (name, fault) in faults {
         let file = FaultyFile::default();
-        let mut journal = Journal::over(Box::new(file.clone()), Path::new("journal.jsonl"), nowhere());
+        let mut journal = Journal::with_file(Box::new(file.clone()), Path::new("journal.jsonl"), nowhere());
         append(&mut journal, "1").unwrap();
         let before = (
             journal.position().clone(),

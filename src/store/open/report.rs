@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::super::apply::Mark;
+use super::super::apply::AppliedState;
 use super::super::body::write_durably;
 use super::super::error::StoreError;
 use super::super::journal::BadRegion;
@@ -22,11 +22,11 @@ const VERSION: u32 = 1;
 #[derive(Clone, Debug, Default)]
 pub struct OpenReport {
     /// Whether the last user of the store closed it cleanly.
-    pub was_closed: bool,
+    pub was_closed_cleanly: bool,
     /// How many changes the database lacked and got from the journal.
     pub replayed: u64,
     /// Why the database was rebuilt.
-    pub rebuilt: Option<RebuildReason>,
+    pub rebuild_reason: Option<RebuildReason>,
     /// Where the unused database is kept.
     pub set_aside: Option<PathBuf>,
     /// An unreadable end of the journal that was cut off. A single unfinished line was never acknowledged.
@@ -44,9 +44,9 @@ pub struct OpenReport {
     /// Whether more may be lost than the counts say.
     pub is_uncertain: bool,
     /// Where a copy of the damaged journal, or of its cut-off end, is kept.
-    pub journal_kept: Option<PathBuf>,
+    pub journal_copy: Option<PathBuf>,
     /// The journal's length in bytes before and after a compaction.
-    pub compacted: Option<(u64, u64)>,
+    pub compacted_bytes: Option<(u64, u64)>,
     /// How many unused bodies were removed.
     pub bodies_removed: usize,
 }
@@ -57,7 +57,7 @@ pub enum RebuildReason {
     /// It is missing, although the journal holds changes.
     Missing,
     /// It cannot be opened, or its mark cannot be read.
-    WillNotOpen,
+    CannotOpen,
     /// The machine crashed while it was open, so any part of it may be old.
     Untrusted,
     /// It has another format.
@@ -87,7 +87,7 @@ impl OpenReport {
 impl OpenReport {
     /// Counts the changes that the store had when it was closed and that neither file has. Returns whether there are
     /// any.
-    pub(super) fn count_missing_end(&mut self, closed_at: Option<u64>, mark: &Mark) -> bool {
+    pub(super) fn count_missing_end(&mut self, closed_at: Option<u64>, mark: &AppliedState) -> bool {
         let missing = closed_at.unwrap_or(0).saturating_sub(mark.position.sequence);
         self.missing = self.missing.max(missing);
         missing > 0
@@ -125,7 +125,7 @@ pub(super) fn write(path: &Path, report: &OpenReport) -> Result<(), StoreError> 
         restored: report.restored,
         unreadable_values: report.unreadable_values,
         is_uncertain: report.is_uncertain,
-        journal_kept: name(&report.journal_kept),
+        journal_kept: name(&report.journal_copy),
         set_aside: name(&report.set_aside),
     };
     let text = serde_json::to_vec(&saved).map_err(StoreError::unwritable("report"))?;
@@ -165,7 +165,7 @@ pub(super) fn read(path: &Path) -> Result<OpenReport, StoreError> {
         restored: saved.restored,
         unreadable_values: saved.unreadable_values,
         is_uncertain: saved.is_uncertain,
-        journal_kept: saved.journal_kept.map(|name| path.with_file_name(name)),
+        journal_copy: saved.journal_kept.map(|name| path.with_file_name(name)),
         set_aside: saved.set_aside.map(|name| path.with_file_name(name)),
         ..OpenReport::default()
     })

@@ -4,7 +4,7 @@ mod losses;
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::store::keyspace::{PAGE_ENTRIES, Space};
+use crate::store::keyspace::{PAGE_ENTRIES, TreeId};
 use crate::store::tests::{change, id, opened, record, request, second, wait};
 use crate::store::{Change, ConversationRecord, Sequence, Store, StoreOptions};
 
@@ -93,13 +93,13 @@ fn a_missing_damaged_or_untrusted_database_is_rebuilt() {
         (
             "garbage in its file",
             |paths| fs::write(paths.database.join("db"), [0xA5; 70_000]).unwrap(),
-            RebuildReason::WillNotOpen,
+            RebuildReason::CannotOpen,
             true,
         ),
         (
             "garbage in its configuration",
             |paths| fs::write(paths.database.join("conf"), "segment_size: many\n____").unwrap(),
-            RebuildReason::WillNotOpen,
+            RebuildReason::CannotOpen,
             true,
         ),
         (
@@ -112,20 +112,20 @@ fn a_missing_damaged_or_untrusted_database_is_rebuilt() {
             "a mark that cannot be read",
             |paths| {
                 let keyspace = Keyspace::open(&paths.database).unwrap();
-                let mut draft = Draft::over(&keyspace);
-                draft.put(Space::Meta, b"mark", b"{".to_vec());
+                let mut draft = WriteBatch::over(&keyspace);
+                draft.put(TreeId::Meta, b"mark", b"{".to_vec());
                 keyspace.apply(draft.into_writes()).unwrap();
             },
-            RebuildReason::WillNotOpen,
+            RebuildReason::CannotOpen,
             true,
         ),
         (
             "another form",
             |paths| {
                 let keyspace = Keyspace::open(&paths.database).unwrap();
-                let mut mark = Mark::read(&keyspace).unwrap().unwrap();
+                let mut mark = AppliedState::read(&keyspace).unwrap().unwrap();
                 mark.format = FORMAT + 1;
-                compact::adopt(&keyspace, &mark).unwrap();
+                compact::record_position(&keyspace, &mark).unwrap();
             },
             RebuildReason::OtherFormat,
             true,
@@ -136,7 +136,11 @@ fn a_missing_damaged_or_untrusted_database_is_rebuilt() {
         let before = filled(folder.path());
         damage(&paths(folder.path()));
         let (store, report) = open_store(folder.path());
-        assert_eq!((report.rebuilt, report.replayed), (Some(reason), 31), "{name}");
+        assert_eq!(
+            (report.rebuild_reason, report.replayed),
+            (Some(reason), 31),
+            "{name}"
+        );
         assert_eq!(report.set_aside.is_some(), is_kept, "{name}");
         assert_eq!(
             names(folder.path()).contains(&"store.broken-1".to_owned()),
@@ -147,7 +151,7 @@ fn a_missing_damaged_or_untrusted_database_is_rebuilt() {
         drop(store);
         let (store, report) = open_store(folder.path());
         assert_eq!(
-            (report.rebuilt, report.replayed),
+            (report.rebuild_reason, report.replayed),
             (None, 0),
             "{name}: once is enough"
         );
@@ -162,7 +166,7 @@ fn all_set_aside_files_are_kept() {
     for number in 1..=6 {
         fs::write(folder.path().join("store.trust"), "another boot").unwrap();
         let (store, report) = open_store(folder.path());
-        assert_eq!(report.rebuilt, Some(RebuildReason::Untrusted));
+        assert_eq!(report.rebuild_reason, Some(RebuildReason::Untrusted));
         let name = format!("store.broken-{number}");
         assert_eq!(report.set_aside.unwrap(), folder.path().join(name));
         assert_eq!(contents(&store), before);
@@ -186,7 +190,7 @@ fn an_unfinished_database_is_ignored() {
     fs::create_dir(folder.path().join("store.next")).unwrap();
     fs::write(folder.path().join("store.next/db"), "half").unwrap();
     let (store, report) = open_store(folder.path());
-    assert_eq!(report.rebuilt, None);
+    assert_eq!(report.rebuild_reason, None);
     assert_eq!(contents(&store), before);
     assert!(!names(folder.path()).contains(&"store.next".to_owned()));
 }
@@ -213,13 +217,13 @@ fn an_outdated_database_is_replayed() {
     }
     let (behind, report) = open_store(copy.path());
     assert_eq!(
-        (report.rebuilt, report.replayed),
+        (report.rebuild_reason, report.replayed),
         (Some(RebuildReason::Missing), 20)
     );
     drop(behind);
     fs::write(copy.path().join("journal.jsonl"), journal).unwrap();
     let (store, report) = open_store(copy.path());
-    assert_eq!((report.rebuilt, report.replayed), (None, 11));
+    assert_eq!((report.rebuild_reason, report.replayed), (None, 11));
     assert_eq!(contents(&store), before);
 }
 
@@ -236,7 +240,7 @@ fn a_database_of_another_journal_is_set_aside() {
     fs::remove_dir_all(paths(folder.path()).database).unwrap();
     fs::rename(paths(other.path()).database, paths(folder.path()).database).unwrap();
     let (store, report) = open_store(folder.path());
-    assert_eq!(report.rebuilt, Some(RebuildReason::NotOfThisJournal));
+    assert_eq!(report.rebuild_reason, Some(RebuildReason::NotOfThisJournal));
     assert!(report.set_aside.is_some_and(|aside| aside.is_dir()));
     assert_eq!(contents(&store), before);
 }
@@ -256,10 +260,10 @@ fn damage_in_the_middle_is_reported_and_kept_and_the_rest_counts() {
         (report.damaged.len(), report.missing, report.replayed),
         (1, 1, 30)
     );
-    let kept = report.journal_kept.unwrap();
+    let kept = report.journal_copy.unwrap();
     assert_eq!(fs::read_to_string(kept).unwrap(), damaged);
     let before = contents(&store);
-    store.delete_opening_report().unwrap();
+    store.delete_open_report().unwrap();
     drop(store);
     fs::remove_dir_all(&paths.database).unwrap();
     let (store, report) = open_store(folder.path());
@@ -285,15 +289,15 @@ fn a_journal_without_its_header_is_read_and_replaced() {
             fs::remove_dir_all(&paths.database).unwrap();
         }
         let (store, report) = open_store(folder.path());
-        assert!(report.journal_kept.is_some());
+        assert!(report.journal_copy.is_some());
         assert_eq!(report.may_have_lost(), is_rebuilt);
         assert_eq!(contents(&store), before);
         assert_eq!(wait(store.commit(change(record(1, 900)))).unwrap(), Sequence(32));
-        store.delete_opening_report().unwrap();
+        store.delete_open_report().unwrap();
         let before = contents(&store);
         drop(store);
         let (store, report) = open_store(folder.path());
-        assert!(report.journal_kept.is_none() && report.replayed == 0);
+        assert!(report.journal_copy.is_none() && report.replayed == 0);
         assert_eq!(contents(&store), before);
     }
 }
@@ -315,12 +319,12 @@ fn a_compaction_may_end_after_any_step() {
             let paths = paths(folder.path());
             {
                 let keyspace = Keyspace::open(&paths.database).unwrap();
-                let mark = Mark::read(&keyspace).unwrap().unwrap();
+                let mark = AppliedState::read(&keyspace).unwrap().unwrap();
                 let compacted = compact::write(&paths.journal, &keyspace, &mark).unwrap();
                 if until != Until::Written {
                     let (mark, _) = compacted.put_in_place().unwrap();
                     if until == Until::Adopted {
-                        compact::adopt(&keyspace, &mark).unwrap();
+                        compact::record_position(&keyspace, &mark).unwrap();
                     }
                 }
             }
@@ -328,7 +332,7 @@ fn a_compaction_may_end_after_any_step() {
                 fs::remove_dir_all(&paths.database).unwrap();
             }
             let (store, report) = open_store(folder.path());
-            assert_eq!(report.rebuilt.is_some(), is_rebuilt, "{until:?}");
+            assert_eq!(report.rebuild_reason.is_some(), is_rebuilt, "{until:?}");
             assert_eq!(
                 (report.damaged.len(), report.missing, report.cut_off.is_some()),
                 (0, 0, false),
@@ -343,7 +347,7 @@ fn a_compaction_may_end_after_any_step() {
             let before = contents(&store);
             drop(store);
             let (store, report) = open_store(folder.path());
-            assert_eq!((report.rebuilt, report.replayed), (None, 0), "{until:?}");
+            assert_eq!((report.rebuild_reason, report.replayed), (None, 0), "{until:?}");
             assert_eq!(contents(&store), before, "{until:?}");
         }
     }
@@ -376,10 +380,10 @@ fn filled_to_compact(folder: &Path) -> BTreeMap<String, String> {
 fn no_body_is_removed_while_a_damaged_journal_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let before = filled_to_compact(folder.path());
-    let damaged = folder.path().join(format!("{DAMAGED}-1"));
+    let damaged = folder.path().join(format!("{DAMAGED_JOURNAL}-1"));
     fs::write(&damaged, "").unwrap();
     let (store, report) = open_store(folder.path());
-    assert!(report.compacted.is_some());
+    assert!(report.compacted_bytes.is_some());
     assert_eq!((report.bodies_removed, contents(&store)), (0, before));
     assert_eq!(fs::read_dir(paths(folder.path()).bodies).unwrap().count(), 2);
 }
@@ -393,7 +397,7 @@ fn a_long_journal_is_compacted_and_unused_bodies_are_removed() {
     assert_eq!(fs::read_dir(&paths.bodies).unwrap().count(), 2);
 
     let (store, report) = open_store(folder.path());
-    let (long, short) = report.compacted.unwrap();
+    let (long, short) = report.compacted_bytes.unwrap();
     assert!(long > 2_000_000 && short < 100_000, "{long} to {short} bytes");
     assert_eq!(report.bodies_removed, 1);
     assert_eq!(contents(&store), before);
@@ -401,7 +405,7 @@ fn a_long_journal_is_compacted_and_unused_bodies_are_removed() {
     assert_eq!(fs::metadata(&paths.journal).unwrap().len(), short);
     fs::remove_dir_all(&paths.database).unwrap();
     let (store, report) = open_store(folder.path());
-    assert!(report.compacted.is_none());
+    assert!(report.compacted_bytes.is_none());
     assert_eq!(contents(&store), before);
 }
 
@@ -410,7 +414,7 @@ fn nothing_over_the_limit_is_in_the_trees() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path());
     let keyspace = Keyspace::open(&paths(folder.path()).database).unwrap();
-    for space in Space::ALL {
+    for space in TreeId::ALL {
         let pairs = keyspace
             .page(space, std::ops::Bound::Unbounded, PAGE_ENTRIES * 100)
             .unwrap();
@@ -447,7 +451,7 @@ fn a_newer_record_from_the_journal_is_kept_unchanged() {
     ));
     drop(store);
     let keyspace = Keyspace::open(&paths.database).unwrap();
-    let mark = Mark::read(&keyspace).unwrap().unwrap();
+    let mark = AppliedState::read(&keyspace).unwrap().unwrap();
     compact::write(&paths.journal, &keyspace, &mark)
         .unwrap()
         .put_in_place()

@@ -4,10 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-const SPACE: Space = Space::Recent;
+const SPACE: TreeId = TreeId::Recent;
 
-fn contents(keyspace: &Keyspace, page_length: usize) -> Vec<Pair> {
-    let mut all: Vec<Pair> = Vec::new();
+fn contents(keyspace: &Keyspace, page_length: usize) -> Vec<KeyValue> {
+    let mut all: Vec<KeyValue> = Vec::new();
     loop {
         let from = all
             .last()
@@ -20,7 +20,7 @@ fn contents(keyspace: &Keyspace, page_length: usize) -> Vec<Pair> {
     }
 }
 
-fn chunks(keyspace: &Keyspace) -> Vec<Pair> {
+fn chunks(keyspace: &Keyspace) -> Vec<KeyValue> {
     keyspace.page(SPACE, Bound::Unbounded, usize::MAX).unwrap()
 }
 
@@ -28,7 +28,7 @@ fn chunks(keyspace: &Keyspace) -> Vec<Pair> {
 fn entries_before_all_others_share_the_first_chunk() {
     let keyspace = Keyspace::in_memory();
     for number in (0..1_000_u32).rev() {
-        let mut draft = Draft::over(&keyspace);
+        let mut draft = WriteBatch::over(&keyspace);
         insert(&mut draft, SPACE, &number.to_be_bytes(), &[7; 20]).unwrap();
         keyspace.apply(draft.into_writes()).unwrap();
     }
@@ -39,7 +39,7 @@ fn entries_before_all_others_share_the_first_chunk() {
 #[test]
 fn chunks_are_joined_again_when_they_empty() {
     let keyspace = Keyspace::in_memory();
-    let mut draft = Draft::over(&keyspace);
+    let mut draft = WriteBatch::over(&keyspace);
     for number in 0..1_000_u32 {
         insert(&mut draft, SPACE, &number.to_be_bytes(), &[7; 20]).unwrap();
     }
@@ -60,8 +60,8 @@ fn chunks_are_joined_again_when_they_empty() {
 #[test]
 fn a_chunk_in_another_form_is_an_error() {
     let keyspace = Keyspace::in_memory();
-    let mut draft = Draft::over(&keyspace);
-    draft.put(SPACE, FIRST, vec![0, 9, 0, 1, 5]);
+    let mut draft = WriteBatch::over(&keyspace);
+    draft.put(SPACE, FIRST_CHUNK_KEY, vec![0, 9, 0, 1, 5]);
     keyspace.apply(draft.into_writes()).unwrap();
     assert!(matches!(
         page(&keyspace, SPACE, Bound::Unbounded, &[], 1),
@@ -80,7 +80,7 @@ proptest! {
         let keyspace = Keyspace::in_memory();
         let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         for group in steps.chunks(batch) {
-            let mut draft = Draft::over(&keyspace);
+            let mut draft = WriteBatch::over(&keyspace);
             for (is_insert, key, length) in group {
                 let key = key.to_be_bytes().to_vec();
                 if *is_insert {
@@ -93,13 +93,13 @@ proptest! {
             }
             keyspace.apply(draft.into_writes()).unwrap();
         }
-        let expected: Vec<Pair> = model.into_iter().collect();
+        let expected: Vec<KeyValue> = model.into_iter().collect();
         prop_assert_eq!(contents(&keyspace, page_length), expected);
         for (key, chunk) in chunks(&keyspace) {
             prop_assert!(chunk.len() <= CHUNK_LIMIT_BYTES);
-            if key != FIRST {
+            if key != FIRST_CHUNK_KEY {
                 let (lowest, _) = entries(SPACE, &chunk).next().unwrap().unwrap();
-                prop_assert_eq!(key, further(lowest));
+                prop_assert_eq!(key, further_chunk_key(lowest));
             }
         }
     }

@@ -32,13 +32,13 @@ pub struct PendingContinuation {
     pub text: Option<PromptContent>,
     /// The user's text for a later time, which this continuation came before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub later: Option<LaterText>,
+    pub later: Option<DeferredText>,
 }
 
 /// A text with a time of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct LaterText {
+pub struct DeferredText {
     /// When it is due.
     pub at: Timestamp,
     /// The text.
@@ -65,7 +65,7 @@ impl PendingContinuation {
 
     /// Returns the continuation after this one was done or given up: the later text, which may be overdue by now.
     #[must_use]
-    pub fn next(self, now: Timestamp) -> Option<Self> {
+    pub fn into_next(self, now: Timestamp) -> Option<Self> {
         let later = self.later?;
         Some(Self {
             at: later.at.max(now),
@@ -81,9 +81,9 @@ impl PendingContinuation {
     /// Returns what is left once the interrupted turn is settled: no prompt to continue it, but the text and the held
     /// prompts.
     #[must_use]
-    pub fn without_word(self, now: Timestamp) -> Option<Self> {
+    pub fn without_interrupted_prompt(self, now: Timestamp) -> Option<Self> {
         match self.text.is_none() && !self.line {
-            true => self.next(now),
+            true => self.into_next(now),
             false => Some(self),
         }
     }
@@ -91,7 +91,7 @@ impl PendingContinuation {
     /// Returns this continuation after `prompt` was sent for it. A text at the end of the prompt was sent, or is part
     /// of the interrupted prompt, so it is removed.
     #[must_use]
-    pub fn having_sent(self, prompt: &PromptContent) -> Self {
+    pub fn after_sending(self, prompt: &PromptContent) -> Self {
         Self {
             text: self.text.filter(|text| !prompt.ends_with(text)),
             ..self
@@ -100,9 +100,9 @@ impl PendingContinuation {
 
     /// Returns the text and its due time, if it has to wait for something that is continued first.
     #[must_use]
-    pub fn put_off(self) -> Option<LaterText> {
+    pub fn into_deferred_text(self) -> Option<DeferredText> {
         let (at, line) = (self.at, self.line);
-        let text = self.text.map(|text| LaterText { at, text, line });
+        let text = self.text.map(|text| DeferredText { at, text, line });
         text.or(self.later)
     }
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
-use crate::store::{ConversationRecord, PendingContinuation, PendingTurn, TurnPhase, WaitingPrompt};
+use crate::store::{ConversationRecord, PendingContinuation, PendingTurn, QueuedPromptRecord, TurnPhase};
 
 const STRUCTURES: &[&str] = &["settings", "turn", "cut", "continuation", "waiting"];
 
@@ -40,10 +40,10 @@ fn with_prompt(text: &str) -> ConversationRecord {
     }
 }
 
-fn stored(record: &ConversationRecord, bodies: &Bodies) -> Value {
-    let value = Value::of("conversation", record, STRUCTURES, Some(bodies)).unwrap();
+fn stored(record: &ConversationRecord, bodies: &Bodies) -> StoredValue {
+    let value = StoredValue::of("conversation", record, STRUCTURES, Some(bodies)).unwrap();
     assert!(value.to_bytes("conversation").unwrap().len() <= VALUE_LIMIT_BYTES);
-    let again = Value::from_bytes("conversation", &value.to_bytes("conversation").unwrap()).unwrap();
+    let again = StoredValue::from_bytes("conversation", &value.to_bytes("conversation").unwrap()).unwrap();
     assert_eq!(
         &again
             .read::<ConversationRecord>("conversation", Some(bodies))
@@ -53,7 +53,7 @@ fn stored(record: &ConversationRecord, bodies: &Bodies) -> Value {
     value
 }
 
-fn paths(value: &Value) -> Vec<&str> {
+fn paths(value: &StoredValue) -> Vec<&str> {
     value.bodies.keys().map(String::as_str).collect()
 }
 
@@ -102,7 +102,7 @@ fn the_next_phase_of_a_long_turn_writes_no_new_body() {
 
 /// A conversation with this many queued prompts of this length.
 fn with_line(prompts: u64, length: usize) -> ConversationRecord {
-    let waiting = |place: u64| WaitingPrompt {
+    let waiting = |place: u64| QueuedPromptRecord {
         turn_id: TurnId::new(format!("turn-{place}")),
         prompt: PromptContent::text(&format!("{place} {}", "x".repeat(length))),
         asked_at: Timestamp::UNIX_EPOCH,
@@ -195,13 +195,13 @@ fn many_small_members_move_with_their_structure() {
         .map(|number| (format!("m{number}"), "x".repeat(100)))
         .collect();
     let record = BTreeMap::from([("settings", members)]);
-    let value = Value::of("settings", &record, STRUCTURES, Some(&bodies)).unwrap();
+    let value = StoredValue::of("settings", &record, STRUCTURES, Some(&bodies)).unwrap();
     assert_eq!(paths(&value), ["/settings"]);
     let flat: BTreeMap<String, String> = (0..100)
         .map(|number| (format!("m{number}"), "x".repeat(100)))
         .collect();
     assert!(matches!(
-        Value::of("flat", &flat, &[], Some(&bodies)),
+        StoredValue::of("flat", &flat, &[], Some(&bodies)),
         Err(StoreError::TooLarge { what: "flat", .. })
     ));
 }
@@ -209,7 +209,7 @@ fn many_small_members_move_with_their_structure() {
 #[test]
 fn in_memory_nothing_is_too_large() {
     let record = with_prompt(&"long ".repeat(10_000));
-    let value = Value::of("conversation", &record, STRUCTURES, None).unwrap();
+    let value = StoredValue::of("conversation", &record, STRUCTURES, None).unwrap();
     assert!(value.bodies.is_empty());
     assert_eq!(
         value.read::<ConversationRecord>("conversation", None).unwrap(),

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 
 use bridge_protocol::check::{Finding, FindingKind};
 
-use super::{FINDINGS_OF_A_KIND_LIMIT, Report, Strange, Stranges};
+use super::{CheckReport, FINDINGS_OF_A_KIND_LIMIT, UnknownForm, UnknownForms};
 
 /// The findings of one check, of whichever format.
 #[derive(Debug, Default)]
 pub(in crate::transcript) struct Findings {
-    report: Report,
+    report: CheckReport,
     /// How many of each kind there are.
     counts: HashMap<FindingKind, usize>,
-    stranges: Stranges,
+    unknown_forms: UnknownForms,
 }
 
 impl Findings {
@@ -21,7 +21,7 @@ impl Findings {
         let count = self.counts.entry(kind).or_default();
         *count += 1;
         if *count > FINDINGS_OF_A_KIND_LIMIT {
-            self.report.more += 1;
+            self.report.omitted += 1;
             return;
         }
         let detail = detail.into();
@@ -29,7 +29,12 @@ impl Findings {
     }
 
     /// Adds a finding because of which the agent refuses to resume the session.
-    pub(in crate::transcript) fn refuse(&mut self, line: u64, kind: FindingKind, detail: impl Into<String>) {
+    pub(in crate::transcript) fn add_refusal(
+        &mut self,
+        line: u64,
+        kind: FindingKind,
+        detail: impl Into<String>,
+    ) {
         let detail = detail.into();
         self.report.refusals.push(Finding {
             line,
@@ -40,18 +45,18 @@ impl Findings {
     }
 
     /// Adds something that this version does not know; `writer` says what is known of who wrote it.
-    pub(in crate::transcript) fn add_strange(
+    pub(in crate::transcript) fn add_unknown_form(
         &mut self,
         line: u64,
-        strange: Strange,
+        strange: UnknownForm,
         writer: impl FnOnce() -> Option<String>,
     ) {
-        self.stranges.add(line, strange, writer);
+        self.unknown_forms.add(line, strange, writer);
     }
 
     /// All of it, in the order of the lines.
-    pub(in crate::transcript) fn into_report(mut self) -> Report {
-        for (line, detail) in std::mem::take(&mut self.stranges).told() {
+    pub(in crate::transcript) fn into_report(mut self) -> CheckReport {
+        for (line, detail) in std::mem::take(&mut self.unknown_forms).into_details() {
             self.add(line, FindingKind::UnknownRecord, detail);
         }
         self.report.findings.sort_by_key(|finding| finding.line);

@@ -35,7 +35,10 @@ pub struct Claimed {
 impl Claimed {
     /// Adds a file of a session whose transcript is in this folder.
     pub fn add(&mut self, project: &Path, part: &Part) {
-        for name in [Some(&part.name), part.known_as.as_ref()].into_iter().flatten() {
+        for name in [Some(&part.name), part.borrowed_name.as_ref()]
+            .into_iter()
+            .flatten()
+        {
             let own = name.rsplit_once('/').map(|(_, own)| own);
             if let Some(own) = own.filter(|own| is_subagent(own)) {
                 self.subagents.insert((project.to_owned(), own.to_owned()));
@@ -71,7 +74,7 @@ pub fn collect_borrowed(
     let (mut seen, mut missing, mut unsure) = (BTreeSet::new(), Vec::new(), Vec::new());
     let mut unread = vec![transcript];
     while let Some(read) = unread.pop() {
-        let (named, has_more) = match named(&read) {
+        let (named, has_more) = match files_named_by(&read) {
             Ok(named) => named,
             Err(error) if read.path == path => return Err(TranscriptError::io("read", &path)(error)),
             Err(error) => {
@@ -93,7 +96,10 @@ pub fn collect_borrowed(
                     if name.as_ref().is_some_and(|name| claimed.names.contains(name)) {
                         continue;
                     }
-                    (path, name.and_then(|name| result(project, &own, name, claimed)))
+                    (
+                        path,
+                        name.and_then(|name| find_result(project, &own, name, claimed)),
+                    )
                 }
                 SideFile::Subagent(agent) => {
                     let name = format!("agent-{agent}.jsonl");
@@ -124,13 +130,13 @@ pub fn collect_borrowed(
             files.push(part);
         }
     }
-    let told = [told(&missing), told_unsure(&unsure)];
+    let told = [missing_note(&missing), unchecked_note(&unsure)];
     let told: Vec<String> = told.into_iter().flatten().collect();
     Ok((!told.is_empty()).then(|| told.join("; ")))
 }
 
 /// The files that the records of a transcript name, as far as it counts, and whether there may be more.
-fn named(part: &Part) -> io::Result<(BTreeSet<SideFile>, bool)> {
+fn files_named_by(part: &Part) -> io::Result<(BTreeSet<SideFile>, bool)> {
     let file = Metered::new(part.open()?.take(part.bytes), part.bytes);
     named_files(BufReader::with_capacity(READ_BYTES, file))
 }
@@ -149,7 +155,7 @@ pub(super) fn is_within(project: &Path, path: &Path) -> bool {
 }
 
 /// A tool's result in another session's folder, by its name from that folder on.
-pub(super) fn result(project: &Path, own: &str, known_as: String, claimed: &Claimed) -> Option<Part> {
+pub(super) fn find_result(project: &Path, own: &str, known_as: String, claimed: &Claimed) -> Option<Part> {
     let [session, folder, name] = known_as.split('/').collect::<Vec<_>>()[..] else {
         return None;
     };
@@ -171,13 +177,13 @@ pub(super) fn result(project: &Path, own: &str, known_as: String, claimed: &Clai
     }
     let part = side_part(&path.join(name), called)?;
     Some(Part {
-        known_as: Some(known_as),
+        borrowed_name: Some(known_as),
         ..part
     })
 }
 
-fn told(missing: &[String]) -> Option<String> {
-    let names = listed(missing);
+fn missing_note(missing: &[String]) -> Option<String> {
+    let names = join_names(missing);
     match missing.len() {
         0 => None,
         1 => Some(format!("1 file that its records name is missing: {names}")),
@@ -187,8 +193,8 @@ fn told(missing: &[String]) -> Option<String> {
     }
 }
 
-fn told_unsure(unsure: &[String]) -> Option<String> {
-    let names = listed(unsure);
+fn unchecked_note(unsure: &[String]) -> Option<String> {
+    let names = join_names(unsure);
     (!unsure.is_empty()).then(|| {
         format!(
             "some records have too many calls and results to look for the files that they name; files named only there are missing: \
@@ -197,7 +203,7 @@ fn told_unsure(unsure: &[String]) -> Option<String> {
     })
 }
 
-fn listed(names: &[String]) -> String {
+fn join_names(names: &[String]) -> String {
     let shown = names.get(..NAMED_LIMIT).unwrap_or(names).join(", ");
     match names.len().saturating_sub(NAMED_LIMIT) {
         0 => shown,
@@ -213,7 +219,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::transcript::meter::{Meter, metered};
+    use crate::transcript::meter::{Meter, with_meter};
     use crate::transcript::parts::parts;
 
     fn put(project: &Path, name: &str, text: &str) -> PathBuf {
@@ -248,7 +254,7 @@ mod tests {
         let project = transcript.parent().unwrap();
         files.iter().for_each(|part| claimed.add(project, part));
         let told = collect_borrowed(&mut files, claimed).unwrap();
-        let found = files.drain(own..).map(|part| (part.name, part.known_as));
+        let found = files.drain(own..).map(|part| (part.name, part.borrowed_name));
         (found.collect(), told)
     }
 
@@ -274,9 +280,9 @@ mod tests {
     }
 
     impl Meter for OnceBroken {
-        fn expect(&self, _: u64) {}
+        fn expect_bytes(&self, _: u64) {}
 
-        fn read(&self, bytes: u64) -> io::Result<()> {
+        fn count_bytes(&self, bytes: u64) -> io::Result<()> {
             let left = self.left.load(Ordering::Relaxed).saturating_sub(bytes);
             self.left.store(left, Ordering::Relaxed);
             if left == 0 && bytes > 0 && !self.was_told.swap(true, Ordering::Relaxed) {
@@ -300,7 +306,7 @@ mod tests {
         }
         let names = |meter: OnceBroken| {
             let mut claimed = Claimed::default();
-            let (found, told) = metered(Arc::new(meter), || collected(&fork, &mut claimed));
+            let (found, told) = with_meter(Arc::new(meter), || collected(&fork, &mut claimed));
             let names: Vec<String> = found.into_iter().map(|(name, _)| name).collect();
             (names, told)
         };

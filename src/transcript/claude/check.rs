@@ -20,7 +20,8 @@ use bridge_protocol::check::FindingKind;
 use super::record::Record;
 use super::{Index, RecordFacts, Selection};
 use crate::transcript::check::{
-    CALLS_UNTOLD, Calls, FINDINGS_OF_A_KIND_LIMIT, Findings, Item, Report, Strange, hash_of, quoted,
+    CallOrResult, Calls, CheckReport, FINDINGS_OF_A_KIND_LIMIT, Findings, UNCHECKED_CALLS_NOTE, UnknownForm,
+    hash_of, quoted,
 };
 use crate::transcript::lines::LINE_LIMIT_BYTES;
 use crate::transcript::scan::{
@@ -50,7 +51,7 @@ pub(super) fn check(
     reader: impl BufRead,
     upstream_id: &str,
     is_there: impl Fn(&SideFile) -> bool,
-) -> io::Result<Report> {
+) -> io::Result<CheckReport> {
     let mut checker = Checker {
         upstream_id,
         is_there,
@@ -107,7 +108,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         if line.is_too_long() {
             let detail = format!(
                 "longer than {} MiB and not read here; if it is a record of the conversation, an agent may take long or \
-                 fail to read it; {CALLS_UNTOLD}",
+                 fail to read it; {UNCHECKED_CALLS_NOTE}",
                 LINE_LIMIT_BYTES >> 20
             );
             self.findings
@@ -152,9 +153,10 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         }
         let is_message = chain.is_message();
         // What a subagent says is none of the history.
-        let strange = said.strange;
-        if let Some(strange) = strange.filter(|strange| is_message || matches!(strange, Strange::Kind(_))) {
-            self.findings.add_strange(place.number, strange, || {
+        let strange = said.unknown_form;
+        if let Some(strange) = strange.filter(|strange| is_message || matches!(strange, UnknownForm::Kind(_)))
+        {
+            self.findings.add_unknown_form(place.number, strange, || {
                 let version = said.version?;
                 Some(format!("written by version {version} of the agent"))
             });
@@ -171,16 +173,16 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         if is_message {
             self.messages += 1;
             if pruned.has_more {
-                self.leave_off(place);
+                self.report_unchecked_calls(place);
             }
             self.message(place, said.items, said.files);
         }
     }
 
     /// Reports that a record has more parts than are checked, so that it is unknown which calls have no result.
-    fn leave_off(&mut self, place: LinePosition) {
+    fn report_unchecked_calls(&mut self, place: LinePosition) {
         let detail = format!(
-            "too many parts in one message (more than {ELEMENTS_LIMIT}, or {} MiB of them); the others are not checked here: {CALLS_UNTOLD}",
+            "too many parts in one message (more than {ELEMENTS_LIMIT}, or {} MiB of them); the others are not checked here: {UNCHECKED_CALLS_NOTE}",
             ELEMENTS_LIMIT_BYTES >> 20
         );
         self.findings
@@ -188,9 +190,9 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         self.calls = None;
     }
 
-    fn message(&mut self, place: LinePosition, items: Vec<Item>, mut named: Vec<SideFile>) {
+    fn message(&mut self, place: LinePosition, items: Vec<CallOrResult>, mut named: Vec<SideFile>) {
         if let Some(calls) = &mut self.calls {
-            items.into_iter().for_each(|item| calls.take(place, item));
+            items.into_iter().for_each(|item| calls.add(place, item));
         }
         named.sort();
         named.dedup();
@@ -215,7 +217,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         }
     }
 
-    fn finish(mut self) -> Report {
+    fn finish(mut self) -> CheckReport {
         let selection = self.index.select(None, true);
         match selection.filter(|_| self.messages > 0) {
             Some(selection) => {
@@ -252,7 +254,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
 
     /// What can only be told at the end, when it is known which records a resume follows.
     fn judge(&mut self, selection: &Selection) {
-        if let Some(newer) = selection.newer {
+        if let Some(newer) = selection.newer_branch {
             let messages = match newer.messages {
                 1 => "1 message".to_owned(),
                 count => format!("{count} messages"),
@@ -265,10 +267,10 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 .add(self.line_of(newer.offset), FindingKind::NewerBranch, detail);
         }
         let missing: Vec<(u64, String)> = self.index.missing_parents().collect();
-        let left = selection.left_offset.unwrap_or(0);
+        let left = selection.excluded_offset.unwrap_or(0);
         let mut joined = 0;
         for (offset, parent) in &missing {
-            let effect = if selection.left_offset == Some(*offset) {
+            let effect = if selection.excluded_offset == Some(*offset) {
                 joined += 1;
                 LEFT_OUT
             } else if !selection.contains(*offset) && (selection.leaf_offset..left).contains(offset) {
@@ -287,8 +289,8 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         }
         if let Some(first) = selection.offsets.first() {
             let begins_broken = missing.iter().any(|(offset, _)| offset == first);
-            if selection.breaks > joined + usize::from(begins_broken) {
-                let (offset, effect) = match selection.left_offset {
+            if selection.missing_parents > joined + usize::from(begins_broken) {
+                let (offset, effect) = match selection.excluded_offset {
                     Some(left) => (left, LEFT_OUT),
                     None => (
                         *first,

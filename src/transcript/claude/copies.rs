@@ -14,11 +14,11 @@ use jiff::Timestamp;
 
 use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
-use crate::transcript::dialect::turns_in_words as words;
-use crate::transcript::file_read::Identity;
-use crate::transcript::library::Library;
+use crate::transcript::dialect::format_turns as words;
+use crate::transcript::file_read::FileVersion;
+use crate::transcript::index_cache::IndexCache;
 use crate::transcript::locate::{file_name, locate, own_folder};
-use crate::transcript::opened::OpenTranscript;
+use crate::transcript::open_transcript::OpenTranscript;
 use crate::transcript::origin::Origin;
 
 /// The longest stub: a few records without a message.
@@ -28,10 +28,15 @@ const STUB_LIMIT_BYTES: u64 = 64 * 1024;
 ///
 /// # Errors
 /// [`TranscriptError`] when there is none or the folders cannot be read.
-pub(super) fn find(library: &Library, root: &Path, cwd: &str, id: &str) -> Result<PathBuf, TranscriptError> {
+pub(super) fn find(
+    library: &IndexCache,
+    root: &Path,
+    cwd: &str,
+    id: &str,
+) -> Result<PathBuf, TranscriptError> {
     // Asked first: another project's folder may be on a mount that does not respond.
     let own = own_folder(root, Path::new(cwd)).join(file_name(id)?);
-    if is_no_stub(library, &own) {
+    if has_messages(library, &own) {
         return Ok(own);
     }
     let mut found = locate(root, id, Some(Path::new(cwd)))?;
@@ -59,7 +64,7 @@ pub(super) fn find(library: &Library, root: &Path, cwd: &str, id: &str) -> Resul
 /// # Errors
 /// As [`find`], and when no copy can be read.
 pub(super) fn find_recorded(
-    library: &Library,
+    library: &IndexCache,
     root: &Path,
     id: &str,
 ) -> Result<(PathBuf, Origin), TranscriptError> {
@@ -97,7 +102,7 @@ pub(super) fn find_recorded(
 }
 
 /// Whether several copies hold turns and none lies in the folder `cwd`, so that the agent may take one that does not count.
-pub(super) fn are_ambiguous(library: &Library, root: &Path, cwd: &str, id: &str) -> bool {
+pub(super) fn are_ambiguous(library: &IndexCache, root: &Path, cwd: &str, id: &str) -> bool {
     // Asked first, since all folders are looked through for others.
     let own = file_name(id).map(|name| own_folder(root, Path::new(cwd)).join(name));
     if own.is_ok_and(|own| own.symlink_metadata().is_ok()) {
@@ -110,7 +115,12 @@ pub(super) fn are_ambiguous(library: &Library, root: &Path, cwd: &str, id: &str)
 
 /// What is to be said of copies beside the one that counts: that one has more turns and the agent does not take it, or that
 /// the agent takes none of them.
-pub(super) fn beside(library: &Library, root: &Path, cwd: &str, counts: &Path) -> Option<Finding> {
+pub(super) fn find_better_copy(
+    library: &IndexCache,
+    root: &Path,
+    cwd: &str,
+    counts: &Path,
+) -> Option<Finding> {
     let id = counts.file_stem()?.to_str()?;
     let mut others = locate(root, id, Some(Path::new(cwd))).ok()?;
     let is_taken = is_in(root, cwd, counts);
@@ -150,7 +160,7 @@ pub(super) fn beside(library: &Library, root: &Path, cwd: &str, counts: &Path) -
 }
 
 /// Whether there is a transcript with messages. A large one is not read to know that.
-fn is_no_stub(library: &Library, path: &Path) -> bool {
+fn has_messages(library: &IndexCache, path: &Path) -> bool {
     let bytes = path
         .metadata()
         .ok()
@@ -167,14 +177,14 @@ fn is_in(root: &Path, cwd: &str, path: &Path) -> bool {
 }
 
 /// How much a copy has to go on with: its turns, and when it was written last.
-fn rank(library: &Library, path: &Path) -> (usize, Option<Timestamp>) {
+fn rank(library: &IndexCache, path: &Path) -> (usize, Option<Timestamp>) {
     let metadata = path.metadata();
-    let written = metadata.map(|metadata| Identity::of(&metadata).modified_at());
+    let written = metadata.map(|metadata| FileVersion::of(&metadata).modified_at());
     (turns(library, path), written.ok())
 }
 
 /// How many turns a copy has on its live branch, those before a compaction too; 0 where it cannot be read.
-fn turns(library: &Library, path: &Path) -> usize {
+fn turns(library: &IndexCache, path: &Path) -> usize {
     library.open(path, None).map_or(0, |open| open.turns())
 }
 
@@ -204,7 +214,7 @@ mod tests {
                 fs::create_dir_all(&folder).unwrap();
                 fs::write(folder.join("s1.jsonl"), format!("{text}\n")).unwrap();
             }
-            let are = are_ambiguous(&Library::default(), root.path(), "/p", "s1");
+            let are = are_ambiguous(&IndexCache::default(), root.path(), "/p", "s1");
             assert_eq!(are, expected, "{copies:?}");
         }
     }

@@ -32,8 +32,8 @@ pub(in crate::transcript) fn copy_as(
     let old_id = session_of(source);
     let lines = open_lines(source)?;
     with_files("copy", source, folder, new_id, |files, writer| {
-        files.own(old_id)?;
-        lines.all(writer, |line, edits| {
+        files.copy_own_folder(old_id)?;
+        lines.rewrite_all(writer, |line, edits| {
             // Longer than the limit: not inspected, copied unchanged.
             let Some(bytes) = line.bytes else {
                 return Ok(Verdict::Keep);
@@ -45,7 +45,7 @@ pub(in crate::transcript) fn copy_as(
                 None if !line.ended => return Ok(Verdict::Drop),
                 None => {}
             }
-            files.record(bytes, edits)?;
+            files.copy_named_files(bytes, edits)?;
             Ok(Verdict::Keep)
         })
     })
@@ -71,7 +71,7 @@ pub(super) fn with_files<'a>(
         let written = written.and_then(|()| files.settle());
         written.map_err(TranscriptError::io(action, source))
     })?;
-    files.keep();
+    files.keep_copies();
     Ok(made)
 }
 

@@ -34,7 +34,7 @@ use crate::transcript::rewrite::{EditableRecord, Edits, Line, Rewriter, Verdict,
 use members::Members;
 
 /// Records without a parent that do not come along: see above.
-const LEFT_OUT: [&str; 11] = [
+const OMITTED_KINDS: [&str; 11] = [
     "api-request",
     "api-request-blob",
     "api-request-shape",
@@ -52,7 +52,7 @@ const LEFT_OUT: [&str; 11] = [
 const REQUEST_LOG: &[u8] = br#"{"type":"api-request"#;
 
 /// Members of a record that a fork of the agent's own leaves out.
-const OF_OTHERS: [&str; 8] = [
+const OMITTED_MEMBERS: [&str; 8] = [
     "teamName",
     "agentName",
     "sessionKind",
@@ -64,7 +64,7 @@ const OF_OTHERS: [&str; 8] = [
 ];
 
 /// Kinds of records that hang in a chain; without a parent on the branch they are none of it.
-const CHAIN: [&str; 5] = ["user", "assistant", "attachment", "system", "progress"];
+const CHAIN_KINDS: [&str; 5] = ["user", "assistant", "attachment", "system", "progress"];
 
 /// Cuts the branch that ends with the record `last_uuid` into `folder`, which is made when it is missing, and gives the new
 /// transcript's path. What the agent wrote for itself after that record and before the next prompt is copied too: otherwise the
@@ -124,18 +124,18 @@ fn cut_lines<R: BufRead + Seek>(
 ///
 /// # Errors
 /// [`TranscriptError::Io`].
-pub fn bring_files(transcript: &Path) -> Result<(), TranscriptError> {
+pub fn copy_borrowed_files(transcript: &Path) -> Result<(), TranscriptError> {
     // A kill may have left it.
     remove_unfinished_files(transcript)?;
     let folder = transcript.parent().unwrap_or(Path::new(""));
     let mut files = SideFiles::new(transcript, folder, session_of(transcript));
-    let looked = open_lines(transcript)?.all(&mut io::sink(), |line, edits| {
+    let looked = open_lines(transcript)?.rewrite_all(&mut io::sink(), |line, edits| {
         if let Some(bytes) = line.bytes {
-            files.record(bytes, edits)?;
+            files.copy_named_files(bytes, edits)?;
         }
         Ok(Verdict::Drop)
     });
-    let brought = looked.and_then(|()| files.join());
+    let brought = looked.and_then(|()| files.settle_into_existing());
     brought.map_err(TranscriptError::io("bring the files beside", transcript))
 }
 
@@ -185,21 +185,21 @@ impl Cutter<'_, '_> {
         let mut on_branch = self.branch.offsets.iter().copied().peekable();
         // Mostly the leaf; parents may have been written late.
         let last = self.branch.offsets.last().copied().unwrap_or_default();
-        let mut behind = self.index.session_wide_behind(last).iter().copied();
+        let mut behind = self.index.session_wide_after(last).iter().copied();
         let mut next = Some(0);
         while let Some(offset) = next {
             lines.go_to(offset)?;
             let end = if on_branch.peek() != Some(&offset) && lines.begins_with(REQUEST_LOG)? {
                 Some(lines.skip()?)
             } else {
-                lines.next(writer, |line, edits| {
+                lines.rewrite_next(writer, |line, edits| {
                     if on_branch.next_if_eq(&line.offset).is_some() {
-                        self.record(line.held()?, line.offset, edits)?;
-                    } else if !self.edit_beside(line, edits) {
+                        self.record(line.require_bytes()?, line.offset, edits)?;
+                    } else if !self.edit_off_branch(line, edits) {
                         return Ok(Verdict::Drop);
                     }
                     if let Some(bytes) = line.bytes {
-                        self.files.record(bytes, edits)?;
+                        self.files.copy_named_files(bytes, edits)?;
                     }
                     Ok(Verdict::Keep)
                 })?
@@ -216,10 +216,10 @@ impl Cutter<'_, '_> {
     }
 
     /// Edits a line that is not on the branch. Whether it comes along.
-    fn edit_beside(&mut self, line: &Line<'_>, edits: &mut Edits) -> bool {
+    fn edit_off_branch(&mut self, line: &Line<'_>, edits: &mut Edits) -> bool {
         // Behind the end of the branch only what is about the session as a whole counts.
         let leaf = self.branch.leaf_offset;
-        let is_wide = |offset| self.index.session_wide_behind(leaf).binary_search(offset).is_ok();
+        let is_wide = |offset| self.index.session_wide_after(leaf).binary_search(offset).is_ok();
         if line.offset > leaf && !is_wide(&line.offset) {
             return false;
         }
@@ -231,8 +231,8 @@ impl Cutter<'_, '_> {
         };
         let kind = record.fields.text("type").unwrap_or_default();
         // Of a branch that is left.
-        let is_chained = CHAIN.contains(&kind.as_str()) || record.fields.raw("parentUuid").is_some();
-        if LEFT_OUT.contains(&kind.as_str()) || is_chained && record.fields.raw("uuid").is_some() {
+        let is_chained = CHAIN_KINDS.contains(&kind.as_str()) || record.fields.raw("parentUuid").is_some();
+        if OMITTED_KINDS.contains(&kind.as_str()) || is_chained && record.fields.raw("uuid").is_some() {
             return false;
         }
         edit_session(&record, self.old_id, self.new_id, edits);
@@ -252,7 +252,7 @@ impl Cutter<'_, '_> {
     fn record(&mut self, line: &[u8], offset: u64, edits: &mut Edits) -> io::Result<()> {
         let members = Members::of(line).ok_or_else(changed)?;
         let uuid = members.text("uuid").ok_or_else(changed)?;
-        if !self.index.is_at(offset, &uuid) {
+        if !self.index.has_record_at(offset, &uuid) {
             return Err(changed());
         }
         let origin = format!("{}{}}}", self.origin, token(&uuid));
@@ -279,7 +279,7 @@ impl Cutter<'_, '_> {
                 edits.replace(member.value.clone(), new);
             }
         }
-        for part in members.without(&OF_OTHERS) {
+        for part in members.without(&OMITTED_MEMBERS) {
             edits.replace(part, "");
         }
         let mut more = String::new();

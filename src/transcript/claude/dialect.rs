@@ -12,22 +12,22 @@ use uuid::Uuid;
 use super::summary::summary;
 use super::{copies, copy, cut, reading, rejoin, repair};
 use crate::transcript::TranscriptError;
-use crate::transcript::check::Report;
+use crate::transcript::check::CheckReport;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::dialect::{
     Abilities, Continuation, Dialect, Home, Layout, MissingSource, NewSession, RepairedCopy, Session,
     SessionParts, TranscriptState, open_first,
 };
 use crate::transcript::fields::Fields;
-use crate::transcript::library::Library;
+use crate::transcript::index_cache::IndexCache;
 use crate::transcript::lines::{Lines, line_text};
 use crate::transcript::locate::{self, file_name, own_folder};
-use crate::transcript::on_disk::OnDisk;
-use crate::transcript::opened::{OpenTranscript, Opened};
+use crate::transcript::open_transcript::{BoxedTranscript, OpenTranscript};
 use crate::transcript::origin::Origin;
 use crate::transcript::parts::{self, Parts, parts};
 use crate::transcript::relocate::{RESULTS, named_results, result_name};
 use crate::transcript::summary::{Ends, TranscriptSummary};
+use crate::transcript::turn_counts::TurnCounts;
 
 /// How Claude calls what a subagent said, in versions that kept it beside the sessions. None of these is a session.
 const SUBAGENT_PREFIX: &str = "agent-";
@@ -37,13 +37,13 @@ const SUBAGENT_PREFIX: &str = "agent-";
 pub(crate) struct Claude;
 
 impl Dialect for Claude {
-    fn can(&self) -> Abilities {
+    fn abilities(&self) -> Abilities {
         Abilities {
-            copy: true,
-            delete: true,
-            by_folder: true,
-            by_reference: false,
-            fixed_folder: false,
+            can_copy: true,
+            can_delete: true,
+            finds_by_folder: true,
+            continues_by_reference: false,
+            has_fixed_folder: false,
         }
     }
 
@@ -74,46 +74,54 @@ impl Dialect for Claude {
     fn find(&self, session: Session<'_>) -> Result<PathBuf, TranscriptError> {
         let Session { home, cwd, id } = session;
         match cwd {
-            Some(cwd) => copies::find(home.library, home.root, cwd, id),
-            None => Ok(self.recorded(session)?.0),
+            Some(cwd) => copies::find(home.index_cache, home.root, cwd, id),
+            None => Ok(self.find_with_origin(session)?.0),
         }
     }
 
     fn is_ambiguous(&self, Session { home, cwd, id }: Session<'_>) -> bool {
-        cwd.is_some_and(|cwd| copies::are_ambiguous(home.library, home.root, cwd, id))
+        cwd.is_some_and(|cwd| copies::are_ambiguous(home.index_cache, home.root, cwd, id))
     }
 
-    fn recorded(&self, session: Session<'_>) -> Result<(PathBuf, Origin), TranscriptError> {
+    fn find_with_origin(&self, session: Session<'_>) -> Result<(PathBuf, Origin), TranscriptError> {
         let home = session.home;
         if session.cwd.is_none() {
-            return copies::find_recorded(home.library, home.root, session.id);
+            return copies::find_recorded(home.index_cache, home.root, session.id);
         }
         let path = self.find(session)?;
-        let origin = home.library.origin(&path)?;
+        let origin = home.index_cache.origin(&path)?;
         Ok((path, origin))
     }
 
-    fn open(&self, session: Session<'_>, until: Option<&CheckpointRef>) -> Result<Opened, TranscriptError> {
+    fn open(
+        &self,
+        session: Session<'_>,
+        until: Option<&CheckpointRef>,
+    ) -> Result<BoxedTranscript, TranscriptError> {
         let path = self.find(session)?;
         let until = until.map(|until| until.record_uuid.as_str());
-        Ok(Box::new(session.home.library.open(&path, until)?))
+        Ok(Box::new(session.home.index_cache.open(&path, until)?))
     }
 
-    fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<Opened, TranscriptError> {
+    fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<BoxedTranscript, TranscriptError> {
         let found = self.locate(home.root, &place.upstream_id)?;
         open_first(found, home.root, place, |path| {
-            Ok(Box::new(home.library.open(path, Some(&place.record_uuid))?))
+            Ok(Box::new(home.index_cache.open(path, Some(&place.record_uuid))?))
         })
     }
 
-    fn check(&self, Session { home, cwd, .. }: Session<'_>, path: &Path) -> Result<Report, TranscriptError> {
+    fn check(
+        &self,
+        Session { home, cwd, .. }: Session<'_>,
+        path: &Path,
+    ) -> Result<CheckReport, TranscriptError> {
         let mut report = reading::check(path)?;
-        let beside = cwd.and_then(|cwd| copies::beside(home.library, home.root, cwd, path));
+        let beside = cwd.and_then(|cwd| copies::find_better_copy(home.index_cache, home.root, cwd, path));
         report.findings.splice(0..0, beside);
         Ok(report)
     }
 
-    fn check_copy(&self, root: &Path, agents: &Path, id: &str) -> Result<Report, TranscriptError> {
+    fn check_copy(&self, root: &Path, agents: &Path, id: &str) -> Result<CheckReport, TranscriptError> {
         let found = self.locate(root, id)?;
         let path = found.first().ok_or_else(|| TranscriptError::NotFound {
             upstream_id: id.to_owned(),
@@ -122,19 +130,19 @@ impl Dialect for Claude {
         reading::check_in_place(path, root, agents)
     }
 
-    fn obstacles(&self, Session { home, cwd, .. }: Session<'_>, path: &Path) -> Vec<Finding> {
-        let beside = cwd.and_then(|cwd| copies::beside(home.library, home.root, cwd, path));
+    fn resume_obstacles(&self, Session { home, cwd, .. }: Session<'_>, path: &Path) -> Vec<Finding> {
+        let beside = cwd.and_then(|cwd| copies::find_better_copy(home.index_cache, home.root, cwd, path));
         beside
             .into_iter()
-            .chain(newer_branch(home.library, path))
+            .chain(newer_branch(home.index_cache, path))
             .collect()
     }
 
-    fn newer_end(&self, library: &Library, path: &Path) -> Option<String> {
+    fn newer_branch_end(&self, library: &IndexCache, path: &Path) -> Option<String> {
         library.index(path).ok()?.newer_uuid()
     }
 
-    fn state(&self, library: &Library, path: &Path) -> Result<TranscriptState, TranscriptError> {
+    fn state(&self, library: &IndexCache, path: &Path) -> Result<TranscriptState, TranscriptError> {
         library.state(path)
     }
 
@@ -142,10 +150,14 @@ impl Dialect for Claude {
         repair::can_fix(kind)
     }
 
-    fn on_disk(&self, session: Session<'_>, until: Option<&str>) -> Result<Option<OnDisk>, TranscriptError> {
+    fn turn_counts(
+        &self,
+        session: Session<'_>,
+        until: Option<&str>,
+    ) -> Result<Option<TurnCounts>, TranscriptError> {
         let read = self
             .find(session)
-            .and_then(|path| on_disk(session.home.library, &path, until));
+            .and_then(|path| on_disk(session.home.index_cache, &path, until));
         match read {
             Ok(found) => Ok(Some(found)),
             Err(error) if error.is_absence() || !is_in_own_folder(session) => Ok(None),
@@ -179,7 +191,7 @@ impl Dialect for Claude {
 
     fn copy(
         &self,
-        library: &Library,
+        library: &IndexCache,
         source: &Path,
         new: &NewSession,
         until: Option<&str>,
@@ -201,7 +213,7 @@ impl Dialect for Claude {
         source: &Path,
         new: &NewSession,
     ) -> Result<RepairedCopy, TranscriptError> {
-        let index = home.library.index(source)?;
+        let index = home.index_cache.index(source)?;
         // As the ladder does; where another branch was left, and nothing damaged, it stays left.
         let branch = index.select_joined().or_else(|| index.select(None, true));
         let branch = branch.ok_or_else(|| TranscriptError::NothingToResume {
@@ -212,7 +224,7 @@ impl Dialect for Claude {
             repairs: made.repairs,
             last_uuid: Some(branch.leaf_uuid.clone()),
             turns: branch.prompt_offsets.len() as u64,
-            is_whole: branch.breaks == 0,
+            is_whole: branch.missing_parents == 0,
         })
     }
 
@@ -231,7 +243,7 @@ impl Dialect for Claude {
         Ok(parts)
     }
 
-    fn place(&self, root: &Path, cwd: Option<&Path>, folder: &Path, name: &Path) -> PathBuf {
+    fn expected_path(&self, root: &Path, cwd: Option<&Path>, folder: &Path, name: &Path) -> PathBuf {
         cwd.map_or_else(|| root.join(folder), |cwd| own_folder(root, cwd))
             .join(name)
     }
@@ -277,22 +289,22 @@ impl Dialect for Claude {
 }
 
 /// How many turns a transcript holds.
-fn on_disk(library: &Library, path: &Path, until: Option<&str>) -> Result<OnDisk, TranscriptError> {
+fn on_disk(library: &IndexCache, path: &Path, until: Option<&str>) -> Result<TurnCounts, TranscriptError> {
     let mut open = library.open(path, until)?;
-    let book = Arc::clone(&open.book);
+    let book = Arc::clone(&open.history);
     let turns = open.turns() as u64;
     let turns_at_most = if book.cut_by_compaction {
         u64::MAX
     } else {
-        turns + book.asides() as u64
+        turns + book.agent_notes() as u64
     };
     let anywhere = || {
         let index = library.index(path).ok()?;
         // A line that is no record may have been a turn.
-        (index.garbage_lines() == 0).then(|| index.turns_at_most())
+        (index.garbage_lines() == 0).then(|| index.max_turns())
     };
     let turns_anywhere = match until {
-        None if book.breaks == 0 && !book.cut_by_compaction => anywhere().unwrap_or(0),
+        None if book.missing_parents == 0 && !book.cut_by_compaction => anywhere().unwrap_or(0),
         _ => 0,
     };
     let repaired = || {
@@ -300,7 +312,7 @@ fn on_disk(library: &Library, path: &Path, until: Option<&str>) -> Result<OnDisk
         Some(joined.prompt_offsets.len() as u64)
     };
     let repaired_turns = match until {
-        None if book.breaks > 0 => repaired().unwrap_or(0),
+        None if book.missing_parents > 0 => repaired().unwrap_or(0),
         _ => 0,
     };
     let last_turn = open.turns().checked_sub(1).map(|last| open.turn(last));
@@ -308,12 +320,12 @@ fn on_disk(library: &Library, path: &Path, until: Option<&str>) -> Result<OnDisk
         None => false,
         Some(messages) => messages.len() == 1 || book.ends_torn() && !open.ends_with_reply()?,
     };
-    Ok(OnDisk {
-        last_is_cut,
+    Ok(TurnCounts {
+        is_last_cut_off: last_is_cut,
         turns,
-        turns_at_most,
-        turns_anywhere,
-        breaks: book.breaks as u64,
+        max_turns: turns_at_most,
+        turns_on_all_branches: turns_anywhere,
+        missing_records: book.missing_parents as u64,
         repaired_turns,
     })
 }
@@ -329,9 +341,9 @@ fn is_in_own_folder(session: Session<'_>) -> bool {
 }
 
 /// What is said of a newer branch that a resume leaves aside; nothing where nobody can tell.
-fn newer_branch(library: &Library, path: &Path) -> Option<Finding> {
+fn newer_branch(library: &IndexCache, path: &Path) -> Option<Finding> {
     let index = library.index(path).ok()?;
-    index.select(None, true)?.newer?;
+    index.select(None, true)?.newer_branch?;
     // The lines of a file are counted by a check alone, and few files have such a branch.
     let mut findings = reading::check(path).ok()?.findings.into_iter();
     findings.find(|finding| finding.kind == FindingKind::NewerBranch)

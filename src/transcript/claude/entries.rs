@@ -46,7 +46,7 @@ struct Entry {
 }
 
 /// A record that comes in.
-struct Made {
+struct NewEntry {
     place: u64,
     uuid: RecordId,
     message: u64,
@@ -89,7 +89,7 @@ const ROLES: [Role; 6] = [
 
 impl Entries {
     /// None yet, of a transcript of which others were taken already: they can be [appended](Self::append) to those.
-    pub(super) fn beside(&self) -> Self {
+    pub(super) fn new_later_part(&self) -> Self {
         Self {
             hasher: self.hasher.clone(),
             ..Self::default()
@@ -111,7 +111,7 @@ impl Entries {
         if chain.is_steering {
             place |= STEERING_BIT;
         }
-        self.push_made(Made {
+        self.push_entry(NewEntry {
             place,
             message: chain.message_id.map_or(0, |id| self.message_hash(&id)),
             uuid: chain.uuid,
@@ -130,7 +130,7 @@ impl Entries {
             first => Some(later.id(first as usize).to_owned()),
         };
         for (position, entry) in (0u32..).zip(&later.entries) {
-            self.push_made(Made {
+            self.push_entry(NewEntry {
                 place: entry.place & !TEXT_BIT,
                 uuid: later.id(position as usize).to_owned(),
                 message: entry.message,
@@ -141,7 +141,7 @@ impl Entries {
         }
     }
 
-    fn push_made(&mut self, note: Made) {
+    fn push_entry(&mut self, note: NewEntry) {
         let Some(position) = u32::try_from(self.entries.len())
             .ok()
             .filter(|position| *position < UNKNOWN_PARENT)
@@ -316,18 +316,18 @@ impl Entries {
     }
 
     /// The record `position` where it is a message, or the nearest before it by the parents that is one.
-    pub(super) fn message_before(&self, position: usize) -> Option<usize> {
-        self.way_back(position)
+    pub(super) fn nearest_message(&self, position: usize) -> Option<usize> {
+        self.ancestors(position)
             .find(|position| self.role(*position) != Role::Other)
     }
 
     /// Whether the parents lead from a record to another.
-    pub(super) fn leads_to(&self, from: usize, to: usize) -> bool {
-        self.way_back(from).any(|position| position == to)
+    pub(super) fn has_ancestor(&self, from: usize, to: usize) -> bool {
+        self.ancestors(from).any(|position| position == to)
     }
 
     /// A record, its parent and so on; no more than there are, as the parents may go round in a circle.
-    pub(super) fn way_back(&self, position: usize) -> impl Iterator<Item = usize> {
+    pub(super) fn ancestors(&self, position: usize) -> impl Iterator<Item = usize> {
         let parent = |position: &usize| match self.parent(*position) {
             Parent::Found(parent) => Some(parent),
             _ => None,
@@ -344,7 +344,7 @@ impl Entries {
     }
 
     /// The record at this offset or the first behind it.
-    pub(super) fn at_or_behind(&self, offset: u64) -> usize {
+    pub(super) fn first_at_or_after(&self, offset: u64) -> usize {
         let mask = (1 << OFFSET_BITS) - 1;
         self.entries.partition_point(|entry| entry.place & mask < offset)
     }

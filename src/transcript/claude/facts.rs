@@ -84,7 +84,7 @@ pub(in crate::transcript) struct RecordFacts {
     /// Whether it is about the session as a whole, wherever it stands.
     pub(super) is_session_wide: bool,
     /// The record that it names as the one that the conversation stood at.
-    pub(super) mark: Option<RecordId>,
+    pub(super) leaf_hint: Option<RecordId>,
 }
 
 /// What a record is in a history.
@@ -108,7 +108,7 @@ impl RecordFacts {
             chain: ChainFacts::of(record, kind.as_deref()),
             is_title: kind.as_deref() == Some("custom-title") && fields.str("customTitle").is_some(),
             is_session_wide: kind.as_deref().is_some_and(is_session_wide),
-            mark: (kind.as_deref() == Some("last-prompt")).then(mark).flatten(),
+            leaf_hint: (kind.as_deref() == Some("last-prompt")).then(mark).flatten(),
         }
     }
 }
@@ -157,7 +157,7 @@ impl Role {
             Some("assistant") => Self::Assistant,
             Some("user") if record.is_human_prompt() => Self::Prompt,
             Some("user") if record.fields.raw("toolUseResult").is_some() => Self::ToolResult,
-            Some("user") if record.is_aside() => Self::Aside,
+            Some("user") if record.is_agent_command() => Self::Aside,
             Some("user") => Self::OtherUser,
             _ => Self::Other,
         }

@@ -7,7 +7,7 @@ use super::facts::{ChainFacts, INDEX, RecordFacts, Role};
 use super::walk::{Selection, Walk};
 use crate::transcript::claude::record::Record;
 use crate::transcript::dialect::TurnEnd;
-use crate::transcript::indexes::{Extent, GrowingIndex};
+use crate::transcript::indexes::{GrowingIndex, ReadExtent};
 use crate::transcript::lines::{Lines, go_to, line_text};
 use crate::transcript::record_id::{IdRef, RecordId};
 use crate::transcript::scan::{PrunedLines, Scanned};
@@ -40,7 +40,7 @@ enum LeafHint {
     #[default]
     None,
     /// What was noted is of no use since a compaction.
-    Forgotten,
+    Obsolete,
     At(RecordId),
 }
 
@@ -65,7 +65,7 @@ impl Index {
     pub fn read_parts(earlier: impl BufRead, later: impl BufRead + Send, middle: u64) -> io::Result<Self> {
         let mut index = Self::default();
         let mut behind = Self {
-            entries: index.entries.beside(),
+            entries: index.entries.new_later_part(),
             bytes: middle,
             whole_bytes: middle,
             ..Self::default()
@@ -106,12 +106,12 @@ impl Index {
         if record.is_session_wide {
             self.session_wide.push(offset);
         }
-        if let Some(mark) = record.mark {
+        if let Some(mark) = record.leaf_hint {
             self.leaf_hint = LeafHint::At(mark);
         }
         let Some(chain) = record.chain else { return };
         if (chain.logical_parent.is_some() || chain.kept_tail.is_some()) && !chain.is_sidechain {
-            self.leaf_hint = LeafHint::Forgotten;
+            self.leaf_hint = LeafHint::Obsolete;
         }
         if chain.has_cwd && !chain.is_sidechain {
             self.cwd = Some(offset);
@@ -140,7 +140,7 @@ impl Index {
 
     /// Where the last message of a branch begins that is a copy of one in another session.
     #[must_use]
-    pub(in crate::transcript) fn last_copied(&self, selection: &Selection) -> Option<u64> {
+    pub(in crate::transcript) fn last_copied_message(&self, selection: &Selection) -> Option<u64> {
         let is_copied =
             |position: &usize| self.entries.is_forked(*position) && !self.entries.is_sidechain(*position);
         let copied = (0..self.entries.len()).rev().filter(is_copied);
@@ -168,15 +168,15 @@ impl Index {
 
     /// Where the records begin, behind `offset`, that are about the session as a whole.
     #[must_use]
-    pub(in crate::transcript) fn session_wide_behind(&self, offset: u64) -> &[u64] {
+    pub(in crate::transcript) fn session_wide_after(&self, offset: u64) -> &[u64] {
         let first = self.session_wide.partition_point(|place| *place <= offset);
         self.session_wide.get(first..).unwrap_or_default()
     }
 
     /// Whether the record that begins at `offset` has this uuid.
     #[must_use]
-    pub(in crate::transcript) fn is_at(&self, offset: u64, uuid: &str) -> bool {
-        let position = self.entries.at_or_behind(offset);
+    pub(in crate::transcript) fn has_record_at(&self, offset: u64, uuid: &str) -> bool {
+        let position = self.entries.first_at_or_after(offset);
         position < self.entries.len()
             && self.entries.offset(position) == offset
             && self.entries.id(position) == IdRef::new(uuid)
@@ -191,7 +191,7 @@ impl Index {
 
     /// How many prompts stand before `offset`, those of abandoned branches too.
     pub(in crate::transcript) fn prompts_before(&self, offset: u64) -> usize {
-        let before = 0..self.entries.at_or_behind(offset);
+        let before = 0..self.entries.first_at_or_after(offset);
         before
             .filter(|position| self.entries.role(*position) == Role::Prompt)
             .count()
@@ -212,7 +212,7 @@ impl Index {
     /// The most turns that may ever have stood here, on whatever branch: what was sent as a prompt may stand as a command of the
     /// agent's own.
     #[must_use]
-    pub fn turns_at_most(&self) -> u64 {
+    pub fn max_turns(&self) -> u64 {
         let asides = (0..self.entries.len()).filter(|position| self.entries.role(*position) == Role::Aside);
         self.prompts + asides.count() as u64
     }
@@ -238,7 +238,7 @@ impl Index {
     /// The uuid of the last message of the branch that a resume leaves aside although it is newer.
     #[must_use]
     pub fn newer_uuid(&self) -> Option<String> {
-        let newer = self.select(None, true)?.newer?;
+        let newer = self.select(None, true)?.newer_branch?;
         let position =
             (0..self.entries.len()).rfind(|position| self.entries.offset(*position) == newer.offset)?;
         Some(self.entries.id(position).text())
@@ -264,7 +264,7 @@ impl Index {
         }
         let end = self.record_at(reader, position, |record, _| record.turn_end())?;
         Ok(match end.unwrap_or(TurnEnd::Open) {
-            TurnEnd::Ambiguous if position != leaf => TurnEnd::Over,
+            TurnEnd::Ambiguous if position != leaf => TurnEnd::Ended,
             end => end,
         })
     }
@@ -310,7 +310,7 @@ impl Index {
     #[must_use]
     pub fn select_up_to_next_prompt(&self, until: &str) -> Option<Selection> {
         let mut walk = self.walk(Some(until), true)?;
-        walk.go_on_to_next_prompt(&self.entries);
+        walk.extend_to_next_prompt(&self.entries);
         Some(Selection::of(&self.entries, &walk))
     }
 
@@ -319,7 +319,7 @@ impl Index {
     #[must_use]
     pub fn select_joined(&self) -> Option<Selection> {
         let live = self.live_leaf()?;
-        let walk = Walk::from(&self.entries, self.newest()?, true);
+        let walk = Walk::from(&self.entries, self.newest_message()?, true);
         walk.contains(live).then(|| Selection::of(&self.entries, &walk))
     }
 
@@ -329,12 +329,12 @@ impl Index {
             let leaf = self.entries.find(IdRef::new(uuid))?;
             return Some(Walk::from(&self.entries, leaf, follow_compaction));
         }
-        let newest = self.newest()?;
-        let Some((leaf, from_newest)) = self.marked_leaf(newest) else {
+        let newest = self.newest_message()?;
+        let Some((leaf, from_newest)) = self.hinted_leaf(newest) else {
             return Some(Walk::from(&self.entries, newest, follow_compaction));
         };
         let mut walk = Walk::from(&self.entries, leaf, follow_compaction);
-        walk.leave(&self.entries, &from_newest);
+        walk.exclude_newest(&self.entries, &from_newest);
         Some(walk)
     }
 
@@ -351,22 +351,22 @@ impl Index {
     }
 
     fn live_leaf(&self) -> Option<usize> {
-        let newest = self.newest()?;
-        let marked = self.marked_leaf(newest);
+        let newest = self.newest_message()?;
+        let marked = self.hinted_leaf(newest);
         Some(marked.map_or(newest, |(leaf, _)| leaf))
     }
 
     /// The last message of the place that the agent noted last, and the way back from the newest message, where that does
     /// not lead there: a resume then continues from that place, as Claude Code was seen to do (2.1.316), whether the parents
     /// break off or another branch is newer.
-    fn marked_leaf(&self, newest: usize) -> Option<(usize, Walk)> {
+    fn hinted_leaf(&self, newest: usize) -> Option<(usize, Walk)> {
         let LeafHint::At(mark) = &self.leaf_hint else {
             return None;
         };
         let entries = &self.entries;
         let marked = entries.find(mark.as_ref())?;
-        let message = entries.message_before(marked)?;
-        if entries.is_sidechain(marked) || message == newest || entries.leads_to(newest, marked) {
+        let message = entries.nearest_message(marked)?;
+        if entries.is_sidechain(marked) || message == newest || entries.has_ancestor(newest, marked) {
             return None;
         }
         let from_newest = Walk::unjoined(entries, newest);
@@ -378,7 +378,7 @@ impl Index {
 
     /// The last message, and only where there is none the last record: marks of the agent's own may be written
     /// late, below an older parent, and would hide the prompt that came meanwhile.
-    fn newest(&self) -> Option<usize> {
+    fn newest_message(&self) -> Option<usize> {
         let main = || {
             (0..self.entries.len())
                 .rev()
@@ -391,8 +391,8 @@ impl Index {
 }
 
 impl GrowingIndex for Index {
-    fn extent(&self) -> Extent {
-        Extent {
+    fn extent(&self) -> ReadExtent {
+        ReadExtent {
             bytes: self.bytes,
             whole_bytes: self.whole_bytes,
             can_extend: !self.took_unended,

@@ -34,7 +34,7 @@ impl Origin {
             return Ok(origin);
         };
         origin.turns = selection.prompt_offsets.len();
-        origin.breaks = selection.breaks;
+        origin.missing_parents = selection.missing_parents;
         let messages = index.messages_of(&selection);
         // What came from elsewhere stands first, so that one look tells of most transcripts that nothing did.
         let mut others = 0..messages.len();
@@ -52,7 +52,7 @@ impl Origin {
             .start
             .checked_sub(1)
             .and_then(|last| messages.get(last).copied());
-        let last_copied = index.last_copied(&selection);
+        let last_copied = index.last_copied_message(&selection);
         let last = last_other.max(last_copied);
         origin.forked_from = facts(last)?.copied_from;
         Ok(origin)
@@ -137,7 +137,7 @@ mod tests {
         ]);
         assert_eq!(told.cwd.as_deref(), Some("/home/u/b"));
         assert_eq!(told.title.as_deref(), Some("second"));
-        assert_eq!((told.turns, told.breaks, told.forked_from), (2, 0, None));
+        assert_eq!((told.turns, told.missing_parents, told.forked_from), (2, 0, None));
     }
 
     #[test]

@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Index;
-use super::book::Book;
 use super::check::{self, SideFile};
+use super::history::ClaudeHistory;
 use crate::transcript::TranscriptError;
-use crate::transcript::check::Report;
+use crate::transcript::check::CheckReport;
 use crate::transcript::indexes::IndexedBranch;
 use crate::transcript::message::TranscriptMessage;
-use crate::transcript::opened::{self, Loss, OpenTranscript};
+use crate::transcript::open_transcript::{self, Loss, OpenTranscript};
 use crate::transcript::parts::own_folder;
 use crate::transcript::reading::{READ_BYTES, open};
 
@@ -36,11 +36,11 @@ pub fn index(path: &Path) -> Result<Index, TranscriptError> {
 ///
 /// # Errors
 /// [`TranscriptError::Io`] when it cannot be opened or read.
-pub fn check(path: &Path) -> Result<Report, TranscriptError> {
+pub fn check(path: &Path) -> Result<CheckReport, TranscriptError> {
     let subagents = Subagents::new(path);
     check_with(path, |file| match file {
         SideFile::ToolResult(name) => path.with_file_name(name).exists(),
-        SideFile::Subagent(agent) => subagents.hold(agent),
+        SideFile::Subagent(agent) => subagents.has(agent),
     })
 }
 
@@ -49,7 +49,7 @@ pub fn check(path: &Path) -> Result<Report, TranscriptError> {
 ///
 /// # Errors
 /// As [`check()`].
-pub fn check_in_place(path: &Path, root: &Path, agents: &Path) -> Result<Report, TranscriptError> {
+pub fn check_in_place(path: &Path, root: &Path, agents: &Path) -> Result<CheckReport, TranscriptError> {
     let original = path
         .strip_prefix(root)
         .map_or_else(|_| path.to_owned(), |below| agents.join(below));
@@ -60,11 +60,11 @@ pub fn check_in_place(path: &Path, root: &Path, agents: &Path) -> Result<Report,
             let below = named.strip_prefix(agents);
             named.exists() || below.is_ok_and(|below| root.join(below).exists())
         }
-        SideFile::Subagent(agent) => own.0.hold(agent) || own.1.hold(agent),
+        SideFile::Subagent(agent) => own.0.has(agent) || own.1.has(agent),
     })
 }
 
-fn check_with(path: &Path, is_there: impl Fn(&SideFile) -> bool) -> Result<Report, TranscriptError> {
+fn check_with(path: &Path, is_there: impl Fn(&SideFile) -> bool) -> Result<CheckReport, TranscriptError> {
     let id = path.file_stem().unwrap_or_default().to_string_lossy();
     check::check(open(path)?, &id, is_there).map_err(TranscriptError::io("read", path))
 }
@@ -73,18 +73,18 @@ fn check_with(path: &Path, is_there: impl Fn(&SideFile) -> bool) -> Result<Repor
 pub(super) struct Subagents<'a> {
     transcript: &'a Path,
     /// By their names all files of subagents in the folder of the project, once one was not found where it mostly is.
-    elsewhere: OnceCell<HashMap<OsString, PathBuf>>,
+    project_files: OnceCell<HashMap<OsString, PathBuf>>,
 }
 
 impl<'a> Subagents<'a> {
     pub(super) fn new(transcript: &'a Path) -> Self {
         Self {
             transcript,
-            elsewhere: OnceCell::new(),
+            project_files: OnceCell::new(),
         }
     }
 
-    fn hold(&self, agent: &str) -> bool {
+    fn has(&self, agent: &str) -> bool {
         self.find(agent).is_some()
     }
 
@@ -95,13 +95,13 @@ impl<'a> Subagents<'a> {
         // Older ones kept them beside the transcript.
         let mut near = own.into_iter().chain([self.transcript.with_file_name(&name)]);
         let near = near.find(|path| path.exists());
-        near.or_else(|| self.elsewhere().get(OsStr::new(&name)).cloned())
+        near.or_else(|| self.find_in_project().get(OsStr::new(&name)).cloned())
     }
 
     /// A fork's stay with the session that they were forked from (Claude Code 2.1.316), which may be a fork too; and newer
     /// agents keep some in folders of their own.
-    fn elsewhere(&self) -> &HashMap<OsString, PathBuf> {
-        self.elsewhere.get_or_init(|| {
+    fn find_in_project(&self) -> &HashMap<OsString, PathBuf> {
+        self.project_files.get_or_init(|| {
             let project = self.transcript.parent().unwrap_or(Path::new(""));
             // A name with a dot in front is no session's: files are being copied there and are about to move.
             let is_session = |path: &PathBuf| {
@@ -129,18 +129,18 @@ fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
 
 /// A transcript that is held open, and its messages up to a record or of its live branch.
 #[derive(Debug)]
-pub struct OpenBook {
+pub struct OpenClaudeTranscript {
     /// Where its messages stand.
-    pub book: Arc<Book>,
+    pub history: Arc<ClaudeHistory>,
     path: PathBuf,
     reader: BufReader<File>,
 }
 
-impl OpenBook {
+impl OpenClaudeTranscript {
     /// A transcript that is open already, and where its messages stand.
-    pub(in crate::transcript) fn new(path: &Path, file: File, book: Arc<Book>) -> Self {
+    pub(in crate::transcript) fn new(path: &Path, file: File, book: Arc<ClaudeHistory>) -> Self {
         Self {
-            book,
+            history: book,
             path: path.to_owned(),
             reader: BufReader::with_capacity(READ_BYTES, file),
         }
@@ -151,82 +151,82 @@ impl OpenBook {
     /// # Errors
     /// [`TranscriptError::Io`].
     pub fn ends_with_reply(&mut self) -> Result<bool, TranscriptError> {
-        let read = self.book.ends_with_reply(&mut self.reader);
+        let read = self.history.ends_with_reply(&mut self.reader);
         read.map_err(TranscriptError::io("read", &self.path))
     }
 }
 
-impl OpenTranscript for OpenBook {
+impl OpenTranscript for OpenClaudeTranscript {
     fn path(&self) -> &Path {
         &self.path
     }
 
     fn messages(&self) -> usize {
-        self.book.messages()
+        self.history.messages()
     }
 
     fn loaded_messages(&mut self) -> Result<usize, TranscriptError> {
-        let read = self.book.loaded_messages(&mut self.reader);
+        let read = self.history.loaded_messages(&mut self.reader);
         read.map_err(TranscriptError::io("read", &self.path))
     }
 
     fn turn_starts(&self) -> &[u32] {
-        self.book.turn_starts()
+        self.history.turn_starts()
     }
 
     fn record_id(&self, message: usize) -> String {
-        self.book.uuid(message)
+        self.history.uuid(message)
     }
 
     fn find(&self, _owner: &str, record_id: &str) -> Option<usize> {
-        self.book.find(record_id)
+        self.history.find(record_id)
     }
 
     fn offset(&self, message: usize) -> Option<u64> {
-        self.book.offset(message)
+        self.history.offset(message)
     }
 
     fn message(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
-        let read = self.book.message(&mut self.reader, message);
+        let read = self.history.message(&mut self.reader, message);
         read.map_err(TranscriptError::io("read", &self.path))
     }
 
     /// A tool's answer is not decoded.
     fn outline(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
-        let read = self.book.outline(&mut self.reader, message);
+        let read = self.history.outline(&mut self.reader, message);
         read.map_err(TranscriptError::io("read", &self.path))
     }
 
     fn losses(&self) -> Vec<Loss> {
-        let compacted = self.book.cut_by_compaction.then_some(Loss::Compacted);
-        opened::damaged(self.book.damages)
+        let compacted = self.history.cut_by_compaction.then_some(Loss::Compacted);
+        open_transcript::damage_loss(self.history.damaged_records)
             .into_iter()
             .chain(compacted)
             .collect()
     }
 
     fn prompts(&self) -> Option<u64> {
-        Some(self.book.prompts())
+        Some(self.history.prompts())
     }
 
-    fn turns_at_most(&self) -> u64 {
-        self.book.turns_at_most()
+    fn max_turns(&self) -> u64 {
+        self.history.max_turns()
     }
 
     fn copied_turns(&self, last: &str) -> Option<usize> {
-        match self.book.find(last).and_then(|last| self.turn_of(last)) {
+        match self.history.find(last).and_then(|last| self.turn_of(last)) {
             Some(turn) => Some(turn + 1),
             // The user went back behind it: what was copied stands before it in the file, and what is new after it.
-            None => self.book.turns_begun_by(last),
+            None => self.history.turns_begun_until(last),
         }
     }
 
     fn ends_torn(&self) -> bool {
-        self.book.ends_torn()
+        self.history.ends_torn()
     }
 
-    fn unknown(&self) -> u64 {
-        self.book.unknown
+    fn unknown_records(&self) -> u64 {
+        self.history.unknown_records
     }
 }
 
@@ -247,13 +247,13 @@ mod tests {
         put(".fork.files.tmp/subagents/agent-a3.jsonl");
         let path = folder.path().join("fork.jsonl");
         let subagents = Subagents::new(&path);
-        assert!(subagents.hold("a1") && subagents.hold("a2") && !subagents.hold("a3"));
+        assert!(subagents.has("a1") && subagents.has("a2") && !subagents.has("a3"));
         put("source/subagents/agent-a3.jsonl");
-        assert!(!subagents.hold("a3"), "it was not looked at again");
+        assert!(!subagents.has("a3"), "it was not looked at again");
         put("fork/subagents/agent-a3.jsonl");
-        assert!(subagents.hold("a3"));
+        assert!(subagents.has("a3"));
         put("agent-a4.jsonl");
-        assert!(subagents.hold("a4"));
+        assert!(subagents.has("a4"));
     }
 
     #[test]

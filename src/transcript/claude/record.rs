@@ -51,7 +51,7 @@ pub(super) const CHAIN_KINDS: [&str; 6] = [
 ];
 
 /// Beginnings of commands of the agent's own, and of what they put out.
-const ASIDES: [&str; 2] = ["<command-", "<local-command-"];
+const AGENT_COMMANDS: [&str; 2] = ["<command-", "<local-command-"];
 
 impl<'a> Record<'a> {
     /// The record that `text` is, or nothing when it is not a JSON object.
@@ -62,7 +62,7 @@ impl<'a> Record<'a> {
 
     /// Whether it is of this kind. `user` and `assistant` are messages.
     #[must_use]
-    pub fn is_of(&self, kind: &str) -> bool {
+    pub fn has_kind(&self, kind: &str) -> bool {
         self.fields.str("type").as_deref() == Some(kind)
     }
 
@@ -74,9 +74,9 @@ impl<'a> Record<'a> {
             true => ("attachment", "prompt"),
             false => ("message", "content"),
         };
-        let whole = said(&self.fields, message)?;
+        let whole = non_null(&self.fields, message)?;
         let Some(message) = Fields::of(whole) else {
-            return Some(vec![Part::whole(whole.get())]);
+            return Some(vec![Part::unknown_form(whole.get())]);
         };
         Some(match (message.array(content), message.text(content)) {
             (Some(items), _) => {
@@ -85,7 +85,9 @@ impl<'a> Record<'a> {
                 parts
             }
             (None, Some(text)) => vec![Part::Text(text)],
-            (None, None) => vec![Part::whole(said(&message, content).unwrap_or(whole).get())],
+            (None, None) => vec![Part::unknown_form(
+                non_null(&message, content).unwrap_or(whole).get(),
+            )],
         })
     }
 
@@ -101,7 +103,7 @@ impl<'a> Record<'a> {
                 && !attachment.flag("isMeta");
             Some(is_typed && origin.is_none_or(|kind| kind == "human"))
         };
-        self.is_of("attachment") && attached().unwrap_or(false)
+        self.has_kind("attachment") && attached().unwrap_or(false)
     }
 
     /// All texts of its message, one empty line between two.
@@ -117,7 +119,7 @@ impl<'a> Record<'a> {
 
     /// A member of its message that is text: the `id` that the model's server assigned, the `model`, or the `stop_reason`.
     #[must_use]
-    pub fn of_message(&self, name: &str) -> Option<String> {
+    pub fn message_text(&self, name: &str) -> Option<String> {
         self.fields.object("message")?.text(name)
     }
 
@@ -131,9 +133,9 @@ impl<'a> Record<'a> {
     /// Whether it stands in place of a reply: an error of the model's server, or what the agent filled in.
     #[must_use]
     pub fn is_filler(&self) -> bool {
-        self.is_of("assistant")
+        self.has_kind("assistant")
             && (self.fields.flag("isApiErrorMessage")
-                || self.of_message("model").as_deref() == Some(SYNTHETIC_MODEL))
+                || self.message_text("model").as_deref() == Some(SYNTHETIC_MODEL))
     }
 
     /// Whether a person wrote this record's message.
@@ -143,7 +145,7 @@ impl<'a> Record<'a> {
     #[must_use]
     pub fn is_human_prompt(&self) -> bool {
         let fields = &self.fields;
-        if !self.is_of("user") || fields.flag("isSidechain") {
+        if !self.has_kind("user") || fields.flag("isSidechain") {
             return false;
         }
         if let Some(kind) = fields.object("origin").and_then(|origin| origin.str("kind")) {
@@ -158,43 +160,44 @@ impl<'a> Record<'a> {
             Part::Other { kind, .. } => matches!(kind.as_str(), "image" | "document"),
             part => matches!(part, Part::Image { .. }),
         };
-        !parts.iter().any(Part::is_result) && parts.iter().any(is_prompt)
+        !parts.iter().any(Part::is_tool_result) && parts.iter().any(is_prompt)
     }
 
     /// Whether a turn is over with this record: it is a reply's text with which the model ended, an error in place of one, or the
     /// mark of an interruption.
     #[must_use]
     pub fn turn_end(&self) -> TurnEnd {
-        if self.is_of("user") {
+        if self.has_kind("user") {
             return match self.text().starts_with(INTERRUPTED_TEXT) {
-                true => TurnEnd::Over,
+                true => TurnEnd::Ended,
                 false => TurnEnd::Open,
             };
         }
         let parts = self.parts().unwrap_or_default();
         let calls = |part: &Part| matches!(part, Part::ToolCall { .. });
         let says = |part: &Part| matches!(part, Part::Text(text) if !text.is_empty());
-        if !self.is_of("assistant") {
+        if !self.has_kind("assistant") {
             TurnEnd::Open
         } else if self.fields.flag("isApiErrorMessage") {
-            TurnEnd::Over
+            TurnEnd::Ended
         } else if parts.iter().any(calls) || !parts.iter().any(says) {
             TurnEnd::Open
         } else {
-            match self.of_message("stop_reason").as_deref() {
+            match self.message_text("stop_reason").as_deref() {
                 Some("tool_use") => TurnEnd::Open,
                 // Claude Code asks the model to go on behind these, some times (2.1.316). A `pause_turn` it takes as an end.
                 None | Some("max_tokens" | "model_context_window_exceeded" | "refusal") => TurnEnd::Ambiguous,
-                Some(_) => TurnEnd::Over,
+                Some(_) => TurnEnd::Ended,
             }
         }
     }
 
     /// Whether this is a command of the agent's own that a person typed, or its output.
     #[must_use]
-    pub fn is_aside(&self) -> bool {
-        let may_be = self.is_of("user") && !self.fields.flag("isCompactSummary") && !self.is_human_prompt();
-        may_be && is_one_of(&self.text(), &ASIDES)
+    pub fn is_agent_command(&self) -> bool {
+        let may_be =
+            self.has_kind("user") && !self.fields.flag("isCompactSummary") && !self.is_human_prompt();
+        may_be && is_one_of(&self.text(), &AGENT_COMMANDS)
     }
 }
 
@@ -246,7 +249,7 @@ fn add_block(json: Json<'_>, parts: &mut Vec<Part>) {
     };
     let known = match kind.as_str() {
         "tool_use" => call(),
-        "tool_result" if fields.str("tool_use_id").is_some() => return add_answer(&fields, parts),
+        "tool_result" if fields.str("tool_use_id").is_some() => return add_tool_result(&fields, parts),
         "thinking" => fields.text("thinking").map(Part::Thought),
         "image" => image(),
         _ => text.map(Part::Text),
@@ -260,7 +263,7 @@ fn add_block(json: Json<'_>, parts: &mut Vec<Part>) {
 
 /// A tool's result is a string, or blocks of which the text ones count; behind it what of it has no form that is known here.
 /// Pictures and the like are left out.
-fn add_answer(fields: &Fields<'_>, parts: &mut Vec<Part>) {
+fn add_tool_result(fields: &Fields<'_>, parts: &mut Vec<Part>) {
     let (mut texts, mut strange) = (Vec::new(), Vec::new());
     if let Some(items) = fields.array("content") {
         for item in items {
@@ -276,7 +279,7 @@ fn add_answer(fields: &Fields<'_>, parts: &mut Vec<Part>) {
     } else if let Some(text) = fields.text("content") {
         texts.push(text);
     } else {
-        strange.extend(said(fields, "content").map(|whole| Part::whole(whole.get())));
+        strange.extend(non_null(fields, "content").map(|whole| Part::unknown_form(whole.get())));
     }
     parts.push(Part::ToolResult {
         call_id: fields.text("tool_use_id").unwrap_or_default(),
@@ -287,7 +290,7 @@ fn add_answer(fields: &Fields<'_>, parts: &mut Vec<Part>) {
 }
 
 /// A member's value as it stands; one that is null is none.
-fn said<'a>(fields: &Fields<'a>, name: &str) -> Option<Json<'a>> {
+fn non_null<'a>(fields: &Fields<'a>, name: &str) -> Option<Json<'a>> {
     fields.raw(name).filter(|value| value.get() != "null")
 }
 

@@ -33,10 +33,10 @@ pub const INTERRUPTED: &str = "[Tool call interrupted: the session ended before 
     outcome is unknown. Check whether it took effect before relying on it or running it again.]";
 
 /// Where the agent notes that the conversation stands.
-const MARK: &str = "last-prompt";
+const LEAF_MARK: &str = "last-prompt";
 
 /// What a record that is filled in has from the call that it answers.
-const FROM_CALL: [&str; 7] = [
+const COPIED_FROM_CALL: [&str; 7] = [
     "cwd",
     "sessionId",
     "userType",
@@ -90,17 +90,17 @@ pub fn repair(
         let mut repairer = Repairer {
             index,
             branch,
-            left: branch.offsets.iter().copied().peekable(),
-            behind: index.fill_positions(branch, unanswered.keys().copied()),
+            remaining_offsets: branch.offsets.iter().copied().peekable(),
+            fill_positions: index.fill_positions(branch, unanswered.keys().copied()),
             unanswered,
             filled_in: BTreeMap::new(),
-            waiting: BTreeMap::new(),
+            unwritten_results: BTreeMap::new(),
             old_id: session_of(source),
             new_id,
             files,
             repairs: &mut repairs,
         };
-        lines.all(writer, |line, edits| repairer.line(line, edits))?;
+        lines.rewrite_all(writer, |line, edits| repairer.line(line, edits))?;
         repairer.end(writer)
     })?;
     repairs.left_out += u64::from(index.ends_torn());
@@ -111,14 +111,14 @@ struct Repairer<'a, 'b> {
     index: &'a Index,
     branch: &'a Selection,
     /// The offsets of the branch's records that were not read yet.
-    left: Peekable<Copied<slice::Iter<'a, u64>>>,
+    remaining_offsets: Peekable<Copied<slice::Iter<'a, u64>>>,
     /// The calls without a result, and what goes on behind their replies.
     unanswered: BTreeMap<u64, Vec<u64>>,
-    behind: FillPositions,
+    fill_positions: FillPositions,
     /// The last result that was filled in for the calls of a record, by where that begins.
     filled_in: BTreeMap<u64, String>,
     /// Those that have not come to their places yet.
-    waiting: BTreeMap<u64, Vec<u8>>,
+    unwritten_results: BTreeMap<u64, Vec<u8>>,
     old_id: &'a str,
     new_id: &'a str,
     files: &'b mut SideFiles<'a>,
@@ -133,7 +133,7 @@ impl Repairer<'_, '_> {
         };
         let text = text_of_same_length(bytes);
         let record = EditableRecord::parse(&text);
-        if self.left.next_if_eq(&line.offset).is_some() {
+        if self.remaining_offsets.next_if_eq(&line.offset).is_some() {
             let unread = || {
                 let why = "a record of the branch is not JSON any more, or has too many members";
                 io::Error::new(io::ErrorKind::InvalidData, why)
@@ -145,7 +145,7 @@ impl Repairer<'_, '_> {
             self.repairs.left_out += u64::from(line.ended && !trimmed(bytes).is_empty());
             return Ok(Verdict::Drop);
         };
-        let is_mark = record.fields.text("type").as_deref() == Some(MARK);
+        let is_mark = record.fields.text("type").as_deref() == Some(LEAF_MARK);
         if is_mark || record.fields.text("uuid").is_some() {
             return Ok(Verdict::Drop);
         }
@@ -162,11 +162,11 @@ impl Repairer<'_, '_> {
         edits: &mut Edits,
     ) -> io::Result<()> {
         let uuid = record.fields.str("uuid");
-        if !uuid.is_some_and(|uuid| self.index.is_at(offset, &uuid)) {
+        if !uuid.is_some_and(|uuid| self.index.has_record_at(offset, &uuid)) {
             return Err(changed());
         }
-        for call in self.behind.places.remove(&offset).unwrap_or_default() {
-            edits.insert_before(&self.waiting.remove(&call).unwrap_or_default());
+        for call in self.fill_positions.places.remove(&offset).unwrap_or_default() {
+            edits.insert_before(&self.unwritten_results.remove(&call).unwrap_or_default());
         }
         if let Some(place) = record.position(&["sessionId"]) {
             edits.replace(place, token(self.new_id));
@@ -176,10 +176,10 @@ impl Repairer<'_, '_> {
         {
             edits.replace(place, parent.map_or("null".to_owned(), |parent| token(&parent)));
         }
-        self.files.record(line, edits)?;
+        self.files.copy_named_files(line, edits)?;
         if let Some(calls) = self.unanswered.remove(&offset) {
             let results = self.fill_in(offset, &record.fields, &calls)?;
-            self.waiting.insert(offset, results);
+            self.unwritten_results.insert(offset, results);
         }
         Ok(())
     }
@@ -189,7 +189,7 @@ impl Repairer<'_, '_> {
         let joined = self.branch.join_at(offset).map(|join| join.parent.clone());
         self.repairs.joined += u64::from(joined.is_some());
         let result = self
-            .behind
+            .fill_positions
             .children
             .get(&offset)
             .and_then(|call| self.filled_in.get(call));
@@ -201,10 +201,10 @@ impl Repairer<'_, '_> {
 
     /// Writes the results that belong at the end. Fails if a record of the branch is missing.
     fn end(&mut self, writer: &mut dyn Write) -> io::Result<()> {
-        if self.left.next().is_some() {
+        if self.remaining_offsets.next().is_some() {
             return Err(changed());
         }
-        for (_, results) in std::mem::take(&mut self.waiting) {
+        for (_, results) in std::mem::take(&mut self.unwritten_results) {
             writer.write_all(&results)?;
         }
         Ok(())
@@ -269,7 +269,7 @@ fn result(call: &Fields<'_>, parent: &str, call_uuid: &str, own_uuid: &str, id: 
         ("toolDenialKind", Value::from("interrupted")),
         ("sourceToolAssistantUUID", Value::from(call_uuid)),
     ];
-    let from_call = FROM_CALL
+    let from_call = COPIED_FROM_CALL
         .into_iter()
         .filter_map(|name| Some((name, Value::from(call.text(name)?))));
     let members = record.into_iter().chain(from_call);

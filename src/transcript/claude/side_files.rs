@@ -10,15 +10,15 @@ use std::io::{self, BufReader, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use crate::files::durable::{self, NewFile, sync_folder, unfinished};
-use crate::files::if_there;
-use crate::transcript::claude::borrowed_files::{Claimed, is_within, result};
+use crate::files::durable::{self, NewFile, sync_folder, unfinished_path};
+use crate::files::none_if_absent;
+use crate::transcript::claude::borrowed_files::{Claimed, find_result, is_within};
 use crate::transcript::claude::check::{SideFile, named_files};
 use crate::transcript::claude::reading::Subagents;
 use crate::transcript::copy::FILES;
 use crate::transcript::lines::text_of_same_length;
 use crate::transcript::parts::{self, Part, is_lines, side_part};
-use crate::transcript::relocate::{RESULTS, Relocation, named_results, relocate, result_name};
+use crate::transcript::relocate::{RESULTS, Relocation, named_results, result_name, rewrite_lines};
 use crate::transcript::rewrite::{EditableRecord, Edits};
 
 /// The member of a record that names a subagent.
@@ -36,19 +36,19 @@ pub(in crate::transcript) struct SideFiles<'a> {
     folder: &'a Path,
     new_id: &'a str,
     claimed: Claimed,
-    seen: BTreeSet<SideFile>,
+    handled: BTreeSet<SideFile>,
     /// The new paths of the results that were copied, and the session ids that become the new one.
     relocation: Relocation,
     /// The transcripts of subagents. They are copied last, when all the files that they name are known.
     pending: Vec<Part>,
     /// The folder that holds the copies.
-    made: Option<Made>,
+    copy_folder: Option<CopyFolder>,
 }
 
 /// A folder that is deleted when this is dropped, unless `stays` is set.
-struct Made {
+struct CopyFolder {
     folder: PathBuf,
-    stays: bool,
+    is_kept: bool,
 }
 
 impl<'a> SideFiles<'a> {
@@ -59,10 +59,10 @@ impl<'a> SideFiles<'a> {
             folder,
             new_id,
             claimed: Claimed::default(),
-            seen: BTreeSet::new(),
+            handled: BTreeSet::new(),
             relocation: Relocation::default(),
             pending: Vec::new(),
-            made: None,
+            copy_folder: None,
         }
     }
 
@@ -71,11 +71,11 @@ impl<'a> SideFiles<'a> {
     ///
     /// # Errors
     /// The system's error.
-    pub(in crate::transcript) fn own(&mut self, id: &str) -> io::Result<()> {
+    pub(in crate::transcript) fn copy_own_folder(&mut self, id: &str) -> io::Result<()> {
         if parts::own_folder(&self.project.join(format!("{id}.jsonl"))).is_none() {
             return Ok(());
         }
-        let own = parts::beside(self.project, id);
+        let own = parts::folder_parts(self.project, id);
         for what in own.left_out {
             tracing::warn!(what, "cannot copy a file of a transcript");
         }
@@ -92,24 +92,30 @@ impl<'a> SideFiles<'a> {
                     .path
                     .file_stem()
                     .and_then(|stem| stem.to_str()?.strip_prefix("agent-"));
-                self.seen
+                self.handled
                     .extend(agent.map(|agent| SideFile::Subagent(agent.to_owned())));
                 subagents.push(part);
             } else if known_as.contains(RESULTS) {
-                part.known_as = Some(known_as);
-                self.put_result(&part)?;
+                part.borrowed_name = Some(known_as);
+                self.copy_result(&part)?;
             } else {
                 self.copy(&part)?;
             }
         }
-        subagents.into_iter().try_for_each(|part| self.put_subagent(part))
+        subagents
+            .into_iter()
+            .try_for_each(|part| self.schedule_subagent(part))
     }
 
     /// Copies the files that a record names, and names the copies in its line.
     ///
     /// # Errors
     /// The system's error.
-    pub(in crate::transcript) fn record(&mut self, line: &[u8], edits: &mut Edits) -> io::Result<()> {
+    pub(in crate::transcript) fn copy_named_files(
+        &mut self,
+        line: &[u8],
+        edits: &mut Edits,
+    ) -> io::Result<()> {
         let contains = |text| memchr::memmem::find(line, text).is_some();
         if !contains(RESULTS.as_bytes()) && !contains(AGENT) {
             return Ok(());
@@ -119,7 +125,7 @@ impl<'a> SideFiles<'a> {
         let record = EditableRecord::parse(&text);
         let replaced = record.iter().flat_map(|record| named_results(&record.fields));
         for file in named.into_iter().chain(replaced.map(SideFile::ToolResult)) {
-            self.take(file)?;
+            self.copy_named_file(file)?;
         }
         if let Some(record) = record {
             self.relocation.edit_results(line, &record, edits);
@@ -135,7 +141,7 @@ impl<'a> SideFiles<'a> {
         for part in std::mem::take(&mut self.pending) {
             self.copy(&part)?;
         }
-        let Some(made) = &mut self.made else {
+        let Some(made) = &mut self.copy_folder else {
             return Ok(());
         };
         sync_folders(&made.folder)?;
@@ -152,11 +158,11 @@ impl<'a> SideFiles<'a> {
     ///
     /// # Errors
     /// The system's error.
-    pub(in crate::transcript) fn join(mut self) -> io::Result<()> {
+    pub(in crate::transcript) fn settle_into_existing(mut self) -> io::Result<()> {
         for part in std::mem::take(&mut self.pending) {
             self.copy(&part)?;
         }
-        let Some(made) = &self.made else {
+        let Some(made) = &self.copy_folder else {
             return Ok(());
         };
         sync_folders(&made.folder)?;
@@ -166,28 +172,28 @@ impl<'a> SideFiles<'a> {
     }
 
     /// The copies stay: the transcript has its name.
-    pub(in crate::transcript) fn keep(mut self) {
-        if let Some(made) = &mut self.made {
-            made.stays = true;
+    pub(in crate::transcript) fn keep_copies(mut self) {
+        if let Some(made) = &mut self.copy_folder {
+            made.is_kept = true;
         }
     }
 
-    fn take(&mut self, file: SideFile) -> io::Result<()> {
-        if !self.seen.insert(file.clone()) {
+    fn copy_named_file(&mut self, file: SideFile) -> io::Result<()> {
+        if !self.handled.insert(file.clone()) {
             return Ok(());
         }
         match file {
-            SideFile::ToolResult(path) => self.take_result(&path),
-            SideFile::Subagent(agent) => self.take_subagent(&agent),
+            SideFile::ToolResult(path) => self.copy_named_result(&path),
+            SideFile::Subagent(agent) => self.copy_named_subagent(&agent),
         }
     }
 
-    fn take_result(&mut self, path: &str) -> io::Result<()> {
+    fn copy_named_result(&mut self, path: &str) -> io::Result<()> {
         // Its own are there.
         let known_as = result_name(path).filter(|name| !name.starts_with(&format!("{}/", self.new_id)));
         let known_as = known_as.filter(|name| !self.relocation.results.contains_key(*name));
         let part =
-            known_as.and_then(|name| result(self.project, self.new_id, name.to_owned(), &self.claimed));
+            known_as.and_then(|name| find_result(self.project, self.new_id, name.to_owned(), &self.claimed));
         let Some(mut part) = part else {
             return Ok(());
         };
@@ -195,13 +201,13 @@ impl<'a> SideFiles<'a> {
         if let [own, folder, session, name] = part.name.split('/').collect::<Vec<_>>()[..] {
             part.name = format!("{own}/{folder}/{session}-{name}");
         }
-        self.put_result(&part)
+        self.copy_result(&part)
     }
 
     /// Copies a result. From here on, records name the copy.
-    fn put_result(&mut self, part: &Part) -> io::Result<()> {
+    fn copy_result(&mut self, part: &Part) -> io::Result<()> {
         if self.copy(part)?
-            && let Some(known_as) = part.known_as.clone()
+            && let Some(known_as) = part.borrowed_name.clone()
         {
             self.claimed.add(self.project, part);
             let place = self.folder.join(&part.name).to_string_lossy().into_owned();
@@ -210,7 +216,7 @@ impl<'a> SideFiles<'a> {
         Ok(())
     }
 
-    fn take_subagent(&mut self, agent: &str) -> io::Result<()> {
+    fn copy_named_subagent(&mut self, agent: &str) -> io::Result<()> {
         let found = self.subagents.find(agent);
         let own = self.folder.join(self.new_id);
         let found = found.filter(|path| is_within(self.project, path) && !path.starts_with(&own));
@@ -234,32 +240,32 @@ impl<'a> SideFiles<'a> {
         ) {
             self.copy(&meta)?;
         }
-        self.put_subagent(part)
+        self.schedule_subagent(part)
     }
 
     /// Schedules the transcript of a subagent to be copied last, and copies the files that it names.
-    fn put_subagent(&mut self, part: Part) -> io::Result<()> {
-        let Some(file) = opened(&part)? else {
+    fn schedule_subagent(&mut self, part: Part) -> io::Result<()> {
+        let Some(file) = open_if_permitted(&part)? else {
             return Ok(());
         };
         let (named, _) = named_files(BufReader::new(file.take(part.bytes)))?;
         self.pending.push(part);
         for file in named {
-            self.take(file)?;
+            self.copy_named_file(file)?;
         }
         Ok(())
     }
 
     /// Copies a file. Returns whether it could be opened.
     fn copy(&mut self, part: &Part) -> io::Result<bool> {
-        let Some(file) = opened(part)? else {
+        let Some(file) = open_if_permitted(part)? else {
             return Ok(false);
         };
-        let made = match &mut self.made {
+        let made = match &mut self.copy_folder {
             Some(made) => made,
-            none => none.insert(Made {
-                folder: unfinished(self.folder, self.new_id, FILES),
-                stays: false,
+            none => none.insert(CopyFolder {
+                folder: unfinished_path(self.folder, self.new_id, FILES),
+                is_kept: false,
             }),
         };
         let below = part.name.split_once('/').map_or("", |(_, below)| below);
@@ -270,7 +276,7 @@ impl<'a> SideFiles<'a> {
         let mut target = NewFile::create(&target)?;
         let mut reader = BufReader::new(file.take(part.bytes));
         if is_subagent(part) {
-            relocate(reader, &mut target, &self.relocation)?;
+            rewrite_lines(reader, &mut target, &self.relocation)?;
         } else {
             io::copy(&mut reader, &mut target)?;
         }
@@ -285,7 +291,7 @@ fn is_subagent(part: &Part) -> bool {
 }
 
 /// The content of a file to be copied; `None` if this user cannot open it.
-fn opened(part: &Part) -> io::Result<Option<Box<dyn Read>>> {
+fn open_if_permitted(part: &Part) -> io::Result<Option<Box<dyn Read>>> {
     match part.open() {
         Ok(file) => Ok(Some(file)),
         Err(error)
@@ -332,10 +338,10 @@ fn sync_folders(folder: &Path) -> io::Result<()> {
     sync_folder(folder)
 }
 
-impl Drop for Made {
+impl Drop for CopyFolder {
     fn drop(&mut self) {
-        if !self.stays
-            && let Err(error) = if_there(fs::remove_dir_all(&self.folder))
+        if !self.is_kept
+            && let Err(error) = none_if_absent(fs::remove_dir_all(&self.folder))
         {
             tracing::warn!(path = %self.folder.display(), %error, "could not delete the files of a failed copy");
         }

@@ -2,7 +2,7 @@
 //!
 //! Decodes no more lines than it takes. Pure: it is handed bytes, and what it cannot read is passed over.
 
-mod words;
+mod first_words;
 
 use memchr::memmem;
 
@@ -10,7 +10,7 @@ use super::record::Record;
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::line_text;
 use crate::transcript::summary::{Ends, TranscriptSummary, title_of};
-use words::FirstWords;
+use first_words::FirstWords;
 
 /// The longest line that can be a record of a title, in bytes. Longer ones are not looked into.
 const TITLE_LINE_BYTES: usize = 8 * 1024;
@@ -31,8 +31,8 @@ pub(in crate::transcript) fn summary(ends: Ends<'_>) -> TranscriptSummary {
             summary.forked_from = source.and_then(|source| source.text("sessionId"));
         }
         first_cwd = first_cwd.or_else(|| record.fields.text("cwd"));
-        first_words.take(&record);
-        if first_words.are_said() {
+        first_words.add_record(&record);
+        if first_words.is_final() {
             break;
         }
     }

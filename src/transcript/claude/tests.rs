@@ -2,7 +2,7 @@ use std::io::Cursor;
 
 use proptest::prelude::*;
 
-use super::book::Book;
+use super::history::ClaudeHistory;
 use super::*;
 use crate::transcript::tests::{ToldTurn, told};
 
@@ -78,7 +78,7 @@ fn read(bytes: &[u8], until: Option<&str>, follow_compaction: bool) -> Branch {
     Branch {
         turns: told(bytes, &branch),
         leaf_uuid: Some(branch.leaf_uuid.clone()),
-        breaks: branch.breaks,
+        breaks: branch.missing_parents,
         cut_by_compaction: branch.cut_by_compaction,
     }
 }
@@ -137,7 +137,7 @@ fn how_turns_end() {
     for (number, (script, ends_with_reply, reply)) in table.into_iter().enumerate() {
         assert_eq!(said(&script.live()), [("p", reply)], "case {number}");
         let bytes = script.bytes();
-        let book = Book::read(&bytes[..], None).expect("memory can be read");
+        let book = ClaudeHistory::read(&bytes[..], None).expect("memory can be read");
         let ends = book.expect("a branch").ends_with_reply(Cursor::new(&bytes));
         assert_eq!(
             ends.expect("memory can be read"),
@@ -301,6 +301,6 @@ proptest! {
     #[test]
     fn any_bytes_can_be_read(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let index = Index::read(&bytes[..]);
-        prop_assert!(index.is_ok_and(|index| index.select(None, false).is_none_or(|branch| branch.breaks <= index.records())));
+        prop_assert!(index.is_ok_and(|index| index.select(None, false).is_none_or(|branch| branch.missing_parents <= index.records())));
     }
 }

@@ -19,11 +19,11 @@ pub struct Selection {
     /// Whether it begins with a compaction whose past is not in this file.
     pub cut_by_compaction: bool,
     /// How often a parent is named that is not there: each time something is lost.
-    pub breaks: usize,
+    pub missing_parents: usize,
     /// Where the record begins whose parents break off, so that it and the newest messages behind it are left out.
-    pub left_offset: Option<u64>,
+    pub excluded_offset: Option<u64>,
     /// The newest branch that is left aside with messages behind this one's end, though nothing in it is broken.
-    pub newer: Option<NewerBranch>,
+    pub newer_branch: Option<NewerBranch>,
     joins: Vec<Join>,
 }
 
@@ -52,12 +52,12 @@ pub(super) struct Walk {
     on_branch: Vec<bool>,
     pub(super) cut_by_compaction: bool,
     /// How many parents are named and not there, or close a circle.
-    pub(super) breaks: usize,
+    pub(super) missing_parents: usize,
     /// The record that names the parent at which the way back broke off, where none was joined to it.
-    left: Option<usize>,
+    excluded: Option<usize>,
     /// The records whose parent is not there, with those that were taken in its place.
     joined: Vec<(usize, Option<usize>)>,
-    newer: Option<NewerBranch>,
+    newer_branch: Option<NewerBranch>,
 }
 
 impl Walk {
@@ -74,7 +74,7 @@ impl Walk {
 
     /// Goes on from the end, over what the agent wrote behind it for itself, up to the next prompt: such as what it tells the
     /// model anew behind a compaction. Not within a turn: what stands there, as words that came meanwhile, is of what follows.
-    pub(super) fn go_on_to_next_prompt(&mut self, entries: &Entries) {
+    pub(super) fn extend_to_next_prompt(&mut self, entries: &Entries) {
         let behind = self.leaf + 1..entries.len();
         let mut hangs = vec![true];
         let mut end = self.leaf;
@@ -100,7 +100,7 @@ impl Walk {
         }
         let leaf = self.leaf;
         // No more steps than there are records: the parents may go round in a circle.
-        let way_back = entries.way_back(end).take_while(|position| *position != leaf);
+        let way_back = entries.ancestors(end).take_while(|position| *position != leaf);
         way_back.for_each(|position| self.on_branch[position] = true);
         self.leaf = end;
     }
@@ -128,17 +128,17 @@ impl Walk {
             leaf,
             on_branch: vec![false; entries.len()],
             cut_by_compaction: false,
-            breaks: 0,
-            left: None,
+            missing_parents: 0,
+            excluded: None,
             joined: Vec::new(),
-            newer: None,
+            newer_branch: None,
         }
     }
 
     /// Leaves aside the way back from the newest message: counts the break because of which it could not be followed, and
     /// notes the newest branch behind the end of this one that could have been.
-    pub(super) fn leave(&mut self, entries: &Entries, way: &Self) {
-        let is_broken = way.breaks > 0;
+    pub(super) fn exclude_newest(&mut self, entries: &Entries, way: &Self) {
+        let is_broken = way.missing_parents > 0;
         let is_left = |position: &usize| {
             let is_told = self.contains(*position) || (is_broken && way.contains(*position));
             // Of several with one id the last is meant.
@@ -146,15 +146,15 @@ impl Walk {
         };
         let newest = (self.leaf + 1..entries.len()).rfind(is_left);
         let newer = newest.map(|newest| Self::unjoined(entries, newest));
-        self.newer = newer.filter(|newer| newer.breaks == 0).map(|newer| {
+        self.newer_branch = newer.filter(|newer| newer.missing_parents == 0).map(|newer| {
             let is_its_own = |position: &usize| entries.is_message(*position) && !self.contains(*position);
             NewerBranch {
                 offset: entries.offset(newer.leaf),
                 messages: newer.positions().filter(is_its_own).count(),
             }
         });
-        self.breaks += way.breaks;
-        self.left = way.left;
+        self.missing_parents += way.missing_parents;
+        self.excluded = way.excluded;
     }
 
     /// Whether a record is on it.
@@ -206,8 +206,8 @@ impl Walk {
                 Parent::Found(next) if !self.on_branch[next] => next,
                 // A circle is damage; what was gathered so far is all that there is.
                 Parent::Found(_) => {
-                    self.breaks += 1;
-                    self.left = (!joins).then_some(position);
+                    self.missing_parents += 1;
+                    self.excluded = (!joins).then_some(position);
                     self.joined.push((position, None));
                     return;
                 }
@@ -217,9 +217,9 @@ impl Walk {
                     return;
                 }
                 Parent::Missing => {
-                    self.breaks += 1;
+                    self.missing_parents += 1;
                     if !joins {
-                        self.left = Some(position);
+                        self.excluded = Some(position);
                         return;
                     }
                     let mut before = (0..position).rev();
@@ -308,10 +308,10 @@ impl Selection {
             leaf_offset: entries.offset(walk.leaf),
             leaf_uuid: entries.id(walk.leaf).text(),
             cut_by_compaction: walk.cut_by_compaction,
-            breaks: walk.breaks,
-            left_offset: walk.left.map(|left| entries.offset(left)),
+            missing_parents: walk.missing_parents,
+            excluded_offset: walk.excluded.map(|left| entries.offset(left)),
             joins,
-            newer: walk.newer,
+            newer_branch: walk.newer_branch,
         }
     }
 

@@ -14,23 +14,23 @@ use std::io::{self, BufRead};
 
 use bridge_protocol::check::FindingKind;
 
-use super::book::BookBuilder;
 use super::facts::{LineFacts, LineRole, MEMBERS};
+use super::history::HistoryReader;
 use super::line::{Meta, RolloutLine};
-use crate::transcript::check::{CALLS_UNTOLD, Calls, Findings, Report, quoted};
+use crate::transcript::check::{Calls, CheckReport, Findings, UNCHECKED_CALLS_NOTE, quoted};
 use crate::transcript::lines::LINE_LIMIT_BYTES;
 use crate::transcript::scan::{LinePosition, PrunedLine, PrunedLines, Scanned};
 use facts::ItemFacts;
 
 /// What is known of the file from where it lies.
 #[derive(Debug)]
-pub struct Standing<'a> {
+pub struct RolloutContext<'a> {
     /// The session, by the file's name.
     pub upstream_id: &'a str,
     /// Whether it lies among the archived ones.
-    pub archived: bool,
+    pub is_archived: bool,
     /// Whether it continues the file of another session.
-    pub begins_elsewhere: bool,
+    pub is_continuation: bool,
     /// The sessions among those that it continues whose files do not reach as far as they count, and how they stand.
     pub broken_sources: Vec<(String, String)>,
 }
@@ -39,12 +39,12 @@ pub struct Standing<'a> {
 ///
 /// # Errors
 /// What the reader answers, but for a compressed file that breaks off, which is a finding.
-pub fn check(reader: impl BufRead, standing: &Standing<'_>) -> io::Result<Report> {
+pub fn check(reader: impl BufRead, standing: &RolloutContext<'_>) -> io::Result<CheckReport> {
     let mut checker = Checker {
-        standing,
+        context: standing,
         findings: Findings::default(),
         records: 0,
-        history: BookBuilder::default(),
+        history: HistoryReader::default(),
         last_ordinal: None,
         calls: Some(Calls::default()),
         version: None,
@@ -59,7 +59,7 @@ pub fn check(reader: impl BufRead, standing: &Standing<'_>) -> io::Result<Report
                               is lost";
                 checker
                     .findings
-                    .refuse(lines.position().number, FindingKind::TornLine, detail);
+                    .add_refusal(lines.position().number, FindingKind::TornLine, detail);
                 return Ok(checker.finish());
             }
             Err(error) => return Err(error),
@@ -68,11 +68,11 @@ pub fn check(reader: impl BufRead, standing: &Standing<'_>) -> io::Result<Report
 }
 
 struct Checker<'a> {
-    standing: &'a Standing<'a>,
+    context: &'a RolloutContext<'a>,
     findings: Findings,
     records: u64,
     /// What a person went back behind is in the file, and no part of it.
-    history: BookBuilder,
+    history: HistoryReader,
     last_ordinal: Option<u64>,
     /// None where not all calls and results were noted.
     calls: Option<Calls>,
@@ -85,7 +85,7 @@ impl Checker<'_> {
         let number = line.position.number;
         if line.is_too_long() {
             let detail = format!(
-                "longer than {} MiB and not read here; an agent may take long or fail to read it; {CALLS_UNTOLD}",
+                "longer than {} MiB and not read here; an agent may take long or fail to read it; {UNCHECKED_CALLS_NOTE}",
                 LINE_LIMIT_BYTES >> 20
             );
             self.findings.add(number, FindingKind::OversizedLine, detail);
@@ -100,7 +100,7 @@ impl Checker<'_> {
                 FindingKind::TornLine,
                 "ends within a record: the program that wrote it was stopped or still writes; a resume skips it",
             ),
-            Scanned::Garbage if self.records == 0 => self.findings.refuse(
+            Scanned::Garbage if self.records == 0 => self.findings.add_refusal(
                 number,
                 FindingKind::GarbageLine,
                 "the first line should name the session, but is not a record: Codex refuses to resume the session",
@@ -129,35 +129,35 @@ impl Checker<'_> {
         if let Some(ordinal) = facts.ordinal {
             self.ordinal(number, ordinal);
         }
-        if let Some(strange) = said.strange {
-            self.findings.add_strange(number, strange, || {
+        if let Some(strange) = said.unknown_form {
+            self.findings.add_unknown_form(number, strange, || {
                 let version = self.version.as_ref()?;
                 Some(format!("in a session that version {version} of the agent began"))
             });
         }
         // It ends with no turn.
-        let _goes_on = self.history.take(place.offset, facts);
+        let _goes_on = self.history.apply_line(place.offset, facts);
         if let Some((calls, item)) = self.calls.as_mut().zip(said.item) {
-            calls.take(place, item);
+            calls.add(place, item);
         }
     }
 
     fn first(&mut self, number: u64, meta: Option<&Meta>, has_envelope: bool) {
         match meta.and_then(|meta| meta.upstream_id.as_deref()) {
-            None => self.findings.refuse(
+            None => self.findings.add_refusal(
                 number,
                 FindingKind::NothingToResume,
                 "the first record does not name the session: Codex refuses to resume the session",
             ),
-            Some(id) if id != self.standing.upstream_id => {
+            Some(id) if id != self.context.upstream_id => {
                 let detail = format!(
                     "it belongs to session {}, but its file name has another id: Codex opens it, and then fails each prompt \
                      with \"thread not found\"",
                     quoted(id)
                 );
-                self.findings.refuse(number, FindingKind::ForeignSessionId, detail);
+                self.findings.add_refusal(number, FindingKind::ForeignSessionId, detail);
             }
-            Some(_) if !has_envelope => self.findings.refuse(
+            Some(_) if !has_envelope => self.findings.add_refusal(
                 number,
                 FindingKind::NothingToResume,
                 "an early version of Codex wrote it, and current versions refuse to resume it; it can still be read",
@@ -183,10 +183,10 @@ impl Checker<'_> {
         self.last_ordinal = self.last_ordinal.max(Some(ordinal));
     }
 
-    fn finish(mut self) -> Report {
+    fn finish(mut self) -> CheckReport {
         let history = std::mem::take(&mut self.history).finish();
         let history = history.map(|(book, _)| book).unwrap_or_default();
-        if self.records == 0 || (history.turns().is_empty() && !self.standing.begins_elsewhere) {
+        if self.records == 0 || (history.turn_starts().is_empty() && !self.context.is_continuation) {
             let detail = if self.records == 0 {
                 "it contains no record of a session: Codex refuses to resume the session"
             } else {
@@ -194,20 +194,20 @@ impl Checker<'_> {
             };
             self.findings.add(0, FindingKind::NothingToResume, detail);
         }
-        if self.standing.archived {
+        if self.context.is_archived {
             let detail = format!(
                 "it is archived: Codex refuses to resume it until you run `codex unarchive {}`",
-                self.standing.upstream_id
+                self.context.upstream_id
             );
             self.findings.add(0, FindingKind::Archived, detail);
         }
-        for (source, why) in &self.standing.broken_sources {
+        for (source, why) in &self.context.broken_sources {
             let detail = format!(
                 "the session begins in the file of session {}, which {why}: Codex refuses to resume the session, and the \
                  turns of that file are missing from its history",
                 quoted(source)
             );
-            self.findings.refuse(1, FindingKind::MissingSource, detail);
+            self.findings.add_refusal(1, FindingKind::MissingSource, detail);
         }
         let (calls, unasked) = self.calls.take().unwrap_or_default().unmatched();
         let told: HashSet<u64> = history.offsets().collect();

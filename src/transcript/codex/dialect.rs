@@ -9,16 +9,16 @@ use uuid::Uuid;
 
 use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
-use crate::transcript::check::Report;
+use crate::transcript::check::CheckReport;
 use crate::transcript::checkpoint::CheckpointRef;
-use crate::transcript::codex::rollouts::{self, Extent, OpenRollout};
+use crate::transcript::codex::rollouts::{self, OpenRollout, RolloutSize};
 use crate::transcript::codex::{self, LastTurn, is_packed, read_meta, rollout_name};
 use crate::transcript::dialect::{
     Abilities, Dialect, HistoryFiles, Home, Layout, MissingSource, NewSession, RepairedCopy, Session,
-    SessionParts, TranscriptState, TurnEnd, turns_in_words,
+    SessionParts, TranscriptState, TurnEnd, format_turns,
 };
-use crate::transcript::library::Library;
-use crate::transcript::opened::Opened;
+use crate::transcript::index_cache::IndexCache;
+use crate::transcript::open_transcript::BoxedTranscript;
 use crate::transcript::origin::Origin;
 use crate::transcript::parts::rollout_part;
 use crate::transcript::summary::{Ends, TranscriptSummary};
@@ -28,13 +28,13 @@ use crate::transcript::summary::{Ends, TranscriptSummary};
 pub(crate) struct Codex;
 
 impl Dialect for Codex {
-    fn can(&self) -> Abilities {
+    fn abilities(&self) -> Abilities {
         Abilities {
-            copy: false,
-            delete: false,
-            by_folder: false,
-            by_reference: true,
-            fixed_folder: false,
+            can_copy: false,
+            can_delete: false,
+            finds_by_folder: false,
+            continues_by_reference: true,
+            has_fixed_folder: false,
         }
     }
 
@@ -61,7 +61,7 @@ impl Dialect for Codex {
         rollouts::find(session.home.root, session.id)
     }
 
-    fn recorded(&self, session: Session<'_>) -> Result<(PathBuf, Origin), TranscriptError> {
+    fn find_with_origin(&self, session: Session<'_>) -> Result<(PathBuf, Origin), TranscriptError> {
         Ok((
             self.find(session)?,
             rollouts::origin(session.home.root, session.id)?,
@@ -69,11 +69,11 @@ impl Dialect for Codex {
     }
 
     fn files(&self, session: Session<'_>) -> Result<HistoryFiles, TranscriptError> {
-        rollouts::files_of(session.home.root, session.id)
+        rollouts::history_files(session.home.root, session.id)
     }
 
-    fn is_gone(&self, root: &Path, id: &str) -> bool {
-        match rollouts::files_of(root, id) {
+    fn is_missing(&self, root: &Path, id: &str) -> bool {
+        match rollouts::history_files(root, id) {
             Ok((files, missing)) => {
                 let is_blank = |path: &Path| is_blank(path).unwrap_or(false);
                 missing.is_some() || files.iter().any(|(_, path)| is_blank(path))
@@ -82,42 +82,46 @@ impl Dialect for Codex {
         }
     }
 
-    fn open(&self, session: Session<'_>, until: Option<&CheckpointRef>) -> Result<Opened, TranscriptError> {
+    fn open(
+        &self,
+        session: Session<'_>,
+        until: Option<&CheckpointRef>,
+    ) -> Result<BoxedTranscript, TranscriptError> {
         let until = until.map(|until| (until.upstream_id.as_str(), until.record_uuid.as_str()));
-        let books = &session.home.library.rollouts;
+        let books = &session.home.index_cache.rollouts;
         let open = OpenRollout::open(books, session.home.root, session.id, until)?;
         Ok(Box::new(open))
     }
 
-    fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<Opened, TranscriptError> {
+    fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<BoxedTranscript, TranscriptError> {
         self.open(home.session(None, &place.upstream_id), Some(place))
     }
 
-    fn check(&self, session: Session<'_>, _path: &Path) -> Result<Report, TranscriptError> {
+    fn check(&self, session: Session<'_>, _path: &Path) -> Result<CheckReport, TranscriptError> {
         let mut report = rollouts::check(session.home.root, session.id)?;
         report
             .findings
-            .splice(0..0, beside(session.home.root, session.id));
+            .splice(0..0, find_better_copy(session.home.root, session.id));
         Ok(report)
     }
 
-    fn check_copy(&self, root: &Path, _agents: &Path, id: &str) -> Result<Report, TranscriptError> {
+    fn check_copy(&self, root: &Path, _agents: &Path, id: &str) -> Result<CheckReport, TranscriptError> {
         rollouts::check(root, id)
     }
 
-    fn obstacles(&self, session: Session<'_>, _path: &Path) -> Vec<Finding> {
+    fn resume_obstacles(&self, session: Session<'_>, _path: &Path) -> Vec<Finding> {
         let (root, id) = (session.home.root, session.id);
         let refusals = rollouts::check(root, id).map(|report| report.refusals);
-        let beside = beside(root, id).into_iter();
+        let beside = find_better_copy(root, id).into_iter();
         beside.chain(refusals.unwrap_or_default()).collect()
     }
 
-    fn state(&self, _library: &Library, path: &Path) -> Result<TranscriptState, TranscriptError> {
+    fn state(&self, _library: &IndexCache, path: &Path) -> Result<TranscriptState, TranscriptError> {
         let (last, bytes) = rollouts::last_turn(path)?;
         Ok(TranscriptState {
             turn_end: match last {
-                LastTurn::Runs => TurnEnd::Open,
-                LastTurn::Ended | LastTurn::Answered => TurnEnd::Over,
+                LastTurn::Running => TurnEnd::Open,
+                LastTurn::Ended | LastTurn::Answered => TurnEnd::Ended,
             },
             is_answered: last == LastTurn::Answered,
             prompts: None,
@@ -174,16 +178,16 @@ impl Dialect for Codex {
         Ok((sessions.collect::<Result<_, TranscriptError>>()?, missing))
     }
 
-    fn place(&self, root: &Path, _cwd: Option<&Path>, _folder: &Path, name: &Path) -> PathBuf {
-        rollouts::place_of(root, name).unwrap_or_else(|| root.join("sessions").join(name))
+    fn expected_path(&self, root: &Path, _cwd: Option<&Path>, _folder: &Path, name: &Path) -> PathBuf {
+        rollouts::expected_path(root, name).unwrap_or_else(|| root.join("sessions").join(name))
     }
 
-    fn base(&self, text: &mut dyn BufRead) -> io::Result<Option<String>> {
+    fn continued_session(&self, text: &mut dyn BufRead) -> io::Result<Option<String>> {
         let base = read_meta(text)?.and_then(|meta| meta.base);
         Ok(base.map(|base| base.upstream_id))
     }
 
-    fn archived(&self, root: &Path, path: &Path) -> Option<&'static str> {
+    fn unarchive_command(&self, root: &Path, path: &Path) -> Option<&'static str> {
         rollouts::is_archived(root, path).then_some("codex unarchive")
     }
 
@@ -191,8 +195,8 @@ impl Dialect for Codex {
         Ok(rollouts::expected_place(root, id)?.map(|(_, place)| place))
     }
 
-    fn bring_back(&self, root: &Path, id: &str) -> Result<PathBuf, TranscriptError> {
-        rollouts::bring_back(root, id)
+    fn move_to_expected_place(&self, root: &Path, id: &str) -> Result<PathBuf, TranscriptError> {
+        rollouts::move_to_expected_place(root, id)
     }
 
     fn fork_point(
@@ -206,15 +210,15 @@ impl Dialect for Codex {
 }
 
 /// What is to be said of rollouts of a session beside the one that is taken: that one of them has more turns, or more bytes.
-fn beside(root: &Path, id: &str) -> Option<Finding> {
+fn find_better_copy(root: &Path, id: &str) -> Option<Finding> {
     let found = rollouts::locate(root, id).ok()?;
     let (taken, others) = found.split_first()?;
     if others.is_empty() {
         return None;
     }
-    let extent = |path: &PathBuf| rollouts::extent(path, id).ok();
+    let extent = |path: &PathBuf| rollouts::rollout_size(path, id).ok();
     let own = extent(taken);
-    let has_more = |other: &Extent| {
+    let has_more = |other: &RolloutSize| {
         other.turns > 0 && own.is_none_or(|own| other.turns > own.turns || other.bytes > own.bytes)
     };
     let others = others.iter().filter_map(|path| Some((extent(path)?, path)));
@@ -228,13 +232,8 @@ fn beside(root: &Path, id: &str) -> Option<Finding> {
     } else {
         "this one counts, since it was written last"
     };
-    let amount = |extent: Extent| {
-        format!(
-            "{} in {}",
-            turns_in_words(extent.turns),
-            BinaryBytes(extent.bytes)
-        )
-    };
+    let amount =
+        |extent: RolloutSize| format!("{} in {}", format_turns(extent.turns), BinaryBytes(extent.bytes));
     let detail = format!(
         "another copy has {}, {}, and this one {}, {}: {why}",
         amount(most),

@@ -80,12 +80,12 @@ pub(super) enum LineRole {
     /// So many turns were taken back.
     RolledBack(u64),
     /// What a person called the session.
-    Named(Option<String>),
+    Title(Option<String>),
     /// An error that is told.
     Failure,
     /// Nothing that is told.
     #[default]
-    Nothing,
+    Irrelevant,
 }
 
 impl LineFacts {
@@ -105,12 +105,12 @@ impl LineFacts {
             (LineKind::Event, Some("thread_rolled_back")) => {
                 LineRole::RolledBack(number(payload, "num_turns").unwrap_or(0))
             }
-            (LineKind::Event, Some("thread_name_updated")) => LineRole::Named(payload.text("thread_name")),
+            (LineKind::Event, Some("thread_name_updated")) => LineRole::Title(payload.text("thread_name")),
             (LineKind::Event, Some("error")) => LineRole::Failure,
             (LineKind::Event, Some("task_complete")) if payload.object("error").is_some() => {
                 LineRole::Failure
             }
-            _ => LineRole::Nothing,
+            _ => LineRole::Irrelevant,
         };
         let begins = match line.kind {
             LineKind::Item | LineKind::Context => true,

@@ -4,9 +4,9 @@
 //! Its own instructions to the model are none of a conversation and are left out. Pure.
 
 use crate::transcript::fields::{Fields, Json};
-use crate::transcript::message::{Part, Sort, Speaker, TranscriptMessage};
+use crate::transcript::message::{Part, Speaker, TranscriptMessage, TranscriptMessageKind};
 
-use super::book::EntrySort;
+use super::history::EntryKind;
 use super::line::RolloutLine;
 
 /// Beginnings of texts that Codex says in the user's name, in files too old to tell whose a text is.
@@ -82,18 +82,18 @@ fn owners(item: &Fields<'_>) -> Option<Vec<String>> {
 }
 
 /// What a line says; nothing when it is not what it was taken for.
-pub(super) fn message(line: &RolloutLine<'_>, entry: EntrySort) -> Option<TranscriptMessage> {
+pub(super) fn message(line: &RolloutLine<'_>, entry: EntryKind) -> Option<TranscriptMessage> {
     let payload = &line.payload;
     let (speaker, sort, parts) = match entry {
-        EntrySort::Summary => {
+        EntryKind::Summary => {
             let text = payload.text("message").filter(|text| !text.is_empty());
             (
                 Speaker::User,
-                Sort::Summary,
+                TranscriptMessageKind::Summary,
                 text.map(Part::Text).into_iter().collect(),
             )
         }
-        EntrySort::Failure => {
+        EntryKind::Failure => {
             let error = payload.object("error");
             let text = match &error {
                 Some(error) => error.text("message"),
@@ -101,18 +101,18 @@ pub(super) fn message(line: &RolloutLine<'_>, entry: EntrySort) -> Option<Transc
             };
             (
                 Speaker::Model,
-                Sort::Error,
+                TranscriptMessageKind::Error,
                 text.map(Part::Text).into_iter().collect(),
             )
         }
-        EntrySort::Prompt => (Speaker::User, Sort::Prompt, parts(payload)?),
-        EntrySort::Item | EntrySort::Aside => {
+        EntryKind::Prompt => (Speaker::User, TranscriptMessageKind::Prompt, parts(payload)?),
+        EntryKind::Item | EntryKind::AgentNote => {
             let speaker = speaker(payload)?;
             let is_of_harness = speaker == Speaker::User && payload.text("type")? == "message";
-            let sort = if is_of_harness || entry == EntrySort::Aside {
-                Sort::Aside
+            let sort = if is_of_harness || entry == EntryKind::AgentNote {
+                TranscriptMessageKind::AgentNote
             } else {
-                Sort::Ordinary
+                TranscriptMessageKind::Ordinary
             };
             (speaker, sort, parts(payload)?)
         }
@@ -120,8 +120,8 @@ pub(super) fn message(line: &RolloutLine<'_>, entry: EntrySort) -> Option<Transc
     Some(TranscriptMessage {
         record_id: String::new(),
         speaker,
-        sort,
-        at: line.at.clone(),
+        kind: sort,
+        at: line.written_at.clone(),
         parts,
         copied_from: None,
         bytes: 0,
@@ -200,14 +200,14 @@ fn json_or_text(arguments: String) -> String {
 
 fn part_of_message(json: Json<'_>) -> Part {
     let Some(fields) = Fields::of(json) else {
-        return other(json);
+        return unknown_part(json);
     };
     let said = match fields.text("type").as_deref() {
         Some("input_text" | "output_text" | "text") => fields.text("text").map(Part::Text),
         Some("input_image") => fields.text("image_url").and_then(|url| picture(&url)),
         _ => None,
     };
-    said.unwrap_or_else(|| other(json))
+    said.unwrap_or_else(|| unknown_part(json))
 }
 
 /// A picture that stands in its own address.
@@ -224,11 +224,11 @@ fn thoughts(item: &Fields<'_>) -> Vec<Part> {
     let thought = |json: Json<'_>| {
         let part = Fields::of(json);
         let text = part.as_ref().and_then(|part| part.text("text"));
-        text.map_or_else(|| other(json), Part::Thought)
+        text.map_or_else(|| unknown_part(json), Part::Thought)
     };
-    let thoughts = |name: &str| match (item.array(name), value(item, name)) {
+    let thoughts = |name: &str| match (item.array(name), non_null(item, name)) {
         (Some(parts), _) => parts.into_iter().map(thought).collect(),
-        (None, whole) => whole.map(other).into_iter().collect::<Vec<_>>(),
+        (None, whole) => whole.map(unknown_part).into_iter().collect::<Vec<_>>(),
     };
     let told = thoughts("content");
     if told.is_empty() {
@@ -239,7 +239,7 @@ fn thoughts(item: &Fields<'_>) -> Vec<Part> {
 }
 
 /// A part that has no form that is known here, as it stands.
-fn other(json: Json<'_>) -> Part {
+fn unknown_part(json: Json<'_>) -> Part {
     let kind = Fields::of(json).and_then(|part| part.text("type"));
     Part::Other {
         kind: kind.unwrap_or_default(),
@@ -248,7 +248,7 @@ fn other(json: Json<'_>) -> Part {
 }
 
 /// A member's value as it stands; one that is null is none.
-pub(super) fn value<'a>(item: &Fields<'a>, name: &str) -> Option<Json<'a>> {
+pub(super) fn non_null<'a>(item: &Fields<'a>, name: &str) -> Option<Json<'a>> {
     item.raw(name).filter(|value| value.get() != "null")
 }
 
@@ -280,13 +280,13 @@ fn results(item: &Fields<'_>) -> Vec<Part> {
             None => match output.array("content") {
                 Some(parts) => text_of_parts(parts),
                 None => {
-                    others.extend(value(item, "output").map(other));
+                    others.extend(non_null(item, "output").map(unknown_part));
                     String::new()
                 }
             },
         }
     } else {
-        others.extend(value(item, "output").map(other));
+        others.extend(non_null(item, "output").map(unknown_part));
         String::new()
     };
     // Older versions put the output of a command into an object that is written as text.

@@ -18,7 +18,7 @@ pub(super) struct RolloutLine<'a> {
     /// Its number in the history; a fork's go on where the source's ended. Older versions wrote none.
     pub(super) ordinal: Option<u64>,
     /// When it was written, RFC 3339, as it stands there.
-    pub(super) at: Option<String>,
+    pub(super) written_at: Option<String>,
     pub(super) payload: Fields<'a>,
 }
 
@@ -101,7 +101,7 @@ impl<'a> RolloutLine<'a> {
                 name,
                 has_envelope: false,
                 ordinal: None,
-                at: fields.text("timestamp"),
+                written_at: fields.text("timestamp"),
                 payload: fields,
             };
         };
@@ -117,7 +117,7 @@ impl<'a> RolloutLine<'a> {
             name,
             has_envelope: true,
             ordinal: number(&fields, "ordinal"),
-            at: fields.text("timestamp"),
+            written_at: fields.text("timestamp"),
             payload,
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::line::{LineKind, RolloutLine};
-use crate::transcript::rewrite::{Change, EditableRecord, Edits, token};
+use crate::transcript::rewrite::{EditableRecord, Edits, LineChange, token};
 
 /// The members of a record that name a session, each by the way to it. Of the first line of a session also `id`.
 const NAMES: [&[&str]; 8] = [
@@ -40,7 +40,7 @@ impl Renaming {
 }
 
 /// The line is under the new ids then.
-impl Change for Renaming {
+impl LineChange for Renaming {
     fn edit(&self, line: &[u8], edits: &mut Edits) {
         if self.tokens.is_empty() {
             return;
@@ -76,14 +76,14 @@ impl Change for Renaming {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transcript::relocate::relocate;
+    use crate::transcript::relocate::rewrite_lines;
 
     const OLD: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
     const NEW: &str = "01a1fc16-01ee-76c3-a43d-78487b788798";
 
     fn renamed_by(renaming: &Renaming, line: &str) -> String {
         let mut written = Vec::new();
-        relocate(line.as_bytes(), &mut written, renaming).unwrap();
+        rewrite_lines(line.as_bytes(), &mut written, renaming).unwrap();
         String::from_utf8(written).unwrap()
     }
 

@@ -4,9 +4,9 @@
 //! conversations nor who asks.
 
 mod beginning;
+mod cache;
+mod expected_place;
 mod item;
-mod kept;
-mod place;
 pub mod repair;
 mod text;
 mod tree;
@@ -17,33 +17,33 @@ use std::sync::Arc;
 
 use crate::files::open_with_metadata;
 use crate::transcript::TranscriptError;
-use crate::transcript::check::Report;
-use crate::transcript::codex::book::{Book, BookBuilder, Growth};
+use crate::transcript::check::CheckReport;
+use crate::transcript::codex::history::{AppendHandling, CodexHistory, HistoryReader};
 use crate::transcript::codex::{self, HistoryBase, HistoryEnd, LastTurn, Meta, check, is_packed, read_meta};
 use crate::transcript::dialect::{HistoryFiles, MissingSource};
-use crate::transcript::file_read::Change;
+use crate::transcript::file_read::FileChange;
 use crate::transcript::locate::file_name;
 use crate::transcript::message::TranscriptMessage;
-use crate::transcript::opened::{self, Loss, OpenTranscript};
+use crate::transcript::open_transcript::{self, Loss, OpenTranscript};
 use crate::transcript::origin::{ForkedFrom, Origin};
 use crate::transcript::summary::END_BYTES;
-use kept::{KeptFile, Key, Volume};
+use cache::{CachedFile, CachedHistory, HistoryKey};
 use text::Text;
 use tree::Tree;
 
 pub use beginning::{counted_bytes, same_beginning};
+pub use cache::RolloutCache;
+pub use expected_place::{expected_path, expected_place, move_to_expected_place};
 pub use item::item_of_turn;
-pub use kept::RolloutBooks;
-pub use place::{bring_back, expected_place, place_of};
 
 /// The folder, below Codex' own, of rollouts that were archived.
-const ARCHIVE: &str = "archived_sessions";
+const ARCHIVE_FOLDER: &str = "archived_sessions";
 
 /// How many files one history may begin in. A fork of a fork has three; more than this is damage.
 pub const LINEAGE_LIMIT: usize = 256;
 
 /// How far back the end of a turn is looked for in lines that are longer than what is read first.
-const LAST_WORD_BYTES: u64 = 16 * 1024 * 1024;
+const TURN_END_SEARCH_BYTES: u64 = 16 * 1024 * 1024;
 
 /// How many lines tell that no turn has ended before them.
 const LAST_LINES: usize = 8;
@@ -63,7 +63,7 @@ pub fn locate(root: &Path, upstream_id: &str) -> Result<Vec<PathBuf>, Transcript
 /// Whether a rollout lies where Codex puts those that a person archived.
 #[must_use]
 pub fn is_archived(root: &Path, path: &Path) -> bool {
-    path.starts_with(root.join(ARCHIVE))
+    path.starts_with(root.join(ARCHIVE_FOLDER))
 }
 
 /// The rollout of a session that Codex would take.
@@ -130,7 +130,7 @@ impl Lineage {
 
 /// Why a history goes back no further.
 #[derive(Debug, thiserror::Error)]
-enum Obstacle {
+enum LineageBreak {
     #[error("it continues itself in a loop")]
     Circle,
     #[error("its history begins in more than {LINEAGE_LIMIT} files")]
@@ -145,18 +145,18 @@ fn bases(
     tree: &Tree,
     upstream_id: &str,
     mut base: Option<HistoryBase>,
-) -> Vec<(HistoryBase, Result<PathBuf, Obstacle>)> {
-    let mut bases: Vec<(HistoryBase, Result<PathBuf, Obstacle>)> = Vec::new();
+) -> Vec<(HistoryBase, Result<PathBuf, LineageBreak>)> {
+    let mut bases: Vec<(HistoryBase, Result<PathBuf, LineageBreak>)> = Vec::new();
     while let Some(wanted) = base.take() {
         let id = wanted.upstream_id.as_str();
         let is_known = id == upstream_id || bases.iter().any(|(base, _)| base.upstream_id == id);
         let found = if is_known {
-            Err(Obstacle::Circle)
+            Err(LineageBreak::Circle)
         } else if bases.len() + 1 >= LINEAGE_LIMIT {
-            Err(Obstacle::TooMany)
+            Err(LineageBreak::TooMany)
         } else {
             let found = tree.find(id).and_then(|path| Ok((meta(&path)?, path)));
-            found.map_err(Obstacle::Unreadable)
+            found.map_err(LineageBreak::Unreadable)
         };
         let found = found.map(|(meta, path)| {
             base = meta.base;
@@ -178,7 +178,7 @@ fn with_cause(error: &TranscriptError) -> String {
 #[derive(Debug)]
 pub struct OpenRollout {
     /// Where its messages stand.
-    pub book: Arc<Book>,
+    pub history: Arc<CodexHistory>,
     /// What is missing from its beginning.
     pub missing: Option<MissingSource>,
     /// One for each part of the book.
@@ -204,26 +204,26 @@ pub fn last_turn(path: &Path) -> Result<(LastTurn, u64), TranscriptError> {
             Read::by_ref(&mut file)
                 .take(length.min(bytes))
                 .read_to_end(&mut tail)?;
-            match codex::last_turn(&tail) {
+            match codex::parse_last_turn(&tail) {
                 Some(last) => return Ok((last, bytes)),
-                None if is_packed(path) || length >= bytes.min(LAST_WORD_BYTES) => {
-                    return Ok((LastTurn::Runs, bytes));
+                None if is_packed(path) || length >= bytes.min(TURN_END_SEARCH_BYTES) => {
+                    return Ok((LastTurn::Running, bytes));
                 }
                 // Nothing comes between a turn's end and so many lines; a turn that runs is not read again and again.
                 None if tail.iter().filter(|byte| **byte == b'\n').count() > LAST_LINES => {
-                    return Ok((LastTurn::Runs, bytes));
+                    return Ok((LastTurn::Running, bytes));
                 }
                 // The agent's last word stands in the line that ends a turn, however long.
-                None => length = length.saturating_mul(8).min(LAST_WORD_BYTES),
+                None => length = length.saturating_mul(8).min(TURN_END_SEARCH_BYTES),
             }
         }
     };
     read().map_err(TranscriptError::io("read", path))
 }
 
-impl Volume {
+impl CachedHistory {
     /// Whether the same is missing of its history as when it was read. Of each file at most the first line is read.
-    fn lacks_the_same(&self, root: &Path, upstream_id: &str) -> bool {
+    fn has_same_missing_source(&self, root: &Path, upstream_id: &str) -> bool {
         let is_same = |now: Lineage| {
             let paths = now.sources.iter().map(|source| &source.path);
             now.missing == self.missing && paths.eq(self.files.iter().map(|file| &file.path))
@@ -239,25 +239,25 @@ impl OpenRollout {
     /// # Errors
     /// As [`find`], [`TranscriptError::Io`], and [`TranscriptError::RecordNotFound`] when there is no such turn.
     pub fn open(
-        books: &RolloutBooks,
+        books: &RolloutCache,
         root: &Path,
         upstream_id: &str,
         until: Option<(&str, &str)>,
     ) -> Result<Self, TranscriptError> {
-        let key = Key {
+        let key = HistoryKey {
             root: root.to_owned(),
             upstream_id: upstream_id.to_owned(),
             until: until.map(|(owner, turn)| (owner.to_owned(), turn.to_owned())),
         };
-        let refresh = |known: Option<Volume>| {
+        let refresh = |known: Option<CachedHistory>| {
             if let Some(volume) = known {
                 match volume.change() {
-                    Change::Other => {}
+                    FileChange::Rewritten => {}
                     // What is missing may be there by now, in a place that is not known yet.
-                    _ if !volume.lacks_the_same(root, upstream_id) => {}
-                    Change::Same => return Ok(volume),
-                    Change::Grown => {
-                        if let Some(volume) = Self::extended(volume)? {
+                    _ if !volume.has_same_missing_source(root, upstream_id) => {}
+                    FileChange::Same => return Ok(volume),
+                    FileChange::Grown => {
+                        if let Some(volume) = Self::read_appended(volume)? {
                             return Ok(volume);
                         }
                     }
@@ -265,13 +265,13 @@ impl OpenRollout {
             }
             Self::read(root, upstream_id, until)
         };
-        books.look(&key, refresh, Self::unread)
+        books.update(&key, refresh, Self::from_cache)
     }
 
     /// A history that is known, none of whose files is open yet.
-    fn unread(volume: &Volume) -> Self {
+    fn from_cache(volume: &CachedHistory) -> Self {
         Self {
-            book: Arc::clone(&volume.book),
+            history: Arc::clone(&volume.history),
             missing: volume.missing.clone(),
             paths: volume.files.iter().map(|file| file.path.clone()).collect(),
             open: None,
@@ -280,33 +280,37 @@ impl OpenRollout {
 
     /// A history with what was appended to its last file; none when it does not end with the same turn any more, or the file
     /// is another by now.
-    fn extended(mut volume: Volume) -> Result<Option<Volume>, TranscriptError> {
+    fn read_appended(mut volume: CachedHistory) -> Result<Option<CachedHistory>, TranscriptError> {
         let Some(last) = volume.files.pop() else {
             return Ok(None);
         };
         let (mut text, identity) = text::open(&last.path)?;
-        let mut builder = BookBuilder::resume(Arc::unwrap_or_clone(volume.book), volume.mark);
+        let mut builder = HistoryReader::resume(Arc::unwrap_or_clone(volume.history), volume.read_state);
         let end = text
-            .seek(SeekFrom::Start(last.read.whole_bytes))
-            .and_then(|_| builder.go_on(&mut text))
+            .seek(SeekFrom::Start(last.read_state.whole_bytes))
+            .and_then(|_| builder.read_appended(&mut text))
             .map_err(TranscriptError::io("read", &last.path))?;
         let Some((book, mark)) = builder.finish() else {
             return Ok(None);
         };
         // It may have become another between the first look and the reading.
-        if last.change() != Change::Grown {
+        if last.change() != FileChange::Grown {
             return Ok(None);
         }
-        volume.files.push(KeptFile::new(&last.path, identity, end));
-        Ok(Some(Volume {
-            book: Arc::new(book),
-            mark,
+        volume.files.push(CachedFile::new(&last.path, identity, end));
+        Ok(Some(CachedHistory {
+            history: Arc::new(book),
+            read_state: mark,
             ..volume
         }))
     }
 
     /// The session as it is now.
-    fn read(root: &Path, upstream_id: &str, until: Option<(&str, &str)>) -> Result<Volume, TranscriptError> {
+    fn read(
+        root: &Path,
+        upstream_id: &str,
+        until: Option<(&str, &str)>,
+    ) -> Result<CachedHistory, TranscriptError> {
         let Lineage { sources, missing } = Lineage::read(root, upstream_id)?;
         let own_path = sources
             .last()
@@ -324,23 +328,23 @@ impl OpenRollout {
             }
             None => None,
         };
-        let mut builder = BookBuilder::new(until);
+        let mut builder = HistoryReader::new(until);
         let mut files = Vec::new();
         for source in &sources {
             let (mut text, identity) = text::open(&source.path)?;
             let mut end = builder
-                .part(&mut text, &source.upstream_id, source.cut)
+                .read_part(&mut text, &source.upstream_id, source.cut)
                 .map_err(TranscriptError::io("read", &source.path))?;
             // Its own bytes are not those of the text.
             if is_packed(&source.path) {
-                end.growth = Growth::ReadAnew;
+                end.append_handling = AppendHandling::ReadAgain;
             }
-            files.push(KeptFile::new(&source.path, identity, end));
+            files.push(CachedFile::new(&source.path, identity, end));
         }
         let (book, mark) = builder.finish().ok_or_else(not_found)?;
-        Ok(Volume {
-            book: Arc::new(book),
-            mark,
+        Ok(CachedHistory {
+            history: Arc::new(book),
+            read_state: mark,
             files,
             missing,
         })
@@ -354,38 +358,38 @@ impl OpenTranscript for OpenRollout {
     }
 
     fn messages(&self) -> usize {
-        self.book.messages()
+        self.history.messages()
     }
 
     fn loaded_messages(&mut self) -> Result<usize, TranscriptError> {
-        let Some(compaction) = self.book.last_compaction() else {
-            return Ok(self.book.sent_from(0));
+        let Some(compaction) = self.history.last_compaction() else {
+            return Ok(self.history.count_sent_from(0));
         };
-        let Some(path) = self.paths.get(self.book.part_of(compaction)) else {
-            return Ok(self.book.sent_from(compaction));
+        let Some(path) = self.paths.get(self.history.part_of(compaction)) else {
+            return Ok(self.history.count_sent_from(compaction));
         };
-        let kept = self.book.kept_messages(text::open(path)?.0, compaction);
-        Ok(kept.map_err(TranscriptError::io("read", path))? + self.book.sent_from(compaction + 1))
+        let kept = self.history.kept_messages(text::open(path)?.0, compaction);
+        Ok(kept.map_err(TranscriptError::io("read", path))? + self.history.count_sent_from(compaction + 1))
     }
 
     fn turn_starts(&self) -> &[u32] {
-        self.book.turns()
+        self.history.turn_starts()
     }
 
     fn offset(&self, message: usize) -> Option<u64> {
-        self.book.offset(message)
+        self.history.offset(message)
     }
 
     fn record_id(&self, message: usize) -> String {
-        self.book.record_id(message)
+        self.history.record_id(message)
     }
 
     fn find(&self, owner: &str, record_id: &str) -> Option<usize> {
-        self.book.find(owner, record_id)
+        self.history.find(owner, record_id)
     }
 
     fn message(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
-        let part = self.book.part_of(message);
+        let part = self.history.part_of(message);
         let Some(path) = self.paths.get(part) else {
             return Ok(None);
         };
@@ -393,7 +397,7 @@ impl OpenTranscript for OpenRollout {
             Some((open, text)) if *open == part => text,
             other => &mut other.insert((part, text::open(path)?.0)).1,
         };
-        let read = self.book.message(text, message);
+        let read = self.history.message(text, message);
         read.map_err(TranscriptError::io("read", path))
     }
 
@@ -404,7 +408,7 @@ impl OpenTranscript for OpenRollout {
         });
         source
             .into_iter()
-            .chain(opened::damaged(self.book.damages))
+            .chain(open_transcript::damage_loss(self.history.damaged_records))
             .collect()
     }
 
@@ -413,33 +417,33 @@ impl OpenTranscript for OpenRollout {
     }
 
     /// Codex keeps no record of commands that its adapter answers itself, so only a rollout without a message shows anything.
-    fn turns_at_most(&self) -> u64 {
-        match self.book.messages() {
+    fn max_turns(&self) -> u64 {
+        match self.history.messages() {
             0 => 0,
             _ => u64::MAX,
         }
     }
 
-    fn turns_recorded_at_most(&self) -> Option<u64> {
-        Some(self.book.turns_recorded_at_most())
+    fn max_recorded_turns(&self) -> Option<u64> {
+        Some(self.history.max_recorded_turns())
     }
 
-    fn end_of_turn(&self, turn: usize) -> (String, Option<&str>) {
-        match self.book.turn_name(turn) {
+    fn turn_end_id(&self, turn: usize) -> (String, Option<&str>) {
+        match self.history.turn_name(turn) {
             Some((name, owner)) => (name.to_owned(), Some(owner)),
             None => (String::new(), None),
         }
     }
 
     fn owner(&self, message: usize) -> Option<&str> {
-        self.book.owner(message)
+        self.history.owner(message)
     }
 
     fn may_hold(&self, _own: &str, _owner: &str) -> bool {
         true
     }
 
-    fn begins_elsewhere(&self) -> bool {
+    fn lacks_beginning(&self) -> bool {
         self.missing.is_some()
     }
 
@@ -453,7 +457,7 @@ impl OpenTranscript for OpenRollout {
 ///
 /// # Errors
 /// As [`find`], and [`TranscriptError::Io`] when the session's own file cannot be opened or read.
-pub fn files_of(root: &Path, upstream_id: &str) -> Result<HistoryFiles, TranscriptError> {
+pub fn history_files(root: &Path, upstream_id: &str) -> Result<HistoryFiles, TranscriptError> {
     let Lineage { sources, missing } = Lineage::read(root, upstream_id)?;
     let files = sources
         .into_iter()
@@ -467,8 +471,8 @@ pub fn files_of(root: &Path, upstream_id: &str) -> Result<HistoryFiles, Transcri
 /// As [`OpenRollout::open`].
 pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError> {
     let volume = OpenRollout::read(root, upstream_id, None)?;
-    let open = OpenRollout::unread(&volume);
-    let book = &open.book;
+    let open = OpenRollout::from_cache(&volume);
+    let book = &open.history;
     let is_carried = |turn: &usize| {
         book.turn_name(*turn)
             .is_some_and(|(_, owner)| owner != upstream_id)
@@ -494,13 +498,14 @@ pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError>
         title: book.title.clone(),
         forked_from,
         turns: open.turns(),
-        breaks: usize::try_from(book.damages).unwrap_or(usize::MAX) + usize::from(open.missing.is_some()),
+        missing_parents: usize::try_from(book.damaged_records).unwrap_or(usize::MAX)
+            + usize::from(open.missing.is_some()),
     })
 }
 
 /// How much one file holds of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Extent {
+pub struct RolloutSize {
     /// Its turns, without those of the files that it continues.
     pub turns: usize,
     /// The bytes of its whole lines, decompressed.
@@ -511,29 +516,29 @@ pub struct Extent {
 ///
 /// # Errors
 /// [`TranscriptError::Io`], also when a compressed one breaks off.
-pub fn extent(path: &Path, upstream_id: &str) -> Result<Extent, TranscriptError> {
-    let mut builder = BookBuilder::new(None);
+pub fn rollout_size(path: &Path, upstream_id: &str) -> Result<RolloutSize, TranscriptError> {
+    let mut builder = HistoryReader::new(None);
     let end = builder
-        .part(text::open(path)?.0, upstream_id, HistoryEnd::default())
+        .read_part(text::open(path)?.0, upstream_id, HistoryEnd::default())
         .map_err(TranscriptError::io("read", path))?;
-    let turns = builder.finish().map_or(0, |(book, _)| book.turns().len());
+    let turns = builder.finish().map_or(0, |(book, _)| book.turn_starts().len());
     let bytes = end.whole_bytes;
-    Ok(Extent { turns, bytes })
+    Ok(RolloutSize { turns, bytes })
 }
 
 /// What is wrong with a rollout, and with the files that it continues.
 ///
 /// # Errors
 /// As [`find`], and [`TranscriptError::Io`] when the session's own file cannot be opened or read.
-pub fn check(root: &Path, upstream_id: &str) -> Result<Report, TranscriptError> {
+pub fn check(root: &Path, upstream_id: &str) -> Result<CheckReport, TranscriptError> {
     file_name(upstream_id)?;
     let tree = Tree::walk(root);
     let path = tree.find(upstream_id)?;
     let base = meta(&path).ok().and_then(|meta| meta.base);
-    let standing = check::Standing {
+    let standing = check::RolloutContext {
         upstream_id,
-        archived: is_archived(root, &path),
-        begins_elsewhere: base.is_some(),
+        is_archived: is_archived(root, &path),
+        is_continuation: base.is_some(),
         broken_sources: broken_sources(&tree, upstream_id, base),
     };
     let (text, _) = text::open(&path)?;
@@ -547,10 +552,10 @@ fn broken_sources(tree: &Tree, upstream_id: &str, base: Option<HistoryBase>) -> 
         let why = match found.and_then(|path| ends_with_a_line(&path, base.end.offset)) {
             Ok(true) => continue,
             Ok(false) => "is shorter than it was when this session was forked, or was rewritten".to_owned(),
-            Err(Obstacle::Circle | Obstacle::TooMany) => {
+            Err(LineageBreak::Circle | LineageBreak::TooMany) => {
                 "continues this session in turn, or is an endless chain".to_owned()
             }
-            Err(Obstacle::Unreadable(
+            Err(LineageBreak::Unreadable(
                 TranscriptError::NotFound { .. } | TranscriptError::InvalidId { .. },
             )) => "is missing".to_owned(),
             Err(unreadable) => format!("cannot be read ({unreadable})"),
@@ -561,16 +566,16 @@ fn broken_sources(tree: &Tree, upstream_id: &str, base: Option<HistoryBase>) -> 
 }
 
 /// Whether a file reaches as far as its descendant counts it, and ends there with a whole line.
-fn ends_with_a_line(path: &Path, end: Option<u64>) -> Result<bool, Obstacle> {
+fn ends_with_a_line(path: &Path, end: Option<u64>) -> Result<bool, LineageBreak> {
     let Some(last) = end.and_then(|end| end.checked_sub(1)) else {
         return Ok(true);
     };
-    let (mut text, _) = text::open(path).map_err(Obstacle::Unreadable)?;
+    let (mut text, _) = text::open(path).map_err(LineageBreak::Unreadable)?;
     let mut byte = [0];
     let read = text
         .seek(SeekFrom::Start(last))
         .and_then(|_| text.read(&mut byte));
-    let read = read.map_err(|error| Obstacle::Unreadable(TranscriptError::io("read", path)(error)))?;
+    let read = read.map_err(|error| LineageBreak::Unreadable(TranscriptError::io("read", path)(error)))?;
     Ok(read == 1 && byte == *b"\n")
 }
 

@@ -8,26 +8,28 @@ use std::io::Cursor;
 use serde_json::{Value, json};
 
 use super::HistoryEnd;
-use super::book::{Book, BookBuilder};
-use crate::transcript::message::{Part, Sort, Speaker, TranscriptMessage};
+use super::history::{CodexHistory, HistoryReader};
+use crate::transcript::message::{Part, Speaker, TranscriptMessage, TranscriptMessageKind};
 
 /// A session of Codex 0.166.0: a reply, a tool, a limit, an interruption, a reply, a compaction, a reply.
 pub(super) const ROOT: &str = include_str!("../../../tests/fixtures/transcripts/codex/0.166.0-limit.jsonl");
 pub(super) const ROOT_ID: &str = "01a1fcbf-db36-73c1-ae0a-836a46b096da";
 
-fn book(parts: &[(&str, &str, HistoryEnd)], until: Option<(u16, &str)>) -> Option<Book> {
-    let mut builder = BookBuilder::new(until);
+fn book(parts: &[(&str, &str, HistoryEnd)], until: Option<(u16, &str)>) -> Option<CodexHistory> {
+    let mut builder = HistoryReader::new(until);
     for (id, text, cut) in parts {
-        builder.part(text.as_bytes(), id, *cut).expect("bytes are read");
+        builder
+            .read_part(text.as_bytes(), id, *cut)
+            .expect("bytes are read");
     }
     builder.finish().map(|(book, _)| book)
 }
 
-fn whole(text: &str) -> Book {
+fn whole(text: &str) -> CodexHistory {
     book(&[("s", text, HistoryEnd::default())], None).expect("a book")
 }
 
-fn read(book: &Book, texts: &[&str]) -> Vec<TranscriptMessage> {
+fn read(book: &CodexHistory, texts: &[&str]) -> Vec<TranscriptMessage> {
     let read = |message| {
         let text = texts[book.part_of(message)];
         let read = book.message(Cursor::new(text), message).expect("bytes are read");
@@ -49,22 +51,22 @@ fn words(message: &TranscriptMessage) -> String {
         Part::Other { kind, .. } => format!("<{kind}>"),
     });
     let said: Vec<String> = said.collect();
-    let sort = match message.sort {
-        Sort::Prompt => "prompt",
-        Sort::Ordinary if message.speaker == Speaker::Model => "reply",
-        Sort::Ordinary => "result",
-        Sort::Summary => "summary",
-        Sort::Aside => "aside",
-        Sort::Error => "error",
+    let sort = match message.kind {
+        TranscriptMessageKind::Prompt => "prompt",
+        TranscriptMessageKind::Ordinary if message.speaker == Speaker::Model => "reply",
+        TranscriptMessageKind::Ordinary => "result",
+        TranscriptMessageKind::Summary => "summary",
+        TranscriptMessageKind::AgentNote => "aside",
+        TranscriptMessageKind::Error => "error",
     };
     format!("{sort}: {}", said.join(" | "))
 }
 
-fn told(book: &Book, texts: &[&str]) -> Vec<String> {
+fn told(book: &CodexHistory, texts: &[&str]) -> Vec<String> {
     read(book, texts).iter().map(words).collect()
 }
 
-fn prompts(book: &Book, texts: &[&str]) -> Vec<String> {
+fn prompts(book: &CodexHistory, texts: &[&str]) -> Vec<String> {
     let told = told(book, texts);
     let prompts = told.iter().filter_map(|line| line.strip_prefix("prompt: "));
     prompts.map(str::to_owned).collect()
@@ -122,7 +124,7 @@ fn rollouts_of_older_versions() {
     );
     assert_eq!(book.find("s", "t1"), Some(2));
     let first = self::book(&[("s", &old, HistoryEnd::default())], Some((0, "t1"))).expect("a book");
-    assert_eq!((first.turns().len(), first.messages()), (1, 3));
+    assert_eq!((first.turn_starts().len(), first.messages()), (1, 3));
 
     // The first ones had no envelope; the reasoning is told as far as it is there.
     let bare = concat!(
@@ -283,7 +285,7 @@ fn a_turn_that_was_taken_back_is_left_out_and_can_still_be_named() {
     assert_eq!(prompts(&named, &[&gone]), ["one", "two"]);
     for (turns, left) in [(0, 2), (2, 0), (u64::MAX, 0)] {
         let text = format!("{said}{}", back(turns));
-        assert_eq!(whole(&text).turns().len(), left, "{turns}");
+        assert_eq!(whole(&text).turn_starts().len(), left, "{turns}");
     }
 }
 
@@ -306,7 +308,7 @@ fn a_second_prompt_within_a_turn_begins_no_other() {
     ]
     .concat();
     let book = whole(&text);
-    assert_eq!(book.turns(), [0, 3]);
+    assert_eq!(book.turn_starts(), [0, 3]);
     // Where the beginning of a turn is lost, its items say where they belong.
     let of = |id: &str, text: &str| {
         let content = json!([{"type": "input_text", "text": text}]);
@@ -318,6 +320,6 @@ fn a_second_prompt_within_a_turn_begins_no_other() {
     };
     let text = [started("a"), of("a", "one"), "{@@@\n".to_owned(), of("b", "two")].concat();
     let book = whole(&text);
-    assert_eq!((book.turns().len(), book.damages), (2, 1));
+    assert_eq!((book.turn_starts().len(), book.damaged_records), (2, 1));
     assert_eq!(book.turn_name(1), Some(("b", "s")));
 }

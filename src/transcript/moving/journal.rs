@@ -10,25 +10,27 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::comparing::begins_with_lines_of;
+use super::comparison::begins_with_lines_of;
 use super::is_same_file;
-use crate::files::identity::Identity;
-use crate::files::intent::{self, Intent, Kind, LogContent, NewName, Original, Outcome, Step};
+use crate::files::identity::FileIdentity;
+use crate::files::intent::{
+    self, Intent, IntentDecision, IntentKind, IntentStep, LogContent, NewName, Original,
+};
 use crate::files::set_aside::Unreadable;
 use crate::files::{is_absence, open_file};
 use crate::paths::names;
 
 /// The intents of moves.
-pub(crate) const KIND: Kind<About> = Kind {
+pub(crate) const KIND: IntentKind<MoveDescription> = IntentKind {
     folder: names::MOVES,
     log: Some("journal"),
-    old,
+    old: parse_old_log,
 };
 
 /// What a journal says of its move.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum About {
+pub(crate) enum MoveDescription {
     /// Whose move it is, in the words of who asked for it.
     Subject(String),
     /// It is recorded. Older versions wrote this, and kept the originals.
@@ -66,7 +68,7 @@ struct OldWritten {
     modified_nanos: i64,
 }
 
-fn old(lines: Vec<Value>) -> Option<LogContent<About>> {
+fn parse_old_log(lines: Vec<Value>) -> Option<LogContent<MoveDescription>> {
     let mut lines = lines.into_iter().map(serde_json::from_value::<OldLine>);
     let Some(Ok(OldLine::Begun {
         subject,
@@ -78,24 +80,24 @@ fn old(lines: Vec<Value>) -> Option<LogContent<About>> {
         return None;
     };
     let mut said = LogContent {
-        about: vec![About::Subject(subject)],
-        groups: begun(folders, temporary),
+        about: vec![MoveDescription::Subject(subject)],
+        groups: preparation_steps(folders, temporary),
     };
     for line in lines {
         match line.ok()? {
             OldLine::Begun { .. } => return None,
-            OldLine::Done => said.about.push(About::Recorded),
+            OldLine::Done => said.about.push(MoveDescription::Recorded),
             OldLine::Copied(copied) => {
                 let pairs = steps.iter().zip(copied).enumerate();
                 said.groups.extend(pairs.map(|(number, (step, written))| {
-                    let identity = written.map(|written| Identity {
+                    let identity = written.map(|written| FileIdentity {
                         device: written.device,
                         inode: written.inode,
                         bytes: written.bytes,
                         modified: Some((written.modified_secs, written.modified_nanos)),
                     });
-                    let is_in_place = is_one_place(&step.from, &step.to);
-                    moved(number, (&step.from, &step.to), step.stays, is_in_place, identity)
+                    let is_in_place = is_same_place(&step.from, &step.to);
+                    file_steps(number, (&step.from, &step.to), step.stays, is_in_place, identity)
                 }));
             }
         }
@@ -104,29 +106,33 @@ fn old(lines: Vec<Value>) -> Option<LogContent<About>> {
 }
 
 /// What a move makes before its copies are whole.
-pub(super) fn begun(folders: Vec<PathBuf>, temporary: Vec<PathBuf>) -> Vec<Vec<Step>> {
-    let mut groups = vec![folders.into_iter().map(Step::Folder).collect()];
-    groups.extend(temporary.into_iter().map(|path| vec![Step::Temporary(path)]));
+pub(super) fn preparation_steps(folders: Vec<PathBuf>, temporary: Vec<PathBuf>) -> Vec<Vec<IntentStep>> {
+    let mut groups = vec![folders.into_iter().map(IntentStep::Folder).collect()];
+    groups.extend(
+        temporary
+            .into_iter()
+            .map(|path| vec![IntentStep::Temporary(path)]),
+    );
     groups
 }
 
 /// How one file goes. In its own place the original makes room for the new file; otherwise it stays until that has its name.
-pub(super) fn moved(
+pub(super) fn file_steps(
     number: usize,
     (from, to): (&Path, &Path),
     stays: bool,
     is_in_place: bool,
-    identity: Option<Identity>,
-) -> Vec<Step> {
+    identity: Option<FileIdentity>,
+) -> Vec<IntentStep> {
     let file = identity.map(|identity| {
-        Step::File(NewName {
+        IntentStep::File(NewName {
             path: to.to_owned(),
             identity,
             sha256: None,
             session: None,
         })
     });
-    let taken = (!stays).then(|| Step::Taken(original(number, from, to)));
+    let taken = (!stays).then(|| IntentStep::Taken(original_of(number, from, to)));
     let steps = match is_in_place {
         true => [taken, file],
         false => [file, taken],
@@ -134,7 +140,7 @@ pub(super) fn moved(
     steps.into_iter().flatten().collect()
 }
 
-pub(super) fn original(number: usize, from: &Path, to: &Path) -> Original {
+pub(super) fn original_of(number: usize, from: &Path, to: &Path) -> Original {
     Original {
         from: from.to_owned(),
         to: to.to_owned(),
@@ -143,7 +149,7 @@ pub(super) fn original(number: usize, from: &Path, to: &Path) -> Original {
 }
 
 /// Whether two paths are one name in one folder.
-fn is_one_place(left: &Path, right: &Path) -> bool {
+fn is_same_place(left: &Path, right: &Path) -> bool {
     let folder = |path: &Path| fs::metadata(path.parent()?).ok();
     let folders = (folder(left), folder(right));
     let is_one = matches!(&folders, (Some(left), Some(right)) if is_same_file(left, right));
@@ -152,7 +158,7 @@ fn is_one_place(left: &Path, right: &Path) -> bool {
 
 /// Takes back what is left of the move of this name that was not recorded. Whether nothing of it is left.
 #[must_use]
-pub fn take_back(data: &Path, name: &str) -> bool {
+pub fn undo_unrecorded(data: &Path, name: &str) -> bool {
     match Intent::find(&KIND, data, name) {
         Ok(intent) => !is_recorded(&intent) && intent.undo(&|_| false),
         Err(error) => error.is_absence(),
@@ -167,50 +173,54 @@ pub fn settle(data: &Path, is_written: impl Fn(&str) -> Option<bool>) {
         return;
     };
     let _is_settled = intent::settle(&KIND, &left, &|_| false, |intent| {
-        let Some(About::Subject(subject)) = intent.about().first() else {
-            return Outcome::SetAside(Unreadable::Damaged("it does not say whose move it is".to_owned()));
+        let Some(MoveDescription::Subject(subject)) = intent.about().first() else {
+            return IntentDecision::SetAside(Unreadable::Damaged(
+                "it does not say whose move it is".to_owned(),
+            ));
         };
         match is_recorded(intent)
             .then_some(true)
             .or_else(|| is_written(subject))
         {
-            Some(true) => finished(intent),
+            Some(true) => decide_recorded(intent),
             Some(false) => {
                 tracing::info!(subject, "undoing an interrupted move");
-                Outcome::Undo
+                IntentDecision::Undo
             }
             None => {
                 tracing::warn!(subject, "it is unknown whether an interrupted move was completed");
-                Outcome::Later
+                IntentDecision::Later
             }
         }
     });
 }
 
-fn is_recorded(intent: &Intent<About>) -> bool {
-    matches!(intent.about().last(), Some(About::Recorded))
+fn is_recorded(intent: &Intent<MoveDescription>) -> bool {
+    matches!(intent.about().last(), Some(MoveDescription::Recorded))
 }
 
 /// What becomes of a move that was recorded. If a new place does not hold what its original does, something else happened since.
-fn finished(intent: &Intent<About>) -> Outcome {
-    let mut originals = intent.groups().iter().flatten().filter_map(Step::original);
-    let is_missing = originals.find_map(|original| match holds(&original.to, &intent.kept(original)) {
-        Ok(true) => None,
-        missing => Some(missing),
+fn decide_recorded(intent: &Intent<MoveDescription>) -> IntentDecision {
+    let mut originals = intent.groups().iter().flatten().filter_map(IntentStep::original);
+    let is_missing = originals.find_map(|original| {
+        match begins_with_original(&original.to, &intent.original_path(original)) {
+            Ok(true) => None,
+            missing => Some(missing),
+        }
     });
     match is_missing {
-        None => Outcome::Commit,
-        Some(Ok(_)) => Outcome::SetAside(Unreadable::OriginalsDiffer),
+        None => IntentDecision::Commit,
+        Some(Ok(_)) => IntentDecision::SetAside(Unreadable::OriginalsDiffer),
         Some(Err(error)) => {
             tracing::warn!(path = %intent.path().display(), %error, "the originals of a move cannot be compared; the next start tries again");
-            Outcome::Later
+            IntentDecision::Later
         }
     }
 }
 
 /// Whether a file begins with the lines of an original, each the same or naming another folder. An original that is missing is held
 /// by any.
-fn holds(path: &Path, original: &Path) -> io::Result<bool> {
+fn begins_with_original(path: &Path, original: &Path) -> io::Result<bool> {
     let open = |path| match open_file(path) {
         Ok(file) => Ok(Some(BufReader::new(file))),
         Err(error) if is_absence(&error) => Ok(None),

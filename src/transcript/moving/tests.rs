@@ -12,7 +12,7 @@ use super::*;
 use crate::files::durable::tests::Disk;
 use crate::files::intent::Intent;
 use crate::files::{entries, set_aside};
-use crate::transcript::relocate::relocate;
+use crate::transcript::relocate::rewrite_lines;
 
 const OLD: &str = "/home/u/my.app";
 const NEW: &str = "/home/u/other";
@@ -98,7 +98,7 @@ impl Stage {
     }
 
     /// The steps that take both sessions to another folder.
-    fn steps(&self, folder: &str, to: &str) -> Vec<Step> {
+    fn steps(&self, folder: &str, to: &str) -> Vec<MoveStep> {
         let folders = [(OLD.to_owned(), to.to_owned())];
         let plans = ["s1", "s2"].map(|session| {
             let transcript = self.at(&format!("-home-u-my-app/{session}.jsonl"));
@@ -106,7 +106,7 @@ impl Stage {
                 &transcript,
                 &self.at(folder),
                 &folders,
-                &mut Neighbours::default(),
+                &mut RemainingForks::default(),
             )
             .unwrap()
         });
@@ -114,26 +114,26 @@ impl Stage {
     }
 
     /// The steps of the way back.
-    fn back(&self) -> Vec<Step> {
+    fn back(&self) -> Vec<MoveStep> {
         let folders = [(NEW.to_owned(), OLD.to_owned())];
         let plans = ["s1", "s2"].map(|session| {
             let transcript = self.at(&format!("-home-u-other/{session}.jsonl"));
             let folder = self.at("-home-u-my-app");
-            plan(&transcript, &folder, &folders, &mut Neighbours::default()).unwrap()
+            plan(&transcript, &folder, &folders, &mut RemainingForks::default()).unwrap()
         });
         plans.into_iter().flat_map(|plan| plan.steps).collect()
     }
 
-    fn begin(&self, steps: Vec<Step>) -> Moving {
+    fn begin(&self, steps: Vec<MoveStep>) -> RunningMove {
         let name = Uuid::new_v4().to_string();
-        Moving::begin(&self.data, &name, "subject".to_owned(), steps).unwrap()
+        RunningMove::begin(&self.data, &name, "subject".to_owned(), steps).unwrap()
     }
 
     /// A whole move that is neither recorded nor taken back, as a kill leaves it.
     fn killed(&self) {
         let mut moving = self.begin(self.steps("-home-u-other", NEW));
         carry_out(&mut moving).unwrap();
-        moving.leave();
+        moving.leave_to_settle();
     }
 
     /// All of it, as a loss of power would leave it.
@@ -146,10 +146,10 @@ impl Stage {
     }
 }
 
-fn carry_out(moving: &mut Moving) -> Result<(), TranscriptError> {
-    moving.carry_out(&mut Watched {
-        step: &|_| Ok(()),
-        placing: &mut |_, _| {},
+fn carry_out(moving: &mut RunningMove) -> Result<(), TranscriptError> {
+    moving.run(&mut MoveObserver {
+        on_bytes: &|_| Ok(()),
+        on_placing: &mut |_, _| {},
     })
 }
 
@@ -164,7 +164,7 @@ fn results_that_records_name_stay_where_they_are_named() {
         there.display()
     );
     stage.put("-home-u-other/s1.jsonl", &named);
-    let is_result = |step: &&Step| step.from == there;
+    let is_result = |step: &&MoveStep| step.from == there;
     assert!(stage.back().iter().find(is_result).unwrap().stays);
     stage.put("-home-u-other/s1.jsonl", &text(NEW));
     assert!(!stage.back().iter().find(is_result).unwrap().stays);
@@ -174,17 +174,17 @@ fn results_that_records_name_stay_where_they_are_named() {
 }
 
 /// Breaks moves off behind each change on disk; the next start takes them back, or finds them done.
-fn break_off_everywhere(make: impl Fn() -> (Stage, Vec<Step>)) {
+fn break_off_everywhere(make: impl Fn() -> (Stage, Vec<MoveStep>)) {
     let mut breaks = 0;
     loop {
         let (stage, steps) = make();
         let before = stage.tree();
         let disk = stage.disk();
         let mut moving = stage.begin(steps);
-        moving.breaks_off_after = Some(breaks.into());
+        moving.stop_after_changes = Some(breaks.into());
         let is_whole = carry_out(&mut moving).is_ok();
         // As if it were killed here.
-        moving.leave();
+        moving.leave_to_settle();
         let after = stage.tree();
         if is_whole {
             settle(&stage.data, |subject| Some(subject == "subject"));
@@ -209,7 +209,7 @@ fn break_off_everywhere(make: impl Fn() -> (Stage, Vec<Step>)) {
     let disk = stage.disk();
     let mut moving = stage.begin(steps);
     carry_out(&mut moving).unwrap();
-    assert!(moving.take_back());
+    assert!(moving.undo());
     assert_eq!(stage.tree(), before);
     disk.check_lasts("a whole move that was taken back");
     assert!(!stage.has_leftovers());
@@ -226,7 +226,7 @@ fn nothing_leaves_its_place_before_its_copy_is_on_disk() {
     // What is about to be done is written down.
     assert_eq!(disk.lost(), BTreeSet::new());
     carry_out(&mut moving).unwrap();
-    moving.keep();
+    moving.commit();
     disk.check_lasts("a move");
     let copy = |path: &Path| path.starts_with("agent/projects/-home-u-other");
     let names = disk.names();
@@ -254,7 +254,7 @@ fn a_session_whose_folder_keeps_its_name_is_written_anew_in_its_place() {
     assert_eq!(steps.len(), 3);
     let mut moving = stage.begin(steps);
     carry_out(&mut moving).unwrap();
-    moving.keep();
+    moving.commit();
     assert!(
         stage
             .read("-home-u-my-app/s1.jsonl")
@@ -277,7 +277,7 @@ fn what_a_fork_borrows_is_not_written_anew_in_its_place() {
     );
     let mut moving = stage.begin(stage.steps("-home-u-my-app", "/home/u/my-app"));
     carry_out(&mut moving).unwrap();
-    moving.keep();
+    moving.commit();
     assert_eq!(
         stage.read("-home-u-my-app/s1/subagents/agent-1.jsonl"),
         record("a", OLD)
@@ -300,7 +300,7 @@ fn a_folder_that_is_the_same_under_another_name_is_seen_as_such() {
     let (stage, steps) = make();
     let mut moving = stage.begin(steps);
     carry_out(&mut moving).unwrap();
-    moving.keep();
+    moving.commit();
     assert!(
         stage
             .read("-home-u-my-app/s2.jsonl")
@@ -314,7 +314,7 @@ fn nothing_that_differs_is_replaced_and_the_same_will_do() {
     stage.put("-home-u-other/s2.jsonl", "mine\n");
     let before = stage.tree();
     let steps = stage.steps("-home-u-other", NEW);
-    let refused = check_free(&steps).unwrap_err();
+    let refused = check_targets_free(&steps).unwrap_err();
     assert!(
         matches!(&refused, TranscriptError::AlreadyExists { path } if path.ends_with("-home-u-other/s2.jsonl"))
     );
@@ -329,15 +329,15 @@ fn nothing_that_differs_is_replaced_and_the_same_will_do() {
 
     let moved = steps.last().unwrap().relocation();
     let mut same = Vec::new();
-    relocate(text(OLD).as_bytes(), &mut same, &moved).unwrap();
+    rewrite_lines(text(OLD).as_bytes(), &mut same, &moved).unwrap();
     stage.put("-home-u-other/s2.jsonl", std::str::from_utf8(&same).unwrap());
     let before = stage.tree();
-    check_free(&steps).unwrap();
+    check_targets_free(&steps).unwrap();
     let mut moving = stage.begin(steps.clone());
     carry_out(&mut moving).unwrap();
     assert!(!stage.at("-home-u-my-app/s2.jsonl").exists());
     // What was there before it stays when it is taken back.
-    assert!(moving.take_back());
+    assert!(moving.undo());
     assert_eq!(stage.tree(), before);
 }
 
@@ -352,7 +352,7 @@ fn nothing_is_written_through_a_link() {
     }
     let (project, folder) = (stage.at("-home-u-my-app"), stage.at("-home-u-other"));
     let transcript = project.join("s1.jsonl");
-    let refused = plan(&transcript, &folder, &[], &mut Neighbours::default()).unwrap_err();
+    let refused = plan(&transcript, &folder, &[], &mut RemainingForks::default()).unwrap_err();
     let source = std::error::Error::source(&refused).unwrap().to_string();
     crate::words::check("a move through a link", "transcript", &source);
     let memory = plan_memory(&project, &folder, &HashSet::new()).unwrap();
@@ -364,9 +364,9 @@ fn a_source_that_somebody_writes_to_stays_with_what_was_written() {
     let stage = Stage::new();
     let mut moving = stage.begin(stage.steps("-home-u-other", NEW));
     let source = stage.at("-home-u-my-app/s2.jsonl");
-    let refused = moving.carry_out(&mut Watched {
-        step: &|_| Ok(()),
-        placing: &mut |_, _| fs::write(&source, "more\n").unwrap(),
+    let refused = moving.run(&mut MoveObserver {
+        on_bytes: &|_| Ok(()),
+        on_placing: &mut |_, _| fs::write(&source, "more\n").unwrap(),
     });
     assert!(matches!(refused, Err(TranscriptError::Changed { path }) if path == source));
     drop(moving);
@@ -381,7 +381,7 @@ fn what_somebody_went_on_with_stays_beside_what_is_put_back() {
     let stage = Stage::new();
     let mut moving = stage.begin(stage.steps("-home-u-other", NEW));
     carry_out(&mut moving).unwrap();
-    moving.leave();
+    moving.leave_to_settle();
     fs::write(stage.at("-home-u-other/s1.jsonl"), "gone on\n").unwrap();
     settle(&stage.data, |_| Some(false));
     assert_eq!(stage.read("-home-u-my-app/s1.jsonl"), text(OLD));
@@ -392,7 +392,7 @@ fn what_somebody_went_on_with_stays_beside_what_is_put_back() {
     let stage = Stage::new();
     let mut moving = stage.begin(stage.steps("-home-u-other", NEW));
     carry_out(&mut moving).unwrap();
-    moving.leave();
+    moving.leave_to_settle();
     stage.put("-home-u-my-app/s1.jsonl", "stub\n");
     settle(&stage.data, |_| Some(false));
     assert_eq!(stage.read("-home-u-my-app/s1.jsonl"), "stub\n");
@@ -455,14 +455,16 @@ fn the_originals_of_a_recorded_move_go_if_all_that_they_hold_is_where_it_went() 
                 let folder = entries(&moves).unwrap().remove(0);
                 let name = folder.file_name().unwrap().to_str().unwrap();
                 let mut intent = Intent::find(&journal::KIND, &stage.data, name).unwrap();
-                intent.note(journal::About::Recorded).unwrap();
+                intent
+                    .add_description(journal::MoveDescription::Recorded)
+                    .unwrap();
             }
             change(&stage);
             let before = stage.tree();
             settle(&stage.data, |_| (!is_of_older_version).then_some(true));
             assert_eq!(stage.has_leftovers(), !is_held, "{what}");
             assert_eq!(stage.tree(), before, "{what}");
-            let aside = set_aside::all_in(&moves).unwrap();
+            let aside = set_aside::set_aside_files_in(&moves).unwrap();
             assert_eq!(aside.len(), usize::from(!is_held), "{what}");
             // None of them is deleted.
             let originals = aside

@@ -14,15 +14,15 @@ use bridge_protocol::check::FindingKind;
 
 use super::index::{Branch, Index};
 use super::message::parts;
-use super::record::{Header, Kind, for_each_record};
-use crate::transcript::check::{Findings, Report, Strange, hash_of, quoted};
+use super::record::{RecordHeader, RecordKind, for_each_record};
+use crate::transcript::check::{CheckReport, Findings, UnknownForm, hash_of, quoted};
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::{LINE_LIMIT_BYTES, Lines};
 use crate::transcript::message::Part;
 
 /// What is known of the file from where it lies.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct TranscriptContext<'a> {
     /// The session, by the file's name.
     pub(super) id: &'a str,
     /// The folder in which the session runs, if it is known, and whether the file is where the agent looks for it then.
@@ -45,7 +45,11 @@ struct Checker {
 ///
 /// # Errors
 /// What the reader answers.
-pub(super) fn check(reader: impl BufRead, index: &Index, place: Place<'_>) -> io::Result<Report> {
+pub(super) fn check(
+    reader: impl BufRead,
+    index: &Index,
+    place: TranscriptContext<'_>,
+) -> io::Result<CheckReport> {
     let mut checker = Checker::default();
     let (mut lines, mut number) = (Lines::new(reader, 0), 0);
     while let Some(line) = lines.next_line()? {
@@ -76,9 +80,11 @@ pub(super) fn check(reader: impl BufRead, index: &Index, place: Place<'_>) -> io
 }
 
 impl Checker {
-    fn record(&mut self, line: u64, fields: &Fields<'_>, place: Place<'_>) {
+    fn record(&mut self, line: u64, fields: &Fields<'_>, place: TranscriptContext<'_>) {
         self.first_cwd.get_or_insert_with(|| fields.text("cwd"));
-        let Some(header) = Header::of(fields) else { return };
+        let Some(header) = RecordHeader::of(fields) else {
+            return;
+        };
         self.lines.push(line);
         if header.session != place.id && !self.is_foreign {
             self.is_foreign = true;
@@ -86,17 +92,18 @@ impl Checker {
                 "names session {} as its own, and the file is of another: Qwen Code refuses to resume it",
                 quoted(&header.session)
             );
-            self.findings.refuse(line, FindingKind::ForeignSessionId, detail);
+            self.findings
+                .add_refusal(line, FindingKind::ForeignSessionId, detail);
         }
         match header.kind {
-            Kind::Unknown => {
+            RecordKind::Unknown => {
                 let kind = quoted(&fields.str("type").unwrap_or_default());
-                self.findings.add_strange(line, Strange::Kind(kind), || {
+                self.findings.add_unknown_form(line, UnknownForm::Kind(kind), || {
                     let version = fields.str("version");
                     version.map(|version| format!("version {}", quoted(&version)))
                 });
             }
-            Kind::Compaction => {}
+            RecordKind::Compaction => {}
             kind if kind.is_message() => self.message(line, fields),
             _ => {}
         }
@@ -107,18 +114,21 @@ impl Checker {
             match part {
                 Part::ToolCall { id, name, .. } => self.items.push((line, hash_of(&id), Some(quoted(&name)))),
                 Part::ToolResult { call_id, .. } => self.items.push((line, hash_of(&call_id), None)),
-                Part::Other { kind, .. } => self.findings.add_strange(line, Strange::Part(kind), || None),
+                Part::Other { kind, .. } => {
+                    self.findings
+                        .add_unknown_form(line, UnknownForm::Part(kind), || None)
+                }
                 _ => {}
             }
         }
     }
 
-    fn finish(mut self, index: &Index, place: Place<'_>) -> Report {
+    fn finish(mut self, index: &Index, place: TranscriptContext<'_>) -> CheckReport {
         let branch = index.branch(None);
         let is_empty = !index.entries.iter().any(|entry| entry.kind.is_message());
         if is_empty || branch.is_none() {
             let detail = "holds no message of a conversation: Qwen Code refuses to resume it".to_owned();
-            self.findings.refuse(0, FindingKind::NothingToResume, detail);
+            self.findings.add_refusal(0, FindingKind::NothingToResume, detail);
         } else if let Some((cwd, is_there)) = place.cwd {
             let began = self.first_cwd.clone().flatten();
             if !is_there || began.as_deref() != Some(cwd) {
@@ -126,7 +136,7 @@ impl Checker {
                 let detail = format!(
                     "it began in {began}, and its session is to run in {cwd}: Qwen Code resumes a session only where it began"
                 );
-                self.findings.refuse(0, FindingKind::OtherCopy, detail);
+                self.findings.add_refusal(0, FindingKind::OtherCopy, detail);
             }
         }
         let branch = branch.unwrap_or_default();
@@ -176,7 +186,7 @@ impl Checker {
 
     /// Calls and results without each other, on the branch that a resume continues.
     fn calls(&mut self, index: &Index, branch: &Branch) {
-        let compacted = |position: &&u32| index.entries[**position as usize].kind == Kind::Compaction;
+        let compacted = |position: &&u32| index.entries[**position as usize].kind == RecordKind::Compaction;
         let first = branch
             .positions
             .iter()

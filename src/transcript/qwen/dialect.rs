@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 
 use bridge_protocol::check::{Finding, FindingKind};
 
-use super::check::{Place, check};
-use super::{CHATS, OpenQwen, locate, own_folder, summary, upstream_id};
+use super::check::{TranscriptContext, check};
+use super::{CHATS, OpenQwenTranscript, locate, own_folder, summary, upstream_id};
 use crate::transcript::TranscriptError;
-use crate::transcript::check::Report;
+use crate::transcript::check::CheckReport;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::dialect::{
     Abilities, Dialect, Home, Layout, MissingSource, NewSession, RepairedCopy, Session, SessionParts,
     TranscriptState, TurnEnd, open_first,
 };
-use crate::transcript::library::Library;
-use crate::transcript::opened::{OpenTranscript, Opened};
+use crate::transcript::index_cache::IndexCache;
+use crate::transcript::open_transcript::{BoxedTranscript, OpenTranscript};
 use crate::transcript::origin::Origin;
 use crate::transcript::reading;
 use crate::transcript::summary::{Ends, TranscriptSummary};
@@ -25,13 +25,13 @@ use crate::transcript::summary::{Ends, TranscriptSummary};
 pub(crate) struct Qwen;
 
 impl Dialect for Qwen {
-    fn can(&self) -> Abilities {
+    fn abilities(&self) -> Abilities {
         Abilities {
-            copy: false,
-            delete: false,
-            by_folder: false,
-            by_reference: false,
-            fixed_folder: true,
+            can_copy: false,
+            can_delete: false,
+            finds_by_folder: false,
+            continues_by_reference: false,
+            has_fixed_folder: true,
         }
     }
 
@@ -62,60 +62,67 @@ impl Dialect for Qwen {
         })
     }
 
-    fn recorded(&self, session: Session<'_>) -> Result<(PathBuf, Origin), TranscriptError> {
+    fn find_with_origin(&self, session: Session<'_>) -> Result<(PathBuf, Origin), TranscriptError> {
         let path = self.find(session)?;
-        let origin = read(session.home.library, &path)?.origin()?;
+        let origin = read(session.home.index_cache, &path)?.origin()?;
         Ok((path, origin))
     }
 
-    fn open(&self, session: Session<'_>, until: Option<&CheckpointRef>) -> Result<Opened, TranscriptError> {
+    fn open(
+        &self,
+        session: Session<'_>,
+        until: Option<&CheckpointRef>,
+    ) -> Result<BoxedTranscript, TranscriptError> {
         let path = self.find(session)?;
         open(session.home, &path, until)
     }
 
-    fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<Opened, TranscriptError> {
+    fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<BoxedTranscript, TranscriptError> {
         let found = locate(home.root, &place.upstream_id)?;
         open_first(found, home.root, place, |path| open(home, path, Some(place)))
     }
 
-    fn check(&self, session: Session<'_>, path: &Path) -> Result<Report, TranscriptError> {
+    fn check(&self, session: Session<'_>, path: &Path) -> Result<CheckReport, TranscriptError> {
         let Session { home, cwd, id } = session;
         let is_there = |cwd| path.parent() == Some(own_folder(home.root, cwd).as_path());
-        let place = Place {
+        let place = TranscriptContext {
             id,
             cwd: cwd.map(|cwd| (cwd, is_there(cwd))),
         };
-        let opened = read(home.library, path)?;
-        let report = check(reading::open(path)?, opened.book.index(), place);
+        let opened = read(home.index_cache, path)?;
+        let report = check(reading::open(path)?, opened.history.index(), place);
         report.map_err(TranscriptError::io("read", path))
     }
 
-    fn check_copy(&self, root: &Path, _agents: &Path, id: &str) -> Result<Report, TranscriptError> {
-        let library = &Library::default();
-        let home = Home { library, root };
+    fn check_copy(&self, root: &Path, _agents: &Path, id: &str) -> Result<CheckReport, TranscriptError> {
+        let library = &IndexCache::default();
+        let home = Home {
+            index_cache: library,
+            root,
+        };
         let path = best(home, id, |_| false)?;
         self.check(home.session(None, id), &path)
     }
 
     /// Where it was. The agent resumes a session only in the folder that its first record names, and this version writes no
     /// transcripts of this format, so it moves none.
-    fn place(&self, root: &Path, _cwd: Option<&Path>, folder: &Path, name: &Path) -> PathBuf {
+    fn expected_path(&self, root: &Path, _cwd: Option<&Path>, folder: &Path, name: &Path) -> PathBuf {
         root.join(folder).join(name)
     }
 
-    fn obstacles(&self, session: Session<'_>, path: &Path) -> Vec<Finding> {
+    fn resume_obstacles(&self, session: Session<'_>, path: &Path) -> Vec<Finding> {
         let report = self.check(session, path);
         report.map(|report| report.refusals).unwrap_or_default()
     }
 
-    fn state(&self, library: &Library, path: &Path) -> Result<TranscriptState, TranscriptError> {
+    fn state(&self, library: &IndexCache, path: &Path) -> Result<TranscriptState, TranscriptError> {
         let opened = read(library, path)?;
-        let turn_end = opened.book.turn_end();
+        let turn_end = opened.history.turn_end();
         Ok(TranscriptState {
-            is_answered: turn_end == TurnEnd::Over,
+            is_answered: turn_end == TurnEnd::Ended,
             turn_end,
-            prompts: Some(opened.book.prompts()),
-            bytes: opened.book.bytes(),
+            prompts: Some(opened.history.prompts()),
+            bytes: opened.history.bytes(),
         })
     }
 
@@ -153,7 +160,7 @@ impl Dialect for Qwen {
 /// The transcript of a session that is preferred; else the one with the most turns, of equal ones the first.
 fn best(home: Home<'_>, id: &str, is_preferred: impl Fn(&Path) -> bool) -> Result<PathBuf, TranscriptError> {
     let found = locate(home.root, id)?;
-    let turns = |path: &Path| read(home.library, path).map_or(0, |opened| opened.turns());
+    let turns = |path: &Path| read(home.index_cache, path).map_or(0, |opened| opened.turns());
     let best = match found.as_slice() {
         [only] => Some(only),
         several => several
@@ -167,13 +174,21 @@ fn best(home: Home<'_>, id: &str, is_preferred: impl Fn(&Path) -> bool) -> Resul
     })
 }
 
-fn open(home: Home<'_>, path: &Path, until: Option<&CheckpointRef>) -> Result<Opened, TranscriptError> {
+fn open(
+    home: Home<'_>,
+    path: &Path,
+    until: Option<&CheckpointRef>,
+) -> Result<BoxedTranscript, TranscriptError> {
     let until = until.map(|until| until.record_uuid.as_str());
-    Ok(Box::new(OpenQwen::open(&home.library.qwen, path, until)?))
+    Ok(Box::new(OpenQwenTranscript::open(
+        &home.index_cache.qwen,
+        path,
+        until,
+    )?))
 }
 
-fn read(library: &Library, path: &Path) -> Result<OpenQwen, TranscriptError> {
-    OpenQwen::open(&library.qwen, path, None)
+fn read(library: &IndexCache, path: &Path) -> Result<OpenQwenTranscript, TranscriptError> {
+    OpenQwenTranscript::open(&library.qwen, path, None)
 }
 
 fn unsupported(action: &'static str, path: &Path) -> TranscriptError {

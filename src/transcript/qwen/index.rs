@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, BufRead};
 
-use super::record::{Header, Kind, for_each_record};
-use crate::transcript::indexes::{Extent, GrowingIndex};
+use super::record::{RecordHeader, RecordKind, for_each_record};
+use crate::transcript::indexes::{GrowingIndex, ReadExtent};
 use crate::transcript::lines::Lines;
 use crate::transcript::record_id::RecordId;
 
@@ -19,7 +19,7 @@ pub(super) struct Entry {
     pub(super) bytes: u32,
     pub(super) id: RecordId,
     pub(super) parent: Option<RecordId>,
-    pub(super) kind: Kind,
+    pub(super) kind: RecordKind,
     pub(super) is_copied: bool,
 }
 
@@ -51,8 +51,8 @@ pub(super) struct Branch {
 }
 
 impl Index {
-    fn push(&mut self, offset: u64, bytes: usize, header: Header) {
-        let Header {
+    fn push(&mut self, offset: u64, bytes: usize, header: RecordHeader) {
+        let RecordHeader {
             id,
             parent,
             kind,
@@ -62,7 +62,7 @@ impl Index {
         let position = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         let first = *self.places.entry(id.clone()).or_insert(position);
         if first == position {
-            self.prompts += u64::from(kind == Kind::Prompt);
+            self.prompts += u64::from(kind == RecordKind::Prompt);
         } else {
             self.repeats.entry(first).or_default().push(position);
         }
@@ -128,8 +128,8 @@ impl Index {
 }
 
 impl GrowingIndex for Index {
-    fn extent(&self) -> Extent {
-        Extent {
+    fn extent(&self) -> ReadExtent {
+        ReadExtent {
             bytes: self.bytes,
             whole_bytes: self.whole_bytes,
             can_extend: !self.took_unended,
@@ -143,7 +143,7 @@ impl GrowingIndex for Index {
             let (offset, ended) = (line.offset, line.ended);
             let has_garbage = for_each_record(line.bytes, |place, fields| {
                 self.took_unended |= !ended;
-                if let Some(header) = Header::of(fields) {
+                if let Some(header) = RecordHeader::of(fields) {
                     self.push(offset + place.start as u64, place.len(), header);
                 }
             });

@@ -1,30 +1,30 @@
 //! A message as one record of Qwen Code has it, in the shapes of Google's API: parts with a text, a call or its response.
 
-use super::record::Kind;
+use super::record::RecordKind;
 use crate::transcript::fields::{Fields, Json, lenient_text};
-use crate::transcript::message::{Part, Sort, Speaker, TranscriptMessage};
+use crate::transcript::message::{Part, Speaker, TranscriptMessage, TranscriptMessageKind};
 use crate::transcript::preamble::split_retelling;
 
 /// The message of a record, `bytes` long.
 pub(super) fn message(fields: &Fields<'_>, record_id: String, bytes: u64) -> TranscriptMessage {
-    let kind = Kind::of(fields);
+    let kind = RecordKind::of(fields);
     let source = fields.object("forkedFrom");
     TranscriptMessage {
         record_id,
         speaker: match kind {
-            Kind::Reply | Kind::Call => Speaker::Model,
+            RecordKind::Reply | RecordKind::Call => Speaker::Model,
             _ => Speaker::User,
         },
-        sort: match kind {
-            Kind::Prompt => Sort::Prompt,
-            Kind::Aside => Sort::Aside,
-            Kind::Compaction => Sort::Summary,
-            _ => Sort::Ordinary,
+        kind: match kind {
+            RecordKind::Prompt => TranscriptMessageKind::Prompt,
+            RecordKind::Aside => TranscriptMessageKind::AgentNote,
+            RecordKind::Compaction => TranscriptMessageKind::Summary,
+            _ => TranscriptMessageKind::Ordinary,
         },
         at: fields.text("timestamp"),
         parts: match kind {
-            Kind::Compaction => kept_messages(fields).into_iter().flat_map(parts_of).collect(),
-            Kind::Prompt => parts(fields).flat_map(apart).collect(),
+            RecordKind::Compaction => kept_messages(fields).into_iter().flat_map(parts_of).collect(),
+            RecordKind::Prompt => parts(fields).flat_map(split_retelling_part).collect(),
             _ => parts(fields).collect(),
         },
         copied_from: source.and_then(|source| source.text("sessionId").zip(source.text("messageUuid"))),
@@ -49,7 +49,7 @@ pub(super) fn prompt_text(fields: &Fields<'_>) -> Option<String> {
 }
 
 /// A retelling and the prompt behind it, which Qwen Code joins to one text, as the two parts that were sent.
-fn apart(part: Part) -> Vec<Part> {
+fn split_retelling_part(part: Part) -> Vec<Part> {
     match part {
         Part::Text(text) => {
             let (retelling, own) = split_retelling(&text);
@@ -68,14 +68,14 @@ pub(super) fn parts<'a>(fields: &Fields<'a>) -> impl Iterator<Item = Part> + use
 /// The parts of a message, each decoded when it is asked for.
 fn parts_of(message: Json<'_>) -> impl Iterator<Item = Part> {
     let parts = Fields::of(message).and_then(|message| message.array("parts"));
-    let whole = parts.is_none().then(|| Part::whole(message.get()));
+    let whole = parts.is_none().then(|| Part::unknown_form(message.get()));
     let parts = parts.into_iter().flatten().map(|part| part_of(part.get()));
     parts.chain(whole)
 }
 
 fn part_of(json: &str) -> Part {
     let Some(part) = Fields::parse(json) else {
-        return Part::whole(json);
+        return Part::unknown_form(json);
     };
     let called = || {
         let call = part.object("functionCall")?;
@@ -112,5 +112,5 @@ fn part_of(json: &str) -> Part {
         (text, false) => Some(Part::Text(text)),
     };
     let known = called().or_else(answered).or_else(pictured).or_else(said);
-    known.unwrap_or_else(|| Part::whole(json))
+    known.unwrap_or_else(|| Part::unknown_form(json))
 }

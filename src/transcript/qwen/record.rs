@@ -9,7 +9,7 @@ use crate::transcript::scan::ID_LIMIT_BYTES;
 
 /// What a record is in a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RecordKind {
     /// A person's words.
     Prompt,
     /// The agent's words in the person's name: a notification, a scheduled prompt, a message in the middle of a turn.
@@ -34,11 +34,11 @@ pub(super) enum Kind {
 
 /// A record that is part of the chain.
 #[derive(Debug)]
-pub(super) struct Header {
+pub(super) struct RecordHeader {
     pub(super) id: RecordId,
     pub(super) parent: Option<RecordId>,
     pub(super) session: String,
-    pub(super) kind: Kind,
+    pub(super) kind: RecordKind,
     /// Whether it is a copy of a record of another session.
     pub(super) is_copied: bool,
 }
@@ -53,7 +53,7 @@ const OUTSIDE_CHAIN: [&str; 6] = [
     "managed_session_commit_v1",
 ];
 
-impl Kind {
+impl RecordKind {
     pub(super) fn of(fields: &Fields<'_>) -> Self {
         let subtype = fields.text("subtype");
         let kind = fields.text("type").unwrap_or_default();
@@ -103,10 +103,10 @@ impl Kind {
     }
 }
 
-impl Header {
+impl RecordHeader {
     /// What a record says of its place; none if the agent does not take it for a part of the chain, because a member is missing.
     pub(super) fn of(fields: &Fields<'_>) -> Option<Self> {
-        let kind = Kind::of(fields);
+        let kind = RecordKind::of(fields);
         let subtype = fields.text("subtype");
         let is_outside = || subtype.is_some_and(|subtype| OUTSIDE_CHAIN.contains(&subtype.as_str()));
         let parent = match fields.raw("parentUuid")?.get() {
@@ -114,7 +114,7 @@ impl Header {
             _ => Some(RecordId::new(&id(fields, "parentUuid")?)),
         };
         let (uuid, session) = (id(fields, "uuid")?, id(fields, "sessionId")?);
-        (kind != Kind::Note || !is_outside()).then(|| Self {
+        (kind != RecordKind::Note || !is_outside()).then(|| Self {
             id: RecordId::new(&uuid),
             parent,
             session,
@@ -149,6 +149,6 @@ pub(super) fn for_each_record(line: &[u8], mut take: impl FnMut(Range<usize>, &F
 
 /// The title that a record gives the session.
 pub(super) fn given_title(fields: &Fields<'_>) -> Option<String> {
-    let is_title = Kind::of(fields) == Kind::Title;
+    let is_title = RecordKind::of(fields) == RecordKind::Title;
     is_title.then(|| fields.object("systemPayload")?.text("customTitle"))?
 }

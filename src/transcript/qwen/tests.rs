@@ -12,11 +12,11 @@ use tempfile::TempDir;
 
 use super::{Qwen, upstream_id};
 use crate::transcript::TranscriptError;
-use crate::transcript::check::Report;
+use crate::transcript::check::CheckReport;
 use crate::transcript::dialect::{Dialect, Home};
-use crate::transcript::library::Library;
+use crate::transcript::index_cache::IndexCache;
 use crate::transcript::message::Part;
-use crate::transcript::opened::Opened;
+use crate::transcript::open_transcript::BoxedTranscript;
 
 const WHOLE: &str = include_str!("../../../tests/fixtures/transcripts/qwen/0.24.4.jsonl");
 const WHOLE_ID: &str = "09f5b69e-2b4e-442e-890b-dfb5feff1f81";
@@ -26,14 +26,14 @@ const CWD: &str = "/home/u/project";
 /// The agent's folder.
 struct Root {
     folder: TempDir,
-    library: Library,
+    library: IndexCache,
 }
 
 impl Root {
     fn new() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
-            library: Library::default(),
+            library: IndexCache::default(),
         }
     }
 
@@ -53,16 +53,16 @@ impl Root {
 
     fn home(&self) -> Home<'_> {
         Home {
-            library: &self.library,
+            index_cache: &self.library,
             root: self.folder.path(),
         }
     }
 
-    fn open(&self, id: &str) -> Opened {
+    fn open(&self, id: &str) -> BoxedTranscript {
         Qwen.open(self.home().session(Some(CWD), id), None).unwrap()
     }
 
-    fn check(&self, id: &str) -> Report {
+    fn check(&self, id: &str) -> CheckReport {
         let path = Qwen.find(self.home().session(Some(CWD), id)).unwrap();
         Qwen.check(self.home().session(Some(CWD), id), &path).unwrap()
     }
@@ -231,7 +231,7 @@ fn damage_is_found_and_what_is_left_is_read() {
         assert_eq!(!report.refusals.is_empty(), is_refused, "{name}");
         let path = Qwen.find(root.home().session(Some(CWD), WHOLE_ID)).unwrap();
         assert_eq!(
-            Qwen.obstacles(root.home().session(Some(CWD), WHOLE_ID), &path),
+            Qwen.resume_obstacles(root.home().session(Some(CWD), WHOLE_ID), &path),
             report.refusals,
             "{name}"
         );
@@ -316,7 +316,8 @@ fn only_names_of_sessions_are_transcripts() {
             "{id:?}: {found:?}"
         );
         assert!(
-            Qwen.find(root.home().session(Some(CWD), id)).is_err() && !Qwen.is_gone(root.folder.path(), id)
+            Qwen.find(root.home().session(Some(CWD), id)).is_err()
+                && !Qwen.is_missing(root.folder.path(), id)
         );
         assert!(Qwen.check_copy(root.folder.path(), Path::new("/"), id).is_err());
     }

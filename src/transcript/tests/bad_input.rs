@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Home;
-use crate::transcript::library::Library;
-use crate::transcript::shelf::{Format, Shelf};
+use crate::transcript::index_cache::IndexCache;
+use crate::transcript::transcript_list::{Format, TranscriptList};
 
 /// How often the folder of all transcripts disappears and comes back.
 const ROUNDS: usize = 2_000;
@@ -68,11 +68,15 @@ impl Place {
     /// Lists, finds, checks and reads the session. Returns its turns and the kinds of what is found.
     fn read(&self) -> Result<(usize, usize), TranscriptError> {
         let (root, id, dialect) = (self.root.path(), self.id.as_str(), self.format.dialect());
-        let library = &Library::default();
-        let session = Home { library, root }.session(None, id);
-        Shelf::default().scan(root, self.format);
-        let _gone = dialect.is_gone(root, id);
-        let (path, _) = dialect.recorded(session)?;
+        let library = &IndexCache::default();
+        let session = Home {
+            index_cache: library,
+            root,
+        }
+        .session(None, id);
+        TranscriptList::default().scan(root, self.format);
+        let _gone = dialect.is_missing(root, id);
+        let (path, _) = dialect.find_with_origin(session)?;
         assert_eq!(path, self.path, "{:?}", self.format);
         let mut opened = dialect.open(session, None)?;
         for message in 0..opened.messages() {

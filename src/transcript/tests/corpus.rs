@@ -8,8 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::transcript::claude::copy;
-use crate::transcript::shelf::Format;
 use crate::transcript::tests::told_live;
+use crate::transcript::transcript_list::Format;
 use serde_json::Value;
 use tempfile::TempDir;
 

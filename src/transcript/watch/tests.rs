@@ -8,7 +8,7 @@ use notify::event::{AccessKind, CreateKind, DataChange, Flag};
 
 use super::*;
 
-impl Watch {
+impl TranscriptWatcher {
     /// One of a system that lets nobody watch.
     pub(crate) fn failing() -> Self {
         Self {
@@ -20,7 +20,7 @@ impl Watch {
     /// One that has no room for what is below this root.
     pub(crate) fn limited(root: &Path, format: Format) -> Self {
         let mut watch = Self::new(|| {});
-        watch.roots.push(Root {
+        watch.roots.push(WatchedRoot {
             path: root.to_owned(),
             format,
             problem: Some("a limit".to_owned()),
@@ -42,7 +42,7 @@ fn append(path: &Path, text: &str) {
 
 /// A watch of a root, in a folder that no link leads to: on some systems that of temporary files is a link.
 struct Watched {
-    watch: Watch,
+    watch: TranscriptWatcher,
     woken: Receiver<()>,
 }
 
@@ -55,13 +55,13 @@ fn folder() -> (tempfile::TempDir, PathBuf) {
 impl Watched {
     fn new(root: &Path, format: Format) -> Self {
         let (wake, woken) = sync_channel(1);
-        let mut watch = Watch::new(move || {
+        let mut watch = TranscriptWatcher::new(move || {
             // One that waits already is enough.
             let _woken = wake.try_send(());
         });
         watch.add_root(root, format);
-        assert!(watch.is_whole());
-        assert_eq!(watch.heard(), []);
+        assert!(watch.is_complete());
+        assert_eq!(watch.take_changes(), []);
         Self { watch, woken }
     }
 
@@ -71,8 +71,8 @@ impl Watched {
         const LONGEST: Duration = Duration::from_secs(60);
         let mut all = Changes::default();
         loop {
-            for heard in self.watch.heard() {
-                all.everything |= heard.changes.everything;
+            for heard in self.watch.take_changes() {
+                all.is_everything |= heard.changes.is_everything;
                 all.folders.extend(heard.changes.folders);
                 all.files.extend(heard.changes.files);
             }
@@ -86,7 +86,7 @@ impl Watched {
 
     fn hear_file(&mut self, path: &Path) {
         let told = self.until(|all| all.files.contains(path));
-        assert!(!told.everything, "{told:?}");
+        assert!(!told.is_everything, "{told:?}");
     }
 
     /// The same of a file that grows, where what is told late of folders that went may be that everything has changed.
@@ -95,9 +95,9 @@ impl Watched {
             append(path, "more\n");
             let folder = path.parent().expect("a folder");
             // A folder of which something late is told is watched anew, and what was told of its files before is lost.
-            let told =
-                self.until(|all| all.everything || all.folders.contains(folder) || all.files.contains(path));
-            if !told.everything && told.files.contains(path) {
+            let told = self
+                .until(|all| all.is_everything || all.folders.contains(folder) || all.files.contains(path));
+            if !told.is_everything && told.files.contains(path) {
                 return;
             }
         }
@@ -111,14 +111,14 @@ fn a_root_that_comes_or_is_replaced_is_heard_of() {
     let mut watched = Watched::new(&root, Format::Claude);
     let path = root.join("projects/-a/s1.jsonl");
     write(&path, "x\n");
-    watched.until(|all| all.everything);
+    watched.until(|all| all.is_everything);
     for from in [root.join("projects"), root.clone(), folder.join("a")] {
         watched.hear_growth(&path);
         let aside = folder.join("aside");
         fs::rename(&from, &aside).expect("a new place");
-        watched.until(|all| all.everything);
+        watched.until(|all| all.is_everything);
         write(&path, "x\n");
-        watched.until(|all| all.everything);
+        watched.until(|all| all.is_everything);
         fs::remove_dir_all(&aside).expect("it is gone");
     }
     watched.hear_growth(&path);
@@ -165,7 +165,7 @@ fn links_and_files_in_the_place_of_folders_do_no_harm() {
     let mut watched = Watched::new(&root, Format::Claude);
     fs::remove_file(root.join("projects")).expect("it is gone");
     write(&path, "x\n");
-    watched.until(|all| all.everything);
+    watched.until(|all| all.is_everything);
     for (to, name) in [
         ("projects", "projects/-self"),
         ("projects/-b", "projects/-b"),
@@ -174,7 +174,7 @@ fn links_and_files_in_the_place_of_folders_do_no_harm() {
         std::os::unix::fs::symlink(root.join(to), root.join(name)).expect("a link");
     }
     watched.hear_growth(&path);
-    assert!(watched.watch.is_whole());
+    assert!(watched.watch.is_complete());
 }
 
 #[cfg(target_os = "linux")]
@@ -199,7 +199,7 @@ fn what_the_systems_queue_did_not_hold_means_that_everything_may_have_changed() 
         }
         append(&path, "lost\n");
     }
-    watched.until(|all| all.everything);
+    watched.until(|all| all.is_everything);
     watched.hear_growth(&path);
 }
 
@@ -210,28 +210,28 @@ fn what_is_of_no_interest_wakes_nobody_and_too_much_means_everything() {
         let kind = EventKind::Modify(ModifyKind::Data(DataChange::Any));
         Ok(Event::new(kind).add_path(path.into()))
     };
-    let mut pending = Pending::default();
+    let mut pending = PendingEvents::default();
     let access = Event::new(EventKind::Access(AccessKind::Read)).add_path("/h/s1.jsonl".into());
-    assert!(!pending.take_in(Ok(access)), "a look of ours");
-    assert!(!pending.take_in(written("/h/.history")));
-    assert!(pending.take_in(written("/h/s1.jsonl")));
-    assert!(pending.take_in(created("/h/projects")));
+    assert!(!pending.add_event(Ok(access)), "a look of ours");
+    assert!(!pending.add_event(written("/h/.history")));
+    assert!(pending.add_event(written("/h/s1.jsonl")));
+    assert!(pending.add_event(created("/h/projects")));
     assert_eq!((pending.paths.len(), pending.is_lost), (2, false));
-    let too_many: fn(&mut Pending) = |pending| {
-        for number in 0..=PATHS {
+    let too_many: fn(&mut PendingEvents) = |pending| {
+        for number in 0..=PENDING_PATH_LIMIT {
             let event = Event::new(EventKind::Create(CreateKind::File)).add_path(format!("/{number}").into());
-            pending.take_in(Ok(event));
+            pending.add_event(Ok(event));
         }
     };
-    let rescan: fn(&mut Pending) = |pending| {
-        assert!(pending.take_in(Ok(Event::new(EventKind::Other).set_flag(Flag::Rescan))));
+    let rescan: fn(&mut PendingEvents) = |pending| {
+        assert!(pending.add_event(Ok(Event::new(EventKind::Other).set_flag(Flag::Rescan))));
     };
-    let error: fn(&mut Pending) =
-        |pending| assert!(pending.take_in(Err(notify::Error::generic("it failed"))));
+    let error: fn(&mut PendingEvents) =
+        |pending| assert!(pending.add_event(Err(notify::Error::generic("it failed"))));
     for lose in [too_many, rescan, error] {
-        let mut pending = Pending::default();
+        let mut pending = PendingEvents::default();
         lose(&mut pending);
-        assert!(pending.is_lost && pending.paths.len() <= PATHS);
+        assert!(pending.is_lost && pending.paths.len() <= PENDING_PATH_LIMIT);
     }
 }
 
@@ -247,8 +247,8 @@ fn after_lost_events_all_is_watched_anew() {
             .unwatch(&root.join("projects/-a"))
             .expect("it was watched");
     }
-    lock(&watched.watch.pending).lose();
-    let told = watched.until(|all| all.everything);
+    lock(&watched.watch.pending).mark_lost();
+    let told = watched.until(|all| all.is_everything);
     assert_eq!((told.folders, told.files), (BTreeSet::new(), BTreeSet::new()));
     watched.hear_growth(&path);
 }
@@ -257,14 +257,17 @@ fn after_lost_events_all_is_watched_anew() {
 fn what_cannot_be_watched_is_said() {
     let (_held, root) = folder();
     write(&root.join("projects/-a/s1.jsonl"), "x\n");
-    let problems = |mut watch: Watch| {
+    let problems = |mut watch: TranscriptWatcher| {
         watch.add_root(&root, Format::Claude);
-        assert_eq!(watch.heard(), []);
+        assert_eq!(watch.take_changes(), []);
         let problems = watch.problems().map(|(path, problem)| (path.to_owned(), problem));
-        (problems.collect::<Vec<_>>(), watch.is_whole())
+        (problems.collect::<Vec<_>>(), watch.is_complete())
     };
     let said = |problem: &str| (vec![(root.clone(), problem.to_owned())], false);
-    assert_eq!(problems(Watch::failing()), said("too many of them"));
-    assert_eq!(problems(Watch::limited(&root, Format::Claude)), said("a limit"));
-    assert_eq!(problems(Watch::new(|| {})), (Vec::new(), true));
+    assert_eq!(problems(TranscriptWatcher::failing()), said("too many of them"));
+    assert_eq!(
+        problems(TranscriptWatcher::limited(&root, Format::Claude)),
+        said("a limit")
+    );
+    assert_eq!(problems(TranscriptWatcher::new(|| {})), (Vec::new(), true));
 }

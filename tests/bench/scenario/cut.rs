@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use session_bridge::transcript::claude::cut::cut;
-use session_bridge::transcript::library::Library;
+use session_bridge::transcript::index_cache::IndexCache;
 
 use crate::Outcome;
 use crate::daemon::{Home, own_peak_mb};
@@ -108,7 +108,7 @@ fn figures(role: &str, path: &Path, uuid: &str) -> Outcome<[f64; 3]> {
 /// tell).
 pub(crate) fn be_cut(path: &Path, uuid: &str) -> Outcome<()> {
     let folder = path.parent().ok_or("no folder")?;
-    let library = Library::default();
+    let library = IndexCache::default();
     let (made, took_us) = timed_us(|| {
         let (index, index_us) = timed_us(|| library.index(path));
         let made = index.and_then(|index| cut(path, &index, folder, NEW, uuid));

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use session_bridge::transcript::checkpoint::{CheckpointRef, MessageRef};
 use session_bridge::transcript::claude::reading;
 use session_bridge::transcript::codex::rollout_name;
-use session_bridge::transcript::codex::rollouts::{self, OpenRollout, RolloutBooks};
-use session_bridge::transcript::library::Library;
+use session_bridge::transcript::codex::rollouts::{self, OpenRollout, RolloutCache};
+use session_bridge::transcript::index_cache::IndexCache;
 
 use crate::Outcome;
 use crate::daemon::{Home, own_peak_mb};
@@ -280,12 +280,12 @@ fn figures(role: &str, path: &Path) -> Outcome<[f64; 3]> {
 /// Makes the index of a transcript, and says how many microseconds it took, the peak of memory in MB (0 where
 /// the system does not tell), and how many records there are.
 pub(crate) fn be_index(path: &Path) -> Outcome<()> {
-    let library = Library::default();
+    let library = IndexCache::default();
     let (records, took_us) = match rollout_at(path) {
         Some((root, id)) => {
-            let books = RolloutBooks::default();
+            let books = RolloutCache::default();
             let (open, took_us) = timed_us(|| OpenRollout::open(&books, root, id, None));
-            (open?.book.messages(), took_us)
+            (open?.history.messages(), took_us)
         }
         None => {
             let (index, took_us) = timed_us(|| library.index(path));

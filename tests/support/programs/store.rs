@@ -161,7 +161,7 @@ pub(crate) fn print(folder: &Path, acknowledged: u64) {
     let (store, report) = open(folder);
     check(&store, acknowledged);
     // A kill while the database is replaced leaves none.
-    let is_whole = matches!(report.rebuilt, None | Some(RebuildReason::Missing));
+    let is_whole = matches!(report.rebuild_reason, None | Some(RebuildReason::Missing));
     let is_undamaged = is_whole && report.damaged.is_empty() && report.missing == 0;
     println!(
         "{}",

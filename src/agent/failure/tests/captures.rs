@@ -12,7 +12,7 @@ fn folder() -> PathBuf {
 
 /// Processes the lines of one call as a session does: signs from the notifications, then the answer.
 fn judge(agent: &AgentKind, capture: &str) -> Option<Failure> {
-    let mut signs = TurnSigns::default();
+    let mut signs = FailureSigns::default();
     let mut failure = None;
     for line in capture.lines() {
         let line: Value = serde_json::from_str(line).unwrap();

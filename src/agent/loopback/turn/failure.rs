@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::super::directive::FailKind;
 use super::super::report;
 use super::super::wire::RpcError;
-use super::{End, Flow, Turn};
+use super::{Flow, Turn, TurnEnd};
 
 impl Turn<'_> {
     /// Refuses the prompt with a usage limit until `duration_ms` after it was first seen.
@@ -16,7 +16,7 @@ impl Turn<'_> {
         let now_ms = jiff::Timestamp::now().as_millisecond();
         let first_ms = self
             .agent
-            .marks
+            .persistent_state
             .first_seen_ms(&self.session.id, &self.message, now_ms)?;
         let ends_ms = first_ms.saturating_add(duration_ms);
         if now_ms >= ends_ms {
@@ -55,7 +55,7 @@ impl Turn<'_> {
             FailKind::Context => self.refuse("Prompt is too long", "invalid_request"),
             FailKind::Auth => {
                 self.say_error("Invalid API key · Fix external API key")?;
-                Ok(Flow::Break(End::Failed(RpcError::sign_in_needed())))
+                Ok(Flow::Break(TurnEnd::Failed(RpcError::sign_in_needed())))
             }
         }
     }
@@ -63,7 +63,7 @@ impl Turn<'_> {
     fn refuse(&mut self, text: &str, error_kind: &str) -> io::Result<Flow> {
         self.say_error(text)?;
         let error = RpcError::internal(text).with_data(json!({ "errorKind": error_kind }));
-        Ok(Flow::Break(End::Failed(error)))
+        Ok(Flow::Break(TurnEnd::Failed(error)))
     }
 
     /// Writes an error to the transcript and sends it as a separate message.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::super::report::{self, ToolCall};
-use super::{Directive, End, Flow, PERMISSION_TOOL, Turn, new_message_id};
+use super::{Directive, Flow, PERMISSION_TOOL, Turn, TurnEnd, new_message_id};
 
 /// A tool call as written to the transcript.
 #[derive(Serialize)]
@@ -75,7 +75,7 @@ impl Turn<'_> {
         });
         let Some(answer) = self.answer_to("session/request_permission", &params) else {
             self.end(&id, "interrupted before it was answered", true)?;
-            return Ok(Flow::Break(End::Interrupted));
+            return Ok(Flow::Break(TurnEnd::Interrupted));
         };
         let outcome = &answer["result"]["outcome"];
         match (outcome["outcome"].as_str(), outcome["optionId"].as_str()) {
@@ -85,13 +85,13 @@ impl Turn<'_> {
             }
             (Some("cancelled"), _) => {
                 self.end(&id, "cancelled", true)?;
-                Ok(Flow::Break(End::Interrupted))
+                Ok(Flow::Break(TurnEnd::Interrupted))
             }
             // An error instead of an answer permits nothing either.
             _ => {
                 self.end(&id, "refused", true)?;
                 self.say(&format!("refused: {question}"))?;
-                Ok(Flow::Break(End::Done))
+                Ok(Flow::Break(TurnEnd::Done))
             }
         }
     }
@@ -102,7 +102,7 @@ impl Turn<'_> {
         let id = serde_json::value::to_raw_value(&self.session.id)?;
         params.insert("sessionId", &id);
         let Some(answer) = self.answer_to(method, &params) else {
-            return Ok(Flow::Break(End::Interrupted));
+            return Ok(Flow::Break(TurnEnd::Interrupted));
         };
         let said = answer.get("result").unwrap_or(&answer["error"]).to_string();
         self.say(&said)?;

@@ -6,18 +6,18 @@ use bridge_protocol::PROTOCOL_VERSION;
 use bridge_protocol::daemon::DaemonStatus;
 use bridge_protocol::diagnosis::{Diagnostic, DiagnosticKind, Severity};
 
-use crate::cli::connect::{Daemon, Reach};
+use crate::cli::connect::{Daemon, DaemonConnector};
+use crate::cli::humanize;
 use crate::cli::problem::{DOCTOR_HINT, Problem};
 use crate::cli::start;
-use crate::cli::words;
 use crate::paths::lock_holder::{data_folder_of, is_of_daemon};
 use crate::paths::shell_word;
 
 /// How to replace the daemon.
-const AGAIN: &str = "sessionctl stop (running turns end; the next command starts the daemon again)";
+const RESTART_HINT: &str = "sessionctl stop (running turns end; the next command starts the daemon again)";
 
 /// There is no daemon that answers, and why; and which one uses the data folder, if the reason does not name it.
-pub(super) fn none(problem: &Problem, reach: &Reach) -> Vec<Diagnostic> {
+pub(super) fn no_daemon(problem: &Problem, reach: &DaemonConnector) -> Vec<Diagnostic> {
     let what = problem.message.as_deref().unwrap_or("no daemon answers");
     let next = problem.hint.as_deref().unwrap_or_default();
     let next = match next.trim_start_matches(DOCTOR_HINT).trim_start_matches("; ") {
@@ -26,14 +26,14 @@ pub(super) fn none(problem: &Problem, reach: &Reach) -> Vec<Diagnostic> {
     };
     let none = Diagnostic::new(DiagnosticKind::Daemon, Severity::Error, what).next(next);
     // Not the process, which outlives the lock for an instant.
-    if problem.pid().is_some() || !start::is_held(&reach.paths) {
+    if problem.pid().is_some() || !start::is_lock_held(&reach.paths) {
         return vec![none];
     }
-    let socket = reach.locked_socket().unwrap_or_default();
-    let holder = reach.holder(&socket);
+    let socket = reach.last_daemon_socket().unwrap_or_default();
+    let holder = reach.lock_holder_pid(&socket);
     let who = holder.map_or_else(|| "a daemon".to_owned(), |pid| format!("process {pid}"));
     let what = format!("{who} uses the data folder and listens on {}", socket.display());
-    let is_elsewhere = reach.socket_named && socket != reach.paths.bridge_socket;
+    let is_elsewhere = reach.is_socket_explicit && socket != reach.paths.bridge_socket;
     let next = match holder {
         _ if is_elsewhere => "omit --socket and unset SESSIOND_SOCKET".to_owned(),
         Some(pid) => {
@@ -50,9 +50,13 @@ pub(super) fn none(problem: &Problem, reach: &Reach) -> Vec<Diagnostic> {
 }
 
 /// The daemon that answers.
-pub(super) fn this(status: &DaemonStatus, reach: &Reach, daemon: &Daemon) -> Vec<Diagnostic> {
+pub(super) fn answering_daemon(
+    status: &DaemonStatus,
+    reach: &DaemonConnector,
+    daemon: &Daemon,
+) -> Vec<Diagnostic> {
     let (own, pid, version) = (env!("CARGO_PKG_VERSION"), status.pid, &status.version);
-    let age = words::span(i64::try_from(status.uptime_seconds).unwrap_or(i64::MAX));
+    let age = humanize::duration(i64::try_from(status.uptime_seconds).unwrap_or(i64::MAX));
     let who = format!("sessiond {version} runs as process {pid}, for {age}");
     let protocol = status.protocol_version;
     let (severity, what) = match () {
@@ -61,7 +65,9 @@ pub(super) fn this(status: &DaemonStatus, reach: &Reach, daemon: &Daemon) -> Vec
             (Severity::Error, what)
         }
         () if version != own => (Severity::Warning, format!("{who}; this sessionctl is {own}")),
-        () if is_replaced(pid) => (Severity::Warning, format!("{who}; its program has been replaced")),
+        () if is_program_replaced(pid) => {
+            (Severity::Warning, format!("{who}; its program has been replaced"))
+        }
         () => (Severity::Ok, who),
     };
     let one = Diagnostic::new(DiagnosticKind::Daemon, severity, what)
@@ -69,9 +75,9 @@ pub(super) fn this(status: &DaemonStatus, reach: &Reach, daemon: &Daemon) -> Vec
         .fact("version", version.clone());
     let mut found = vec![match severity {
         Severity::Ok => one,
-        _ => one.next(AGAIN),
+        _ => one.next(RESTART_HINT),
     }];
-    if reach.last_daemon().is_some_and(|last| last != pid) {
+    if reach.last_daemon_pid().is_some_and(|last| last != pid) {
         let what = format!("the daemon that answers has another folder: {}", status.home);
         found.push(
             Diagnostic::new(DiagnosticKind::Daemon, Severity::Warning, what)
@@ -82,21 +88,21 @@ pub(super) fn this(status: &DaemonStatus, reach: &Reach, daemon: &Daemon) -> Vec
         found.push(
             Diagnostic::new(DiagnosticKind::Configuration, Severity::Warning, what)
                 .about(reach.paths.config_file.to_string_lossy())
-                .next(AGAIN),
+                .next(RESTART_HINT),
         );
     }
     found
 }
 
 /// Whether the file that a process runs has gone, as after an update.
-fn is_replaced(pid: u32) -> bool {
+fn is_program_replaced(pid: u32) -> bool {
     let program = std::fs::read_link(format!("/proc/{pid}/exe"));
     program.is_ok_and(|program| program.to_string_lossy().ends_with(" (deleted)"))
 }
 
 /// Processes left behind by agents of a dead daemon, found by the mark in their environment: the first entry of its kind
 /// is `SESSIOND_MARK=INSTANCE:SPAWN`, with what the file `instance` in the data folder holds.
-pub(super) fn left_over(data: &Path) -> Vec<Diagnostic> {
+pub(super) fn leftover_processes(data: &Path) -> Vec<Diagnostic> {
     let Ok(instance) = std::fs::read_to_string(data.join(crate::paths::names::INSTANCE)) else {
         return Vec::new();
     };
@@ -138,13 +144,13 @@ fn own_processes() -> impl Iterator<Item = u32> {
 }
 
 /// Other daemons of this user, where the system shows processes as Linux does.
-pub(super) fn others(own: Option<u32>) -> Vec<Diagnostic> {
+pub(super) fn other_daemons(own: Option<u32>) -> Vec<Diagnostic> {
     let pids = own_processes().filter(|pid| Some(*pid) != own);
-    pids.filter_map(|pid| Some(other(pid, &data_folder_of(pid)?)))
+    pids.filter_map(|pid| Some(other_daemon(pid, &data_folder_of(pid)?)))
         .collect()
 }
 
-fn other(pid: u32, data: &Path) -> Diagnostic {
+fn other_daemon(pid: u32, data: &Path) -> Diagnostic {
     let what = format!("process {pid} is a daemon of the folder {}", data.display());
     let found = Diagnostic::new(DiagnosticKind::OtherDaemon, Severity::Note, what)
         .fact("pid", pid)
@@ -180,7 +186,7 @@ mod tests {
             ),
         ];
         for (data, what, next) in table {
-            let found = other(7, Path::new(data));
+            let found = other_daemon(7, Path::new(data));
             assert!(found.message.contains(what), "{found:?}");
             assert!(found.next_step.as_deref().unwrap().starts_with(next), "{found:?}");
             let folder = found.data.get("folder").and_then(serde_json::Value::as_str);

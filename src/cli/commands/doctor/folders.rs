@@ -12,7 +12,7 @@ use crate::paths::ownership::{Role, Untrusted};
 use crate::paths::{Paths, ownership, shell_word};
 
 /// What others may not do in a private folder: anything.
-const OTHERS: u32 = 0o077;
+const OTHERS_MODE: u32 = 0o077;
 
 /// With less than this a daemon that starts writes its first files in vain.
 const LEAST_BYTES: u64 = 1 << 20;
@@ -21,19 +21,19 @@ const LEAST_BYTES: u64 = 1 << 20;
 const LEAST_FILES: u64 = 10;
 
 /// Each folder. What the configuration says is the daemon's to judge.
-pub(super) fn all(paths: &Paths) -> Vec<Diagnostic> {
+pub(super) fn check_folders(paths: &Paths) -> Vec<Diagnostic> {
     let untrusted = ownership::untrusted(paths);
-    let mut found: Vec<Diagnostic> = untrusted.iter().map(refused).collect();
+    let mut found: Vec<Diagnostic> = untrusted.iter().map(untrusted_folder).collect();
     let folder = |path: &Path, what| {
         let is_refused = untrusted.iter().any(|untrusted| untrusted.culprit == path);
-        (!is_refused).then(|| folder(path, what))
+        (!is_refused).then(|| check_folder(path, what))
     };
     found.extend(folder(&paths.data, "data"));
     found.extend(far_away(&paths.data));
     found.extend(folder(&paths.runtime, "sockets"));
     // Often a disk of its own, in memory. The disk of the data is checked by a daemon that answers.
     if device(&paths.runtime) != device(&paths.data) {
-        found.extend(full(&paths.runtime));
+        found.extend(full_disk(&paths.runtime));
     }
     // What is below the data folder is as open as that one.
     if !paths.log.starts_with(&paths.data) {
@@ -43,7 +43,7 @@ pub(super) fn all(paths: &Paths) -> Vec<Diagnostic> {
 }
 
 /// What another user owns or can change: with it no daemon starts.
-fn refused(untrusted: &Untrusted) -> Diagnostic {
+fn untrusted_folder(untrusted: &Untrusted) -> Diagnostic {
     let kind = match untrusted.role {
         Role::Configuration => DiagnosticKind::Configuration,
         _ => DiagnosticKind::Folder,
@@ -56,18 +56,18 @@ fn refused(untrusted: &Untrusted) -> Diagnostic {
 }
 
 /// The folder, or the nearest one above it that exists.
-fn existing(path: &Path) -> Option<&Path> {
+fn nearest_existing(path: &Path) -> Option<&Path> {
     path.ancestors().find(|place| place.exists())
 }
 
 /// The disk that a folder is on, or will be.
 fn device(path: &Path) -> Option<u64> {
-    Some(existing(path)?.metadata().ok()?.dev())
+    Some(nearest_existing(path)?.metadata().ok()?.dev())
 }
 
 /// That nothing can be written any more on the disk of a folder.
-pub(super) fn full(path: &Path) -> Option<Diagnostic> {
-    let disk = rustix::fs::statvfs(existing(path)?).ok()?;
+pub(super) fn full_disk(path: &Path) -> Option<Diagnostic> {
+    let disk = rustix::fs::statvfs(nearest_existing(path)?).ok()?;
     let free_bytes = disk.f_bavail.saturating_mul(disk.f_frsize);
     is_full((disk.f_blocks, free_bytes), (disk.f_files, disk.f_favail)).then(|| {
         Diagnostic::new(DiagnosticKind::Room, Severity::Error, "its disk is full")
@@ -82,12 +82,12 @@ fn is_full((blocks, free_bytes): (u64, u64), (files, free_files): (u64, u64)) ->
     blocks > 0 && free_bytes < LEAST_BYTES || files > 0 && free_files < LEAST_FILES
 }
 
-fn folder(path: &Path, what: &str) -> Diagnostic {
+fn check_folder(path: &Path, what: &str) -> Diagnostic {
     let elsewhere = "or use another folder with --home DIR";
     let chmod = || format!("chmod 700 {}", shell_word(&path.to_string_lossy()));
     let is_usable = |path: &Path, how| access(path, how).is_ok();
     let (severity, found, next) = match fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => match existing(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match nearest_existing(path) {
             Some(above) if !is_usable(above, Access::WRITE_OK | Access::EXEC_OK) => (
                 Severity::Error,
                 format!("cannot be created: {} is not writable", above.display()),
@@ -114,7 +114,7 @@ fn folder(path: &Path, what: &str) -> Diagnostic {
             "is not writable".to_owned(),
             format!("{}, {elsewhere}", chmod()),
         ),
-        Ok(metadata) if metadata.mode() & OTHERS != 0 => (
+        Ok(metadata) if metadata.mode() & OTHERS_MODE != 0 => (
             Severity::Warning,
             format!("is open to others (mode {:o})", metadata.mode() & 0o777),
             chmod(),
@@ -132,7 +132,7 @@ fn folder(path: &Path, what: &str) -> Diagnostic {
 /// Where the data lies on another machine, on which locks and syncs may not hold.
 #[cfg(target_os = "linux")]
 fn far_away(data: &Path) -> Option<Diagnostic> {
-    let disk = rustix::fs::statfs(existing(data)?).ok()?;
+    let disk = rustix::fs::statfs(nearest_existing(data)?).ok()?;
     if !is_network(disk.f_type) {
         return None;
     }
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     fn severity(path: &Path) -> (Severity, bool) {
-        let found = folder(path, "data");
+        let found = check_folder(path, "data");
         (found.severity, found.next_step.is_some())
     }
 

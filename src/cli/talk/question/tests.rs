@@ -29,7 +29,7 @@ fn permission(tool_call: Value) -> Interrupt {
 }
 
 fn asked(tool_call: Value) -> Vec<String> {
-    let question = Question::of(&permission(tool_call), None, "/home/u/src", Look::default());
+    let question = Question::from_interrupt(&permission(tool_call), None, "/home/u/src", Look::default());
     let lines = question.lines(Look::default());
     lines
         .into_iter()
@@ -166,7 +166,7 @@ fn what_allows_is_distinguished_from_what_refuses() {
     let text: String = (0..100).map(|line| format!("{line}\n")).collect();
     let call = json!({"title": "Write", "content": [{"type": "diff", "path": "a", "newText": text}]});
     let asked = permission(call);
-    let question = Question::of(&asked, None, "/", Look::default());
+    let question = Question::from_interrupt(&asked, None, "/", Look::default());
     assert_eq!(question.hidden_lines(), 78);
     for (typed, allows) in [
         ("y", true),
@@ -199,7 +199,7 @@ fn arguments_that_are_not_known_are_shown() {
     );
     // What an earlier update said of the call counts too.
     let known = serde_json::from_value(json!({"rawInput": {"command": "ls"}})).unwrap();
-    let question = Question::of(
+    let question = Question::from_interrupt(
         &permission(json!({"title": "x"})),
         Some(&known),
         "/",
@@ -211,7 +211,7 @@ fn arguments_that_are_not_known_are_shown() {
 #[test]
 fn each_option_has_a_key_of_its_own() {
     let asked = permission(json!({"title": "x"}));
-    let question = Question::of(&asked, None, "/", Look::default());
+    let question = Question::from_interrupt(&asked, None, "/", Look::default());
     let chosen = |typed: &str| {
         let (outcome, _) = question.answer(&asked, typed)?;
         let outcome: Value = outcome.read().unwrap();
@@ -245,13 +245,13 @@ fn each_option_has_a_key_of_its_own() {
             .iter()
             .any(|line| line.contains("don't ask again for rm"))
     );
-    let free = Question::of(
+    let free = Question::from_interrupt(
         &interrupt(None, None, json!({"message": "Which?"})),
         None,
         "/",
         Look::default(),
     );
-    assert!(free.is_free());
+    assert!(free.has_no_options());
 }
 
 #[test]
@@ -271,15 +271,15 @@ fn an_answer_is_a_word_an_option_or_given_whole() {
         ("", None),
     ];
     for (answer, expected) in table {
-        let outcome = outcome(&permission, answer).map(|outcome| outcome.read::<Value>().unwrap());
+        let outcome = parse_answer(&permission, answer).map(|outcome| outcome.read::<Value>().unwrap());
         assert_eq!(outcome, expected, "{answer}");
     }
     let elicitation = Interrupt {
         kind: InterruptKind::Elicitation,
         ..interrupt(None, None, json!({"message": "Which branch?"}))
     };
-    assert!(outcome(&elicitation, "allow").is_none());
-    let declined = outcome(&elicitation, "deny").unwrap();
+    assert!(parse_answer(&elicitation, "allow").is_none());
+    let declined = parse_answer(&elicitation, "deny").unwrap();
     assert_eq!(declined.read::<Value>().unwrap(), json!({"action": "decline"}));
 }
 
@@ -305,7 +305,7 @@ fn a_refusal_takes_the_mildest_option_that_grants_nothing() {
         (&[], json!({"outcome": "cancelled"})),
     ];
     for (kinds, expected) in table {
-        let refusal: Value = refusal(&options(kinds)).read().unwrap();
+        let refusal: Value = refusal_outcome(&options(kinds)).read().unwrap();
         assert_eq!(refusal, expected, "{kinds:?}");
     }
 }

@@ -14,27 +14,30 @@ use bridge_protocol::method;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::{Interrupt, TurnResult};
 
-use super::{OwnTurn, Start, Talk};
-use crate::cli::advice::Call;
+use super::{ConversationFollower, FollowTarget, FollowedTurn};
+use crate::cli::advice::SuggestedCommand;
 use crate::cli::connect::Daemon;
+use crate::cli::event_stream::ReceivedEvent;
 use crate::cli::exit::Exit;
-use crate::cli::follow::Followed;
+use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
-use crate::cli::problem::{Outcome, Problem};
-use crate::cli::spoken::spoken;
-use crate::cli::words::{self, Clock};
+use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::prompt_text::readable_prompt;
 use crate::paths::shell_word;
 
 /// How many messages of the last turn are shown, from its end.
 const SHOWN_MESSAGES: u32 = 200;
 
 /// Says what another client changed about the history or the folder.
-pub(in crate::cli::talk) fn change_elsewhere(event: &Event, id: ConversationId) -> Option<String> {
+pub(in crate::cli::talk) fn describe_other_clients_change(
+    event: &Event,
+    id: ConversationId,
+) -> Option<String> {
     Some(match event {
         Event::Edited { dropped, .. } => {
             format!(
                 "Another client replaced {}",
-                words::count(*dropped, "turn", "turns")
+                humanize::count(*dropped, "turn", "turns")
             )
         }
         Event::Forked { conversation_id, .. } if *conversation_id == id => {
@@ -47,9 +50,13 @@ pub(in crate::cli::talk) fn change_elsewhere(event: &Event, id: ConversationId) 
     })
 }
 
-impl Talk<'_> {
+impl ConversationFollower<'_> {
     /// Says what became of a turn that waited for its limit, or of a scheduled prompt, when this prompt was answered first.
-    pub(super) async fn note_displaced(&mut self, daemon: &Daemon, waiting: &Conversation) -> Outcome {
+    pub(super) async fn report_displaced_turn(
+        &mut self,
+        daemon: &Daemon,
+        waiting: &Conversation,
+    ) -> CommandResult {
         // What cannot be read now can be seen later.
         let Ok(now) = daemon.call(method::GetConversation::of(self.id)).await else {
             return Ok(());
@@ -58,7 +65,10 @@ impl Talk<'_> {
             return Ok(());
         }
         let clock = Clock::here();
-        let scheduled = waiting.continuation.as_ref().map(|it| clock.moment(it.at));
+        let scheduled = waiting
+            .continuation
+            .as_ref()
+            .map(|it| clock.time_and_distance(it.at));
         let what = match (waiting.cut_short, scheduled) {
             (true, Some(at)) => {
                 format!("the interrupted turn will not be continued at {at}: this prompt was answered first")
@@ -73,20 +83,25 @@ impl Talk<'_> {
             }
             (false, None) => return Ok(()),
         };
-        self.screen.aside(&what)
+        self.screen.note_dim(&what)
     }
 
     /// Takes an event in, and shows it where it belongs to what is followed.
-    pub(super) fn event(&mut self, followed: &Followed, start: &Start, own: &mut OwnTurn) -> Outcome {
+    pub(super) fn handle_event(
+        &mut self,
+        followed: &ReceivedEvent,
+        start: &FollowTarget,
+        own: &mut FollowedTurn,
+    ) -> CommandResult {
         let event = &followed.envelope.event;
-        let (watches, json) = (start.watches(), self.screen.output.json);
+        let (watches, json) = (start.is_watch_only(), self.screen.output.json);
         match event {
             Event::PromptAccepted { turn_id, prompt } => {
                 // Another client's may be accepted first, also one with the same words: its turn ends before this one's answer
                 // comes.
                 let may_be_own = own.id.is_none() || own.has_ended;
                 let is_same = |own: &PromptContent| own.to_text() == prompt.to_text();
-                let is_own = watches || (may_be_own && start.sends().is_none_or(is_same));
+                let is_own = watches || (may_be_own && start.sent_prompt().is_none_or(is_same));
                 if !is_own {
                     return Ok(());
                 }
@@ -95,14 +110,14 @@ impl Talk<'_> {
                 if json {
                     return Ok(());
                 }
-                if watches || matches!(start, Start::Since(_)) {
-                    self.prompt(&prompt.to_text())?;
+                if watches || matches!(start, FollowTarget::Since(_)) {
+                    self.show_prompt(&prompt.to_text())?;
                 }
-                self.screen.spin();
+                self.screen.start_spinner();
                 Ok(())
             }
             Event::Update { turn_id, update } => match watches || (turn_id.is_some() && *turn_id == own.id) {
-                true if !json => self.screen.update(update),
+                true if !json => self.screen.show_update(update),
                 _ => Ok(()),
             },
             Event::TurnEnded { turn } if watches => {
@@ -110,7 +125,7 @@ impl Talk<'_> {
                 if json {
                     return Ok(());
                 }
-                self.turn_ended(turn)
+                self.show_turn_end(turn)
             }
             Event::TurnEnded { turn } => {
                 if own.id.as_ref() == Some(&turn.turn_id) {
@@ -119,11 +134,11 @@ impl Talk<'_> {
                 }
                 Ok(())
             }
-            Event::Snapshot { .. } => self.snapshot(event, start, own),
-            Event::Updated { conversation } if watches => self.queue(conversation),
+            Event::Snapshot { .. } => self.handle_snapshot(event, start, own),
+            Event::Updated { conversation } if watches => self.report_queue_length(conversation),
             // The continuation was given up before it became a turn.
             Event::Updated { conversation }
-                if matches!(start, Start::Continue(_))
+                if matches!(start, FollowTarget::Continue(_))
                     && own.id.is_none()
                     && conversation.continuation.is_none()
                     && conversation.state == ConversationState::Failed =>
@@ -132,7 +147,7 @@ impl Talk<'_> {
                     .failure
                     .as_deref()
                     .unwrap_or("the continuation failed");
-                let again = self.advice().command(Call::Continue(""));
+                let again = self.advice().command(SuggestedCommand::Continue(""));
                 let is_missing = !self.screen.output.in_chat && !Path::new(&conversation.cwd).exists();
                 let hint = match is_missing {
                     true => format!("mkdir -p {} && {again}", shell_word(&conversation.cwd)),
@@ -141,34 +156,34 @@ impl Talk<'_> {
                 Err(Problem::new(Exit::Failed, one_line(why)).hint(hint))
             }
             Event::InterruptRaised { interrupt } if own.id.is_none() && !watches => {
-                self.questions_of_others([interrupt])
+                self.report_unrelated_questions([interrupt])
             }
             Event::InterruptRaised { interrupt } => {
                 self.questions.push_back(interrupt.clone());
                 match self.questions.len() {
-                    1 => self.ask(),
+                    1 => self.ask_first_question(),
                     _ => Ok(()),
                 }
             }
             Event::InterruptResolved { interrupt_id, by, .. } => {
-                self.resolved(interrupt_id, by)?;
+                self.question_resolved(interrupt_id, by)?;
                 // The turn that an answer starts is accepted before its question is resolved.
-                if matches!(start, Start::Running) && own.id.is_none() && self.questions.is_empty() {
-                    self.was_refused = true;
+                if matches!(start, FollowTarget::Running) && own.id.is_none() && self.questions.is_empty() {
+                    self.was_question_refused = true;
                     own.has_ended = true;
                 }
                 Ok(())
             }
             // Of a prompt that waits its end says so: this may be about the turn before it.
-            Event::Resumed { resumed } if start.queued_prompt().is_none() => self.resumed(resumed),
+            Event::Resumed { resumed } if start.queued_prompt().is_none() => self.report_resume(resumed),
             Event::ForeignWriter { upstream_id } => {
-                let session = words::short(upstream_id.as_str());
+                let session = humanize::short(upstream_id.as_str());
                 let what = format!(
                     "another program changed the transcript of session {session}: end one of the two, or answers are lost; \
                      what this session has is in {}",
-                    self.advice().command(Call::History)
+                    self.advice().command(SuggestedCommand::History)
                 );
-                self.screen.styled(ATTENTION, &what)
+                self.screen.note_styled(ATTENTION, &what)
             }
             Event::Rolled {
                 from: Some(from),
@@ -178,21 +193,21 @@ impl Talk<'_> {
             } => {
                 let what = format!(
                     "Started session {}. Go back to {} with: {}",
-                    words::short(to.as_str()),
-                    words::short(from.as_str()),
-                    self.advice().command(Call::Undo)
+                    humanize::short(to.as_str()),
+                    humanize::short(from.as_str()),
+                    self.advice().command(SuggestedCommand::Undo)
                 );
-                self.screen.aside(&what)
+                self.screen.note_dim(&what)
             }
             Event::Closed {} if watches => self
                 .screen
-                .aside("the session was closed; the next prompt reopens it"),
+                .note_dim("the session was closed; the next prompt reopens it"),
             Event::Deleted {} => {
                 own.has_ended = true;
-                self.screen.aside("the conversation was deleted")
+                self.screen.note_dim("the conversation was deleted")
             }
-            event if watches => match change_elsewhere(event, self.id) {
-                Some(what) => self.screen.aside(&what),
+            event if watches => match describe_other_clients_change(event, self.id) {
+                Some(what) => self.screen.note_dim(&what),
                 None => Ok(()),
             },
             _ => Ok(()),
@@ -200,7 +215,12 @@ impl Talk<'_> {
     }
 
     /// Takes in how the conversation is now, when this begins to follow it or missed what happened.
-    fn snapshot(&mut self, event: &Event, start: &Start, own: &mut OwnTurn) -> Outcome {
+    fn handle_snapshot(
+        &mut self,
+        event: &Event,
+        start: &FollowTarget,
+        own: &mut FollowedTurn,
+    ) -> CommandResult {
         let Event::Snapshot {
             conversation,
             gap,
@@ -210,14 +230,15 @@ impl Talk<'_> {
         else {
             return Ok(());
         };
-        let (watches, json) = (start.watches(), self.screen.output.json);
+        let (watches, json) = (start.is_watch_only(), self.screen.output.json);
         let running = running.as_ref();
         let running_id = running.map(|running| &running.turn_id);
         let open = &conversation.interrupts;
-        let is_of_others = matches!(start, Start::Running | Start::Since(_));
+        let is_of_others = matches!(start, FollowTarget::Running | FollowTarget::Since(_));
         // Another client asked for the same first.
-        let is_continued = matches!(start, Start::Continue(_))
-            && running.is_some_and(|running| words::own_prompt(&running.prompt.to_text()).is_some());
+        let is_continued = matches!(start, FollowTarget::Continue(_))
+            && running
+                .is_some_and(|running| humanize::mark_daemon_prompt(&running.prompt.to_text()).is_some());
         let follows_running = watches || ((is_of_others || is_continued) && own.id.is_none());
         let is_own = follows_running || (own.id.is_some() && own.id.as_ref() == running_id);
         match &own.id {
@@ -231,57 +252,60 @@ impl Talk<'_> {
             Some(_) => own.has_ended = !is_own,
         }
         self.folder.clone_from(&conversation.cwd);
-        if matches!(start, Start::Prompt(_)) && own.id.is_none() {
+        if matches!(start, FollowTarget::Prompt(_)) && own.id.is_none() {
             let is_limited = conversation.cut_short && conversation.limit.is_some();
             let waits = is_limited || conversation.continuation.is_some();
             // A turn that runs may be what continues it.
-            self.waiting = Some(conversation.clone()).filter(|_| waits && running.is_none());
+            self.waiting_before = Some(conversation.clone()).filter(|_| waits && running.is_none());
         }
         if *gap && is_own {
-            self.screen.aside("some of the output was missed")?;
+            self.screen.note_dim("some of the output was missed")?;
         }
         if watches {
             let title = one_line(&conversation.title);
-            let (id, state) = (words::short_id(conversation.id), words::wire(conversation.state));
-            self.screen.aside(&format!("{id} {title} ({state})"))?;
-            self.queued = 0;
-            self.queue(conversation)?;
-            self.shows_last_turn.get_or_insert(running.is_none() && !json);
+            let (id, state) = (
+                humanize::short_id(conversation.id),
+                humanize::wire_name(conversation.state),
+            );
+            self.screen.note_dim(&format!("{id} {title} ({state})"))?;
+            self.reported_queue_length = 0;
+            self.report_queue_length(conversation)?;
+            self.last_turn_pending.get_or_insert(running.is_none() && !json);
         }
         match running {
             _ if json => {}
             Some(running) if is_own && (start.method().is_none() || is_continued) => {
-                self.prompt(&running.prompt.to_text())?;
-                self.screen.spin();
+                self.show_prompt(&running.prompt.to_text())?;
+                self.screen.start_spinner();
                 for update in &running.updates {
-                    self.screen.update(update)?;
+                    self.screen.show_update(update)?;
                 }
             }
             Some(_) if !is_own && start.queued_prompt().is_some() => {
                 self.screen
-                    .aside("another turn is running; this prompt is queued")?;
+                    .note_dim("another turn is running; this prompt is queued")?;
             }
             None if follows_running && !watches && !open.is_empty() => {
                 self.screen
-                    .aside("the turn was interrupted; its question is still open")?;
+                    .note_dim("the turn was interrupted; its question is still open")?;
             }
             _ => {}
         }
         self.questions.clear();
-        self.reported.clear();
+        self.reported_questions.clear();
         match is_own {
             true => self.questions.extend(open.iter().cloned()),
             // Those of the own turn are asked again once it is known how that ended.
             false if own.id.is_some() && !json => {}
-            false => self.questions_of_others(open)?,
+            false => self.report_unrelated_questions(open)?,
         }
-        let place = |question: &Interrupt| self.asked_first.as_ref() != Some(&question.id);
+        let place = |question: &Interrupt| self.priority_question.as_ref() != Some(&question.id);
         self.questions.make_contiguous().sort_by_key(place);
-        self.ask()
+        self.ask_first_question()
     }
 
     /// Shows the last turn of a conversation in which none runs, as it was seen when it ran.
-    pub(super) async fn last_turn(&mut self) -> Outcome {
+    pub(super) async fn show_last_turn(&mut self) -> CommandResult {
         let call = method::History {
             conversation_id: self.id.into(),
             last: Some(SHOWN_MESSAGES),
@@ -290,8 +314,8 @@ impl Talk<'_> {
         };
         let daemon = self.daemon();
         // What cannot be read can be followed all the same.
-        let page = match self.waited(daemon.call(call)).await {
-            Err(left) if self.has_left => return Err(left),
+        let page = match self.wait_unless_left(daemon.call(call)).await {
+            Err(left) if self.has_user_left => return Err(left),
             page => page.ok(),
         };
         let updates = page.and_then(|page| page.updates).unwrap_or_default();
@@ -299,48 +323,51 @@ impl Talk<'_> {
             return Ok(());
         };
         for update in updates.iter().filter(|update| update.checkpoint_id == turn) {
-            match self.screen.prompt_of(&update.update) {
-                Some(prompt) => self.prompt(&prompt)?,
-                None => self.screen.update(&update.update)?,
+            match self.screen.prompt_in_update(&update.update) {
+                Some(prompt) => self.show_prompt(&prompt)?,
+                None => self.screen.show_update(&update.update)?,
             }
         }
         self.screen.end_turn()
     }
 
     /// A turn that is only watched has ended.
-    fn turn_ended(&mut self, turn: &TurnResult) -> Outcome {
+    fn show_turn_end(&mut self, turn: &TurnResult) -> CommandResult {
         self.screen.end_turn()?;
         self.screen.usage_line()?;
         match self.problem_of(turn) {
-            Some(problem) => self.screen.styled(ATTENTION, &problem.words()),
+            Some(problem) => self.screen.note_styled(ATTENTION, &problem.text()),
             None => Ok(()),
         }
     }
 
-    fn prompt(&mut self, prompt: &str) -> Outcome {
-        let prompt = one_line(&spoken(prompt));
-        match words::own_prompt(&prompt) {
-            Some(own) => self.screen.styled(DIM, &own),
-            None => self.screen.styled(STRONG, &format!("> {prompt}")),
+    fn show_prompt(&mut self, prompt: &str) -> CommandResult {
+        let prompt = one_line(&readable_prompt(prompt));
+        match humanize::mark_daemon_prompt(&prompt) {
+            Some(own) => self.screen.note_styled(DIM, &own),
+            None => self.screen.note_styled(STRONG, &format!("> {prompt}")),
         }
     }
 
     /// Says how many prompts are queued, when that has changed.
-    fn queue(&mut self, conversation: &Conversation) -> Outcome {
+    fn report_queue_length(&mut self, conversation: &Conversation) -> CommandResult {
         let queued = conversation.queue.len();
-        if std::mem::replace(&mut self.queued, queued) == queued || queued == 0 {
+        if std::mem::replace(&mut self.reported_queue_length, queued) == queued || queued == 0 {
             return Ok(());
         }
-        let prompts = words::count(queued as u64, "prompt is", "prompts are");
-        self.screen.aside(&format!("{prompts} queued"))
+        let prompts = humanize::count(queued as u64, "prompt is", "prompts are");
+        self.screen.note_dim(&format!("{prompts} queued"))
     }
 
     /// Says how the session was reopened, when something is missing and was not said yet.
-    pub(super) fn resumed(&mut self, resumed: &Resumed) -> Outcome {
-        if resumed.fidelity == Fidelity::Full || std::mem::replace(&mut self.said_resumed, true) {
+    pub(super) fn report_resume(&mut self, resumed: &Resumed) -> CommandResult {
+        if resumed.fidelity == Fidelity::Full || std::mem::replace(&mut self.has_reported_resume, true) {
             return Ok(());
         }
-        let resumed = self.screen.output.addressed(&words::resumed(resumed));
-        self.screen.styled(ATTENTION, &resumed)
+        let resumed = self
+            .screen
+            .output
+            .with_daemon_options(&humanize::resume_result(resumed));
+        self.screen.note_styled(ATTENTION, &resumed)
     }
 }

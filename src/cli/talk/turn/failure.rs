@@ -4,11 +4,11 @@
 
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 
-use crate::cli::advice::{Advice, Call};
+use crate::cli::advice::{Advice, SuggestedCommand};
 use crate::cli::exit::Exit;
+use crate::cli::humanize::{self, Clock};
 use crate::cli::output::one_line;
 use crate::cli::problem::Problem;
-use crate::cli::words::{self, Clock};
 
 /// The problem of a turn of this conversation, unless it ended well. `is_said`: whether the answer ended with the words of
 /// a failure.
@@ -32,7 +32,7 @@ pub(super) fn problem_of(
         };
         return Some(Problem::new(exit, message));
     };
-    let kind = words::failure(failure.kind);
+    let kind = humanize::failure(failure.kind);
     // Some messages begin with these words themselves.
     let mut message = match failure.message.strip_prefix(kind) {
         _ if is_said => kind.to_owned(),
@@ -40,12 +40,12 @@ pub(super) fn problem_of(
         None => format!("{kind}: {}", failure.message),
     };
     if let Some(at) = failure.resets_at {
-        message.push_str(&format!("; the limit resets at {}", clock.moment(at)));
+        message.push_str(&format!("; the limit resets at {}", clock.time_and_distance(at)));
     }
     let problem = Problem::new(exit, message);
-    let continuing = |options| advice.command(Call::Continue(options));
+    let continuing = |options| advice.command(SuggestedCommand::Continue(options));
     if let Some(continuation) = &turn.continuation {
-        let at = clock.moment(continuation.at);
+        let at = clock.time_and_distance(continuation.at);
         return Some(problem.hint(format!(
             "continues at {at}; cancel with: {}",
             continuing("--cancel")

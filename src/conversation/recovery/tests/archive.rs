@@ -4,7 +4,7 @@ use super::*;
 
 fn gone() -> Inspection {
     Inspection {
-        is_kept: true,
+        has_backup: true,
         ..disk(None, &[on_disk(6)], 6)
     }
 }
@@ -33,7 +33,7 @@ fn what_a_restored_rollout_lacks_is_told() {
     for (min_fidelity, is_taken) in [(Fidelity::Partial, true), (Fidelity::Full, false)] {
         let mut climb = Climb::new(Goal {
             min_fidelity,
-            readable: false,
+            can_read_transcripts: false,
             ..goal()
         });
         fails(&mut climb, unknown());
@@ -41,9 +41,9 @@ fn what_a_restored_rollout_lacks_is_told() {
         let step = climb.next_step();
         assert!(!climb.can_be_short(&step));
         let lack = lacks(2, "the kept copy lacks the last turns (2)");
-        assert_eq!(climb.opened_damaged(&step, &lack), is_taken);
+        assert_eq!(climb.accept_damaged(&step, &lack), is_taken);
         if is_taken {
-            let resumed = climb.succeeded(&step, "h".into(), &lack);
+            let resumed = climb.resume_report(&step, "h".into(), &lack);
             assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Partial, 2));
         }
     }
@@ -58,13 +58,13 @@ fn what_was_restored_before_comes_from_the_copy_however_it_is_opened() {
             was_restored: true,
             ..goal()
         });
-        climb.note_kept_lacks(2);
+        climb.set_turns_after_backup(2);
         let step = climb.next_step();
         assert_eq!(name(&step), "resume h");
         let lack = lacks(0, "the kept copy lacks the last turns (2)");
-        assert_eq!(climb.opened_damaged(&step, &lack), is_taken);
+        assert_eq!(climb.accept_damaged(&step, &lack), is_taken);
         if is_taken {
-            let resumed = climb.succeeded(&step, "h".into(), &lack);
+            let resumed = climb.resume_report(&step, "h".into(), &lack);
             assert_eq!(
                 (resumed.via, resumed.fidelity, resumed.missing_turns),
                 (Via::Archive, Fidelity::Partial, 2)
@@ -80,7 +80,7 @@ fn what_was_restored_before_comes_from_the_copy_however_it_is_opened() {
 #[test]
 fn nothing_is_put_back_where_a_transcript_is_or_never_was() {
     let there = Inspection {
-        is_kept: true,
+        has_backup: true,
         ..disk(on_disk(4), &[], 4)
     };
     let refused = facts(there, &[("resume h", unknown())]);
@@ -106,7 +106,7 @@ fn nothing_is_put_back_where_a_transcript_is_or_never_was() {
         ..goal()
     };
     let never = Inspection {
-        is_kept: true,
+        has_backup: true,
         ..Inspection::default()
     };
     let unknown = facts(never, &[("resume h", unknown())]);

@@ -34,13 +34,13 @@ fn what_somebody_went_back_behind_within_the_agent_is_not_lost() {
 
 #[test]
 fn what_a_file_lacks_of_what_was_acknowledged() {
-    let file = |turns, turns_at_most, turns_anywhere, last_is_cut, breaks| OnDisk {
+    let file = |turns, turns_at_most, turns_anywhere, last_is_cut, breaks| TurnCounts {
         repaired_turns: 0,
         turns,
-        turns_at_most,
-        turns_anywhere,
-        last_is_cut,
-        breaks,
+        max_turns: turns_at_most,
+        turns_on_all_branches: turns_anywhere,
+        is_last_cut_off: last_is_cut,
+        missing_records: breaks,
     };
     // What the file holds, how many were acknowledged, how many are missing, whether somebody went back.
     let table = [
@@ -59,7 +59,10 @@ fn what_a_file_lacks_of_what_was_acknowledged() {
     ];
     for (file, acknowledged, missing, back) in table {
         assert_eq!(
-            (file.missing_turns(acknowledged), file.went_back(acknowledged)),
+            (
+                file.missing_turns(acknowledged),
+                file.has_user_gone_back(acknowledged)
+            ),
             (missing, back),
             "{file:?} of {acknowledged}"
         );
@@ -79,17 +82,17 @@ fn what_is_not_whole_is_kept_as_partial_or_left_where_all_was_asked_for() {
     let lack = lacks(0, "a record is damaged");
     let opened = |min_fidelity| {
         let unreadable = Goal {
-            readable: false,
+            can_read_transcripts: false,
             min_fidelity,
             ..goal_with_ancestor()
         };
         let mut climb = Climb::new(unreadable);
-        let kept = climb.opened_damaged(&climb.next_step(), &lack);
+        let kept = climb.accept_damaged(&climb.next_step(), &lack);
         (climb, kept)
     };
     let (climb, kept) = opened(Fidelity::Partial);
     assert!(kept);
-    let resumed = climb.succeeded(&climb.next_step(), "h".into(), &lack);
+    let resumed = climb.resume_report(&climb.next_step(), "h".into(), &lack);
     assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Partial, 0));
     let (climb, kept) = opened(Fidelity::Full);
     assert!(!kept);

@@ -38,41 +38,41 @@ pub(super) fn other() -> StepFailure {
     StepFailure::Other("something else".to_owned())
 }
 
-pub(super) fn on_disk(turns: u64) -> Option<OnDisk> {
-    Some(OnDisk {
+pub(super) fn on_disk(turns: u64) -> Option<TurnCounts> {
+    Some(TurnCounts {
         repaired_turns: 0,
         turns,
-        turns_at_most: turns,
-        turns_anywhere: turns,
-        last_is_cut: false,
-        breaks: 0,
+        max_turns: turns,
+        turns_on_all_branches: turns,
+        is_last_cut_off: false,
+        missing_records: 0,
     })
 }
 
 /// A file in which somebody went back behind some of its turns, of which so many are still on its live branch.
-pub(super) fn gone_back(turns: u64, behind: u64) -> Option<OnDisk> {
+pub(super) fn gone_back(turns: u64, behind: u64) -> Option<TurnCounts> {
     let file = on_disk(turns)?;
-    Some(OnDisk {
-        turns_anywhere: turns + behind,
+    Some(TurnCounts {
+        turns_on_all_branches: turns + behind,
         ..file
     })
 }
 
-pub(super) fn damaged(turns: u64) -> Option<OnDisk> {
-    Some(OnDisk {
+pub(super) fn damaged(turns: u64) -> Option<TurnCounts> {
+    Some(TurnCounts {
         repaired_turns: 0,
         turns,
-        turns_at_most: turns,
-        turns_anywhere: 0,
-        last_is_cut: false,
-        breaks: 1,
+        max_turns: turns,
+        turns_on_all_branches: 0,
+        is_last_cut_off: false,
+        missing_records: 1,
     })
 }
 
 /// The same, of which a repaired copy would hold more.
-pub(super) fn repairable(turns: u64, repaired_turns: u64) -> Option<OnDisk> {
+pub(super) fn repairable(turns: u64, repaired_turns: u64) -> Option<TurnCounts> {
     let file = damaged(turns)?;
-    Some(OnDisk {
+    Some(TurnCounts {
         repaired_turns,
         ..file
     })
@@ -107,7 +107,7 @@ pub(super) fn goal() -> Goal {
         min_fidelity: Fidelity::Text,
         can_resume: true,
         can_load: true,
-        readable: true,
+        can_read_transcripts: true,
         refused: Vec::new(),
         limited: false,
         was_restored: false,
@@ -173,7 +173,7 @@ pub(super) fn climb(goal: Goal, facts: &Facts) -> Climbed {
                         .head
                         .as_ref()
                         .is_some_and(|file| climb.falls_short(file))
-                    && !climb.opened_short(&step, facts.disk.clone())
+                    && !climb.accept_short(&step, facts.disk.clone())
                 {
                     continue;
                 }
@@ -183,7 +183,7 @@ pub(super) fn climb(goal: Goal, facts: &Facts) -> Climbed {
                 };
                 return Climbed {
                     steps,
-                    end: Ok(climb.succeeded(&step, id, &Lack::default())),
+                    end: Ok(climb.resume_report(&step, id, &MissingContent::default())),
                     cause: climb.cause(),
                     kept_head: Climb::keeps_head(&step),
                 };
@@ -197,9 +197,12 @@ pub(super) fn fails(climb: &mut Climb, failure: StepFailure) {
     climb.failed(climb.next_step(), failure);
 }
 
-pub(super) fn lacks(turns: u64, what: &str) -> Lack {
+pub(super) fn lacks(turns: u64, what: &str) -> MissingContent {
     let what = Some(what.to_owned());
-    Lack { turns, what }
+    MissingContent {
+        turns,
+        description: what,
+    }
 }
 
 pub(super) fn facts(disk: Inspection, failures: &[(&'static str, StepFailure)]) -> Facts {
@@ -209,15 +212,19 @@ pub(super) fn facts(disk: Inspection, failures: &[(&'static str, StepFailure)]) 
     }
 }
 
-pub(super) fn disk(head: Option<OnDisk>, ancestors: &[Option<OnDisk>], readable_turns: u64) -> Inspection {
+pub(super) fn disk(
+    head: Option<TurnCounts>,
+    ancestors: &[Option<TurnCounts>],
+    readable_turns: u64,
+) -> Inspection {
     Inspection {
         head,
-        unread: None,
+        unreadable_reason: None,
         ancestors: ancestors.to_vec(),
         readable_turns,
         turns_after_readable: 0,
-        is_astray: false,
-        is_kept: false,
+        is_misplaced: false,
+        has_backup: false,
     }
 }
 

@@ -29,7 +29,7 @@ const STEPS: [&str; 13] = [
     "fresh",
 ];
 
-fn file() -> impl Strategy<Value = Option<OnDisk>> {
+fn file() -> impl Strategy<Value = Option<TurnCounts>> {
     proptest::option::of(
         (
             0..30_u64,
@@ -37,13 +37,13 @@ fn file() -> impl Strategy<Value = Option<OnDisk>> {
             prop_oneof![3 => Just(0), 1 => 1..30_u64],
             0..30_u64,
         )
-            .prop_map(|(turns, whole, behind, repaired)| OnDisk {
+            .prop_map(|(turns, whole, behind, repaired)| TurnCounts {
                 repaired_turns: if whole { 0 } else { repaired },
                 turns,
-                turns_at_most: turns,
-                turns_anywhere: if whole { turns + behind } else { 0 },
-                last_is_cut: false,
-                breaks: u64::from(!whole),
+                max_turns: turns,
+                turns_on_all_branches: if whole { turns + behind } else { 0 },
+                is_last_cut_off: false,
+                missing_records: u64::from(!whole),
             }),
     )
 }
@@ -90,7 +90,7 @@ prop_compose! {
             Vec::new()
         };
         let head = has_head.then(|| Head { written: written || turns > 0, relation, ..head("h", turns) });
-        Goal { head, ancestors, min_fidelity, can_resume, can_load, readable, refused, limited, was_restored: false }
+        Goal { head, ancestors, min_fidelity, can_resume, can_load, can_read_transcripts: readable, refused, limited, was_restored: false }
     }
 }
 
@@ -113,13 +113,13 @@ prop_compose! {
             disk(None, &vec![None; older.len()], readable_turns)
         };
         let unread = (is_unread && has_head).then(|| "it cannot be read".to_owned());
-        Inspection { unread, is_astray: is_astray && has_head, is_kept: is_kept && has_head, turns_after_readable, ..found }
+        Inspection { unreadable_reason: unread, is_misplaced: is_astray && has_head, has_backup: is_kept && has_head, turns_after_readable, ..found }
     }
 }
 
 prop_compose! {
     fn any_case()(goal in any_goal())(
-        disk in any_disk(goal.readable, goal.head.is_some(), goal.ancestors.len()),
+        disk in any_disk(goal.can_read_transcripts, goal.head.is_some(), goal.ancestors.len()),
         failures in vec(failure(), STEPS.len()),
         is_hindered in prop::bool::weighted(0.3),
         goal in Just(goal),
@@ -155,7 +155,8 @@ fn every_rung_is_met_and_brings_something_back_or_fails() {
         failed.extend(before.iter().filter(fails).cloned());
         let located = before.iter().any(|step| step == "located h");
         hindered += u32::from(located && facts.failures.get("located h") == Some(&misplaced()));
-        unread += u32::from(facts.disk.unread.is_some() && before.iter().any(|step| step == "inspect"));
+        unread +=
+            u32::from(facts.disk.unreadable_reason.is_some() && before.iter().any(|step| step == "inspect"));
     }
     let all = BTreeSet::from(STEPS.map(str::to_owned));
     assert_eq!(worked, all);
@@ -172,7 +173,7 @@ fn a_climb_in_which_every_process_dies_ends() {
     let mut goal = goal_with_ancestor();
     goal.ancestors = ["a", "b", "c", "d"].map(|name| source(name, 4)).to_vec();
     let disk = Inspection {
-        is_astray: true,
+        is_misplaced: true,
         ..disk(on_disk(4), &[1, 2, 3, 4].map(on_disk), 10)
     };
     let facts = facts(disk, &STEPS.map(|step| (step, process())));
@@ -197,7 +198,7 @@ proptest! {
         });
         // It was left for what would have kept more, and is taken up again when none of that worked.
         let reopened = [Via::Resume, Via::Load, Via::FreshProcess, Via::Located, Via::Archive];
-        let damaged = facts.disk.head.as_ref().is_some_and(|file| file.breaks > 0 || file.turns == 0);
+        let damaged = facts.disk.head.as_ref().is_some_and(|file| file.missing_records > 0 || file.turns == 0);
         if let Ok(resumed) = &climbed.end && damaged && reopened.contains(&resumed.via) {
             steps.pop();
         }
@@ -221,7 +222,7 @@ proptest! {
         let expected = goal.head.as_ref().is_some_and(|head| head.written);
         let climbed = climb(goal, &facts);
         let looked = climbed.steps.iter().any(|step| step == "inspect");
-        let unread = usize::from(looked && expected && facts.disk.unread.is_some());
+        let unread = usize::from(looked && expected && facts.disk.unreadable_reason.is_some());
         let tried = climbed.steps.iter().filter(|step| !matches!(step.as_str(), "inspect" | "give up")).count();
         let (attempts, worked) = match &climbed.end {
             Ok(resumed) => (&resumed.attempts, 1),
@@ -264,7 +265,7 @@ proptest! {
         let place = |name: &str| climbed.steps.iter().position(|step| step.starts_with(name));
         if let Some(archive) = place("archive h") {
             let holds_turns = facts.disk.head.as_ref().is_some_and(|file| file.turns > 0);
-            prop_assert!(!holds_turns && facts.disk.is_kept);
+            prop_assert!(!holds_turns && facts.disk.has_backup);
             let less = ["copied", "rebuilt", "olderLink", "text", "fresh "].map(place);
             prop_assert!(less.into_iter().flatten().all(|less| archive < less));
         }

@@ -53,11 +53,11 @@ fn f16_a_copy_that_is_refused_too_is_not_copied_again() {
 #[test]
 fn what_lies_elsewhere_is_brought_back_before_anything_else() {
     let unreadable = Goal {
-        readable: false,
+        can_read_transcripts: false,
         ..goal()
     };
     let astray = Inspection {
-        is_astray: true,
+        is_misplaced: true,
         ..disk(None, &[], 4)
     };
     let met = facts(astray.clone(), &[("resume h", unknown())]);
@@ -102,5 +102,5 @@ fn what_the_agent_does_not_have_is_forgotten_whatever_came_before() {
     let mut climb = Climb::new(goal());
     fails(&mut climb, process());
     fails(&mut climb, unknown());
-    assert!(climb.is_forgotten());
+    assert!(climb.is_head_forgotten());
 }

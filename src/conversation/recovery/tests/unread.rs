@@ -9,7 +9,7 @@ use super::ladder::*;
 #[test]
 fn a_head_that_cannot_be_read_is_not_left() {
     let unread = Inspection {
-        unread: Some("its transcript cannot be read: Input/output error".to_owned()),
+        unreadable_reason: Some("its transcript cannot be read: Input/output error".to_owned()),
         ..disk(None, &[on_disk(6)], 6)
     };
     let climbed = check(
@@ -41,7 +41,7 @@ fn a_head_that_cannot_be_read_is_not_left() {
         ..head
     });
     let nothing = Inspection {
-        unread: unread.unread,
+        unreadable_reason: unread.unreadable_reason,
         ..Inspection::default()
     };
     check(

@@ -1,10 +1,10 @@
 use jiff::Timestamp;
 
 use super::*;
-use crate::store::{Change, ConversationRecord, LOOK_STEP};
+use crate::store::{Change, ConversationRecord, SCAN_STEP_ENTRIES};
 
 /// More than some steps.
-const MANY: u16 = LOOK_STEP as u16 * 3;
+const MANY: u16 = SCAN_STEP_ENTRIES as u16 * 3;
 
 fn id(number: u16) -> ConversationId {
     let mut bytes = [0; 16];
@@ -49,7 +49,7 @@ fn search(store: &Store, filter: &Filter, after: Option<RecentCursor>, limit: us
 
 fn all(mut search: Search) -> Vec<(RecentCursor, ConversationId)> {
     while !search.step().unwrap() {}
-    search.found()
+    search.into_found()
 }
 
 fn ids(found: &[(RecentCursor, ConversationId)]) -> Vec<ConversationId> {
@@ -80,8 +80,8 @@ fn one_step_is_bounded() {
         steps += 1;
     }
     // One more looks whether anything came to the front meanwhile.
-    assert_eq!(steps, usize::from(MANY) / LOOK_STEP + 1);
-    assert!(nothing.found().is_empty());
+    assert_eq!(steps, usize::from(MANY) / SCAN_STEP_ENTRIES + 1);
+    assert!(nothing.into_found().is_empty());
 }
 
 #[test]

@@ -4,40 +4,40 @@ use std::path::{Path, PathBuf};
 
 use bridge_protocol::link::Link;
 
-use super::super::super::growth::Growth;
-use super::super::super::history::{History, Reach};
+use super::super::super::history::{History, TranscriptScope};
+use super::super::super::transcript_growth::TranscriptGrowth;
 use super::super::Registry;
-use super::files::{Met, Seen};
-use super::in_store;
+use super::known_files::{FileComparison, KnownFile};
+use super::log_store_error;
 use crate::store::ConversationRecord;
 use crate::transcript::dialect::{TranscriptState, TurnEnd};
-use crate::transcript::shelf::Format;
+use crate::transcript::transcript_list::Format;
 
 /// A transcript that changed.
 #[derive(Clone, Debug)]
-pub(super) struct Changed {
+pub(super) struct ChangedTranscript {
     pub(super) root: PathBuf,
     pub(super) format: Format,
     pub(super) path: PathBuf,
 }
 
 /// A conversation for which a transcript counts.
-pub(super) struct Owner {
+pub(super) struct OwningConversation {
     pub(super) record: ConversationRecord,
     /// Where the transcript's session stands in its chain.
-    pub(super) link: usize,
+    pub(super) link_index: usize,
 }
 
 /// What is known of a transcript once it was looked at for a conversation.
 pub(super) struct Judgement {
     /// Turns whose last record begins before this byte are reported.
-    pub(super) upto: u64,
-    pub(super) told: Option<String>,
+    pub(super) judged_bytes: u64,
+    pub(super) last_reported_prompt: Option<String>,
     pub(super) prompts: Option<u64>,
     /// Whether nothing is left to be judged when a turn ends.
     pub(super) is_final: bool,
     /// Whether all turns of this daemon are reported.
-    pub(super) has_all: bool,
+    pub(super) is_fully_reported: bool,
 }
 
 /// Whether the last of the `turns` in a transcript is over that stands so, and stood so when it was looked at once more behind
@@ -46,7 +46,7 @@ fn has_ended(first: &TranscriptState, again: &TranscriptState, turns: u64, ackno
     match first.turn_end {
         // Another event will report what was written since the first look.
         _ if first != again => false,
-        TurnEnd::Over => true,
+        TurnEnd::Ended => true,
         // Where the file does not say it, our own turn's end does: no turn stands in it that was not acknowledged here.
         // A turn of another program is reported with the next record that ends it.
         TurnEnd::Ambiguous => turns <= acknowledged,
@@ -55,31 +55,31 @@ fn has_ended(first: &TranscriptState, again: &TranscriptState, turns: u64, ackno
 }
 
 /// What can be read of a transcript; what cannot is looked at again.
-fn in_file<T, E: std::fmt::Display>(path: &Path, read: Result<T, E>) -> Option<T> {
+fn log_unreadable<T, E: std::fmt::Display>(path: &Path, read: Result<T, E>) -> Option<T> {
     let told = read.inspect_err(
         |error| tracing::debug!(path = %path.display(), %error, "a changed transcript cannot be read"),
     );
     told.ok()
 }
 
-impl Owner {
+impl OwningConversation {
     pub(super) fn link(&self) -> Option<&Link> {
-        self.record.chain.links().get(self.link)
+        self.record.chain.links().get(self.link_index)
     }
 
     pub(super) fn is_head(&self) -> bool {
-        self.link + 1 == self.record.chain.len()
+        self.link_index + 1 == self.record.chain.len()
     }
 }
 
-/// Tells a conversation what its transcript says. None when that cannot be read.
+/// Reports the changes of a transcript to a conversation. None if it cannot be read.
 pub(super) fn judge(
     registry: &Registry,
-    owner: &Owner,
-    changed: &Changed,
-    seen: &Seen,
-    met: Met,
-    tell: impl Fn(Growth),
+    owner: &OwningConversation,
+    changed: &ChangedTranscript,
+    seen: &KnownFile,
+    met: FileComparison,
+    tell: impl Fn(TranscriptGrowth),
 ) -> Option<Judgement> {
     let (path, dialect) = (&changed.path, changed.format.dialect());
     let (services, record) = (&registry.services, &owner.record);
@@ -87,33 +87,33 @@ pub(super) fn judge(
     // What runs now runs on the head.
     let is_running = || owner.is_head() && registry.is_running(record.id);
     let was_running = is_running();
-    let stands = in_file(path, dialect.state(&services.library, path))?;
+    let stands = log_unreadable(path, dialect.state(&services.index_cache, path))?;
     // A turn that has begun meanwhile may stand in what was read already.
     let is_running = was_running || is_running();
     let may_be_over = stands.turn_end != TurnEnd::Open && !is_running;
-    let mut growth = Growth {
+    let mut growth = TranscriptGrowth {
         upstream_id: link.upstream_id.clone(),
-        saved: Vec::new(),
+        new_checkpoints: Vec::new(),
         prompts: stands.prompts,
-        replaced: met == Met::Replaced && !is_running,
+        replaced: met == FileComparison::Replaced && !is_running,
         rewritten: false,
     };
     let mut judgement = Judgement {
-        upto: seen.judged,
-        told: seen.told.clone(),
+        judged_bytes: seen.judged_bytes,
+        last_reported_prompt: seen.last_reported_prompt.clone(),
         prompts: stands.prompts,
         is_final: !is_running,
-        has_all: false,
+        is_fully_reported: false,
     };
     // Turns before the last are over since another prompt stands behind them.
     if may_be_over || seen.prompts != stands.prompts {
-        let lineage = in_store(services.store.lineage_all(record.id))?;
-        let mut history = in_file(
+        let lineage = log_store_error(services.store.lineage_all(record.id))?;
+        let mut history = log_unreadable(
             path,
-            History::of_link(services, record, &lineage, link, Reach::Agent),
+            History::ending_with_link(services, record, &lineage, link, TranscriptScope::AgentFiles),
         )?;
-        let again = in_file(path, dialect.state(&services.library, path))?;
-        let Some(turns) = in_file(path, history.turns_of(&link.upstream_id, path))? else {
+        let again = log_unreadable(path, dialect.state(&services.index_cache, path))?;
+        let Some(turns) = log_unreadable(path, history.turns_in_file(&link.upstream_id, path))? else {
             // It counts where the agent goes on in it.
             tell(growth);
             return Some(judgement);
@@ -121,17 +121,19 @@ pub(super) fn judge(
         let acknowledged = link.turns.saturating_add(link.carried_turns);
         let with_last = may_be_over && has_ended(&stands, &again, turns, acknowledged);
         loop {
-            let saved = history.saved_since(
+            let saved = history.new_checkpoints_since(
                 path,
-                judgement.upto,
+                judgement.judged_bytes,
                 link.carried_turns,
-                judgement.told.as_deref(),
+                judgement.last_reported_prompt.as_deref(),
                 with_last,
             );
-            judgement.upto = judgement.upto.max(saved.behind.map_or(0, |offset| offset + 1));
-            judgement.told = saved.last_prompt.or(judgement.told);
-            growth.saved = saved.checkpoints;
-            if let Some(error) = saved.unreadable {
+            judgement.judged_bytes = judgement
+                .judged_bytes
+                .max(saved.end_offset.map_or(0, |offset| offset + 1));
+            judgement.last_reported_prompt = saved.last_prompt.or(judgement.last_reported_prompt);
+            growth.new_checkpoints = saved.checkpoints;
+            if let Some(error) = saved.unreadable_reason {
                 tracing::warn!(path = %path.display(), error, "the last turns of a transcript cannot be read; they are reported when they can be");
                 judgement.prompts = seen.prompts;
                 judgement.is_final = false;
@@ -140,7 +142,7 @@ pub(super) fn judge(
             if !saved.has_more {
                 // A turn that ended a moment ago may not even have begun in the file.
                 let anywhere = stands.prompts.unwrap_or(0).max(turns);
-                judgement.has_all = with_last && anywhere >= acknowledged;
+                judgement.is_fully_reported = with_last && anywhere >= acknowledged;
                 break;
             }
             tell(growth.clone());
@@ -164,12 +166,12 @@ mod tests {
             bytes,
         };
         let table = [
-            (TurnEnd::Over, 10, 2, 1, true),
+            (TurnEnd::Ended, 10, 2, 1, true),
             (TurnEnd::Ambiguous, 10, 2, 2, true),
             (TurnEnd::Ambiguous, 10, 2, 1, false),
             (TurnEnd::Open, 10, 2, 2, false),
             // Something was written meanwhile.
-            (TurnEnd::Over, 11, 2, 2, false),
+            (TurnEnd::Ended, 11, 2, 2, false),
             (TurnEnd::Ambiguous, 11, 2, 2, false),
         ];
         for (turn_end, bytes, turns, acknowledged, expected) in table {

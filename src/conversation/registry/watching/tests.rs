@@ -23,20 +23,20 @@ use crate::agent::process::{AgentCommand, Instance};
 use crate::agent::session::InitializeRequest;
 use crate::agent::wire::WireOptions;
 use crate::chain::NewLink;
-use crate::conversation::events::{Encoded, Hub, RingLimits, Subscriber, Taken};
-use crate::conversation::growth::TurnEnds;
-use crate::conversation::keeping::{KeepRules, Keeper};
+use crate::conversation::backup::{BackupRules, Backups};
+use crate::conversation::events::{Delivery, EncodedEvent, Hub, RingLimits, Subscriber};
 use crate::conversation::old_bytes::OldBytes;
-use crate::conversation::readings::Readings;
+use crate::conversation::read_queues::ReadQueues;
 use crate::conversation::registry::TranscriptFilter;
 use crate::conversation::services::Services;
 use crate::conversation::state::Rules;
+use crate::conversation::transcript_growth::RecheckQueue;
 use crate::conversation::uncommitted_copies::CopyPlans;
-use crate::conversation::wakings::Wakings;
+use crate::conversation::wakeups::WakeupQueue;
 use crate::files::durable::tests::Disk;
 use crate::store::{Change, ConversationRecord, Store};
-use crate::transcript::library::Library;
-use crate::transcript::watch::Watch;
+use crate::transcript::index_cache::IndexCache;
+use crate::transcript::watch::TranscriptWatcher;
 
 const ID: &str = "s1";
 
@@ -54,22 +54,22 @@ struct Stage {
 pub(in crate::conversation::registry) struct Ear(pub(in crate::conversation::registry) mpsc::Sender<String>);
 
 impl Subscriber for Ear {
-    fn take(&mut self, event: &Encoded) -> Taken {
+    fn deliver(&mut self, event: &EncodedEvent) -> Delivery {
         match self.0.try_send(event.text.to_string()) {
-            Ok(()) => Taken::Yes,
-            Err(_) => Taken::Gone,
+            Ok(()) => Delivery::Delivered,
+            Err(_) => Delivery::Disconnected,
         }
     }
 
-    fn take_when_room<'a>(&'a mut self, event: &'a Encoded) -> BoxFuture<'a, bool> {
-        Box::pin(ready(self.take(event) == Taken::Yes))
+    fn deliver_when_room<'a>(&'a mut self, event: &'a EncodedEvent) -> BoxFuture<'a, bool> {
+        Box::pin(ready(self.deliver(event) == Delivery::Delivered))
     }
 
     fn lagged(self: Box<Self>, _: String) -> Option<Box<dyn Subscriber>> {
         None
     }
 
-    fn is_gone(&self) -> bool {
+    fn is_disconnected(&self) -> bool {
         self.0.is_closed()
     }
 }
@@ -124,13 +124,13 @@ impl Stage {
     }
 
     fn end_turn(&self) {
-        self.registry.services.turn_ends.note(&ID.into(), Some(self.id));
+        self.registry.services.rechecks.request(&ID.into(), Some(self.id));
     }
 
     /// The prompt of the checkpoint that is told next.
     async fn saved(&mut self) -> String {
         loop {
-            let told = timeout(OWED_FOR, self.events.recv()).await;
+            let told = timeout(UNREPORTED_TURN_LIMIT, self.events.recv()).await;
             let text = told.expect("it is told by now").unwrap();
             let envelope: EventEnvelope = serde_json::from_str(&text).unwrap();
             if let Event::CheckpointSaved { checkpoint } = envelope.event {
@@ -140,17 +140,17 @@ impl Stage {
     }
 
     /// What is there when the watching of its folder begins.
-    fn prepared(&self) -> Ears {
-        self.prepared_with(Watch::new(self.registry.services.turn_ends.waker()))
+    fn prepared(&self) -> WatchState {
+        self.prepared_with(TranscriptWatcher::new(self.registry.services.rechecks.waker()))
     }
 
-    fn prepared_with(&self, mut watch: Watch) -> Ears {
+    fn prepared_with(&self, mut watch: TranscriptWatcher) -> WatchState {
         watch.add_root(&self.root, Format::Claude);
-        let mut ears = Ears::new(watch);
-        ears.files.begin(
+        let mut ears = WatchState::new(watch);
+        ears.files.note_at_start(
             &self.path,
             &ID.into(),
-            &Identity::of(&self.path.metadata().unwrap()),
+            &FileVersion::of(&self.path.metadata().unwrap()),
         );
         ears
     }
@@ -201,17 +201,17 @@ pub(in crate::conversation::registry) fn registry_with(data: &Path, entry: Agent
             interrupts: InterruptPolicy::Ask,
             zone: || jiff::tz::TimeZone::UTC,
         },
-        data: data.to_owned(),
-        inbox: InboxLimits::default(),
+        data_folder: data.to_owned(),
+        inbox_limits: InboxLimits::default(),
         session_deadline: Duration::from_secs(180),
-        library: Library::default(),
-        turn_ends: TurnEnds::default(),
+        index_cache: IndexCache::default(),
+        rechecks: RecheckQueue::default(),
         old_bytes: OldBytes::default(),
-        copies: CopyPlans::below(data),
-        wakings: Wakings::new(1),
-        keeper: Keeper::new(data.join("kept"), KeepRules::default()),
-        works: Arc::default(),
-        readings: Readings::default(),
+        copy_plans: CopyPlans::in_data_folder(data),
+        wakeups: WakeupQueue::new(1),
+        backups: Backups::new(data.join("kept"), BackupRules::default()),
+        running_work: Arc::default(),
+        read_queues: ReadQueues::default(),
     }))
 }
 
@@ -234,11 +234,14 @@ fn link() -> NewLink {
 /// If the system cannot watch, or not so many folders, our own turns are still reported, also when their last record comes late.
 #[tokio::test(start_paused = true)]
 async fn turns_that_were_had_here_are_told_where_nothing_can_be_watched() {
-    let ways: [fn(&Path) -> Watch; 2] = [|_| Watch::failing(), |root| Watch::limited(root, Format::Claude)];
+    let ways: [fn(&Path) -> TranscriptWatcher; 2] = [
+        |_| TranscriptWatcher::failing(),
+        |root| TranscriptWatcher::limited(root, Format::Claude),
+    ];
     for watch in ways {
         let mut stage = Stage::new().await;
         let ears = stage.prepared_with(watch(&stage.root));
-        stage.registry.watch_once(ready(Ok(ears))).await;
+        stage.registry.watch_when_prepared(ready(Ok(ears))).await;
         let page = stage
             .registry
             .transcripts(TranscriptFilter::default(), None, 10)
@@ -250,7 +253,7 @@ async fn turns_that_were_had_here_are_told_where_nothing_can_be_watched() {
         assert_eq!(stage.saved().await, "turn 2");
         stage.end_turn();
         // The round behind it finds nothing new.
-        assert!(timeout(LATE[0] / 2, stage.saved()).await.is_err());
+        assert!(timeout(RECHECK_DELAYS[0] / 2, stage.saved()).await.is_err());
         stage.write_turn(3);
         assert_eq!(stage.saved().await, "turn 3");
     }
@@ -262,9 +265,9 @@ async fn a_turn_of_ours_that_nothing_told_of_is_found_by_a_later_look() {
     let mut stage = Stage::new().await;
     let mut ears = stage.prepared();
     // It watches no folder, and has no problem with that.
-    ears.watch = Watch::new(|| {});
-    assert!(ears.watch.is_whole());
-    stage.registry.watch_once(ready(Ok(ears))).await;
+    ears.watch = TranscriptWatcher::new(|| {});
+    assert!(ears.watch.is_complete());
+    stage.registry.watch_when_prepared(ready(Ok(ears))).await;
     stage.write_turn(2);
     stage.end_turn();
     assert_eq!(stage.saved().await, "turn 2");
@@ -274,7 +277,10 @@ async fn a_turn_of_ours_that_nothing_told_of_is_found_by_a_later_look() {
 #[tokio::test]
 async fn a_turn_is_on_disk_before_it_is_told_as_saved() {
     let mut stage = Stage::new().await;
-    stage.registry.watch_once(ready(Ok(stage.prepared()))).await;
+    stage
+        .registry
+        .watch_when_prepared(ready(Ok(stage.prepared())))
+        .await;
     let disk = Disk::of(&stage.root);
     for turn in 2..4 {
         let results = stage.path.with_extension("").join("tool-results");
@@ -294,45 +300,45 @@ async fn a_turn_that_cannot_be_synced_is_not_told_as_saved_yet() {
     let mut stage = Stage::new().await;
     let mut ears = stage.prepared();
     stage.write_turn(2);
-    let changed = || Changed {
+    let changed = || ChangedTranscript {
         root: stage.root.clone(),
         format: Format::Claude,
         path: stage.path.clone(),
     };
-    ears.look_with(&stage.registry, changed(), |_| None);
-    assert!(ears.unread.contains_key(&stage.path) && ears.waiting.contains_key(&stage.path));
-    ears.look(&stage.registry, changed());
-    assert!(ears.unread.is_empty());
+    ears.check_transcript_with(&stage.registry, changed(), |_| None);
+    assert!(ears.failed_reads.contains_key(&stage.path) && ears.pending.contains_key(&stage.path));
+    ears.check_transcript(&stage.registry, changed());
+    assert!(ears.failed_reads.is_empty());
     assert_eq!(stage.saved().await, "turn 2");
 }
 
 #[test]
 fn what_cannot_be_read_is_looked_at_again_so_often_and_then_when_it_changes() {
     let path = PathBuf::from("/r/projects/-p/s1.jsonl");
-    let mut ears = Ears::new(Watch::new(|| {}));
-    assert!(ears.late_look(0).is_none());
-    let due = |ears: &mut Ears, is_late| {
-        let waiting = Waiting {
-            changed: Changed {
+    let mut ears = WatchState::new(TranscriptWatcher::new(|| {}));
+    assert!(ears.schedule_recheck(0).is_none());
+    let due = |ears: &mut WatchState, is_late| {
+        let waiting = PendingTranscript {
+            changed: ChangedTranscript {
                 root: PathBuf::from("/r"),
                 format: Format::Claude,
                 path: path.clone(),
             },
-            since: 1,
+            since_round: 1,
             is_owned: true,
         };
-        ears.waiting.insert(path.clone(), waiting);
-        ears.due(Asked::default(), is_late).len()
+        ears.pending.insert(path.clone(), waiting);
+        ears.take_due(RequestedRechecks::default(), is_late).len()
     };
     assert_eq!(due(&mut ears, true), 0, "it could be read");
-    for look in 0..=LATE.len() {
-        ears.note_read(&path, false);
-        assert_eq!(ears.late_look(look).is_some(), look < LATE.len());
+    for look in 0..=RECHECK_DELAYS.len() {
+        ears.note_read_result(&path, false);
+        assert_eq!(ears.schedule_recheck(look).is_some(), look < RECHECK_DELAYS.len());
         assert_eq!((due(&mut ears, false), due(&mut ears, true)), (0, 1));
     }
-    ears.note_read(&path, false);
-    assert!(!ears.has_unread());
-    ears.note_read(&path, true);
+    ears.note_read_result(&path, false);
+    assert!(!ears.has_failed_reads());
+    ears.note_read_result(&path, true);
     assert_eq!(due(&mut ears, true), 0);
 }
 
@@ -343,9 +349,9 @@ async fn a_start_waits_only_so_long_for_slow_folders_and_they_are_watched_later(
     let start = Instant::now();
     stage
         .registry
-        .watch_once(async { Ok(prepared.await.unwrap()) })
+        .watch_when_prepared(async { Ok(prepared.await.unwrap()) })
         .await;
-    assert_eq!(start.elapsed(), PREPARED);
+    assert_eq!(start.elapsed(), START_WAIT_LIMIT);
     // Lists do without.
     let page = stage
         .registry
@@ -364,27 +370,30 @@ async fn a_start_waits_only_so_long_for_slow_folders_and_they_are_watched_later(
 async fn an_ordinary_start_waits_for_nothing_else_and_a_stop_not_for_what_hangs() {
     let stage = Stage::new().await;
     let start = Instant::now();
-    stage.registry.watch_once(ready(Ok(stage.prepared()))).await;
+    stage
+        .registry
+        .watch_when_prepared(ready(Ok(stage.prepared())))
+        .await;
     assert_eq!(start.elapsed(), Duration::ZERO);
     stage.registry.stop(Duration::ZERO).await;
 
     let stage = Stage::new().await;
-    stage.registry.watch_once(pending()).await;
+    stage.registry.watch_when_prepared(pending()).await;
     stage.registry.stop(Duration::ZERO).await;
 }
 
 #[test]
 fn a_fault_with_one_transcript_costs_that_one_and_no_other() {
-    let changed = |name: &str| Changed {
+    let changed = |name: &str| ChangedTranscript {
         root: PathBuf::from("/r"),
         format: Format::Claude,
         path: PathBuf::from(name),
     };
-    let mut ears = Ears::new(Watch::new(|| {}));
+    let mut ears = WatchState::new(TranscriptWatcher::new(|| {}));
     let mut looked = Vec::new();
     for _ in 0..2 {
         let all = ["a", "b", "c"].map(changed).into();
-        ears.look_at_each(all, |_, changed| {
+        ears.check_each(all, |_, changed| {
             looked.push(changed.path.clone());
             assert_ne!(changed.path, Path::new("b"), "a fault");
         });

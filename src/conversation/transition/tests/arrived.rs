@@ -2,7 +2,7 @@
 
 use bridge_protocol::conversation::ContinueAt;
 
-use crate::conversation::effect::Arrival;
+use crate::conversation::effect::PromptArrival;
 
 use super::continuing::GO_ON;
 use super::world::World;
@@ -22,7 +22,7 @@ fn what_the_agent_showed_it_has_does_not_go_out_again() {
         let at = ContinueAt::Time(world.now());
         world.continue_at(at, None);
         world.falls_due();
-        world.ascertains(Arrival::Unknown);
+        world.ascertains(PromptArrival::Unknown);
         world.reopens();
         world.expect_among(&format!("send {sent}"));
     }

@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use super::world::World;
 use crate::conversation::answer::{CallKey, FINGERPRINT_VERSION};
 use crate::conversation::destination::Destination;
-use crate::conversation::effect::{Asked, Call, Fork, Input};
-use crate::conversation::work::Works;
+use crate::conversation::effect::{Call, Fork, IncomingCall, Input};
+use crate::conversation::running_work::RunningWork;
 use crate::store::RequestId;
-use crate::transcript::moving::SharedNeighbours;
+use crate::transcript::moving::SharedRemainingForks;
 
 impl World {
     pub(super) fn call(&mut self, call: Call, key: Option<&str>) -> u32 {
@@ -26,8 +26,11 @@ impl World {
         });
         let kept = key.and_then(|key| self.disk.requests.get(key).cloned());
         let reply = self.next_reply();
-        let asked = Asked { call, request, reply };
-        self.apply(Input::Call { asked, kept });
+        let asked = IncomingCall { call, request, reply };
+        self.apply(Input::Call {
+            asked,
+            stored_request: kept,
+        });
         reply
     }
 
@@ -189,9 +192,9 @@ impl World {
     }
 
     pub(super) fn undo(&mut self) -> u32 {
-        let works = Arc::new(Works::default());
+        let works = Arc::new(RunningWork::default());
         let progress = works
-            .begin("conversation/undo", None, CancellationToken::new())
+            .track("conversation/undo", None, CancellationToken::new())
             .progress();
         self.call(
             Call::Undo {
@@ -203,28 +206,28 @@ impl World {
     }
 
     pub(super) fn move_to(&mut self, cwd: &str, key: Option<&str>) -> u32 {
-        let works = Arc::new(Works::default());
-        let begun = works.begin("conversation/move", None, CancellationToken::new());
+        let works = Arc::new(RunningWork::default());
+        let begun = works.track("conversation/move", None, CancellationToken::new());
         let call = Call::Move {
             destination: Destination::Folder(cwd.to_owned()),
             undoes: false,
-            neighbours: SharedNeighbours::default(),
+            neighbours: SharedRemainingForks::default(),
             progress: begun.progress(),
         };
         self.call(call, key)
     }
 
     pub(super) fn hold(&mut self) -> u32 {
-        self.call(Call::Hold, None)
+        self.call(Call::PauseForMove, None)
     }
 
     pub(super) fn release(&mut self) -> u32 {
-        self.call(Call::Release, None)
+        self.call(Call::ResumeAfterMove, None)
     }
 
     pub(super) fn repair(&mut self, key: Option<&str>) -> u32 {
-        let works = Arc::new(Works::default());
-        let begun = works.begin("transcript/check", None, CancellationToken::new());
+        let works = Arc::new(RunningWork::default());
+        let begun = works.track("transcript/check", None, CancellationToken::new());
         let call = Call::Repair {
             progress: begun.progress(),
         };

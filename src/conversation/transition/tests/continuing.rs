@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::world::World;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Arrival, Deadline};
+use crate::conversation::effect::{Deadline, PromptArrival};
 use crate::conversation::error::ConversationError;
 use crate::store::Anchor;
 
@@ -59,7 +59,7 @@ pub(super) fn due_at(world: &World) -> Option<String> {
 /// Whether a prompt goes out now, if the transcript is asked and has none.
 pub(super) fn goes_out(world: &mut World) -> bool {
     if world.job.is_some() {
-        world.ascertains(Arrival::Absent);
+        world.ascertains(PromptArrival::Absent);
     }
     if world.job.is_some() {
         world.reopens();
@@ -77,14 +77,14 @@ fn where_no_transcript_can_be_read_it_is_tried_once_and_told() {
     let mut world = waiting();
     world.passes_to(RESET);
     world.falls_due();
-    world.ascertains(Arrival::Unknown);
+    world.ascertains(PromptArrival::Unknown);
     world.expect_among("send second");
     world.refuses(limit());
     assert_eq!(attempts(&world), Some(1));
     world.passes_to(&due_at(&world).unwrap());
     world.falls_due();
     world.forget_log();
-    world.ascertains(Arrival::Unknown);
+    world.ascertains(PromptArrival::Unknown);
     world.expect(&["event state failed"]);
     assert_eq!(due_at(&world), None);
     let failure = world.view().failure.unwrap();
@@ -99,7 +99,7 @@ fn a_limit_that_is_still_on_is_waited_for_longer_and_longer() {
     while let Some(at) = due_at(&world) {
         world.passes_to(&at);
         world.falls_due();
-        world.ascertains(Arrival::Present);
+        world.ascertains(PromptArrival::Present);
         world.refuses(limit());
         let next: Option<Timestamp> = due_at(&world).map(|at| at.parse().unwrap());
         waited.extend(next.map(|next| next.duration_since(world.now()).as_mins() + 1));
@@ -129,7 +129,7 @@ fn what_passes_is_tried_again_and_what_does_not_is_left_to_a_person() {
         let mut world = waiting();
         world.passes_to(RESET);
         world.falls_due();
-        world.ascertains(Arrival::Absent);
+        world.ascertains(PromptArrival::Absent);
         world.refuses(error.clone());
         assert_eq!(due_at(&world).is_some(), goes_on, "{error}");
     }
@@ -149,7 +149,7 @@ fn what_passes_by_itself_is_waited_for_where_a_resume_meets_it() {
         world.closes();
         world.passes_to(RESET);
         world.falls_due();
-        world.ascertains(Arrival::Absent);
+        world.ascertains(PromptArrival::Absent);
         world.climb_fails(ConversationError::Passing {
             message: "not now".to_owned(),
             upstream: None,
@@ -185,7 +185,7 @@ fn a_prompt_whose_session_meets_the_limit_waits_too() {
     assert_eq!(world.view().state, ConversationState::Limited);
     world.passes_to(RESET);
     world.falls_due();
-    world.ascertains(Arrival::Absent);
+    world.ascertains(PromptArrival::Absent);
     world.reopens();
     world.expect_among("send second");
 }
@@ -199,7 +199,7 @@ fn a_prompt_that_meets_the_limit_again_takes_nothing_from_the_one_that_waits() {
     world.passes_to(RESET);
     world.falls_due();
     world.forget_log();
-    world.ascertains(Arrival::Absent);
+    world.ascertains(PromptArrival::Absent);
     world.expect_among("send second");
 
     let mut world = waiting();
@@ -208,7 +208,7 @@ fn a_prompt_that_meets_the_limit_again_takes_nothing_from_the_one_that_waits() {
     world.passes_to(&due_at(&world).unwrap());
     world.falls_due();
     world.forget_log();
-    world.ascertains(Arrival::Absent);
+    world.ascertains(PromptArrival::Absent);
     world.expect_among("send second\nthird");
 }
 
@@ -225,10 +225,10 @@ fn a_running_turn_goes_first() {
     // One that comes while the transcript is asked, too.
     world.prompt("fourth");
     world.forget_log();
-    world.ascertains(Arrival::Absent);
+    world.ascertains(PromptArrival::Absent);
     world.expect_among("send fourth");
     world.refuses(unreachable());
-    world.ascertains(Arrival::Absent);
+    world.ascertains(PromptArrival::Absent);
     world.expect_among("send second");
 }
 
@@ -240,7 +240,7 @@ fn cancelled_while_the_transcript_is_asked_it_goes_nowhere() {
     world.dies();
     let cancel = world.cancel();
     world.forget_log();
-    world.ascertains(Arrival::Absent);
+    world.ascertains(PromptArrival::Absent);
     world.expect_among("event turnEnded t2 cancelled");
     assert!(matches!(world.answers[&cancel], Ok(Answer::Cancelled(true))));
 }
@@ -251,7 +251,7 @@ fn a_continuation_that_is_cancelled_or_was_begun_is_not_sent_again() {
         let mut world = waiting();
         world.passes_to(RESET);
         world.falls_due();
-        world.ascertains(Arrival::Absent);
+        world.ascertains(PromptArrival::Absent);
         if is_asked {
             world.cancel();
         } else {
@@ -268,7 +268,7 @@ fn one_that_meets_the_limit_again_waits_although_it_was_woken_twice() {
     let mut world = waiting();
     world.passes_to(RESET);
     world.falls_due();
-    world.ascertains(Arrival::Present);
+    world.ascertains(PromptArrival::Present);
     world.falls_due();
     world.forget_log();
     world.refuses(limit());
@@ -293,11 +293,11 @@ fn what_did_not_get_to_an_agent_was_not_sent() {
     world.closes();
     world.passes_to(RESET);
     world.falls_due();
-    world.ascertains(Arrival::Unknown);
+    world.ascertains(PromptArrival::Unknown);
     world.climb_fails(ConversationError::AgentUnavailable("gone".to_owned()));
     world.passes_to(&due_at(&world).unwrap());
     world.falls_due();
-    world.ascertains(Arrival::Unknown);
+    world.ascertains(PromptArrival::Unknown);
     world.forget_log();
     world.reopens();
     world.expect_among("send second");
@@ -308,10 +308,10 @@ fn a_stop_on_the_second_way_to_the_agent_leaves_it_for_the_next_life() {
     let mut world = waiting();
     world.passes_to(RESET);
     world.falls_due();
-    world.ascertains(Arrival::Absent);
+    world.ascertains(PromptArrival::Absent);
     world.elapses(Deadline::Accept);
     world.dies();
-    world.ascertains(Arrival::Absent);
+    world.ascertains(PromptArrival::Absent);
     world.stop();
     assert!(due_at(&world).is_some());
 }
@@ -328,7 +328,7 @@ fn an_open_question_goes_first() {
         world.passes_to(RESET);
         if is_of_that_turn {
             world.falls_due();
-            world.ascertains(Arrival::Present);
+            world.ascertains(PromptArrival::Present);
             world.says_something();
             world.asks("q");
             world.dies();
@@ -349,7 +349,7 @@ fn goes_out_once(world: &mut World) {
     let at = world.view().continuation.as_ref().unwrap().at;
     world.passes_to(&at.to_string());
     world.falls_due();
-    world.ascertains(Arrival::Absent);
+    world.ascertains(PromptArrival::Absent);
     world.expect_among("send second");
     // The clock is corrected while it runs, and its time comes once more.
     world.clock_is_set_back(HOUR_SECONDS);
@@ -384,7 +384,7 @@ fn called_off_on_its_way_it_does_not_go_out_and_afterwards_that_is_told() {
     world.closes();
     world.passes_to(RESET);
     world.falls_due();
-    world.ascertains(Arrival::Present);
+    world.ascertains(PromptArrival::Present);
     world.do_not_continue();
     world.forget_log();
     world.reopens();
@@ -393,7 +393,7 @@ fn called_off_on_its_way_it_does_not_go_out_and_afterwards_that_is_told() {
     let mut world = waiting();
     world.passes_to(RESET);
     world.falls_due();
-    world.ascertains(Arrival::Present);
+    world.ascertains(PromptArrival::Present);
     world.forget_log();
     let call = world.do_not_continue();
     world.expect(&[&format!("answer {call} error busy")]);

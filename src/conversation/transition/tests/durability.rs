@@ -149,6 +149,6 @@ fn a_conversation_that_is_open_again_is_not_failed_on_disk_either() {
     assert_eq!(world.view().state, ConversationState::Idle);
     assert_eq!(
         world.disk.record.as_ref().unwrap().resting,
-        crate::store::Resting::Idle
+        crate::store::RestingState::Idle
     );
 }

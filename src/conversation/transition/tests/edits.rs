@@ -7,7 +7,7 @@ use serde_json::json;
 use super::continuing::due_at;
 use super::outside::{agent_error, branch, edited};
 use super::world::World;
-use crate::conversation::effect::{Arrival, Deadline};
+use crate::conversation::effect::{Deadline, PromptArrival};
 
 const AT: &str = "cp.claude.s1.r1";
 
@@ -24,7 +24,7 @@ fn the_mode_that_the_agent_reports_of_the_branch_is_shown_and_kept() {
     let mut world = World::live();
     world.edit(AT);
     let mut made = edited("s2", "s1", 1);
-    made.opened.info.modes = Some(json!({"currentModeId": "plan", "availableModes": []}).into());
+    made.opened.session_info.modes = Some(json!({"currentModeId": "plan", "availableModes": []}).into());
     world.edit_is_made(Ok(made));
     world.says_something();
     assert_eq!(world.view().settings.mode.as_deref(), Some("plan"));
@@ -211,7 +211,7 @@ fn over_a_kill_what_belongs_to_the_replaced_turn_is_left_too() {
     world.dies();
     world.edit(AT);
     world.edit_is_made(Ok(edited("s2", "s1", 1)));
-    world.is_killed_when(Arrival::Present);
+    world.is_killed_when(PromptArrival::Present);
     assert_eq!(world.view().head, Some("s2".into()));
     assert!(world.view().interrupts.is_empty());
     assert!(world.view().cut_short, "the new one was cut short");
@@ -231,11 +231,11 @@ fn over_a_kill_an_edit_keeps_the_text_that_somebody_wants_said_later() {
     assert!(due_at(&world).is_some_and(|at| at != later));
     world.edit(AT);
     world.edit_is_made(Ok(edited("s2", "s1", 1)));
-    world.is_killed_when(Arrival::Present);
+    world.is_killed_when(PromptArrival::Present);
     assert_eq!(world.view().head, Some("s2".into()));
     world.passes_to(later);
     world.falls_due();
-    world.ascertains(Arrival::Present);
+    world.ascertains(PromptArrival::Present);
     world.reopens();
     assert!(
         world

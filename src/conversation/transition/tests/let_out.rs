@@ -7,7 +7,7 @@ use super::continuing::{self, due_at};
 use super::line::{goes_on, held, line, on_disk, running, sent, waiting};
 use super::outside::agent_error;
 use super::world::World;
-use crate::conversation::effect::{Arrival, Deadline};
+use crate::conversation::effect::{Deadline, PromptArrival};
 use crate::conversation::error::ConversationError;
 
 /// `third` and `fourth` are held, the session is closed, and it goes on with them: `third` waits for its session.
@@ -118,7 +118,7 @@ fn nothing_goes_out_at_a_stop_that_comes_before_what_the_transcript_says() {
     world.is_killed();
     goes_on(&mut world);
     world.stop();
-    world.ascertains(Arrival::Present);
+    world.ascertains(PromptArrival::Present);
     assert!(world.model.turn.is_none() && sent(&mut world).is_empty());
     world.is_killed();
     assert!(due_at(&world).is_some());
@@ -132,7 +132,7 @@ fn what_is_called_off_does_not_climb_for_ever() {
     world.closes();
     world.passes_to(continuing::RESET);
     world.falls_due();
-    world.ascertains(Arrival::Present);
+    world.ascertains(PromptArrival::Present);
     assert!(world.job.is_some());
     world.do_not_continue();
     assert!(world.is_armed(Deadline::Climb));
@@ -159,7 +159,7 @@ fn what_is_held_goes_out_at_its_time_behind_what_came_up_before() {
     assert_eq!(sent(&mut world), ["third"]);
 }
 
-/// Its time has passed while the daemon did not run, or while others had the places: `recover` must not drop what is due.
+/// Its time has passed while the daemon did not run, or while others had the places: `restart_from_disk` must not drop what is due.
 #[test]
 fn what_is_due_keeps_its_text_when_it_is_asked_for_at_once() {
     let mut world = continuing::waiting();
@@ -168,7 +168,7 @@ fn what_is_due_keeps_its_text_when_it_is_asked_for_at_once() {
     world.continue_at(ContinueAt::Time(world.now()), None);
     world.falls_due();
     world.forget_log();
-    world.ascertains(Arrival::Present);
+    world.ascertains(PromptArrival::Present);
     assert_eq!(sent(&mut world), ["run the long tests"]);
 }
 
@@ -199,11 +199,11 @@ fn the_line_takes_no_text_away_that_has_its_own_time() {
     world.refuses(continuing::limit());
     let reset = due_at(&world).unwrap();
     assert_ne!(reset, later);
-    // As `recover` does, since something is held.
+    // As `restart_from_disk` does, since something is held.
     world.continue_at(ContinueAt::Time(reset.parse().unwrap()), None);
     world.passes_to(&reset);
     world.falls_due();
-    world.ascertains(Arrival::Present);
+    world.ascertains(PromptArrival::Present);
     world.forget_log();
     for _ in 0..3 {
         world.ends("end_turn");
@@ -227,7 +227,7 @@ fn a_stop_holds_also_the_next_of_the_line_that_nobody_waits_for() {
             world.dies();
             assert!(world.job.is_some(), "it waits for its session");
         }
-        world.model.hold_for_those_gone(|_| true);
+        world.model.hold_for_disconnected(|_| true);
         world.stop();
         world.release_writes();
         world.is_killed();

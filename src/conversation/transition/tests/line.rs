@@ -5,7 +5,7 @@ use bridge_protocol::link::Fidelity;
 
 use super::continuing::{anchor, limit};
 use super::world::World;
-use crate::conversation::effect::{Arrival, Deadline};
+use crate::conversation::effect::{Deadline, PromptArrival};
 
 /// What is shown of the line: each turn, with a `+` when it is held.
 pub(super) fn line(world: &World) -> Vec<String> {
@@ -96,7 +96,7 @@ fn the_same_call_joins_its_prompt_before_that_has_begun_and_nothing_holds_it_the
     world.prompt_with("fourth", OnBusy::Queue, Fidelity::Text, Some("k"));
     world.is_killed();
     goes_on(&mut world);
-    world.ascertains(Arrival::Absent);
+    world.ascertains(PromptArrival::Absent);
     world.reopens();
     world.ends("end_turn");
     let again = world.prompt_with("fourth", OnBusy::Fail, Fidelity::Text, Some("k"));
@@ -126,7 +126,7 @@ fn a_prompt_that_comes_meanwhile_waits_behind_the_line() {
     world.queue("third");
     world.is_killed();
     goes_on(&mut world);
-    world.ascertains(Arrival::Absent);
+    world.ascertains(PromptArrival::Absent);
     world.reopens();
     world.queue("fifth");
     world.ends("end_turn");

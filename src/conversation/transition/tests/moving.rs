@@ -5,7 +5,7 @@ use bridge_protocol::conversation::ConversationState;
 use super::continuing::{RESET, waiting};
 use super::questions::orphaned;
 use super::world::World;
-use crate::conversation::effect::Arrival;
+use crate::conversation::effect::PromptArrival;
 
 #[test]
 fn what_cannot_be_written_down_goes_back() {
@@ -98,7 +98,7 @@ fn what_falls_due_while_it_is_held_waits_until_it_is_released() {
     assert_eq!(world.view().state, ConversationState::Moving);
     assert!(world.job.is_none());
     world.release();
-    world.ascertains(Arrival::Absent);
+    world.ascertains(PromptArrival::Absent);
     assert_eq!(world.view().state, ConversationState::Prompting);
 }
 

@@ -9,12 +9,14 @@ use bridge_protocol::turn::InterruptKind;
 use serde_json::{Value, json};
 
 use super::world::{PendingWrite, World};
-use crate::chain::{NewLink, Undoing, undoing};
-use crate::conversation::edit::Edited;
-use crate::conversation::effect::{Arrival, Branched, Deadline, Found, Input, Opened, Part};
+use crate::chain::{NewLink, UndoEffect, next_undo};
+use crate::conversation::edit::EditBranch;
+use crate::conversation::effect::{
+    Deadline, DeathInvolvement, Input, NewBranch, OpenedSession, PromptArrival, WorkResult,
+};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, TurnPhase};
-use crate::conversation::transition::{EndedTurn, end_last_life};
+use crate::conversation::transition::{EndedTurn, end_turn_of_previous_run};
 
 impl World {
     /// The climb opened a first or new session.
@@ -67,18 +69,18 @@ impl World {
         self.climbed(retold);
     }
 
-    pub(super) fn climbed(&mut self, opened: Opened) {
+    pub(super) fn climbed(&mut self, opened: OpenedSession) {
         let job = self.job.take().expect("no climb was asked for");
         self.arrives(&opened.upstream_id);
-        self.apply(Input::Worked {
+        self.apply(Input::WorkDone {
             job,
-            found: Ok(Found::Opened(Box::new(opened))),
+            found: Ok(WorkResult::Opened(Box::new(opened))),
         });
     }
 
     pub(super) fn climb_fails(&mut self, error: ConversationError) {
         let job = self.job.take().expect("no climb was asked for");
-        self.apply(Input::Worked {
+        self.apply(Input::WorkDone {
             job,
             found: Err(error),
         });
@@ -88,62 +90,63 @@ impl World {
         self.branched(Ok(branch(id)));
     }
 
-    pub(super) fn branched(&mut self, result: Result<Branched, ConversationError>) {
+    pub(super) fn branched(&mut self, result: Result<NewBranch, ConversationError>) {
         let job = self.job.take().expect("no branch was asked for");
-        if let Ok(Branched {
-            open: Some(opened), ..
+        if let Ok(NewBranch {
+            opened_session: Some(opened),
+            ..
         }) = &result
         {
             self.arrives(&opened.upstream_id);
         }
-        self.apply(Input::Worked {
+        self.apply(Input::WorkDone {
             job,
-            found: result.map(Found::Branched),
+            found: result.map(WorkResult::Branched),
         });
     }
 
     /// The branch of an edit is open, or there is none.
-    pub(super) fn edit_is_made(&mut self, result: Result<Edited, ConversationError>) {
+    pub(super) fn edit_is_made(&mut self, result: Result<EditBranch, ConversationError>) {
         let job = self.job.take().expect("no edit was asked for");
         if let Ok(edited) = &result {
             self.arrives(&edited.opened.upstream_id);
         }
-        self.apply(Input::Worked {
+        self.apply(Input::WorkDone {
             job,
-            found: result.map(|edited| Found::Edited(Box::new(edited))),
+            found: result.map(|edited| WorkResult::Edited(Box::new(edited))),
         });
     }
 
     /// The lineage is read for what to take back.
     pub(super) fn looks_back(&mut self) {
         let job = self.job.take().expect("nobody wants to undo");
-        let found = undoing(&self.disk.lineage, self.model.record.chain.links());
-        self.apply(Input::Worked {
+        let found = next_undo(&self.disk.lineage, self.model.record.chain.links());
+        self.apply(Input::WorkDone {
             job,
-            found: Ok(Found::LookedBack(found)),
+            found: Ok(WorkResult::LookedBack(found)),
         });
     }
 
     /// The same, with this id for the head that is to be taken up again.
     pub(super) fn looks_back_to(&mut self, id: &str) {
         let job = self.job.take().expect("nobody wants to undo");
-        let mut found = undoing(&self.disk.lineage, self.model.record.chain.links());
+        let mut found = next_undo(&self.disk.lineage, self.model.record.chain.links());
         match &mut found {
-            Some(Undoing::Branch(earlier)) => earlier.link.upstream_id = id.into(),
+            Some(UndoEffect::Branch(earlier)) => earlier.link.upstream_id = id.into(),
             other => panic!("no branch is undone: {other:?}"),
         }
-        self.apply(Input::Worked {
+        self.apply(Input::WorkDone {
             job,
-            found: Ok(Found::LookedBack(found)),
+            found: Ok(WorkResult::LookedBack(found)),
         });
     }
 
     /// The session that was being closed is.
     pub(super) fn closes(&mut self) {
         let job = self.closing.take().expect("no closing was asked for");
-        self.apply(Input::Worked {
+        self.apply(Input::WorkDone {
             job,
-            found: Ok(Found::Closed(Vec::new())),
+            found: Ok(WorkResult::Closed(Vec::new())),
         });
     }
 
@@ -156,9 +159,9 @@ impl World {
             left_out: Vec::new(),
             kept: Vec::new(),
         });
-        self.apply(Input::Worked {
+        self.apply(Input::WorkDone {
             job,
-            found: result.map(Found::Moved),
+            found: result.map(WorkResult::Moved),
         });
     }
 
@@ -176,27 +179,27 @@ impl World {
                 repaired: made.map(UpstreamId::from),
                 ..CheckAnswer::default()
             };
-            let head = made.zip(head).map(|(made, from)| Branched {
+            let head = made.zip(head).map(|(made, from)| NewBranch {
                 upstream_id: made.into(),
-                from,
+                source: from,
                 checkpoint: None,
                 turns: 2,
                 fidelity: Fidelity::Partial,
                 via: BranchedVia::Cut,
-                open: None,
+                opened_session: None,
             });
             (Box::new(answer), head.map(Box::new))
         });
-        self.apply(Input::Worked {
+        self.apply(Input::WorkDone {
             job,
-            found: result.map(Found::Repaired),
+            found: result.map(WorkResult::Repaired),
         });
     }
 
     /// What the last job made is undone.
     pub(super) fn taken_back(&mut self) {
         let job = self.job.take().expect("nothing was to be taken back");
-        self.apply(Input::Worked {
+        self.apply(Input::WorkDone {
             job,
             found: Err(ConversationError::StoreFailed("disk full".to_owned().into())),
         });
@@ -204,9 +207,9 @@ impl World {
 
     pub(super) fn configured(&mut self, result: Result<(), ConversationError>) {
         let job = self.job.take().expect("no settings were to be applied");
-        self.apply(Input::Worked {
+        self.apply(Input::WorkDone {
             job,
-            found: result.map(|()| Found::Configured),
+            found: result.map(|()| WorkResult::Configured),
         });
     }
 
@@ -214,7 +217,7 @@ impl World {
     pub(super) fn write_ends(&mut self) {
         let write = self.writes.pop_front().expect("nothing is being written");
         self.arrives_on_disk(write);
-        self.apply(Input::Written(Ok(())));
+        self.apply(Input::WriteDone(Ok(())));
     }
 
     fn arrives_on_disk(&mut self, write: PendingWrite) {
@@ -251,7 +254,7 @@ impl World {
     /// The oldest write that is under way fails.
     pub(super) fn write_fails(&mut self) {
         self.writes.pop_front().expect("nothing is being written");
-        self.apply(Input::Written(Err("disk full".to_owned().into())));
+        self.apply(Input::WriteDone(Err("disk full".to_owned().into())));
     }
 
     /// Everything that is being written arrives, and from here on at once.
@@ -270,13 +273,13 @@ impl World {
         let line =
             json!({"jsonrpc": "2.0", "method": "session/update", "params": {"update": update}}).to_string();
         let now = self.tick();
-        let effects = self.model.hear_update(&kind, &update.to_string(), &line, now);
+        let effects = self.model.apply_update(&kind, &update.to_string(), &line, now);
         self.carry_out(effects);
         let turn = self
             .model
             .turn_of_updates()
             .map_or("none".to_owned(), ToString::to_string);
-        if self.model.is_deaf() {
+        if self.model.must_delay_agent_lines() {
             // The actor hears it again when the edit is on disk.
             self.pump();
         }
@@ -344,7 +347,7 @@ impl World {
         self.apply(Input::AgentDied {
             status: "exit status 1".to_owned(),
             stderr_tail: "out of memory\n".to_owned(),
-            part: Part::Alone,
+            involvement: DeathInvolvement::Alone,
         });
     }
 
@@ -353,7 +356,7 @@ impl World {
         self.apply(Input::AgentDied {
             status: "exit status 1".to_owned(),
             stderr_tail: "out of memory\n".to_owned(),
-            part: Part::Suspect,
+            involvement: DeathInvolvement::Suspect,
         });
     }
 
@@ -364,10 +367,10 @@ impl World {
         self.pump();
     }
 
-    pub(super) fn takes_over(&mut self, opened: Opened) {
+    pub(super) fn takes_over(&mut self, opened: OpenedSession) {
         // It has a place of its own until it is taken or let go, at once.
         let earlier = self.arrived.replace(opened.upstream_id.to_string());
-        self.apply(Input::HandedOver(Box::new(opened)));
+        self.apply(Input::SessionHandedOver(Box::new(opened)));
         assert_eq!(self.arrived, None);
         self.arrived = earlier;
     }
@@ -377,7 +380,7 @@ impl World {
         let now = self.tick();
         let anchor = Ok(self.anchor.clone());
         let effects = self.model.apply(
-            Input::Anchored {
+            Input::AnchorRead {
                 turn_id,
                 anchor,
                 earlier: self.earlier,
@@ -388,18 +391,18 @@ impl World {
     }
 
     /// The transcript says whether a prompt reached it.
-    pub(super) fn ascertains(&mut self, arrival: Arrival) {
+    pub(super) fn ascertains(&mut self, arrival: PromptArrival) {
         let job = self.job.take().expect("nothing was asked of the transcript");
-        self.apply(Input::Worked {
+        self.apply(Input::WorkDone {
             job,
-            found: Ok(Found::Ascertained(arrival)),
+            found: Ok(WorkResult::Ascertained(arrival)),
         });
     }
 
     /// The time has come to go on; the turn is `c` and a number.
     pub(super) fn falls_due(&mut self) {
         self.wakings += 1;
-        self.apply(Input::Due(TurnId::new(format!("c{}", self.wakings))));
+        self.apply(Input::ContinuationDue(TurnId::new(format!("c{}", self.wakings))));
     }
 
     pub(super) fn elapses(&mut self, deadline: Deadline) {
@@ -413,19 +416,19 @@ impl World {
 
     /// The daemon is killed, with its agents, and started again: what is on disk is all that there is.
     pub(super) fn is_killed(&mut self) {
-        self.is_killed_when(Arrival::Unknown);
+        self.is_killed_when(PromptArrival::Unknown);
     }
 
     /// The same, with what the transcript says of the prompt that is out.
-    pub(super) fn is_killed_when(&mut self, arrived: Arrival) {
+    pub(super) fn is_killed_when(&mut self, arrived: PromptArrival) {
         let record = self.disk.record.clone().expect("nothing is on disk");
-        let (record, ended) = end_last_life(record, arrived, self.now());
+        let (record, ended) = end_turn_of_previous_run(record, arrived, self.now());
         self.disk.lineage.extend(ended.lineage);
         if let Some(EndedTurn {
-            request: Some(request),
+            request_id: Some(request),
             result,
             ..
-        }) = ended.result
+        }) = ended.ended_turn
         {
             let kept = self
                 .disk
@@ -449,7 +452,7 @@ pub(super) fn opened(
     via: Via,
     fidelity: Fidelity,
     link: Option<(Relation, Option<UpstreamId>)>,
-) -> Opened {
+) -> OpenedSession {
     let link = link.map(|(relation, from)| NewLink {
         upstream_id: id.into(),
         agent: AgentName::new("claude"),
@@ -467,7 +470,7 @@ pub(super) fn opened(
         carried_turns: 0,
         written: relation == Relation::Carries,
     });
-    Opened {
+    OpenedSession {
         upstream_id: id.into(),
         link,
         resumed: Resumed {
@@ -484,33 +487,33 @@ pub(super) fn opened(
         preamble: None,
         loaded: None,
         can_reopen: true,
-        info: SessionInfo::default(),
+        session_info: SessionInfo::default(),
     }
 }
 
 /// A branch that is open in the agent.
-pub(super) fn open_branch(id: &str) -> Branched {
-    Branched {
-        open: Some(Box::new(opened(id, Via::Fresh, Fidelity::Full, None))),
+pub(super) fn open_branch(id: &str) -> NewBranch {
+    NewBranch {
+        opened_session: Some(Box::new(opened(id, Via::Fresh, Fidelity::Full, None))),
         ..branch(id)
     }
 }
 
 /// A branch that was made on disk only.
-pub(super) fn branch(id: &str) -> Branched {
-    Branched {
+pub(super) fn branch(id: &str) -> NewBranch {
+    NewBranch {
         upstream_id: id.into(),
-        from: "s1".into(),
+        source: "s1".into(),
         checkpoint: Some("cp1".into()),
         turns: 0,
         fidelity: Fidelity::Full,
         via: BranchedVia::Cut,
-        open: None,
+        opened_session: None,
     }
 }
 
 /// The branch of an edit, open in the agent.
-pub(super) fn edited(id: &str, from: &str, dropped: u64) -> Edited {
+pub(super) fn edited(id: &str, from: &str, dropped: u64) -> EditBranch {
     let link = opened(
         id,
         Via::Resume,
@@ -518,7 +521,7 @@ pub(super) fn edited(id: &str, from: &str, dropped: u64) -> Edited {
         Some((Relation::Carries, Some(from.into()))),
     )
     .link;
-    Edited {
+    EditBranch {
         opened: opened(id, Via::Resume, Fidelity::Full, None),
         link: NewLink {
             reason: LinkReason::Edited,

@@ -10,7 +10,7 @@ use super::random::Run;
 use super::steps::{STEPS, Step, history};
 use super::world::World;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Deadline, Found, Input};
+use crate::conversation::effect::{Deadline, Input, WorkResult};
 use crate::conversation::error::ConversationError;
 
 /// Fails unless every call was answered and every accepted turn has ended.
@@ -221,10 +221,10 @@ proptest! {
                 0 => {
                     world.prompt("hello");
                 }
-                1 => world.apply(Input::Worked { job, found: Err(refused()) }),
-                2 => world.apply(Input::Worked { job, found: Ok(Found::Branched(branch("s1"))) }),
-                3 => world.apply(Input::Worked { job, found: Ok(Found::Closed(Vec::new())) }),
-                4 => world.apply(Input::Worked { job, found: Ok(Found::Configured) }),
+                1 => world.apply(Input::WorkDone { job, found: Err(refused()) }),
+                2 => world.apply(Input::WorkDone { job, found: Ok(WorkResult::Branched(branch("s1"))) }),
+                3 => world.apply(Input::WorkDone { job, found: Ok(WorkResult::Closed(Vec::new())) }),
+                4 => world.apply(Input::WorkDone { job, found: Ok(WorkResult::Configured) }),
                 5 => world.apply(Input::PromptAnswered { answer: Ok(RawJson::from(json!("what?"))), in_company: false }),
                 6 => world.apply(Input::PromptAnswered { answer: Err(RawJson::from(json!([]))), in_company: false }),
                 7 => world.withdraws("q1"),

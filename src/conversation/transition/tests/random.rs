@@ -14,7 +14,7 @@ use super::steps::{Outcome, Step};
 use super::words::word;
 use super::world::World;
 use crate::chain::CHAIN_LIMIT;
-use crate::conversation::effect::{Arrival, Call, Deadline, Input};
+use crate::conversation::effect::{Call, Deadline, Input, PromptArrival};
 use crate::conversation::state::{OperationKind, Session, Stage, TurnPhase};
 use crate::store::Anchor;
 
@@ -225,8 +225,8 @@ impl Run {
         if world.job.is_none() {
             return;
         }
-        let op = world.model.op.as_ref();
-        if op.is_some_and(|op| matches!(op.stage, Stage::TakingBack(_))) {
+        let op = world.model.operation.as_ref();
+        if op.is_some_and(|op| matches!(op.stage, Stage::UndoingWork(_))) {
             world.taken_back();
             return;
         }
@@ -267,10 +267,10 @@ impl Run {
             }
             Some(OperationKind::Repair) if well => world.repaired(Ok(None)),
             Some(OperationKind::Repair) => world.repaired(Err(agent_error())),
-            Some(OperationKind::Ascertain(_)) => world.ascertains(match way {
-                0 => Arrival::Absent,
-                1 => Arrival::Present,
-                _ => Arrival::Unknown,
+            Some(OperationKind::CheckArrival(_)) => world.ascertains(match way {
+                0 => PromptArrival::Absent,
+                1 => PromptArrival::Present,
+                _ => PromptArrival::Unknown,
             }),
             Some(OperationKind::Reset | OperationKind::Delete { .. }) | None => {}
         }
@@ -289,10 +289,10 @@ impl Run {
                 ["send", "cancel"] => assert!(self.prompt_is_out, "a cancel for nothing"),
                 ["send", ..] => {
                     let sent = self.world.model.turn.as_ref().expect("a prompt of no turn");
-                    let turn = sent.asked.turn_id.to_string();
+                    let turn = sent.request.turn_id.to_string();
                     if let Some(resumed) = &sent.resumed {
                         assert!(
-                            resumed.fidelity >= sent.asked.min_fidelity,
+                            resumed.fidelity >= sent.request.min_fidelity,
                             "{turn} was sent to less than was asked for"
                         );
                     }
@@ -312,10 +312,10 @@ impl Run {
                     let recorded = recorded.expect("a prompt was sent before it was on disk");
                     assert_eq!(
                         (&recorded.turn_id, recorded.upstream_id.as_ref()),
-                        (&sent.asked.turn_id, Some(&live.upstream_id)),
+                        (&sent.request.turn_id, Some(&live.upstream_id)),
                         "a prompt was sent that is not the one on disk, or elsewhere"
                     );
-                    if let Some(request) = &sent.asked.caller.request {
+                    if let Some(request) = &sent.request.caller.key {
                         self.sent_keys
                             .insert(turn.clone(), request.id.as_str().to_owned());
                     }
@@ -389,8 +389,8 @@ impl Run {
                 Some(TurnPhase::Ending) | None => false,
             }
         );
-        let op = model.op.as_ref();
-        let asks_transcript = matches!(op.map(|op| &op.kind), Some(OperationKind::Ascertain(Some(_))));
+        let op = model.operation.as_ref();
+        let asks_transcript = matches!(op.map(|op| &op.kind), Some(OperationKind::CheckArrival(Some(_))));
         if matches!(phase, Some(TurnPhase::Sent | TurnPhase::Accepted)) {
             assert!(
                 self.prompt_is_out || asks_transcript || self.world.is_armed(Deadline::Cancel),
@@ -422,16 +422,20 @@ impl Run {
         assert!(model.record.waiting.len() <= model.rules.prompt_queue + 1);
         let listed = |place: Option<u64>| place.and_then(|place| model.record.waiting.get(&place));
         for waiting in &model.queue {
-            let listed = listed(waiting.place).map(|listed| &listed.turn_id);
+            let listed = listed(waiting.queue_position).map(|listed| &listed.turn_id);
             assert_eq!(listed, Some(&waiting.turn_id), "it has no place, or another's");
         }
-        if let Some(turn) = model.turn.as_ref().filter(|turn| turn.asked.place.is_some()) {
+        if let Some(turn) = model
+            .turn
+            .as_ref()
+            .filter(|turn| turn.request.queue_position.is_some())
+        {
             let stands = model.record.turn.is_some() || turn.phase == TurnPhase::Ending;
             assert_eq!(
-                listed(turn.asked.place).is_none(),
+                listed(turn.request.queue_position).is_none(),
                 stands,
                 "{}",
-                turn.asked.turn_id
+                turn.request.turn_id
             );
         }
         for shown in model.view().queue {

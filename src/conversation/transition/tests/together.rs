@@ -4,7 +4,7 @@ use bridge_protocol::conversation::ContinueAt;
 use bridge_protocol::link::Fidelity;
 
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::Arrival;
+use crate::conversation::effect::PromptArrival;
 
 use super::continuing::{GO_ON, anchor, due_at, limit};
 use super::world::World;
@@ -37,7 +37,7 @@ fn what_is_wanted_later_waits_for_its_time() {
         assert!(turn.continuation.is_some());
         world.passes_to(&due_at(&world).unwrap());
         world.falls_due();
-        world.ascertains(Arrival::Present);
+        world.ascertains(PromptArrival::Present);
         if !is_limited {
             world.reopens();
         }
@@ -61,7 +61,7 @@ fn what_is_wanted_later_outlives_what_came_first() {
     world.says_something();
     world.dies_with_others();
     world.falls_due();
-    world.ascertains(Arrival::Present);
+    world.ascertains(PromptArrival::Present);
     world.cancel();
     assert_eq!(due_at(&world).as_deref(), Some(later));
     world.do_not_continue();
@@ -77,7 +77,7 @@ fn a_session_that_was_opened_meanwhile_is_moved() {
     world.reopens();
     world.falls_due();
     world.forget_log();
-    world.ascertains(Arrival::Present);
+    world.ascertains(PromptArrival::Present);
     world.expect(&["close session", "event state prompting"]);
     world.closes();
     expect_opening_apart(&mut world);
@@ -90,7 +90,7 @@ fn what_is_sent_again_fails_for_itself() {
     world.anchor = anchor();
     let call = world.prompt("second");
     world.dies_with_others();
-    world.ascertains(Arrival::Absent);
+    world.ascertains(PromptArrival::Absent);
     world.reopens();
     world.refuses(limit());
     let Ok(Answer::Turn(turn)) = &world.answers[&call] else {

@@ -32,7 +32,7 @@ fn part_words(part: &WritePart<u32>) -> String {
         Milestone::SessionOpened(_) => "session",
         Milestone::PromptRecorded(_) => "prompt",
         Milestone::TurnEnded(_) => "turn end",
-        Milestone::PromptInLine(_) => "place",
+        Milestone::PromptQueued(_) => "place",
         Milestone::PromptsDropped { .. } => "dropped",
         Milestone::QuestionRaised(_) => "question",
         Milestone::QuestionSettled(..) => "settled",

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::agent::kinds::{self, AgentKind};
 use crate::agent::policy::InterruptPolicy;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Arrival, Deadline, Disposition, Effect, Input, Ledger, Work};
+use crate::conversation::effect::{Deadline, Disposition, Effect, Input, Ledger, PromptArrival, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, Rules, view_of_record};
 use crate::store::{Anchor, ConversationRecord, RequestRecord};
@@ -70,7 +70,7 @@ pub(super) struct World {
     /// What the end of the transcript is found to be before a prompt; none: it cannot be read.
     pub(super) anchor: Option<Anchor>,
     /// Whether the prompt that was cut short is found to be in the transcript then.
-    pub(super) earlier: Option<Arrival>,
+    pub(super) earlier: Option<PromptArrival>,
     /// Prompts wait for that until they are told.
     pub(super) hold_anchors: bool,
     /// A session that was opened and has neither been taken into use nor let go.
@@ -294,8 +294,8 @@ impl World {
             Work::Open {
                 min_fidelity,
                 refused,
-                by_itself,
-                apart,
+                is_automatic: by_itself,
+                exclusive_process: apart,
             } => {
                 assert_eq!(self.closing, None, "two sessions at once");
                 let refused: Vec<String> = refused
@@ -317,15 +317,12 @@ impl World {
             Work::Edit { at, .. } => {
                 format!("edit {at}")
             }
-            Work::LookBack { .. } => "look back".to_owned(),
+            Work::FindUndoTarget { .. } => "look back".to_owned(),
             Work::Move { destination, .. } => {
                 assert_eq!(self.closing, None, "its agent may still write");
-                format!(
-                    "move files to {}",
-                    destination.of_conversation(&self.model.record)
-                )
+                format!("move files to {}", destination.new_cwd(&self.model.record))
             }
-            Work::TakeBack(_) => {
+            Work::UndoWork(_) => {
                 self.arrived = None;
                 "take back".to_owned()
             }
@@ -333,7 +330,7 @@ impl World {
                 assert_eq!(self.closing, None, "its agent may still write");
                 "repair".to_owned()
             }
-            Work::Ascertain(sent) => {
+            Work::CheckArrival(sent) => {
                 let id = sent.upstream_id.as_ref().map_or("nothing", UpstreamId::as_str);
                 format!("ascertain {id}")
             }
@@ -354,7 +351,7 @@ impl World {
     fn carry_out_one(&mut self, effect: Effect<u32>) {
         let line = match effect {
             Effect::Write => {
-                let write = self.model.writer.under_way.as_ref().expect("nothing to write");
+                let write = self.model.writer.in_progress.as_ref().expect("nothing to write");
                 let record = Some(write.record.clone()).filter(|record| record.id == self.model.id());
                 let line = match record {
                     Some(_) => write_line(&write.parts),

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use super::{contents, filled, names, open_store, paths};
-use crate::store::apply::Mark;
-use crate::store::keyspace::{Draft, Keyspace, PAGE_ENTRIES, Space};
+use crate::store::apply::AppliedState;
+use crate::store::keyspace::{Keyspace, PAGE_ENTRIES, TreeId, WriteBatch};
 use crate::store::open::StorePaths;
 use crate::store::tests::{change, id, record, wait};
 use crate::store::{Change, Sequence, Store, TranscriptRoot};
@@ -81,7 +81,7 @@ impl Original {
         assert_eq!(sound(&store), self.contents, "{what}, {end:?}: {report:?}");
         assert_eq!(report.missing, 0, "{what}, {end:?}: {report:?}");
         if report.is_damaged() && damaged.is_some() {
-            let kept = report.journal_kept.as_ref();
+            let kept = report.journal_copy.as_ref();
             assert_eq!(
                 kept.and_then(|kept| fs::read(kept).ok()),
                 damaged,
@@ -95,7 +95,7 @@ impl Original {
     #[track_caller]
     fn survives(&self, what: &str, end: End, damage: impl FnOnce(&StorePaths)) {
         let (store, copy) = self.opens_with_all(what, end, damage);
-        store.delete_opening_report().unwrap();
+        store.delete_open_report().unwrap();
         let what = format!("{what}, {end:?}");
         assert_eq!(
             wait(store.commit(change(record(1, 900)))).unwrap(),
@@ -107,7 +107,7 @@ impl Original {
         let (store, report) = open_store(copy.path());
         assert_eq!(contents(&store), before, "{what}: the next life");
         assert!(
-            report.damaged.is_empty() && report.journal_kept.is_none(),
+            report.damaged.is_empty() && report.journal_copy.is_none(),
             "{what}: {report:?}"
         );
         drop(store);
@@ -313,24 +313,24 @@ fn a_flipped_bit_in_any_part_of_the_database_loses_nothing() {
 }
 
 /// The trees whose values are damaged.
-const DAMAGED: [Space; 8] = [
-    Space::Conversations,
-    Space::Upstream,
-    Space::Lineage,
-    Space::Turns,
-    Space::TurnOrder,
-    Space::Recent,
-    Space::Processes,
-    Space::Meta,
+const DAMAGED: [TreeId; 8] = [
+    TreeId::Conversations,
+    TreeId::Upstream,
+    TreeId::Lineage,
+    TreeId::Requests,
+    TreeId::RequestExpiry,
+    TreeId::Recent,
+    TreeId::Processes,
+    TreeId::Meta,
 ];
 
 /// Makes all values of a tree unreadable.
-fn damage_values(paths: &StorePaths, space: Space) {
+fn damage_values(paths: &StorePaths, space: TreeId) {
     let keyspace = Keyspace::open(&paths.database).unwrap();
     let pairs = keyspace
         .page(space, std::ops::Bound::Unbounded, PAGE_ENTRIES * 100)
         .unwrap();
-    let mut draft = Draft::over(&keyspace);
+    let mut draft = WriteBatch::over(&keyspace);
     for (key, _) in pairs {
         draft.put(space, &key, b"{{{{{".to_vec());
     }
@@ -388,7 +388,7 @@ fn a_database_set_aside_with_a_damaged_journal_is_kept() {
     fs::write(paths.database.join("db"), [0xA5; 70_000]).unwrap();
     let (store, report) = open_store(copy.path());
     assert!(
-        report.journal_kept.is_some() && report.set_aside.is_some(),
+        report.journal_copy.is_some() && report.set_aside.is_some(),
         "{report:?}"
     );
     assert!(store.count() > 0);
@@ -399,7 +399,7 @@ fn a_database_set_aside_with_a_damaged_journal_is_kept() {
     }
     assert!(report.set_aside.unwrap().exists(), "{:?}", names(copy.path()));
     assert!(
-        Mark::read(&Keyspace::open(&paths.database).unwrap())
+        AppliedState::read(&Keyspace::open(&paths.database).unwrap())
             .unwrap()
             .is_some()
     );

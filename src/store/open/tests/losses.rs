@@ -6,10 +6,10 @@ use std::path::Path;
 
 use super::damage::{End, copy_folder, end_as, rewrite, sound};
 use super::{contents, filled, names, open_store, paths};
-use crate::store::apply::Mark;
+use crate::store::apply::AppliedState;
 use crate::store::compact;
 use crate::store::journal;
-use crate::store::keyspace::{Draft, Keyspace, Space};
+use crate::store::keyspace::{Keyspace, TreeId, WriteBatch};
 use crate::store::tests::{change, id, record, wait};
 use crate::store::{Store, StoreOptions};
 
@@ -17,12 +17,12 @@ use crate::store::{Store, StoreOptions};
 fn compacted(folder: &Path) {
     let paths = paths(folder);
     let keyspace = Keyspace::open(&paths.database).unwrap();
-    let mark = Mark::read(&keyspace).unwrap().unwrap();
+    let mark = AppliedState::read(&keyspace).unwrap().unwrap();
     let (mark, _) = compact::write(&paths.journal, &keyspace, &mark)
         .unwrap()
         .put_in_place()
         .unwrap();
-    compact::adopt(&keyspace, &mark).unwrap();
+    compact::record_position(&keyspace, &mark).unwrap();
     keyspace.close();
 }
 
@@ -68,7 +68,7 @@ fn an_old_journal_does_not_lose_what_the_database_has() {
         assert_eq!(contents(&store), before, "{what}: {report:?}");
         assert!(report.is_damaged(), "{what}: {report:?}");
         assert_eq!(report.may_have_lost(), end != End::Closed, "{what}: {report:?}");
-        let kept = report.journal_kept.unwrap_or_else(|| panic!("{what}"));
+        let kept = report.journal_copy.unwrap_or_else(|| panic!("{what}"));
         assert_eq!(fs::read(kept).unwrap(), backup, "{what}");
         drop(store);
         fs::remove_dir_all(&paths.database).unwrap();
@@ -104,7 +104,7 @@ fn a_longer_database_of_another_store_is_merged_with_the_journal() {
         );
     }
     assert!(
-        report.journal_kept.is_some() && report.set_aside.is_some(),
+        report.journal_copy.is_some() && report.set_aside.is_some(),
         "{report:?}"
     );
 }
@@ -128,7 +128,7 @@ fn a_journal_of_nothing_but_garbage_without_a_database_may_have_lost_changes() {
             report.is_damaged() && report.may_have_lost(),
             "{has_header}: {report:?}"
         );
-        assert_eq!(fs::read(report.journal_kept.unwrap()).unwrap(), garbage);
+        assert_eq!(fs::read(report.journal_copy.unwrap()).unwrap(), garbage);
     }
 }
 
@@ -136,12 +136,12 @@ fn a_journal_of_nothing_but_garbage_without_a_database_may_have_lost_changes() {
 #[test]
 fn one_unreadable_value_with_a_damaged_journal_costs_no_other() {
     for space in [
-        Space::Conversations,
-        Space::Lineage,
-        Space::Upstream,
-        Space::Turns,
-        Space::Recent,
-        Space::Meta,
+        TreeId::Conversations,
+        TreeId::Lineage,
+        TreeId::Upstream,
+        TreeId::Requests,
+        TreeId::Recent,
+        TreeId::Meta,
     ] {
         for end in [End::Closed, End::Killed, End::PowerLost] {
             let folder = tempfile::tempdir().unwrap();
@@ -159,7 +159,7 @@ fn one_unreadable_value_with_a_damaged_journal_costs_no_other() {
                 .page(space, std::ops::Bound::Unbounded, 1)
                 .unwrap()
                 .remove(0);
-            let mut draft = Draft::over(&keyspace);
+            let mut draft = WriteBatch::over(&keyspace);
             draft.put(space, &key, b"{{{{{".to_vec());
             keyspace.apply(draft.into_writes()).unwrap();
             keyspace.sync().unwrap();
@@ -172,13 +172,13 @@ fn one_unreadable_value_with_a_damaged_journal_costs_no_other() {
 
             let (store, report) = open_store(folder.path());
             for id in &ids {
-                let is_lost = space == Space::Conversations && key == id.as_bytes();
+                let is_lost = space == TreeId::Conversations && key == id.as_bytes();
                 let found = store.conversation(*id).unwrap();
                 assert!(is_lost || found.is_some(), "{what}: {id} {report:?}");
             }
             let has_lost = matches!(
                 space,
-                Space::Conversations | Space::Lineage | Space::Upstream | Space::Turns
+                TreeId::Conversations | TreeId::Lineage | TreeId::Upstream | TreeId::Requests
             );
             assert_eq!(report.unreadable_values > 0, has_lost, "{what}: {report:?}");
             assert!(report.may_have_lost() || !has_lost, "{what}: {report:?}");
@@ -248,10 +248,10 @@ fn an_unknown_change_is_not_lost_in_a_compaction() {
     lines[3] = longer;
     fs::write(&paths.journal, lines.concat()).unwrap();
     let keyspace = Keyspace::open(&paths.database).unwrap();
-    let mut mark = Mark::read(&keyspace).unwrap().unwrap();
+    let mut mark = AppliedState::read(&keyspace).unwrap().unwrap();
     mark.position.line_offset += by as u64;
     mark.position.end_offset += by as u64;
-    compact::adopt(&keyspace, &mark).unwrap();
+    compact::record_position(&keyspace, &mark).unwrap();
     keyspace.sync().unwrap();
     keyspace.close();
     assert!(Store::open(folder.path(), StoreOptions::default()).is_err());
@@ -305,18 +305,18 @@ fn losses_are_reported_until_they_are_settled() {
     for _start in 0..2 {
         let (store, report) = open_store(folder.path());
         assert!(report.may_have_lost(), "{report:?}");
-        assert_eq!((report.missing, report.rebuilt), (1, None), "{report:?}");
-        assert_eq!(report.journal_kept, first.journal_kept);
-        assert!(store.opening().may_have_lost());
+        assert_eq!((report.missing, report.rebuild_reason), (1, None), "{report:?}");
+        assert_eq!(report.journal_copy, first.journal_copy);
+        assert!(store.open_report().may_have_lost());
         drop(store);
     }
     let (store, _) = open_store(folder.path());
-    store.delete_opening_report().unwrap();
-    store.delete_opening_report().unwrap();
+    store.delete_open_report().unwrap();
+    store.delete_open_report().unwrap();
     drop(store);
     let (_, report) = open_store(folder.path());
     assert!(
-        !report.is_damaged() && report.journal_kept.is_none(),
+        !report.is_damaged() && report.journal_copy.is_none(),
         "{report:?}"
     );
 }
@@ -352,7 +352,7 @@ fn a_kill_during_a_merge_loses_nothing() {
     let made = super::paths(repaired.path());
 
     let steps: [&dyn Fn(); 4] = [
-        &|| copy_folder(&made.database, &paths.making),
+        &|| copy_folder(&made.database, &paths.unfinished),
         &|| {
             fs::remove_file(&paths.trust).unwrap();
         },
@@ -364,7 +364,7 @@ fn a_kill_during_a_merge_loses_nothing() {
         },
     ];
     for (number, step) in steps.iter().enumerate() {
-        copy_folder(&made.database, &paths.making);
+        copy_folder(&made.database, &paths.unfinished);
         step();
         let killed = tempfile::tempdir().unwrap();
         copy_folder(folder.path(), killed.path());
@@ -373,7 +373,7 @@ fn a_kill_during_a_merge_loses_nothing() {
         drop(store);
         let (store, report) = open_store(killed.path());
         assert_eq!(contents(&store), before, "step {number}, then: {report:?}");
-        assert_eq!(report.rebuilt, None, "step {number}");
+        assert_eq!(report.rebuild_reason, None, "step {number}");
     }
 }
 

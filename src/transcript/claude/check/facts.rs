@@ -2,7 +2,7 @@
 //! known.
 
 use super::SideFile;
-use crate::transcript::check::{Item, Strange, hash_of, quoted};
+use crate::transcript::check::{CallOrResult, UnknownForm, hash_of, quoted};
 use crate::transcript::claude::record::{CHAIN_KINDS, Record, is_known_block};
 use crate::transcript::claude::{BLOCK, INDEX, MESSAGE};
 use crate::transcript::fields::Fields;
@@ -51,12 +51,12 @@ static ANSWER: Filter = Filter::object(&[("type", Filter::NAME), ("text", Filter
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct MessageFacts {
     /// What of it is not known here: its kind, or the form of what it says.
-    pub(super) strange: Option<Strange>,
+    pub(super) unknown_form: Option<UnknownForm>,
     /// The version of the agent that wrote it.
     pub(super) version: Option<String>,
     pub(super) session_id: Option<String>,
     /// In the order of the line.
-    pub(super) items: Vec<Item>,
+    pub(super) items: Vec<CallOrResult>,
     pub(super) files: Vec<SideFile>,
 }
 
@@ -78,13 +78,13 @@ impl MessageFacts {
         let parts = record.parts().unwrap_or_default();
         for part in &parts {
             match part {
-                Part::ToolCall { id, name, .. } => facts.items.push(Item::Call {
+                Part::ToolCall { id, name, .. } => facts.items.push(CallOrResult::Call {
                     id: hash_of(id),
                     tool: quoted(name),
                 }),
                 Part::ToolResult { call_id, text, .. } => {
                     let id = hash_of(call_id);
-                    facts.items.push(Item::Result { id });
+                    facts.items.push(CallOrResult::Result { id });
                     let path = persisted_path(text).filter(|path| path.contains("tool-results"));
                     facts
                         .files
@@ -93,16 +93,16 @@ impl MessageFacts {
                 _ => {}
             }
         }
-        facts.strange = strange(fields, &parts);
+        facts.unknown_form = unknown_form(fields, &parts);
         facts
     }
 }
 
 /// What of a record with these parts is not known, so that the history tells it as it stands.
-fn strange(record: &Fields<'_>, parts: &[Part]) -> Option<Strange> {
+fn unknown_form(record: &Fields<'_>, parts: &[Part]) -> Option<UnknownForm> {
     let kind = record.str("type")?;
     if !CHAIN_KINDS.contains(&&*kind) {
-        return Some(Strange::Kind(quoted(&kind)));
+        return Some(UnknownForm::Kind(quoted(&kind)));
     }
     if !matches!(&*kind, "user" | "assistant") {
         return None;
@@ -111,13 +111,13 @@ fn strange(record: &Fields<'_>, parts: &[Part]) -> Option<Strange> {
         .object("message")
         .and_then(|message| message.raw("content"));
     if content.is_none_or(|content| !content.get().starts_with(['"', '['])) {
-        return Some(Strange::Content);
+        return Some(UnknownForm::Content);
     }
     let strange = parts.iter().find_map(|part| match part {
         Part::Other { kind, .. } if !is_known_block(kind) => Some(kind),
         _ => None,
     });
-    strange.map(|kind| Strange::Part(quoted(kind)))
+    strange.map(|kind| UnknownForm::Part(quoted(kind)))
 }
 
 #[cfg(test)]

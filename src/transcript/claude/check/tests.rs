@@ -52,7 +52,7 @@ fn result(uuid: &str, parent: &str, id: &str, more: &str, text: &str) -> String 
     record("user", uuid, parent, &more)
 }
 
-fn checked(bytes: impl AsRef<[u8]>) -> Report {
+fn checked(bytes: impl AsRef<[u8]>) -> CheckReport {
     check(bytes.as_ref(), ID, |_| false).expect("bytes are read")
 }
 
@@ -336,7 +336,7 @@ fn of_very_many_kinds_and_sessions_the_first_are_told_and_the_others_counted() {
             .filter(|finding| finding.kind == kind)
             .collect();
         assert_eq!(
-            (told.len(), report.more),
+            (told.len(), report.omitted),
             (FINDINGS_OF_A_KIND_LIMIT, 7),
             "{kind:?}"
         );

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::{self, BufRead};
 
 use super::facts::{CHECK, MessageFacts};
-use crate::transcript::check::Item;
+use crate::transcript::check::CallOrResult;
 use crate::transcript::claude::Selection;
 use crate::transcript::claude::record::Record;
 use crate::transcript::scan::{PrunedLines, Scanned};
@@ -34,8 +34,8 @@ pub(in crate::transcript::claude) fn unanswered(
         let fields = pruned.fields();
         for item in MessageFacts::of(&Record { fields }).items {
             match item {
-                Item::Call { id, .. } => calls.entry(offset).or_default().push(id),
-                Item::Result { id } => drop(answered.insert(id)),
+                CallOrResult::Call { id, .. } => calls.entry(offset).or_default().push(id),
+                CallOrResult::Result { id } => drop(answered.insert(id)),
             }
         }
     }

@@ -233,7 +233,7 @@ proptest! {
             lines: selection.offsets.iter().map(|offset| starts.binary_search(offset).expect("a line")).collect(),
             leaf: selection.leaf_uuid.clone(),
             cut_by_compaction: selection.cut_by_compaction,
-            breaks: selection.breaks,
+            breaks: selection.missing_parents,
         });
         prop_assert_eq!(found, expected(&records, until, follow));
 

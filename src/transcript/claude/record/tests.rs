@@ -94,10 +94,10 @@ fn with_which_messages_a_turn_is_over() {
         )
     };
     let table = [
-        (said("\"end_turn\""), TurnEnd::Over),
-        (said("\"stop_sequence\""), TurnEnd::Over),
-        (said("\"pause_turn\""), TurnEnd::Over),
-        (said("\"of_tomorrow\""), TurnEnd::Over),
+        (said("\"end_turn\""), TurnEnd::Ended),
+        (said("\"stop_sequence\""), TurnEnd::Ended),
+        (said("\"pause_turn\""), TurnEnd::Ended),
+        (said("\"of_tomorrow\""), TurnEnd::Ended),
         (said("\"tool_use\""), TurnEnd::Open),
         (said("\"max_tokens\""), TurnEnd::Ambiguous),
         (said("\"model_context_window_exceeded\""), TurnEnd::Ambiguous),
@@ -108,7 +108,7 @@ fn with_which_messages_a_turn_is_over() {
                 r#""type":"assistant""#,
                 r#""type":"assistant","isApiErrorMessage":true"#,
             ),
-            TurnEnd::Over,
+            TurnEnd::Ended,
         ),
         (
             said("\"end_turn\"").replace(r#""text":"a""#, r#""text":"""#),
@@ -127,7 +127,7 @@ fn with_which_messages_a_turn_is_over() {
         (
             r#"{"type":"user","message":{"content":"[Request interrupted by user for tool use]"}}"#
                 .to_owned(),
-            TurnEnd::Over,
+            TurnEnd::Ended,
         ),
         (
             r#"{"type":"user","message":{"content":"a"}}"#.to_owned(),

@@ -1,7 +1,7 @@
 //! What a check reads of a line of a rollout: a call of a tool or its result, and what is not known of it.
 
-use crate::transcript::check::{Item, Strange, hash_of, quoted};
-use crate::transcript::codex::item::value;
+use crate::transcript::check::{CallOrResult, UnknownForm, hash_of, quoted};
+use crate::transcript::codex::item::non_null;
 use crate::transcript::codex::line::{LineKind, RolloutLine};
 use crate::transcript::fields::{Fields, Json};
 
@@ -51,10 +51,10 @@ const INSTRUCTORS: [&str; 2] = ["developer", "system"];
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ItemFacts {
     /// What of it is not known here: its kind, that of its item, or the form of what that says.
-    pub(super) strange: Option<Strange>,
+    pub(super) unknown_form: Option<UnknownForm>,
     /// The version of Codex that it names.
     pub(super) version: Option<String>,
-    pub(super) item: Option<Item>,
+    pub(super) item: Option<CallOrResult>,
 }
 
 impl ItemFacts {
@@ -62,61 +62,62 @@ impl ItemFacts {
     pub(super) fn of(line: &RolloutLine<'_>) -> Self {
         let is_item = line.kind == LineKind::Item;
         let strange = match line.name.as_deref() {
-            _ if is_item => strange(&line.payload),
-            Some("response_item") => Some(Strange::Content),
+            _ if is_item => unknown_form(&line.payload),
+            Some("response_item") => Some(UnknownForm::Content),
             name => name
                 .filter(|name| !KINDS.contains(name))
-                .map(|name| Strange::Kind(quoted(name))),
+                .map(|name| UnknownForm::Kind(quoted(name))),
         };
         Self {
-            strange,
+            unknown_form: strange,
             version: line.payload.str("cli_version").map(|version| quoted(&version)),
             item: is_item.then(|| item(&line.payload)).flatten(),
         }
     }
 }
 
-fn item(payload: &Fields<'_>) -> Option<Item> {
+fn item(payload: &Fields<'_>) -> Option<CallOrResult> {
     let id = hash_of(&payload.str("call_id")?);
     let kind = payload.str("type")?;
     if kind.ends_with("_output") {
-        return Some(Item::Result { id });
+        return Some(CallOrResult::Result { id });
     }
     let tool = || quoted(&payload.str("name").unwrap_or_else(|| kind.clone()));
-    kind.ends_with("_call").then(|| Item::Call { id, tool: tool() })
+    kind.ends_with("_call")
+        .then(|| CallOrResult::Call { id, tool: tool() })
 }
 
 /// What of an item is not known.
-fn strange(item: &Fields<'_>) -> Option<Strange> {
+fn unknown_form(item: &Fields<'_>) -> Option<UnknownForm> {
     let Some(kind) = item.str("type") else {
-        return Some(Strange::Kind(String::new()));
+        return Some(UnknownForm::Kind(String::new()));
     };
     match &*kind {
         "message" => match &*item.str("role").unwrap_or_default() {
-            "user" | "assistant" if value(item, "content").is_none() => Some(Strange::Content),
-            "user" | "assistant" => strange_part(item, "content"),
+            "user" | "assistant" if non_null(item, "content").is_none() => Some(UnknownForm::Content),
+            "user" | "assistant" => unknown_part(item, "content"),
             role if INSTRUCTORS.contains(&role) => None,
-            role => Some(Strange::Kind(format!("message of {}", quoted(role)))),
+            role => Some(UnknownForm::Kind(format!("message of {}", quoted(role)))),
         },
-        "reasoning" => strange_part(item, "content").or_else(|| strange_part(item, "summary")),
+        "reasoning" => unknown_part(item, "content").or_else(|| unknown_part(item, "summary")),
         "function_call_output" | "custom_tool_call_output" | "mcp_tool_call_output" => {
             match item.object("output") {
                 Some(output) if output.str("content").is_some() => None,
-                Some(output) if value(&output, "content").is_some() => strange_part(&output, "content"),
-                Some(_) => Some(Strange::Content),
+                Some(output) if non_null(&output, "content").is_some() => unknown_part(&output, "content"),
+                Some(_) => Some(UnknownForm::Content),
                 None if item.str("output").is_some() => None,
-                None => strange_part(item, "output"),
+                None => unknown_part(item, "output"),
             }
         }
         kind if ITEMS.contains(&kind) => None,
-        kind => Some(Strange::Part(quoted(kind))),
+        kind => Some(UnknownForm::Part(quoted(kind))),
     }
 }
 
 /// What of a list of parts is not known: its form, or the first part that has none of the forms which `item` reads.
-fn strange_part(fields: &Fields<'_>, name: &str) -> Option<Strange> {
-    let Some(parts) = value(fields, name)?.array() else {
-        return Some(Strange::Content);
+fn unknown_part(fields: &Fields<'_>, name: &str) -> Option<UnknownForm> {
+    let Some(parts) = non_null(fields, name)?.array() else {
+        return Some(UnknownForm::Content);
     };
     let strange = |part: Json<'_>| {
         let Some(part) = Fields::of(part) else {
@@ -132,7 +133,7 @@ fn strange_part(fields: &Fields<'_>, name: &str) -> Option<Strange> {
         };
         (!is_known).then(|| quoted(&kind))
     };
-    parts.into_iter().find_map(strange).map(Strange::Part)
+    parts.into_iter().find_map(strange).map(UnknownForm::Part)
 }
 
 #[cfg(test)]

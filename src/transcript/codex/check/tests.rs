@@ -1,11 +1,11 @@
 use super::*;
 use crate::transcript::codex::tests::{ROOT, ROOT_ID};
 
-fn standing(id: &str) -> Standing<'_> {
-    Standing {
+fn standing(id: &str) -> RolloutContext<'_> {
+    RolloutContext {
         upstream_id: id,
-        archived: false,
-        begins_elsewhere: false,
+        is_archived: false,
+        is_continuation: false,
         broken_sources: Vec::new(),
     }
 }
@@ -130,8 +130,8 @@ fn each_damage_is_found_in_its_line() {
         );
     }
     let many = format!("{ROOT}{}", "garbage\n".repeat(300));
-    let standing = Standing {
-        archived: true,
+    let standing = RolloutContext {
+        is_archived: true,
         ..standing(ROOT_ID)
     };
     let report = check(many.as_bytes(), &standing).expect("bytes are read");
@@ -139,7 +139,7 @@ fn each_damage_is_found_in_its_line() {
         (report.findings[0].kind, report.findings[0].line),
         (FindingKind::Archived, 0)
     );
-    assert_eq!((report.findings.len(), report.more), (101, 200));
+    assert_eq!((report.findings.len(), report.omitted), (101, 200));
 }
 
 #[test]

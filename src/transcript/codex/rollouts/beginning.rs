@@ -8,7 +8,7 @@ use super::text;
 use crate::files::identity;
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::HistoryBase;
-use crate::transcript::codex::book::{BookBuilder, Growth};
+use crate::transcript::codex::history::{AppendHandling, HistoryReader};
 
 /// How many bytes of a rollout, which is not compressed, count for those who continue it: all where one of them goes up to
 /// its end, or there is none.
@@ -22,10 +22,10 @@ pub fn counted_bytes<'a>(
     let mut most = None;
     for base in bases {
         let (text, _) = text::open(path)?;
-        let end = BookBuilder::new(None).part(text, &base.upstream_id, base.end);
+        let end = HistoryReader::new(None).read_part(text, &base.upstream_id, base.end);
         let end = end.map_err(TranscriptError::io("read", path))?;
         // Otherwise no record stands behind the cut.
-        let counted = (end.growth == Growth::Ignored).then_some(end.whole_bytes);
+        let counted = (end.append_handling == AppendHandling::Ignore).then_some(end.whole_bytes);
         most = most.max(Some(counted.unwrap_or(u64::MAX)));
     }
     let all = fs::metadata(path)

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use bridge_protocol::check::{FindingKind, Repairs};
 
-use super::{meta, place_of, text};
+use super::{expected_path, meta, text};
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::is_record;
 use crate::transcript::codex::rename::Renaming;
 use crate::transcript::copy::{COPY, create_in, session_of};
 use crate::transcript::lines::LINE_LIMIT_BYTES;
-use crate::transcript::rewrite::{Change, Rewriter, Verdict};
+use crate::transcript::rewrite::{LineChange, Rewriter, Verdict};
 
 /// Whether a repaired copy does not have what was found.
 #[must_use]
@@ -59,7 +59,7 @@ pub fn target(root: &Path, source: &Path, upstream_id: &str, new_id: &str) -> Pa
         .replace(upstream_id, new_id);
     let beside = source.with_file_name(name);
     // Where that is none of Codex' folders of days the other one is found all the same.
-    let place = place_of(root, &beside);
+    let place = expected_path(root, &beside);
     place
         .filter(|place| place.parent().is_some_and(Path::is_dir))
         .unwrap_or(beside)
@@ -72,7 +72,7 @@ fn write(
     repairs: &mut Repairs,
 ) -> io::Result<()> {
     let lines = Rewriter::new(text, LINE_LIMIT_BYTES);
-    let written = lines.all(writer, |line, edits| {
+    let written = lines.rewrite_all(writer, |line, edits| {
         // Longer than the limit: not inspected, copied unchanged.
         let Some(bytes) = line.bytes else {
             return Ok(Verdict::Keep);

@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::*;
-use crate::transcript::shelf::{self, Format};
+use crate::transcript::transcript_list::{self, Format};
 use bridge_protocol::check::FindingKind;
 
 const ROOT: &str = include_str!("../../../../tests/fixtures/transcripts/codex/0.166.0-limit.jsonl");
@@ -36,14 +36,14 @@ fn pack(path: &Path) -> PathBuf {
 }
 
 fn deep(home: &Path) -> OpenRollout {
-    OpenRollout::open(&RolloutBooks::default(), home, DEEP_ID, None).expect("an open rollout")
+    OpenRollout::open(&RolloutCache::default(), home, DEEP_ID, None).expect("an open rollout")
 }
 
 /// What each message is named, and what it says.
 fn told(open: &mut OpenRollout) -> Vec<(String, TranscriptMessage)> {
-    let messages = open.book.messages();
+    let messages = open.history.messages();
     let read = |message| {
-        let owner = open.book.owner(message).expect("an owner").to_owned();
+        let owner = open.history.owner(message).expect("an owner").to_owned();
         (owner, open.message(message).expect("a read").expect("a message"))
     };
     (0..messages).map(read).collect()
@@ -56,9 +56,12 @@ fn a_fork_may_leave_out_what_its_source_added_to_another() {
     let text = DEEP.replacen("\"end_ordinal_exclusive\":26", "\"end_ordinal_exclusive\":14", 1);
     fs::write(&deep_path, text).expect("a file");
     let open = deep(home.path());
-    assert_eq!((open.book.turns().len(), open.book.damages), (2, 0));
-    assert_eq!(open.book.turn_name(0), Some((FIRST_TURN, ROOT_ID)));
-    assert_eq!(open.book.turn_name(1).map(|(_, owner)| owner), Some(DEEP_ID));
+    assert_eq!(
+        (open.history.turn_starts().len(), open.history.damaged_records),
+        (2, 0)
+    );
+    assert_eq!(open.history.turn_name(0), Some((FIRST_TURN, ROOT_ID)));
+    assert_eq!(open.history.turn_name(1).map(|(_, owner)| owner), Some(DEEP_ID));
     assert!(early.exists());
 }
 
@@ -74,7 +77,7 @@ fn a_circle_and_what_is_no_rollout_are_told() {
         "missing",
         &open.missing.expect("a gap").detail,
     );
-    assert_eq!(open.book.turns().len(), 3);
+    assert_eq!(open.history.turn_starts().len(), 3);
     let kinds: Vec<_> = check(home.path(), DEEP_ID).expect("a report").findings;
     assert!(
         kinds
@@ -86,7 +89,7 @@ fn a_circle_and_what_is_no_rollout_are_told() {
         fs::write(&deep_path, text).expect("a file");
         let open = deep(home.path());
         assert_eq!(
-            (open.book.messages(), open.book.turns().len()),
+            (open.history.messages(), open.history.turn_starts().len()),
             (0, 0),
             "{text:?}"
         );
@@ -99,10 +102,10 @@ fn a_circle_and_what_is_no_rollout_are_told() {
     let bytes = fs::read(&packed).expect("a file");
     fs::write(&packed, &bytes[..bytes.len() - 9]).expect("a file");
     assert_eq!(
-        OpenRollout::open(&RolloutBooks::default(), home.path(), EARLY_ID, None)
+        OpenRollout::open(&RolloutCache::default(), home.path(), EARLY_ID, None)
             .expect("a rollout")
-            .book
-            .damages,
+            .history
+            .damaged_records,
         1
     );
     let torn = check(home.path(), EARLY_ID).expect("a report").findings;
@@ -112,7 +115,7 @@ fn a_circle_and_what_is_no_rollout_are_told() {
     );
     fs::write(&packed, "no such thing").expect("a file");
     assert!(matches!(
-        OpenRollout::open(&RolloutBooks::default(), home.path(), EARLY_ID, None),
+        OpenRollout::open(&RolloutCache::default(), home.path(), EARLY_ID, None),
         Err(TranscriptError::Io { .. })
     ));
     assert!(check(home.path(), EARLY_ID).is_err());
@@ -127,22 +130,22 @@ fn a_circle_and_what_is_no_rollout_are_told() {
 #[test]
 fn what_was_read_is_kept_until_one_of_its_files_changes() {
     let (home, [root, _, deep_path]) = family();
-    let books = RolloutBooks::default();
+    let books = RolloutCache::default();
     let open = |until| OpenRollout::open(&books, home.path(), DEEP_ID, until).expect("an open rollout");
     let first = open(None);
     let mut again = open(None);
-    assert!(Arc::ptr_eq(&first.book, &again.book));
+    assert!(Arc::ptr_eq(&first.history, &again.history));
     assert_eq!(told(&mut again), told(&mut deep(home.path())));
     // A shorter one beside it, and both are kept.
-    assert_eq!(open(Some((ROOT_ID, FIRST_TURN))).book.turns().len(), 1);
-    assert!(Arc::ptr_eq(&first.book, &open(None).book));
+    assert_eq!(open(Some((ROOT_ID, FIRST_TURN))).history.turn_starts().len(), 1);
+    assert!(Arc::ptr_eq(&first.history, &open(None).history));
     // The last of its files grows, the first is written anew, and then goes away and comes back elsewhere.
     let grown = format!("{DEEP}{}\n", DEEP.lines().nth(5).expect("a prompt"));
     fs::write(&deep_path, grown).expect("a file");
     let longer = open(None);
-    assert_eq!(longer.book.messages(), first.book.messages() + 1);
+    assert_eq!(longer.history.messages(), first.history.messages() + 1);
     fs::write(&root, ROOT.replacen("hi one", "ho one", 2)).expect("a file");
-    assert!(!Arc::ptr_eq(&longer.book, &open(None).book));
+    assert!(!Arc::ptr_eq(&longer.history, &open(None).history));
     fs::remove_file(&root).expect("a file");
     assert!(open(None).missing.is_some());
     fs::write(
@@ -152,7 +155,10 @@ fn what_was_read_is_kept_until_one_of_its_files_changes() {
         ROOT,
     )
     .expect("a file");
-    assert_eq!((open(None).missing, open(None).book.turns().len()), (None, 3));
+    assert_eq!(
+        (open(None).missing, open(None).history.turn_starts().len()),
+        (None, 3)
+    );
 }
 
 /// How much is read while something is done.
@@ -160,14 +166,14 @@ fn bytes_read<T>(work: impl FnOnce() -> T) -> (T, u64) {
     #[derive(Default)]
     struct Counter(std::sync::atomic::AtomicU64);
     impl crate::transcript::meter::Meter for Counter {
-        fn expect(&self, _: u64) {}
-        fn read(&self, bytes: u64) -> std::io::Result<()> {
+        fn expect_bytes(&self, _: u64) {}
+        fn count_bytes(&self, bytes: u64) -> std::io::Result<()> {
             self.0.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
             Ok(())
         }
     }
     let counter = Arc::new(Counter::default());
-    let done = crate::transcript::meter::metered(Arc::clone(&counter) as _, work);
+    let done = crate::transcript::meter::with_meter(Arc::clone(&counter) as _, work);
     (done, counter.0.load(std::sync::atomic::Ordering::Relaxed))
 }
 
@@ -176,7 +182,7 @@ fn what_is_listed_is_found_and_the_other_way_round() {
     use std::os::unix::fs::symlink;
     let (home, [root, early, deep_path]) = family();
     let top = home.path().join("sessions");
-    let archive = home.path().join(ARCHIVE);
+    let archive = home.path().join(ARCHIVE_FOLDER);
     // The archive is a folder of the others; a folder stands within itself; links lead nowhere, to each other, to a file.
     symlink(top.join("2026/11"), &archive).expect("a link");
     symlink(&top, top.join("loop")).expect("a link");
@@ -185,7 +191,7 @@ fn what_is_listed_is_found_and_the_other_way_round() {
     let linked = top.join(format!("rollout-2026-11-22T06-16-34-{EARLY_ID}.jsonl"));
     symlink(&early, &linked).expect("a link");
     fs::hard_link(&root, top.join(root.file_name().expect("a name"))).expect("a second name");
-    let mut listed: Vec<PathBuf> = shelf::identities(home.path(), Format::Codex)
+    let mut listed: Vec<PathBuf> = transcript_list::identities(home.path(), Format::Codex)
         .map(|(path, _)| path)
         .collect();
     let ids = [ROOT_ID, EARLY_ID, DEEP_ID];
@@ -207,9 +213,9 @@ fn append(path: &Path, text: &str) {
 #[test]
 fn of_a_file_that_has_grown_only_what_was_appended_is_read() {
     let (home, [root, early, deep_path]) = family();
-    let books = RolloutBooks::default();
+    let books = RolloutCache::default();
     let open = || OpenRollout::open(&books, home.path(), DEEP_ID, None).expect("an open rollout");
-    let whole = open().book;
+    let whole = open().history;
     let prompt = DEEP
         .lines()
         .nth(5)
@@ -219,13 +225,13 @@ fn of_a_file_that_has_grown_only_what_was_appended_is_read() {
     let (start, end) = prompt.split_at(40);
     append(&deep_path, start);
     let (torn, read) = bytes_read(open);
-    assert_eq!((torn.book.messages(), read), (whole.messages(), 40));
+    assert_eq!((torn.history.messages(), read), (whole.messages(), 40));
     append(&deep_path, &format!("{end}\n"));
     let (mut grown, read) = bytes_read(open);
     assert_eq!(read, prompt.len() as u64 + 1);
     assert_eq!(
-        (grown.book.turns().len(), grown.book.damages),
-        (whole.turns().len() + 1, 0)
+        (grown.history.turn_starts().len(), grown.history.damaged_records),
+        (whole.turn_starts().len() + 1, 0)
     );
     let anew = told(&mut deep(home.path()));
     assert_eq!(told(&mut grown), anew);
@@ -234,7 +240,7 @@ fn of_a_file_that_has_grown_only_what_was_appended_is_read() {
         append(&root, &format!("{prompt}\n"));
         open()
     });
-    assert!(Arc::ptr_eq(&same.book, &grown.book) && read == 0, "{read}");
+    assert!(Arc::ptr_eq(&same.history, &grown.history) && read == 0, "{read}");
     append(&early, "garbage\n");
     assert_eq!(told(&mut open()), anew);
 
@@ -247,7 +253,7 @@ fn of_a_file_that_has_grown_only_what_was_appended_is_read() {
     assert_ne!(told(&mut open()), anew);
     // Shorter, then gone.
     fs::write(&deep_path, DEEP).expect("a file");
-    assert_eq!(open().book.turns().len(), whole.turns().len());
+    assert_eq!(open().history.turn_starts().len(), whole.turn_starts().len());
     fs::remove_file(&deep_path).expect("a file");
     assert!(matches!(
         OpenRollout::open(&books, home.path(), DEEP_ID, None),
@@ -265,12 +271,12 @@ fn a_turn_ends_with_its_line_however_long_up_to_a_limit() {
             "{{\"type\":\"event_msg\",\"payload\":{{\"type\":\"{kind}\",\"last_agent_message\":\"{text}\"}}}}\n"
         )
     };
-    let limit = usize::try_from(LAST_WORD_BYTES).expect("it fits");
+    let limit = usize::try_from(TURN_END_SEARCH_BYTES).expect("it fits");
     for (length, expected) in [
         (0, LastTurn::Answered),
         (END_BYTES, LastTurn::Answered),
         (9 * END_BYTES, LastTurn::Answered),
-        (limit, LastTurn::Runs),
+        (limit, LastTurn::Running),
     ] {
         let text = event("task_started", 0) + &event("task_complete", length) + &event("token_count", 0);
         fs::write(&path, &text).expect("a file");
@@ -282,5 +288,5 @@ fn a_turn_ends_with_its_line_however_long_up_to_a_limit() {
     }
     let text = event("task_started", 0) + &event("token_count", END_BYTES);
     fs::write(&path, text).expect("a file");
-    assert_eq!(last_turn(&path).expect("read").0, LastTurn::Runs);
+    assert_eq!(last_turn(&path).expect("read").0, LastTurn::Running);
 }

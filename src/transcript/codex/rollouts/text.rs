@@ -6,9 +6,9 @@ use std::path::Path;
 
 use crate::files::open_with_metadata;
 use crate::transcript::TranscriptError;
+use crate::transcript::codex::decompressed::DecompressedReader;
 use crate::transcript::codex::is_packed;
-use crate::transcript::codex::unpacked::Unpacked;
-use crate::transcript::file_read::Identity;
+use crate::transcript::file_read::FileVersion;
 use crate::transcript::meter::Metered;
 use crate::transcript::reading::READ_BYTES;
 
@@ -18,16 +18,16 @@ pub(super) trait Text: BufRead + Seek + Debug + Send {}
 impl<R: BufRead + Seek + Debug + Send> Text for R {}
 
 /// The text, and what its file is before any of it is read.
-pub(super) fn open(path: &Path) -> Result<(Box<dyn Text>, Identity), TranscriptError> {
-    let open = || -> io::Result<(Box<dyn Text>, Identity)> {
+pub(super) fn open(path: &Path) -> Result<(Box<dyn Text>, FileVersion), TranscriptError> {
+    let open = || -> io::Result<(Box<dyn Text>, FileVersion)> {
         let (file, metadata) = open_with_metadata(path)?;
         // How much of it will be read is not known: of some only the first line.
         let file = Metered::new(file, 0);
         let text: Box<dyn Text> = match is_packed(path) {
-            true => Box::new(Unpacked::new(file)?),
+            true => Box::new(DecompressedReader::new(file)?),
             false => Box::new(BufReader::with_capacity(READ_BYTES, file)),
         };
-        Ok((text, Identity::of(&metadata)))
+        Ok((text, FileVersion::of(&metadata)))
     };
     open().map_err(TranscriptError::io("open", path))
 }

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use crate::files::is_absence;
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::{is_packed, rollout_name};
-use crate::transcript::file_read::Identity;
+use crate::transcript::file_read::FileVersion;
 use crate::transcript::locate::file_name;
-use crate::transcript::shelf::{self, Format};
+use crate::transcript::transcript_list::{self, Format};
 
 /// What was called like a rollout when it was walked through.
 pub(super) struct Tree {
@@ -27,7 +27,7 @@ pub(super) struct Tree {
 
 impl Tree {
     pub(super) fn walk(root: &Path) -> Self {
-        let (paths, unreadable) = shelf::names(root, Format::Codex);
+        let (paths, unreadable) = transcript_list::transcript_names(root, Format::Codex);
         let mut named: HashMap<String, Vec<PathBuf>> = HashMap::new();
         for path in paths {
             if let Some(name) = path.file_name().and_then(OsStr::to_str).and_then(rollout_name) {
@@ -59,9 +59,9 @@ impl Tree {
                     continue;
                 }
             };
-            let identity = Identity::of(&metadata);
+            let identity = FileVersion::of(&metadata);
             // One file may be reached by several ways.
-            if !metadata.is_file() || !seen.insert((identity.file(), path.file_name())) {
+            if !metadata.is_file() || !seen.insert((identity.device_and_inode(), path.file_name())) {
                 continue;
             }
             let place = tops.iter().position(|top| path.starts_with(top));

@@ -14,10 +14,10 @@ use crate::transcript::TranscriptError;
 use crate::transcript::claude::reading;
 use crate::transcript::codex::rollouts;
 use crate::transcript::dialect::Home;
-use crate::transcript::library::Library;
+use crate::transcript::index_cache::IndexCache;
 use crate::transcript::message::TranscriptMessage;
-use crate::transcript::opened::Opened;
-use crate::transcript::shelf::{Format, Shelf};
+use crate::transcript::open_transcript::BoxedTranscript;
+use crate::transcript::transcript_list::{Format, TranscriptList};
 use bridge_protocol::check::FindingKind;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -179,12 +179,16 @@ impl Root {
         self.folder.path().join(name)
     }
 
-    fn open(&self, library: &Library, id: &str) -> Result<Opened, TranscriptError> {
+    fn open(&self, library: &IndexCache, id: &str) -> Result<BoxedTranscript, TranscriptError> {
         match self.format {
             Format::Claude => Ok(Box::new(library.open(&self.path(id), None)?)),
             Format::Codex | Format::Qwen => {
                 let root = self.folder.path();
-                let session = Home { library, root }.session(Some(HOME), id);
+                let session = Home {
+                    index_cache: library,
+                    root,
+                }
+                .session(Some(HOME), id);
                 self.format.dialect().open(session, None)
             }
         }
@@ -213,16 +217,19 @@ impl Root {
     }
 
     fn titles(&self) -> Vec<String> {
-        let mut shelf = Shelf::default();
+        let mut shelf = TranscriptList::default();
         shelf.scan(self.folder.path(), self.format);
-        shelf.behind(None).map(|entry| entry.title.clone()).collect()
+        shelf
+            .entries_after(None)
+            .map(|entry| entry.title.clone())
+            .collect()
     }
 }
 
 type Told = Vec<(String, Option<TranscriptMessage>)>;
 
 /// All of it, held to what it says of itself.
-fn read(mut opened: Opened) -> Result<Told, TestCaseError> {
+fn read(mut opened: BoxedTranscript) -> Result<Told, TestCaseError> {
     let mut told = Vec::new();
     let mut last: Range<usize> = 0..0;
     for turn in 0..opened.turns() {
@@ -246,14 +253,14 @@ fn holds(format: Format, id: &str, content: &[u8], grown_from: f64) -> Result<()
     let root = Root::new(format);
     let path = root.path(id);
     // As it grew: first a part of it, which is read, then all.
-    let library = Library::default();
+    let library = IndexCache::default();
     let part = content.get(..at(grown_from, content.len())).unwrap_or_default();
     fs::write(&path, part).unwrap();
     let _part = root.open(&library, id);
     let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
     std::io::Write::write_all(&mut file, &content[part.len()..]).unwrap();
     let grown = root.open(&library, id).map(read);
-    let fresh = root.open(&Library::default(), id).map(read);
+    let fresh = root.open(&IndexCache::default(), id).map(read);
     match (grown, fresh) {
         (Ok(grown), Ok(fresh)) => prop_assert_eq!(grown?, fresh?),
         (grown, fresh) => prop_assert!(false, "{:?} {:?}", grown, fresh),

@@ -6,9 +6,9 @@ use std::path::Path;
 use crate::transcript::claude::reading;
 use crate::transcript::claude::{Index, Selection};
 use crate::transcript::dialect::Home;
-use crate::transcript::library::Library;
-use crate::transcript::relocate::{Relocation, relocate};
-use crate::transcript::shelf::Format;
+use crate::transcript::index_cache::IndexCache;
+use crate::transcript::relocate::{Relocation, rewrite_lines};
+use crate::transcript::transcript_list::Format;
 
 /// What the index of a file says.
 pub(super) struct Facts {
@@ -62,15 +62,18 @@ pub(super) fn flags(facts: &Facts, offset: u64) -> String {
 
 /// What the index of a file of Qwen Code's says, and where its turns are.
 pub(super) fn qwen(root: &Path, id: &str) -> String {
-    let library = &Library::default();
-    let home = Home { library, root };
+    let library = &IndexCache::default();
+    let home = Home {
+        index_cache: library,
+        root,
+    };
     let opened = Format::Qwen.dialect().open(home.session(None, id), None).unwrap();
     let mut text = format!(
         "index messages {} turns {} prompts {} unknown {} torn {} losses {:?}\n",
         opened.messages(),
         opened.turns(),
         opened.prompts().unwrap_or_default(),
-        opened.unknown(),
+        opened.unknown_records(),
         opened.ends_torn(),
         opened.losses(),
     );
@@ -91,6 +94,6 @@ pub(super) fn relocated(content: &[u8], from: &str, to: &str) -> Vec<u8> {
         ..Relocation::default()
     };
     let mut moved = Vec::new();
-    relocate(content, &mut moved, &relocation).unwrap();
+    rewrite_lines(content, &mut moved, &relocation).unwrap();
     moved
 }

@@ -71,6 +71,6 @@ fn calls_and_results_are_read_with_and_without_an_envelope() {
         let tool = "exec".to_owned();
         let id = hash_of("c1");
         let read = facts(Fields::parse(&line).expect("an object"));
-        assert_eq!(read.item, Some(Item::Call { id, tool }));
+        assert_eq!(read.item, Some(CallOrResult::Call { id, tool }));
     }
 }

@@ -1,0 +1,593 @@
+//! Sessions: new, load, resume, fork, list, close and delete.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_protocol::conversation::{Conversation, Settings};
+use bridge_protocol::history::{GapKind, HistoryForm, HistoryPage, HistoryUpdate};
+use bridge_protocol::link::{Resumed, Via};
+use bridge_protocol::method::{
+    Cancel, Delete, Fork, GetConversation, History, ListConversations, ListTranscripts, NewConversation,
+    Resume,
+};
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::transcript::Transcript;
+use bridge_protocol::{
+    AgentName, BridgeError, CheckpointId, ConversationId, ConversationRef, Cursor, ErrorKind, time,
+};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::sync::OwnedMutexGuard;
+
+use super::editor::{Connection, RequestOutcome, is_deleted};
+use super::fork_point::ForkPoint;
+use super::message::{self, Failure, Reply};
+use super::session::{Session, Snapshot, chunks_of};
+use crate::agent::members::Members;
+use crate::bridge::ClientSwitchReason;
+
+/// How long the answer to a load waits for the commands of an agent, which reports them right after it has opened the session.
+const COMMANDS_WAIT_LIMIT: Duration = Duration::from_secs(2);
+
+/// How long a load waits for the newest turn, which agents write up to a tenth of a second after its end.
+const NEWEST_TURN_WAIT_LIMIT: Duration = Duration::from_secs(1);
+const NEWEST_TURN_PAUSE: Duration = Duration::from_millis(50);
+
+/// The update with which the replay of a load ends for clients of JetBrains that want it.
+const REPLAY_END: &str = r#"{"sessionUpdate":"session_info_update","_meta":{"jetbrains":{"air":{"version":1,"loadReplayEnd":true}}}}"#;
+
+/// Says that the settings of a request that opens a session are only noted.
+const SETTINGS_DEFERRED_TEXT: &str = "The session is open in its agent with other MCP servers or folders than this editor asks for. \
+                             Those of the editor apply when the agent next opens it.\n\n";
+
+/// Messages on one page of a history that is replayed.
+pub(super) const HISTORY_PAGE: u32 = 1_000;
+
+/// The parameters of new, load, resume and fork.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OpenParams {
+    cwd: String,
+    #[serde(default)]
+    mcp_servers: Option<Vec<RawJson>>,
+    #[serde(default)]
+    additional_directories: Option<Vec<String>>,
+    #[serde(default, rename = "_meta")]
+    meta: Value,
+    /// The parameters that are only the agent's.
+    #[serde(skip)]
+    other: Option<RawJson>,
+}
+
+/// The daemon's extensions of a request, in `_meta.sessiond`.
+#[derive(Default, Deserialize)]
+pub(super) struct SessiondExtensions {
+    agent: Option<AgentName>,
+    #[serde(default)]
+    namespace: String,
+    at: Option<String>,
+    pub(super) edit: Option<String>,
+}
+
+impl SessiondExtensions {
+    pub(super) fn read(meta: &Value) -> Result<Self, Failure> {
+        let extras = meta.pointer("/sessiond").map(Self::deserialize);
+        let read = extras.unwrap_or_else(|| Ok(Self::default()));
+        read.map_err(|error| Failure::of(ErrorKind::InvalidParams, format!("_meta.sessiond: {error}")))
+    }
+}
+
+/// The result of new, load, resume and fork.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct OpenResult<'a> {
+    session_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    modes: Option<&'a RawJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config_options: Option<&'a RawJson>,
+    /// What else the agent answered.
+    #[serde(flatten)]
+    other: Members,
+}
+
+/// The lists that `session/list` consists of, as its cursors begin.
+const OF_CONVERSATIONS: &str = "c";
+const OF_TRANSCRIPTS: &str = "t";
+
+impl OpenParams {
+    fn read(params: &str) -> Result<Self, Failure> {
+        let mut opening: Self = message::read(params)?;
+        let names = ["sessionId", "cwd", "mcpServers", "additionalDirectories"];
+        opening.other = message::other_params(params, &names);
+        match opening.cwd.starts_with('/') {
+            true => Ok(opening),
+            false => Err(Failure::of(
+                ErrorKind::InvalidParams,
+                "cwd must be an absolute path",
+            )),
+        }
+    }
+
+    /// The settings among them that are not those of the conversation. An empty list asks for nothing: every editor has to send one
+    /// of servers, also an editor that has none.
+    fn settings(&mut self, own: &Settings) -> Settings {
+        Settings {
+            mcp_servers: if_different(self.mcp_servers.take(), own.mcp_servers.as_deref()),
+            additional_directories: if_different(
+                self.additional_directories.take(),
+                own.additional_directories.as_deref(),
+            ),
+            ..Settings::default()
+        }
+    }
+}
+
+fn if_different<T: PartialEq>(given: Option<Vec<T>>, own: Option<&[T]>) -> Option<Vec<T>> {
+    given.filter(|given| !given.is_empty() && *given != own.unwrap_or_default())
+}
+
+impl Connection {
+    pub(super) async fn new_session(&self, params: &str) -> Result<RequestOutcome, Failure> {
+        let mut opening = OpenParams::read(params)?;
+        let extras = SessiondExtensions::read(&opening.meta)?;
+        let new = NewConversation {
+            agent: extras.agent.or_else(|| self.chosen_agent_name()),
+            cwd: opening.cwd.clone(),
+            namespace: extras.namespace,
+            settings: opening.settings(&Settings::default()),
+            ..NewConversation::default()
+        };
+        let id = self.run_app_call(new).await?.conversation.id;
+        let opened = async {
+            let session = self.session(&id.to_string());
+            session.set_open_params(opening.other);
+            self.open_at_agent(&session, id, ClientSwitchReason::Opening)
+                .await?;
+            self.open(session, id).await
+        };
+        self.open_or_delete(id, opened).await
+    }
+
+    /// Opens a new conversation's session. If that fails the conversation is deleted: the editor was not told of it.
+    async fn open_or_delete(
+        &self,
+        id: ConversationId,
+        opened: impl Future<Output = Result<RequestOutcome, Failure>>,
+    ) -> Result<RequestOutcome, Failure> {
+        let opened = opened.await;
+        if opened.is_err() {
+            self.forget(&id.to_string());
+            let _left = self.delete_conversation(id.into()).await;
+        }
+        opened
+    }
+
+    /// Deletes the conversation of a session that was made for a request which was cancelled meanwhile.
+    pub(super) async fn delete_unwanted_session(&self, session: &Arc<Session>) {
+        if let Some(id) = session.conversation() {
+            session.detach();
+            let _left = self.delete_conversation(id.into()).await;
+        }
+    }
+
+    /// Opens the session of a conversation in an agent that runs for this editor.
+    pub(super) async fn open_at_agent(
+        &self,
+        session: &Session,
+        id: ConversationId,
+        occasion: ClientSwitchReason,
+    ) -> Result<Resumed, BridgeError> {
+        self.run_agent_for(session, id, occasion)?;
+        Ok(self.run_app_call(Resume::of(id)).await?.resumed)
+    }
+
+    pub(super) async fn load(&self, session: Arc<Session>, params: &str) -> Result<RequestOutcome, Failure> {
+        let order = Arc::clone(&session.order).lock_owned().await;
+        let mut opening = OpenParams::read(params)?;
+        let id = self.find_conversation(&session.name).await?;
+        let held = session.begin_load();
+        let reopened = self.reopen(&session, id, &mut opening).await?;
+        let snapshot = session.attach(&self.bridge, id).await?;
+        if !self.replay(&session, &snapshot).await? {
+            for line in held {
+                session.replay_line(&line).await;
+            }
+        }
+        for words in reopened.into_iter().chain(orphaned_questions(&snapshot)) {
+            session.replay(&session.note(&words)).await;
+        }
+        if self.peer.capabilities().wants_replay_end() {
+            session.replay(REPLAY_END).await;
+        }
+        session.hold_commands(snapshot.info.commands.clone());
+        if snapshot.conversation.live {
+            let reported = session.commands_reported.notified();
+            tokio::pin!(reported);
+            reported.as_mut().enable();
+            if session.has_reported_commands().is_none() {
+                // An agent without commands reports none.
+                let _none = tokio::time::timeout(COMMANDS_WAIT_LIMIT, reported).await;
+            }
+        }
+        session.replay_commands().await;
+        Ok(open_outcome(session, order, &snapshot))
+    }
+
+    pub(super) async fn resume(
+        &self,
+        session: Arc<Session>,
+        params: &str,
+    ) -> Result<RequestOutcome, Failure> {
+        let order = Arc::clone(&session.order).lock_owned().await;
+        let mut opening = OpenParams::read(params)?;
+        let id = self.find_conversation(&session.name).await?;
+        let was_open = session.conversation().is_some();
+        let reopened = self.reopen(&session, id, &mut opening).await?;
+        let done = self.open_in_order(Arc::clone(&session), order, id).await?;
+        // The events of an open session have said what is lost.
+        for words in reopened
+            .iter()
+            .filter(|words| !was_open || *words == SETTINGS_DEFERRED_TEXT)
+        {
+            session.send_note(words);
+        }
+        Ok(done)
+    }
+
+    pub(super) async fn fork(&self, source: Arc<Session>, params: &str) -> Result<RequestOutcome, Failure> {
+        let _order = source.order.lock().await;
+        let mut opening = OpenParams::read(params)?;
+        let id = self.find_conversation(&source.name).await?;
+        let at = match ForkPoint::read(&opening.meta)? {
+            Some(point) => Some(self.fork_message_id(id, &point).await?),
+            None => SessiondExtensions::read(&opening.meta)?.at,
+        };
+        let fork = Fork {
+            conversation_id: id.into(),
+            at,
+            cwd: Some(opening.cwd.clone()),
+            ..Fork::default()
+        };
+        let branch = self.run_app_call(fork).await?.conversation.id;
+        let opened = async {
+            let session = self.session(&branch.to_string());
+            self.reopen(&session, branch, &mut opening).await?;
+            self.open(session, branch).await
+        };
+        self.open_or_delete(branch, opened).await
+    }
+
+    pub(super) async fn list(&self, params: &str) -> Reply {
+        #[derive(Deserialize)]
+        struct Params {
+            #[serde(default)]
+            cwd: Option<String>,
+            #[serde(default)]
+            cursor: Option<String>,
+        }
+        let Params { cwd, cursor } = message::read(params)?;
+        let (list, mut cursor) = match cursor.as_deref().map(|cursor| cursor.split_at_checked(1)) {
+            None => (OF_CONVERSATIONS, None),
+            Some(Some((list @ (OF_CONVERSATIONS | OF_TRANSCRIPTS), cursor))) => {
+                (list, Some(Cursor::new(cursor)))
+            }
+            Some(_) => {
+                return Err(Failure::of(
+                    ErrorKind::InvalidParams,
+                    "the cursor is not one of session/list",
+                ));
+            }
+        };
+        let (mut sessions, mut next_cursor) = (Vec::new(), None);
+        if list == OF_CONVERSATIONS {
+            let page = ListConversations {
+                agent: self.chosen_agent_name(),
+                cwd: cwd.clone(),
+                cursor: cursor.take(),
+                ..ListConversations::default()
+            };
+            let page = self.run_app_call(page).await?;
+            let all = page.conversations.iter();
+            sessions.extend(all.map(|one| list_entry(&one.id, &one.cwd, &one.title, one.updated_at)));
+            next_cursor = page.next_cursor.map(|next| format!("{OF_CONVERSATIONS}{next}"));
+        }
+        if next_cursor.is_none() {
+            let page = ListTranscripts {
+                agent: self.chosen_agent_name(),
+                cwd,
+                cursor,
+                ..ListTranscripts::default()
+            };
+            let page = match self.run_app_call(page).await {
+                // Not every agent's transcripts can be listed.
+                Err(error) if error.kind == ErrorKind::Unsupported => None,
+                page => Some(page?),
+            };
+            // Those of conversations are listed as such, and those of deleted ones are not listed.
+            let is_other = |transcript: &Transcript| {
+                let owner = self.bridge.conversation(&transcript.upstream_id.as_str().into());
+                owner.is_err_and(|error| !is_deleted(&error))
+            };
+            if let Some(page) = page {
+                let others = page.transcripts.into_iter().filter(is_other);
+                sessions.extend(
+                    others.map(|one| list_entry(&one.upstream_id, &one.cwd, &one.title, one.updated_at)),
+                );
+                next_cursor = page.next_cursor.map(|next| format!("{OF_TRANSCRIPTS}{next}"));
+            }
+        }
+        let mut page = json!({ "sessions": sessions });
+        if let Some(cursor) = next_cursor {
+            page["nextCursor"] = json!(cursor);
+        }
+        Ok(page.to_string())
+    }
+
+    /// Detaches the editor. The turns of its prompts are cancelled, as the protocol says; the conversation lives on.
+    pub(super) async fn close(&self, session: &Session) -> Reply {
+        let _order = session.order.lock().await;
+        if let Some(id) = session.conversation() {
+            self.cancel_turns(id, session.prompt_turns(), None).await?;
+        }
+        session.detach();
+        Ok("{}".to_owned())
+    }
+
+    pub(super) async fn delete(&self, session: &Session) -> Reply {
+        let _order = session.order.lock().await;
+        let found = match session.conversation() {
+            Some(id) => Ok(id),
+            None => self.find_conversation(&session.name).await,
+        };
+        match found {
+            Ok(id) => self.delete_conversation(id.into()).await?,
+            Err(failure) if failure.is_not_found() => {}
+            Err(failure) => return Err(failure),
+        }
+        session.detach();
+        Ok("{}".to_owned())
+    }
+
+    async fn delete_conversation(&self, id: ConversationRef) -> Result<(), Failure> {
+        let cancel = Cancel {
+            queued: true,
+            ..Cancel::of(id.clone())
+        };
+        let deleted = async {
+            self.run_app_call(cancel).await?;
+            self.run_app_call(Delete::of(id)).await
+        };
+        match deleted.await.map_err(Failure::from) {
+            Err(failure) if !failure.is_not_found() => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens the conversation's session in its agent with these settings. If it is open there with others, it is reopened, unless
+    /// a turn runs. Gives what to tell the user: what that lost, and that the settings do not apply yet.
+    ///
+    /// # Errors
+    /// Only that nobody is signed in. A session that cannot be opened now can be read, and its next prompt tries again.
+    async fn reopen(
+        &self,
+        session: &Session,
+        id: ConversationId,
+        opening: &mut OpenParams,
+    ) -> Result<Vec<String>, Failure> {
+        session.set_open_params(opening.other.take());
+        let reopened = async {
+            let conversation = self.run_app_call(GetConversation::of(id)).await?.conversation;
+            let settings = opening.settings(&conversation.settings);
+            let is_changed = settings != Settings::default();
+            let occasion = match is_changed {
+                true => ClientSwitchReason::Reopening,
+                false => ClientSwitchReason::Opening,
+            };
+            if is_changed {
+                self.update(id, settings, None).await?;
+            }
+            let resumed = self.open_at_agent(session, id, occasion).await?;
+            let waits = conversation.live && is_changed && resumed.via == Via::Live;
+            Ok::<_, BridgeError>((resumed, waits))
+        };
+        match reopened.await.map_err(Failure::from) {
+            Ok((resumed, waits)) => {
+                let lost = message::loss_message(&resumed);
+                Ok(lost
+                    .into_iter()
+                    .chain(waits.then(|| SETTINGS_DEFERRED_TEXT.to_owned()))
+                    .collect())
+            }
+            Err(failure) if failure.is_auth_required() || failure.is_not_found() => Err(failure),
+            Err(failure) => {
+                tracing::info!(conversation = %id, error = failure.message(), "a session that an editor opens is not open in its agent");
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    /// Opens a session that the editor learns of by the answer.
+    async fn open(&self, session: Arc<Session>, id: ConversationId) -> Result<RequestOutcome, Failure> {
+        let order = Arc::clone(&session.order).lock_owned().await;
+        self.open_in_order(session, order, id).await
+    }
+
+    async fn open_in_order(
+        &self,
+        session: Arc<Session>,
+        order: OwnedMutexGuard<()>,
+        id: ConversationId,
+    ) -> Result<RequestOutcome, Failure> {
+        let snapshot = session.attach(&self.bridge, id).await?;
+        session.hold_commands(snapshot.info.commands.clone());
+        for words in orphaned_questions(&snapshot) {
+            session.send_note(&words);
+        }
+        Ok(open_outcome(session, order, &snapshot))
+    }
+
+    /// Sends the history, and the updates of the running turn so far. Returns whether there is a history.
+    async fn replay(&self, session: &Session, snapshot: &Snapshot) -> Result<bool, Failure> {
+        let mut is_shown = true;
+        let running = snapshot.running.as_ref();
+        let since = running.map_or(snapshot.at, |running| running.started_at);
+        let (mut newest, mut cursor) = (NewestTurns::since(since), None);
+        loop {
+            let page = self.history_page(&snapshot.conversation, cursor).await;
+            let page = match page.map_err(Failure::from) {
+                Ok(page) => page,
+                Err(failure) if failure.is_not_found() => return Err(failure),
+                Err(failure) => {
+                    let words = format!("The history cannot be shown: {}", failure.message());
+                    session.replay(&session.note(&words)).await;
+                    is_shown = false;
+                    break;
+                }
+            };
+            for update in page.updates.into_iter().flatten() {
+                let most = session.accepted_prompts() + usize::from(running.is_some());
+                for earlier in newest.push(update, most) {
+                    session.replay(earlier.get()).await;
+                }
+            }
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                // Each page has the gaps of the whole history. The running turn is not written yet.
+                let is_loss = |kind| match kind {
+                    GapKind::Missing | GapKind::Unreadable | GapKind::Broken => true,
+                    kind => kind == GapKind::Behind && running.is_none(),
+                };
+                for gap in page.gaps.iter().filter(|gap| is_loss(gap.kind)) {
+                    session.replay(&session.note(&gap.detail)).await;
+                }
+                break;
+            }
+        }
+        // The turns since the snapshot follow from the events that are held back. What the transcript has of the running turn is
+        // among its updates, and more of it, unless some were omitted.
+        let turns = newest.turns.len().saturating_sub(session.accepted_prompts());
+        let is_running = turns > 0 && running.is_some();
+        let is_whole = running.is_some_and(|running| !running.truncated);
+        let shown = turns - usize::from(is_running && is_whole);
+        for update in newest.turns.iter().take(shown).flatten() {
+            session.replay(update.get()).await;
+        }
+        let Some(running) = running else {
+            return Ok(is_shown);
+        };
+        if is_whole || !is_running {
+            for prompt in chunks_of(&running.prompt) {
+                session.replay(&prompt).await;
+            }
+        }
+        for event in snapshot.updates.iter().filter(|_| is_whole) {
+            session.replay_event(event).await;
+        }
+        Ok(is_shown)
+    }
+
+    /// A page of the history. The last one is read again while the newest turn is not written yet.
+    async fn history_page(
+        &self,
+        conversation: &Conversation,
+        cursor: Option<Cursor>,
+    ) -> Result<HistoryPage, BridgeError> {
+        let deadline = tokio::time::Instant::now() + NEWEST_TURN_WAIT_LIMIT;
+        loop {
+            let history = History {
+                cursor: cursor.clone(),
+                limit: Some(HISTORY_PAGE),
+                r#as: HistoryForm::Updates,
+                ..History::of(conversation.id)
+            };
+            let page = self.run_app_call(history).await?;
+            let is_behind = page.gaps.iter().any(|gap| gap.kind == GapKind::Behind);
+            let is_last = page.next_cursor.is_none();
+            if !(is_behind && is_last) || tokio::time::Instant::now() >= deadline {
+                return Ok(page);
+            }
+            tokio::time::sleep(NEWEST_TURN_PAUSE).await;
+        }
+    }
+}
+
+fn open_outcome(session: Arc<Session>, order: OwnedMutexGuard<()>, snapshot: &Snapshot) -> RequestOutcome {
+    let reply = message::result(&OpenResult {
+        session_id: &session.name,
+        modes: snapshot.info.modes.as_ref(),
+        config_options: snapshot.info.config_options.as_ref(),
+        other: snapshot
+            .info
+            .other
+            .as_ref()
+            .and_then(|other| other.read().ok())
+            .unwrap_or_default(),
+    });
+    RequestOutcome::opened(reply, session, order)
+}
+
+/// What to tell the user of questions whose agent has ended. They are not asked again: an editor may allow things unasked, and that
+/// would start a turn.
+fn orphaned_questions(snapshot: &Snapshot) -> impl Iterator<Item = String> {
+    let Conversation { id, interrupts, .. } = &snapshot.conversation;
+    let orphaned = interrupts.iter().filter(|asked| asked.orphaned);
+    orphaned.map(move |asked| {
+        let question = message::question_of(asked.request.get());
+        format!(
+            "The agent asked: {question}\n\nIts process ended before the answer. To answer, run in a terminal: sessionctl answer {id}\n\n"
+        )
+    })
+}
+
+/// A session in a list.
+fn list_entry(id: &impl Serialize, cwd: &str, title: &str, updated_at: Timestamp) -> Value {
+    let mut listed = json!({ "sessionId": id, "cwd": cwd, "updatedAt": time::text(updated_at) });
+    if !title.is_empty() {
+        listed["title"] = json!(title);
+    }
+    listed
+}
+
+/// The newest turns of a history that is read from its beginning: those that began after the snapshot, or with its running turn.
+struct NewestTurns {
+    since: Timestamp,
+    /// The checkpoint of the turn that is read.
+    checkpoint: Option<Option<CheckpointId>>,
+    turns: VecDeque<Vec<RawJson>>,
+}
+
+impl NewestTurns {
+    fn since(since: Timestamp) -> Self {
+        Self {
+            since,
+            checkpoint: None,
+            turns: VecDeque::new(),
+        }
+    }
+
+    /// Adds an update. Gives those that are of no newest turn, of which there are at most so many.
+    fn push(&mut self, update: HistoryUpdate, most: usize) -> Vec<RawJson> {
+        let mut earlier = Vec::new();
+        if self.checkpoint.as_ref() != Some(&update.checkpoint_id) {
+            self.checkpoint = Some(update.checkpoint_id);
+            // Transcripts have milliseconds.
+            let since = self.since.as_millisecond();
+            if update.at.is_some_and(|at| at.as_millisecond() >= since) {
+                self.turns.push_back(Vec::new());
+            } else {
+                earlier.extend(self.turns.drain(..).flatten());
+            }
+            while self.turns.len() > most {
+                earlier.extend(self.turns.pop_front().into_iter().flatten());
+            }
+        }
+        match self.turns.back_mut() {
+            Some(turn) => turn.push(update.update),
+            None => earlier.push(update.update),
+        }
+        earlier
+    }
+}

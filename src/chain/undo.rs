@@ -1,0 +1,555 @@
+//! Finds what an undo takes back: the last edit, fork in place, move, reset or clear in a lineage that was not undone yet.
+
+use bridge_protocol::UpstreamId;
+use bridge_protocol::link::{LineageEntry, LineageReason, Link, LinkReason, Relation, RollCause};
+
+use super::{NewLink, Origins};
+
+/// The effect of an undo.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UndoEffect {
+    /// An earlier head becomes the head again.
+    Branch(Box<EarlierHead>),
+    /// The conversation returns to an earlier folder.
+    Move {
+        /// The folder.
+        cwd: String,
+    },
+}
+
+/// The head before a branch or a reset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EarlierHead {
+    /// Its link.
+    pub link: NewLink,
+    /// How many turns were acknowledged in the abandoned branch.
+    pub dropped_turns: u64,
+}
+
+/// The sessions since the last branch or reset, the head last.
+#[derive(Default)]
+struct Branch {
+    sessions: Vec<UpstreamId>,
+}
+
+/// A change that can be undone.
+enum UndoableChange {
+    Branched(Branch),
+    Moved { from: String },
+}
+
+/// The changes that can be undone, the next one last, and the current branch.
+struct UndoStack {
+    changes: Vec<UndoableChange>,
+    current: Branch,
+}
+
+/// Returns what the next undo takes back. `None` if nothing is left to undo. The lineage is ordered oldest first.
+///
+/// An undo never takes back another undo: after two edits, the first undo returns to the head before the second edit,
+/// and the next undo to the head before the first. Automatic changes since then (a roll, a repair) belong to the
+/// abandoned branch.
+#[must_use]
+pub fn next_undo(lineage: &[LineageEntry], links: &[Link]) -> Option<UndoEffect> {
+    let UndoStack {
+        changes: mut done,
+        current,
+    } = read_undo_stack(lineage);
+    let here = links.last().map(|head| &head.cwd);
+    // No entry says that a folder was moved back while the chain was empty.
+    while matches!(done.last(), Some(UndoableChange::Moved { from }) if Some(from) == here) {
+        done.pop();
+    }
+    match done.pop()? {
+        UndoableChange::Moved { from } => Some(UndoEffect::Move { cwd: from }),
+        UndoableChange::Branched(earlier) => earlier_head(earlier, &current, lineage, links),
+    }
+}
+
+/// Whether a move that began in this folder was not undone yet, whatever was done since.
+#[must_use]
+pub fn has_moved_from(folder: &str, lineage: &[LineageEntry]) -> bool {
+    move_from(folder, &read_undo_stack(lineage).changes).is_some()
+}
+
+/// The last move that began in this folder.
+fn move_from(folder: &str, done: &[UndoableChange]) -> Option<usize> {
+    done.iter()
+        .rposition(|done| matches!(done, UndoableChange::Moved { from } if from == folder))
+}
+
+/// Returns the undo that brings back the latest branch with this session and everything that was done after it.
+/// `None` if no branch that can be brought back has the session.
+#[must_use]
+pub fn undo_to(session: &UpstreamId, lineage: &[LineageEntry], links: &[Link]) -> Option<UndoEffect> {
+    let UndoStack {
+        changes: done,
+        current,
+    } = read_undo_stack(lineage);
+    let branches = done.into_iter().rev().filter_map(|done| match done {
+        UndoableChange::Branched(branch) => Some(branch),
+        UndoableChange::Moved { .. } => None,
+    });
+    let earlier = branches
+        .into_iter()
+        .find(|branch| branch.sessions.contains(session))?;
+    earlier_head(earlier, &current, lineage, links)
+}
+
+/// Whether a session ever had content, as far as the lineage shows. Unacknowledged turns count too, because the
+/// transcript may have them. An entry shows content by `written`, by an origin, or by a roll, because only a written
+/// head rolls.
+fn had_history(lineage: &[LineageEntry], id: &UpstreamId) -> bool {
+    let mut entries = lineage.iter().filter(|entry| entry.upstream_id == *id);
+    entries.any(|entry| {
+        entry.written
+            || entry.turns + entry.carried_turns > 0
+            || entry.relation != Relation::Fresh
+            || entry.reason == LineageReason::Rolled
+    })
+}
+
+fn read_undo_stack(lineage: &[LineageEntry]) -> UndoStack {
+    let mut done: Vec<UndoableChange> = Vec::new();
+    let (mut current, mut cwd) = (Branch::default(), "");
+    for entry in lineage {
+        match entry.reason {
+            LineageReason::Reset => {
+                let cleared = std::mem::take(&mut current);
+                // A reset of sessions without content took nothing away.
+                if cleared.sessions.iter().any(|id| had_history(lineage, id)) {
+                    done.push(UndoableChange::Branched(cleared));
+                }
+                continue;
+            }
+            LineageReason::Deleted => {
+                done.clear();
+                current = Branch::default();
+                continue;
+            }
+            LineageReason::Abandoned => continue,
+            // Sessions other than the head move with it, or leave the chain.
+            LineageReason::Moved | LineageReason::Updated
+                if current.sessions.last() != Some(&entry.upstream_id) =>
+            {
+                continue;
+            }
+            LineageReason::Moved => done.push(UndoableChange::Moved { from: cwd.to_owned() }),
+            // The user had the agent clear its context. The turns before it may not be in the lineage yet.
+            LineageReason::Rolled
+                if entry.cause == Some(RollCause::Cleared) && !current.sessions.is_empty() =>
+            {
+                done.push(UndoableChange::Branched(std::mem::take(&mut current)));
+            }
+            // The first one starts a conversation that was forked from another.
+            LineageReason::Forked | LineageReason::Edited if !current.sessions.is_empty() => {
+                done.push(UndoableChange::Branched(std::mem::take(&mut current)));
+            }
+            LineageReason::Undone => match move_from(&entry.cwd, &done) {
+                // Of a folder that was moved with all its conversations, what was done since stays.
+                Some(place) if current.sessions.last() == Some(&entry.upstream_id) => {
+                    done.remove(place);
+                }
+                // Changes after the branch are undone with it.
+                _ => {
+                    let is_it = |done: &UndoableChange| matches!(done, UndoableChange::Branched(branch) if branch.sessions.last() == Some(&entry.upstream_id));
+                    if let Some(place) = done.iter().rposition(is_it)
+                        && let Some(UndoableChange::Branched(earlier)) = done.drain(place..).next()
+                    {
+                        current = earlier;
+                    }
+                }
+            },
+            // The branch was lost: the conversation returned to its source automatically.
+            _ if matches!(done.last(), Some(UndoableChange::Branched(earlier)) if earlier.sessions.last() == Some(&entry.upstream_id)) => {
+                if let Some(UndoableChange::Branched(earlier)) = done.pop() {
+                    current = earlier;
+                }
+            }
+            _ => {}
+        }
+        cwd = &entry.cwd;
+        current.sessions.retain(|id| *id != entry.upstream_id);
+        current.sessions.push(entry.upstream_id.clone());
+    }
+    UndoStack {
+        changes: done,
+        current,
+    }
+}
+
+/// Returns the head of an abandoned branch, as a link.
+fn earlier_head(
+    mut earlier: Branch,
+    current: &Branch,
+    lineage: &[LineageEntry],
+    links: &[Link],
+) -> Option<UndoEffect> {
+    let target = earlier.sessions.pop()?;
+    let turns_of = |id: &UpstreamId| {
+        let of_chain = links.iter().filter(|link| link.upstream_id == *id);
+        let of_lineage = lineage.iter().filter(|entry| entry.upstream_id == *id);
+        let turns = of_chain.map(|link| link.turns);
+        turns
+            .chain(of_lineage.map(|entry| entry.turns))
+            .max()
+            .unwrap_or(0)
+    };
+    let dropped = current.sessions.iter().map(turns_of).sum();
+    let origin = Origins::collect(lineage, links).get(&target)?;
+    let entries = || lineage.iter().filter(|entry| entry.upstream_id == target);
+    let link = links.iter().find(|link| link.upstream_id == target);
+    Some(UndoEffect::Branch(Box::new(EarlierHead {
+        link: NewLink {
+            agent: origin.agent,
+            cwd: origin.cwd,
+            reason: LinkReason::Undone,
+            relation: match origin.from_upstream_id {
+                Some(_) => origin.relation,
+                None => Relation::Fresh,
+            },
+            from_upstream_id: origin.from_upstream_id,
+            from_checkpoint_id: origin.from_checkpoint_id,
+            cause: None,
+            turns: turns_of(&target),
+            carried_turns: link
+                .map_or(0, |link| link.carried_turns)
+                .max(entries().map(|entry| entry.carried_turns).max().unwrap_or(0)),
+            // Only the head can be unwritten, and a reset logs whether it was.
+            written: match link {
+                Some(link) => link.written,
+                None => entries()
+                    .next_back()
+                    .is_none_or(|last| last.written || last.reason != LineageReason::Reset),
+            },
+            upstream_id: target,
+        },
+        dropped_turns: dropped,
+    })))
+}
+
+#[cfg(test)]
+mod tests {
+    use bridge_protocol::link::Fidelity;
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::chain::{Chain, ClearReason};
+
+    fn link(id: &str, reason: LinkReason, from: Option<&str>, turns: u64) -> NewLink {
+        NewLink {
+            upstream_id: id.into(),
+            agent: "loopback".into(),
+            cwd: format!("/{id}"),
+            reason,
+            relation: from.map_or(Relation::Fresh, |_| Relation::Carries),
+            from_upstream_id: from.map(UpstreamId::from),
+            from_checkpoint_id: None,
+            cause: None,
+            turns,
+            carried_turns: 0,
+            written: true,
+        }
+    }
+
+    /// The chain and its lineage after some steps.
+    struct Past {
+        chain: Chain,
+        lineage: Vec<LineageEntry>,
+    }
+
+    impl Past {
+        fn new() -> Self {
+            Self {
+                chain: Chain::default(),
+                lineage: Vec::new(),
+            }
+        }
+
+        fn then(mut self, id: &str, reason: LinkReason, from: Option<&str>) -> Self {
+            let appended =
+                self.chain
+                    .append(link(id, reason, from, 0), Fidelity::Full, Timestamp::UNIX_EPOCH);
+            self.lineage.extend(appended.entries);
+            self
+        }
+
+        fn unwritten(mut self, id: &str) -> Self {
+            let link = NewLink {
+                written: false,
+                ..link(id, LinkReason::Created, None, 0)
+            };
+            let appended = self.chain.append(link, Fidelity::Full, Timestamp::UNIX_EPOCH);
+            self.lineage.extend(appended.entries);
+            self
+        }
+
+        fn prompted(mut self) -> Self {
+            self.chain.mark_written();
+            self
+        }
+
+        fn turns(mut self, turns: usize) -> Self {
+            for _ in 0..turns {
+                self.chain.acknowledge_turn();
+            }
+            self
+        }
+
+        fn next(&self) -> Option<(String, u64)> {
+            match next_undo(&self.lineage, self.chain.links())? {
+                UndoEffect::Branch(earlier) => Some((
+                    earlier.link.upstream_id.as_str().to_owned(),
+                    earlier.dropped_turns,
+                )),
+                UndoEffect::Move { cwd } => Some((cwd, 0)),
+            }
+        }
+
+        fn moved(mut self, to: &str, reason: LinkReason) -> Self {
+            let from = self.chain.head().unwrap().cwd.clone();
+            let target = |link: &Link, is_head: bool| (is_head || link.cwd == from).then(|| to.to_owned());
+            let moved = self.chain.relocate(target, reason, Timestamp::UNIX_EPOCH);
+            self.lineage.extend(moved.entries);
+            self
+        }
+
+        fn cleared_to(mut self, id: &str) -> Self {
+            let from = self.chain.head().unwrap().upstream_id.as_str().to_owned();
+            let link = NewLink {
+                cause: Some(RollCause::Cleared),
+                relation: Relation::Fresh,
+                ..link(id, LinkReason::Rolled, Some(&from), 0)
+            };
+            let appended = self.chain.append(link, Fidelity::None, Timestamp::UNIX_EPOCH);
+            self.lineage.extend(appended.entries);
+            self
+        }
+
+        fn reset(mut self) -> Self {
+            let cleared = self.chain.clear(ClearReason::Reset, Timestamp::UNIX_EPOCH);
+            self.lineage.extend(cleared.entries);
+            self
+        }
+
+        fn undone(mut self) -> Self {
+            let undoing = match next_undo(&self.lineage, self.chain.links()).unwrap() {
+                UndoEffect::Branch(earlier) => *earlier,
+                UndoEffect::Move { cwd } => return self.moved(&cwd, LinkReason::Undone),
+            };
+            let appended = self
+                .chain
+                .append(undoing.link, Fidelity::Full, Timestamp::UNIX_EPOCH);
+            self.lineage.extend(appended.entries);
+            self
+        }
+    }
+
+    fn to(id: &str, dropped: u64) -> Option<(String, u64)> {
+        Some((id.to_owned(), dropped))
+    }
+
+    #[test]
+    fn a_clear_is_undone_and_what_came_after_it_goes_with_it() {
+        let past = Past::new()
+            .then("a", LinkReason::Created, None)
+            .turns(2)
+            .cleared_to("b")
+            .turns(3);
+        assert_eq!(past.next(), to("a", 3));
+        let past = past.undone();
+        assert_eq!((past.next(), past.chain.head().unwrap().turns), (None, 2));
+    }
+
+    #[test]
+    fn a_move_that_was_undone_with_its_folder_leaves_what_was_done_since() {
+        let moved = || {
+            let past = Past::new().then("a", LinkReason::Created, None).turns(3);
+            past.moved("/new", LinkReason::Moved)
+        };
+        let old = moved().lineage[0].cwd.clone();
+        let edited = moved().then("b", LinkReason::Edited, Some("a")).turns(1);
+        assert!(has_moved_from(&old, &edited.lineage));
+        let back = edited.moved(&old, LinkReason::Undone);
+        assert!(!has_moved_from(&old, &back.lineage));
+        assert_eq!(back.next(), to("a", 1));
+        assert_eq!(back.undone().next(), None);
+        // A reset leaves no session that could say that its folder was moved back.
+        let mut back = moved().reset().undone();
+        let to_old = |_: &Link, _| Some(old.clone());
+        let _unheard = back
+            .chain
+            .relocate(to_old, LinkReason::Undone, Timestamp::UNIX_EPOCH);
+        assert_eq!(back.next(), None);
+    }
+
+    #[test]
+    fn each_undo_takes_back_the_edit_before_the_last() {
+        let past = Past::new().then("a", LinkReason::Created, None).turns(3);
+        assert_eq!(past.next(), None);
+        let past = past.then("b", LinkReason::Edited, Some("a")).turns(1);
+        let past = past.then("c", LinkReason::Edited, Some("b")).turns(2);
+        assert_eq!(past.next(), to("b", 2));
+        let past = past.undone();
+        assert_eq!(past.next(), to("a", 1));
+        let past = past.turns(4).undone();
+        assert_eq!(past.chain.head().unwrap().upstream_id.as_str(), "a");
+        assert_eq!(past.chain.head().unwrap().relation, Relation::Fresh);
+        assert_eq!(past.chain.head().unwrap().turns, 3);
+        assert_eq!(past.next(), None);
+        // The next change can be undone again.
+        let past = past.then("d", LinkReason::Edited, Some("a"));
+        assert_eq!(past.next(), to("a", 0));
+    }
+
+    #[test]
+    fn a_move_is_undone_in_order() {
+        let past = Past::new().then("a", LinkReason::Created, None).turns(2);
+        let past = past.moved("/b", LinkReason::Moved);
+        assert_eq!(past.next(), to("/a", 0));
+        let past = past.then("b", LinkReason::Edited, Some("a")).turns(1);
+        let past = past.moved("/c", LinkReason::Moved);
+        // The edit's session was in "/b", and both sessions were there when they were moved.
+        assert_eq!(past.next(), to("/b", 0));
+        let past = past.undone();
+        assert_eq!(past.chain.head().unwrap().cwd, "/b");
+        assert_eq!(past.next(), to("a", 1));
+        let past = past.undone();
+        assert_eq!(past.next(), to("/a", 0));
+        let past = past.undone();
+        assert_eq!(past.next(), None);
+        assert_eq!(past.chain.head().unwrap().reason, LinkReason::Undone);
+    }
+
+    #[test]
+    fn automatic_changes_belong_to_the_branch() {
+        let past = Past::new().then("a", LinkReason::Created, None).turns(1);
+        let past = past.then("b", LinkReason::Forked, Some("a")).turns(1);
+        let past = past.then("c", LinkReason::Rolled, Some("b")).turns(2);
+        let past = past.then("d", LinkReason::Copied, Some("c"));
+        assert_eq!(past.next(), to("a", 3));
+        let past = past.undone();
+        assert_eq!(past.next(), None);
+    }
+
+    #[test]
+    fn a_branch_that_returned_to_its_source_automatically_cannot_be_undone() {
+        let past = Past::new().then("a", LinkReason::Created, None).turns(1);
+        let past = past.then("b", LinkReason::Edited, Some("a")).turns(1);
+        let past = past.then("c", LinkReason::Forked, Some("b"));
+        let past = past.then("b", LinkReason::Rolled, None).turns(1);
+        assert_eq!(past.next(), to("a", 2));
+    }
+
+    #[test]
+    fn a_roll_before_an_edit_is_where_the_undo_leads() {
+        let past = Past::new().then("a", LinkReason::Created, None).turns(1);
+        let past = past.then("b", LinkReason::Rolled, Some("a")).turns(1);
+        let past = past.then("c", LinkReason::Edited, Some("b")).turns(1);
+        assert_eq!(past.next(), to("b", 1));
+    }
+
+    #[test]
+    fn a_fork_from_another_conversation_is_a_beginning() {
+        let past = Past::new().then("b", LinkReason::Forked, Some("a")).turns(1);
+        assert_eq!(past.next(), None);
+        let past = past.then("c", LinkReason::Edited, Some("b"));
+        assert_eq!(past.next(), to("b", 0));
+    }
+
+    #[test]
+    fn a_reset_is_undone_first_and_earlier_changes_afterwards() {
+        let past = Past::new().then("a", LinkReason::Created, None).turns(3);
+        let past = past.then("b", LinkReason::Edited, Some("a")).turns(1);
+        let past = past.reset();
+        assert_eq!(past.next(), to("b", 0));
+        // A reset of an empty conversation, or of a session without content, takes nothing away.
+        let past = past.reset().unwritten("empty").reset();
+        assert_eq!(past.next(), to("b", 0));
+        let past = past.then("c", LinkReason::Created, None).turns(2);
+        assert_eq!(past.next(), to("b", 2));
+        let past = past.undone();
+        assert_eq!(past.next(), to("a", 1));
+        assert_eq!(past.undone().next(), None);
+    }
+
+    #[test]
+    fn unacknowledged_work_is_brought_back_too() {
+        let past = Past::new().unwritten("a").turns(1).reset();
+        let past = past.unwritten("b").prompted().reset();
+        assert_eq!(past.next(), to("b", 0));
+        // The session that it followed had turns, or the user cleared it.
+        for from in [Some("b"), None] {
+            let past = Past::new().unwritten("a").turns(1).reset();
+            let past = past.unwritten("b").turns(2);
+            let past = past.then("c", LinkReason::Rolled, from).reset();
+            assert_eq!(past.next(), to("c", 0));
+        }
+    }
+
+    #[test]
+    fn links_that_a_reset_clears_keep_their_turns() {
+        let past = Past::new().unwritten("a").turns(3);
+        let past = past.then("b", LinkReason::Edited, Some("a")).turns(1);
+        let past = past.reset().undone().undone();
+        let head = past.chain.head().unwrap();
+        assert_eq!((head.upstream_id.as_str(), head.turns), ("a", 3));
+        assert_eq!(past.next(), None);
+    }
+
+    #[test]
+    fn an_undo_to_a_session_takes_back_everything_after_it() {
+        let past = Past::new().unwritten("a").turns(1).reset();
+        let past = past.unwritten("b").turns(1);
+        let past = past
+            .then("c", LinkReason::Rolled, Some("b"))
+            .moved("/d", LinkReason::Moved);
+        let mut past = past.unwritten("e").turns(2).reset();
+        for (session, head) in [("x", None), ("a", Some("a")), ("c", Some("e")), ("b", Some("e"))] {
+            let found = undo_to(&session.into(), &past.lineage, past.chain.links());
+            let found = found.map(|found| match found {
+                UndoEffect::Branch(earlier) => earlier.link.upstream_id,
+                UndoEffect::Move { cwd } => panic!("{cwd}"),
+            });
+            assert_eq!(found, head.map(UpstreamId::from), "{session}");
+        }
+        let Some(UndoEffect::Branch(to_a)) = undo_to(&"a".into(), &past.lineage, &[]) else {
+            panic!("a can be brought back");
+        };
+        let appended = past
+            .chain
+            .append(to_a.link, Fidelity::Full, Timestamp::UNIX_EPOCH);
+        past.lineage.extend(appended.entries);
+        assert_eq!(past.next(), None);
+    }
+
+    #[test]
+    fn an_abandoned_branch_cannot_be_undone() {
+        let mut past = Past::new().then("a", LinkReason::Created, None).turns(1);
+        let entry = past.chain.log_abandoned_branch(
+            link("b", LinkReason::Edited, Some("a"), 0),
+            Fidelity::Full,
+            Timestamp::UNIX_EPOCH,
+        );
+        past.lineage.extend(entry);
+        assert_eq!(past.next(), None);
+    }
+
+    #[test]
+    fn a_head_that_left_the_chain_is_read_from_the_lineage() {
+        let mut past = Past::new().then("a", LinkReason::Created, None).turns(2);
+        past = past.then("b", LinkReason::Edited, Some("a")).turns(1);
+        for number in 0..20 {
+            past = past
+                .then(&format!("r{number}"), LinkReason::Rolled, Some("b"))
+                .turns(1);
+        }
+        assert!(!past.chain.contains(&"a".into()));
+        // Links that left the chain are in the lineage with their state when they were added.
+        let (id, _) = past.next().unwrap();
+        assert_eq!(id, "a");
+        let past = past.undone();
+        assert_eq!(past.chain.head().unwrap().cwd, "/a");
+        assert!(past.chain.head().unwrap().written);
+    }
+}

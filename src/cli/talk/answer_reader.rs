@@ -1,0 +1,172 @@
+//! A person at a terminal, who answers with single keys or with words.
+//!
+//! It owns the mode of the terminal while a question is open: keys come one by one, and Ctrl-C still is a signal. It owns which
+//! letters are a key and which are part of a word. It must not know what is asked.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Write as _};
+use std::time::Duration;
+
+use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste, KeyCode, KeyModifiers};
+use crossterm::execute;
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use tokio::time::Instant;
+use unicode_width::UnicodeWidthChar as _;
+
+use crate::cli::{keyboard, signals};
+
+/// How long nothing may follow a key before it counts. The next letter of a word comes sooner.
+const KEY_PAUSE: Duration = Duration::from_millis(400);
+
+/// What Ctrl-D gives as the answer.
+pub(super) const CTRL_D: &str = "\u{4}";
+
+/// Reads the user's answers from the terminal that shows standard error.
+pub(super) struct AnswerReader {
+    terminal: File,
+    /// The mode of the terminal before keys were read; nothing while none are.
+    saved_mode: Option<Termios>,
+    /// The letters since the last answer.
+    word: String,
+    /// When a key counts if nothing follows it.
+    key_counts_at: Instant,
+}
+
+impl Drop for AnswerReader {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl AnswerReader {
+    /// The person at the controlling terminal, whose end is that of this process; none if standard error is not a terminal.
+    pub(super) fn open() -> Option<Self> {
+        if !io::stderr().is_terminal() {
+            return None;
+        }
+        match File::options().read(true).write(true).open("/dev/tty") {
+            Ok(terminal) => {
+                signals::start_signal_watcher();
+                Some(Self {
+                    terminal,
+                    saved_mode: None,
+                    word: String::new(),
+                    key_counts_at: Instant::now(),
+                })
+            }
+            Err(error) => {
+                tracing::debug!(%error, "no terminal to ask at");
+                None
+            }
+        }
+    }
+
+    /// Listens for the answer to a question that is about to be shown. Keys that were typed until now were not meant for
+    /// it and are kept for the next line.
+    pub(super) fn listen(&mut self) -> io::Result<()> {
+        if self.saved_mode.is_none() {
+            let before = tcgetattr(&self.terminal)?;
+            let mut mode = before.clone();
+            mode.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+            tcsetattr(&self.terminal, OptionalActions::Now, &mode)?;
+            self.saved_mode = Some(before);
+            // What is pasted is no row of keys.
+            execute!(io::stderr(), EnableBracketedPaste)?;
+        }
+        keyboard::buffer_typed_events()?;
+        self.word.clear();
+        Ok(())
+    }
+
+    /// Leaves the terminal to whoever reads it next.
+    pub(super) fn release(&mut self) {
+        let Some(before) = self.saved_mode.take() else {
+            return;
+        };
+        if let Err(error) = execute!(io::stderr(), DisableBracketedPaste) {
+            tracing::debug!(%error, "the terminal cannot be written to");
+        }
+        if let Err(error) = tcsetattr(&self.terminal, OptionalActions::Now, &before) {
+            tracing::debug!(%error, "the mode of the terminal cannot be set back");
+        }
+    }
+
+    /// Waits for one of `keys` that nothing follows, `?`, Ctrl-D, or a word and Enter; none if the terminal cannot be read.
+    /// A letter that is no key and that nothing follows does nothing. Never ready while it does not listen. Nothing typed is lost
+    /// when the future is dropped.
+    pub(super) async fn read_answer(&mut self, keys: &str) -> Option<String> {
+        if self.saved_mode.is_none() {
+            return std::future::pending().await;
+        }
+        loop {
+            let event = tokio::select! {
+                biased;
+                event = keyboard::next_event() => event.ok()?,
+                () = tokio::time::sleep_until(self.key_counts_at), if is_one_letter(&self.word) => {
+                    if keys.contains(&self.word) {
+                        return Some(self.take_word());
+                    }
+                    self.take_back();
+                    continue;
+                }
+            };
+            let Some(key) = event.as_key_event() else {
+                continue;
+            };
+            match key.code {
+                KeyCode::Char('u') if key.modifiers == KeyModifiers::CONTROL => while self.take_back() {},
+                KeyCode::Char('d') if key.modifiers == KeyModifiers::CONTROL => {
+                    self.take_word();
+                    return Some(CTRL_D.to_owned());
+                }
+                _ => {}
+            }
+            if !key.modifiers.difference(KeyModifiers::SHIFT).is_empty() {
+                continue;
+            }
+            match key.code {
+                KeyCode::Char('?') if self.word.is_empty() => return Some("?".to_owned()),
+                KeyCode::Char(letter) => {
+                    self.word.push(letter);
+                    self.key_counts_at = Instant::now() + KEY_PAUSE;
+                    echo(letter.encode_utf8(&mut [0; 4]));
+                }
+                KeyCode::Backspace => {
+                    self.take_back();
+                    self.key_counts_at = Instant::now() + KEY_PAUSE;
+                }
+                KeyCode::Enter if !self.word.is_empty() => return Some(self.take_word()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes the last letter back; returns whether there was one.
+    fn take_back(&mut self) -> bool {
+        let Some(letter) = self.word.pop() else {
+            return false;
+        };
+        echo(&"\u{8} \u{8}".repeat(letter.width().unwrap_or(0)));
+        true
+    }
+
+    fn take_word(&mut self) -> String {
+        echo("\r\n");
+        std::mem::take(&mut self.word)
+    }
+}
+
+fn is_one_letter(word: &str) -> bool {
+    word.chars().count() == 1
+}
+
+/// Echoes to the terminal at once. If that fails, the user types without an echo.
+fn echo(text: &str) {
+    let mut terminal = io::stderr();
+    if let Err(error) = terminal
+        .write_all(text.as_bytes())
+        .and_then(|()| terminal.flush())
+    {
+        tracing::debug!(%error, "the terminal cannot be written to");
+    }
+}

@@ -1,0 +1,378 @@
+//! Reading the lines of the agent, in order.
+
+use bridge_protocol::Cursor;
+use bridge_protocol::event::Event;
+use bridge_protocol::id::InterruptId;
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::time;
+use bridge_protocol::turn::InterruptKind;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::agent::envelope::Line;
+use crate::agent::inbox::Incoming;
+use crate::agent::kinds::{RAW_EVENT_METHOD, announced_transcript};
+use crate::agent::message::{AgentError, CallError, MethodName, RawId, RequestKind, method};
+use crate::agent::subagent;
+use crate::conversation::client_request::ClientRequest;
+use crate::conversation::effect::{DeathInvolvement, Input};
+use crate::conversation::events::{EncodedEvent, Subscriber};
+use crate::conversation::services::now;
+use crate::conversation::state::Session;
+use crate::conversation::transcript_growth::TranscriptGrowth;
+use crate::conversation::upstream::upstream_json;
+
+use super::{Actor, OpenQuestion};
+
+impl Actor {
+    /// Handles a round of lines. All have one time.
+    pub(super) fn handle_lines(&mut self, lines: &mut Vec<Incoming>) {
+        let at = now();
+        let told_at = time::text(at);
+        let mut lines = lines.drain(..);
+        while let Some(incoming) = lines.next() {
+            // The rest of a session that was given up during the round is ignored.
+            let Some(session) = &mut self.session else {
+                continue;
+            };
+            if self.model.must_delay_agent_lines() {
+                session.early_lines.push(incoming);
+                session.early_lines.extend(lines);
+                return;
+            }
+            match incoming {
+                Incoming::Notification { method: name, line } if name.as_str() == method::SESSION_UPDATE => {
+                    if !self.handle_update(&line, at, &told_at)
+                        && let Some(session) = &mut self.session
+                    {
+                        let again = Incoming::Notification { method: name, line };
+                        session.early_lines.push(again);
+                        session.early_lines.extend(lines);
+                        return;
+                    }
+                }
+                Incoming::Notification { method: name, line } => {
+                    self.handle_notification(name.as_str(), &line, at);
+                }
+                Incoming::Request {
+                    id,
+                    method: name,
+                    line,
+                } => {
+                    let kind = match RequestKind::of(name.as_str()) {
+                        RequestKind::Permission => Some(InterruptKind::Permission),
+                        RequestKind::Elicitation => Some(InterruptKind::Elicitation),
+                        RequestKind::ClientResource | RequestKind::Extension => None,
+                    };
+                    if kind.is_none() && !self.handle_client_request(at) {
+                        if let Some(session) = &mut self.session {
+                            let again = Incoming::Request {
+                                id,
+                                method: name,
+                                line,
+                            };
+                            session.early_lines.push(again);
+                            session.early_lines.extend(lines);
+                        }
+                        return;
+                    }
+                    self.handle_request(id, name, kind, &line, at);
+                }
+                Incoming::Response {
+                    request,
+                    outcome,
+                    in_company,
+                    ..
+                } => {
+                    if session.prompt.take_if(|prompt| *prompt == request).is_some() {
+                        self.handle_answer(outcome, in_company, at);
+                    } else if let Some(reply) = session.forwarded_requests.remove(&request) {
+                        // The client may have left.
+                        let _gone = reply.send(outcome);
+                    }
+                }
+                Incoming::Overflow { dropped } => {
+                    tracing::warn!(conversation = %self.model.id(), dropped, "updates of the agent were dropped: they arrived faster than they were processed");
+                    self.stream.lag_everyone(&told_at);
+                }
+                Incoming::Died(death) => {
+                    let status = death
+                        .status
+                        .map_or_else(|| "its output ended".to_owned(), |s| s.to_string());
+                    session.prompt = None;
+                    self.forget_requests();
+                    self.dead_agent = self.session.as_ref().map(|session| session.lease.clone());
+                    let condemned = self
+                        .dead_agent
+                        .as_ref()
+                        .and_then(|dead| dead.termination_reason());
+                    let prompts = self
+                        .dead_agent
+                        .as_ref()
+                        .map(|dead| dead.connection().prompts_at_death());
+                    let part = match (condemned, prompts) {
+                        (Some(_), _) => DeathInvolvement::Bystander,
+                        (None, Some(2..)) => DeathInvolvement::Suspect,
+                        (None, _) => DeathInvolvement::Alone,
+                    };
+                    let died = Input::AgentDied {
+                        status: condemned.map_or(status, ToOwned::to_owned),
+                        stderr_tail: death.stderr_tail.clone(),
+                        involvement: part,
+                    };
+                    self.apply_input_at(died, at);
+                    self.dead_agent = None;
+                }
+            }
+        }
+    }
+
+    /// An update, byte for byte. Nothing is awaited and nothing is decoded between the line and its fan-out, but for
+    /// the few kinds that the conversation keeps. Returns whether it was passed on: if not, it is to be heard again later.
+    fn handle_update(&mut self, line: &Line, at: Timestamp, told_at: &str) -> bool {
+        let Some(update) = line.update() else { return true };
+        let kind = line.update_kind().unwrap_or_default();
+        let subagent = self.params_of_subagent(line);
+        let effects = match subagent {
+            Some(_) => self.model.apply_subagent_update(&kind, at),
+            None => self.model.apply_update(&kind, update, line.text(), at),
+        };
+        if !effects.is_empty() {
+            self.carry_out(effects, at);
+        }
+        if self.model.must_delay_agent_lines() {
+            return false;
+        }
+        let turn = self.model.turn_of_updates();
+        if let Some(params) = subagent {
+            self.stream
+                .emit_update_of_subagent(turn.is_some(), params, told_at);
+            return true;
+        }
+        // With the session of an announcement: the agent names it among its subagents' sessions.
+        let announces = subagent::announced_session(&kind, update).and(line.params());
+        let params = line.extra_params().or(announces);
+        self.stream.emit_update(turn, update, params, told_at);
+        if matches!(
+            kind.as_ref(),
+            "current_mode_update" | "config_option_update" | "session_info_update"
+        ) {
+            self.publish();
+        }
+        true
+    }
+
+    /// The parameters of a line, if it is about the session of a subagent.
+    fn params_of_subagent<'a>(&self, line: &'a Line) -> Option<&'a str> {
+        let session = line.envelope().session_id()?;
+        let own = self.session.as_ref()?.attachment.handle.as_str();
+        line.params().filter(|_| session != own)
+    }
+
+    fn handle_notification(&mut self, name: &str, line: &Line, at: Timestamp) {
+        match name {
+            RAW_EVENT_METHOD if self.params_of_subagent(line).is_some() => {}
+            RAW_EVENT_METHOD => {
+                self.model.note_notification(name, line.text());
+                let params: Option<Value> =
+                    line.params().and_then(|params| serde_json::from_str(params).ok());
+                if let Some(announced) = params.as_ref().and_then(announced_transcript) {
+                    let effects = self.model.silent_roll(announced, at);
+                    if !effects.is_empty() {
+                        if let Some(session) = &mut self.session {
+                            session.prompt_tally.reset_after_clear();
+                        }
+                        self.carry_out(effects, at);
+                    }
+                }
+            }
+            method::CANCEL_REQUEST => {
+                #[derive(serde::Deserialize)]
+                #[serde(rename_all = "camelCase")]
+                struct Params<'a> {
+                    #[serde(borrow)]
+                    request_id: &'a serde_json::value::RawValue,
+                }
+                let withdrawn = line
+                    .params()
+                    .and_then(|params| serde_json::from_str::<Params<'_>>(params).ok())
+                    .map(|params| params.request_id.get().to_owned());
+                let found = self
+                    .questions
+                    .iter()
+                    .position(|question| Some(question.raw_id.as_str()) == withdrawn.as_deref());
+                if let Some(index) = found {
+                    let question = self.questions.swap_remove(index);
+                    self.respond_error(&question.raw_id, -32800, "the request was cancelled");
+                    self.apply_input_at(Input::QuestionWithdrawn(question.id), at);
+                } else if let Some(id) = withdrawn {
+                    self.stream.withdraw_requests(Some(&RawId::from_wire(&id)));
+                }
+            }
+            _ => self
+                .stream
+                .forward_notification(name, line.params().unwrap_or("{}")),
+        }
+    }
+
+    /// Notes a request that one client is to answer. Returns whether it may be passed on: if not, it is to be heard again
+    /// later.
+    fn handle_client_request(&mut self, at: Timestamp) -> bool {
+        let effects = self.model.note_client_request(at);
+        if !effects.is_empty() {
+            self.carry_out(effects, at);
+        }
+        !self.model.must_delay_agent_lines()
+    }
+
+    /// Hears a request: a question to the user of this kind, or one for a client.
+    fn handle_request(
+        &mut self,
+        id: RawId,
+        name: MethodName,
+        kind: Option<InterruptKind>,
+        line: &Line,
+        at: Timestamp,
+    ) {
+        let Some(params) = line
+            .params()
+            .and_then(|params| RawJson::from_text(params.to_owned()).ok())
+        else {
+            self.respond_error(&id, -32602, "the request has no parameters");
+            return;
+        };
+        let Some(kind) = kind else {
+            let Some(session) = &self.session else { return };
+            let connection = session.lease.connection().clone();
+            let request = ClientRequest::new(id, name, params, connection);
+            if let Err(request) = self.stream.forward_request(request) {
+                request.refuse();
+            }
+            return;
+        };
+        let interrupt_id = InterruptId::mint();
+        let is_permission = kind == InterruptKind::Permission;
+        self.questions.push(OpenQuestion {
+            id: interrupt_id.clone(),
+            raw_id: id,
+            is_permission,
+        });
+        let question = Input::Question {
+            kind,
+            params,
+            interrupt_id,
+        };
+        self.apply_input_at(question, at);
+    }
+
+    fn handle_answer(
+        &mut self,
+        outcome: Result<Box<serde_json::value::RawValue>, CallError>,
+        in_company: bool,
+        at: Timestamp,
+    ) {
+        let answer = match outcome {
+            Ok(raw) => Ok(RawJson::new(raw)),
+            // The death itself comes behind it and says more.
+            Err(CallError::Died(_)) => return,
+            Err(CallError::Agent(error)) => Err(upstream_json(&error)),
+            Err(error) => Err(upstream_json(&AgentError::new(-32603, error.to_string()))),
+        };
+        let unreadable = || RawJson::from(serde_json::json!({"code": -32603, "message": "unreadable error"}));
+        let answer = answer.map_err(|raw| raw.unwrap_or_else(unreadable));
+        self.apply_input_at(Input::PromptAnswered { answer, in_company }, at);
+    }
+
+    /// A transcript has grown, whichever program wrote to it. Growth of a session that has left the chain is ignored.
+    pub(super) fn transcript_grown(&mut self, growth: TranscriptGrowth) {
+        let id = &growth.upstream_id;
+        if !self.model.record.chain.contains(id) {
+            return;
+        }
+        let at = time::text(now());
+        let mut is_foreign = growth.rewritten;
+        let is_live = matches!(&self.model.session, Session::Live(live) if live.upstream_id == *id);
+        if let Some(session) = self.session.as_mut().filter(|_| is_live) {
+            let tally = session.prompt_tally;
+            let is_exceeded = session.prompt_tally.detect_foreign_prompts(growth.prompts);
+            if is_exceeded || growth.replaced {
+                tracing::warn!(conversation = %self.model.id(), upstream_id = %id, replaced = growth.replaced, prompts = growth.prompts, ?tally, "another program writes to the transcript of a session that is open here");
+                is_foreign = true;
+            }
+            if is_foreign && self.model.turn.is_none() {
+                session.prompt_tally.note_foreign();
+            }
+        }
+        if is_foreign {
+            let upstream_id = id.clone();
+            self.stream.emit(&Event::ForeignWriter { upstream_id }, &at);
+        }
+        for checkpoint in growth.new_checkpoints {
+            self.stream.emit(&Event::CheckpointSaved { checkpoint }, &at);
+        }
+    }
+
+    /// Nothing that the agent asked in its session waits for an answer any more.
+    pub(super) fn forget_requests(&mut self) {
+        self.questions.clear();
+        self.stream.withdraw_requests(None);
+    }
+
+    fn respond_error(&self, id: &RawId, code: i64, message: &str) {
+        let Some(session) = &self.session else { return };
+        if let Err(error) = session
+            .lease
+            .connection()
+            .respond(id, Err(&AgentError::new(code, message)))
+        {
+            tracing::debug!(%error, "the agent could not be answered");
+        }
+    }
+
+    /// Adds a subscriber: what it missed when that is still held, else where the conversation stands; then live.
+    pub(super) fn subscribe(&mut self, subscriber: Box<dyn Subscriber>, after: Option<&Cursor>) {
+        let held = after.and_then(|cursor| self.stream.holds_after(cursor));
+        let snapshot = if held.is_some() {
+            None
+        } else {
+            self.snapshot(after.is_some(), subscriber.is_editor())
+        };
+        self.stream
+            .subscribe(subscriber, held, snapshot.as_ref(), &time::text(now()));
+    }
+
+    /// Where the conversation stands, for one who attaches. An editor gets the updates of the running turn beside it, as they are.
+    pub(super) fn snapshot(&self, gap: bool, for_editor: bool) -> Option<EncodedEvent> {
+        let (updates, truncated) = match &self.model.turn {
+            Some(_) => self.stream.turn_updates(),
+            None => (Vec::new(), false),
+        };
+        let written = updates
+            .iter()
+            .filter(|_| !for_editor)
+            .filter_map(EncodedEvent::to_update);
+        let is_open = matches!(self.model.session, Session::Live(_));
+        let event = Event::Snapshot {
+            conversation: self.model.view(),
+            gap,
+            running: self.model.running_turn(written.collect(), truncated),
+            session: Some(&self.model.session_info)
+                .filter(|info| is_open || **info != Default::default())
+                .map(|info| Box::new(info.clone())),
+        };
+        self.stream.encode_snapshot(&event, updates, &time::text(now()))
+    }
+
+    /// Whether the agent runs something besides the session itself (a background command of a tool), which closing
+    /// the session would end.
+    pub(super) fn has_background_work(&self) -> bool {
+        let Some(session) = &self.session else {
+            return false;
+        };
+        let children = crate::agent::sweep::descendants(session.lease.pid());
+        // One child a session is the agent's own (Claude's `claude`); what stands below those are tools.
+        children
+            .iter()
+            .any(|child| !crate::agent::sweep::descendants(*child).is_empty())
+    }
+}

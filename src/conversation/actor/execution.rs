@@ -1,0 +1,600 @@
+//! Carrying out the effects of the state machine. It decides nothing and awaits nothing: slow work becomes a job or a
+//! write.
+
+mod files;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_protocol::conversation::Settings;
+use bridge_protocol::event::Event;
+use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
+use bridge_protocol::link::{Fidelity, Link, LinkReason, Relation, Via};
+use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::time;
+use futures_util::{FutureExt, TryFutureExt};
+use jiff::Timestamp;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::agent::message::CallError;
+use crate::agent::pool::Urgency;
+use crate::conversation::answer::Answer;
+use crate::conversation::arrival;
+use crate::conversation::backup::{self, BackupMode};
+use crate::conversation::branching::{self, BranchJob};
+use crate::conversation::climbing::{self, ClimbRequest};
+use crate::conversation::deleting;
+use crate::conversation::effect::{
+    Disposition, EditorSettings, Effect, Input, Ledger, Milestone, OpenedSession, PromptArrival, Work,
+    WorkResult,
+};
+use crate::conversation::error::{ConversationError, StoreFailure};
+use crate::conversation::resource::UnrecordedResource;
+use crate::conversation::running_work::{Progress, WorkGuard};
+use crate::conversation::services::{Services, SessionRef, chain_text, now};
+use crate::conversation::state::Session;
+use crate::conversation::undo_target;
+use crate::conversation::upstream::{self, conversation_error};
+use crate::conversation::writer::PendingWrite;
+use crate::store::{Change, ConversationRecord, CutShortPrompt};
+
+use super::{Actor, Job, Message, Reply};
+
+/// Why a transcript is to be read again.
+pub(super) enum TranscriptRecheck {
+    /// A turn on it has ended.
+    TurnEnded(UpstreamId),
+    /// Its session is no longer the head.
+    HeadLeft(UpstreamId),
+}
+
+impl Actor {
+    pub(super) fn execute(&mut self, effect: Effect<Reply>, at: Timestamp) {
+        match effect {
+            Effect::Emit(event) => {
+                self.stream.emit(&event, &time::text(at));
+            }
+            Effect::Announce(conversation) => self.services.announce_new(*conversation),
+            Effect::Answer(reply, result) => {
+                let result = match result {
+                    // The rest of the conversation may not be on disk yet.
+                    Ok(Answer::Resumed(_, resumed)) => {
+                        Ok(Answer::Resumed(Box::new(self.model.view()), resumed))
+                    }
+                    other => other,
+                };
+                // A caller that hung up is not an error: its turn continued.
+                let _gone = reply.send(result);
+            }
+            Effect::Write => self.write(),
+            Effect::Work(job, work) => self.begin_work(job, work),
+            Effect::Dispose(disposition) => self.dispose(disposition),
+            Effect::Anchor(turn_id) => self.anchor(turn_id),
+            Effect::AbandonJob => self.abandon_job(),
+            // Dropped in the middle: it closes what it has opened, and a process that hangs is left to its other users.
+            Effect::GiveUpClimb => self.job = None,
+            Effect::Detach => {
+                self.forget_requests();
+                if let Some(session) = self.session.take() {
+                    self.closed_sessions.close(session, false, Duration::ZERO);
+                }
+            }
+            Effect::Attach => {
+                if let Some(session) = self.last_resource.session.take() {
+                    self.session = Some(session);
+                }
+            }
+            Effect::KeepCopy => {
+                if let Some(copy) = self.session.as_mut().and_then(|session| session.copy.take()) {
+                    copy.commit();
+                }
+            }
+            Effect::HandOver(id, opened) => self.hand_over(id, opened),
+            Effect::RetireAgent => {
+                if let Some(session) = &self.session {
+                    session.lease.note_signed_out();
+                }
+            }
+            Effect::SendPrompt(content, params) => self.send_prompt(&content, params.as_ref()),
+            Effect::SendCancel(params) => {
+                let params = params.as_ref().map(RawJson::as_raw);
+                if let Some(session) = &self.session
+                    && let Err(error) = session.lease.calls().cancel(&session.attachment.handle, params)
+                {
+                    tracing::warn!(%error, "the cancellation could not be sent");
+                }
+            }
+            Effect::AnswerAgent(id, outcome) => self.answer_agent(&id, &outcome),
+            Effect::Arm(deadline, after_ms) => {
+                self.deadlines.retain(|(armed, _)| *armed != deadline);
+                self.deadlines
+                    .push((deadline, Instant::now() + Duration::from_millis(after_ms)));
+            }
+            Effect::Disarm(deadline) => self.deadlines.retain(|(armed, _)| *armed != deadline),
+            Effect::End => self.has_ended = true,
+        }
+    }
+
+    /// Begins work beside the loop.
+    fn begin_work(&mut self, job: u64, work: Work) {
+        match work {
+            Work::Open {
+                min_fidelity,
+                refused,
+                is_automatic: by_itself,
+                exclusive_process: apart,
+            } => {
+                let request = ClimbRequest {
+                    record: self.model.record.clone(),
+                    client: self.client.clone(),
+                    min_fidelity,
+                    refused,
+                    urgency: match by_itself {
+                        true => Urgency::Background,
+                        false => Urgency::Now,
+                    },
+                    exclusive_process: apart,
+                    closing_sessions: self.closed_sessions.being_closed(),
+                    closed_sessions: self.closed_sessions.clone(),
+                };
+                let climb = climbing::climb(Arc::clone(&self.services), request);
+                let climb =
+                    climb.map_ok(|(opened, session)| (WorkResult::Opened(Box::new(opened)), session.into()));
+                self.job = Some(Job::new(job, climb));
+            }
+            Work::Branch { fork, from, busy } => {
+                let begun = self.track_work("conversation/fork");
+                let branching = self.new_branch_job(from, fork.min_fidelity, begun.progress());
+                let branch = async move {
+                    let mut branching = branching?;
+                    branching.is_turn_running = busy;
+                    branching.at = fork.at;
+                    branching.cwd = fork.cwd.unwrap_or(branching.cwd);
+                    branching.branch().await
+                };
+                let branch = branch.map_ok(move |(branched, made)| {
+                    drop(begun);
+                    (WorkResult::Branched(branched), made)
+                });
+                self.job = Some(Job::new(job, branch));
+            }
+            Work::Edit { at, min_fidelity } => {
+                let begun = self.track_work("conversation/edit");
+                let from = at.upstream_id().into();
+                let branching = self.new_branch_job(from, min_fidelity, begun.progress());
+                let edit = async move {
+                    let mut branching = branching?;
+                    branching.at = Some(at.clone());
+                    branching.edit(at).await
+                };
+                let edit = edit.map_ok(move |(edited, session)| {
+                    drop(begun);
+                    (WorkResult::Edited(Box::new(edited)), session.into())
+                });
+                self.job = Some(Job::new(job, edit));
+            }
+            Work::FindUndoTarget { session } => self.find_undo_target(job, session),
+            Work::Close {
+                delete_transcripts,
+                by_force,
+            } => self.close_session(job, delete_transcripts, by_force),
+            Work::Move {
+                destination,
+                neighbours,
+                progress,
+            } => self.move_files(job, destination, neighbours, progress),
+            Work::UndoWork(failure) => self.undo_last_work(job, failure),
+            Work::Repair { progress } => self.repair(job, progress),
+            Work::CheckArrival(sent) => self.check_arrival(job, *sent),
+            Work::Configure(settings, asked) => self.configure(job, *settings, asked),
+        }
+    }
+
+    /// A branch of a session in the conversation's folder.
+    fn new_branch_job(
+        &self,
+        from: UpstreamId,
+        min_fidelity: Fidelity,
+        progress: Arc<Progress>,
+    ) -> Result<BranchJob, ConversationError> {
+        let (services, record) = (&self.services, self.model.record.clone());
+        Ok(BranchJob {
+            entry: services.agent_for(&record.agent, self.client.as_deref())?,
+            services: Arc::clone(services),
+            client: self.client.clone(),
+            source: from,
+            at: None,
+            cwd: record.cwd.clone(),
+            is_turn_running: false,
+            min_fidelity,
+            record,
+            progress,
+            closed_sessions: self.closed_sessions.clone(),
+        })
+    }
+
+    /// Abandons the job. If it opens a session, that is closed: it would stay open at the agent for ever. Everything else that it
+    /// makes is undone.
+    pub(super) fn abandon_job(&mut self) {
+        if let Some(job) = self.job.take() {
+            self.closed_sessions.close_abandoned(async move {
+                let (_, mut made) = job.work.await.ok()?;
+                let session = made.session.take();
+                made.undo().await;
+                session
+            });
+        }
+    }
+
+    fn dispose(&mut self, disposition: Disposition) {
+        match disposition {
+            Disposition::Keep => {
+                if let Some(copy) = self.last_resource.copy.take() {
+                    copy.commit();
+                }
+                self.keep_move();
+            }
+            Disposition::Drop => {
+                let made = self.take_resource_without_session();
+                if made.copy.is_some() || made.files.is_some() {
+                    // Nothing waits for that.
+                    tokio::spawn(made.undo());
+                }
+            }
+            Disposition::Leave => {
+                if let Some(session) = std::mem::take(&mut self.last_resource).leave_to_next_start() {
+                    self.closed_sessions.close(session, false, Duration::ZERO);
+                }
+            }
+        }
+    }
+
+    /// What the last job made, with its session closed.
+    fn take_resource_without_session(&mut self) -> UnrecordedResource {
+        if let Some(session) = self.last_resource.session.take() {
+            self.closed_sessions.close(session, false, Duration::ZERO);
+        }
+        std::mem::take(&mut self.last_resource)
+    }
+
+    /// Undoes what the last job made. The next one begins after that.
+    fn undo_last_work(&mut self, job: u64, failure: StoreFailure) {
+        let made = self.take_resource_without_session();
+        let work = made.undo().map(|()| Err(ConversationError::StoreFailed(failure)));
+        self.job = Some(Job::without_resource(job, work).changing_files(None));
+    }
+
+    /// The transcripts that are to be looked at again when these effects are carried out.
+    pub(super) fn transcripts_to_recheck(&self, effects: &[Effect<Reply>]) -> Vec<TranscriptRecheck> {
+        let look_again = |effect: &Effect<Reply>| {
+            let Effect::Emit(event) = effect else { return None };
+            let mut newest = self.model.record.chain.links().iter().rev();
+            match event {
+                Event::TurnEnded { .. } => {
+                    Some(TranscriptRecheck::TurnEnded(newest.next()?.upstream_id.clone()))
+                }
+                // A fork beside this one leaves its head where it is.
+                Event::Forked { conversation_id, .. } if *conversation_id != self.model.id() => None,
+                Event::Rolled { .. } | Event::Forked { .. } | Event::Edited { .. } | Event::Undone { .. } => {
+                    Some(TranscriptRecheck::HeadLeft(newest.nth(1)?.upstream_id.clone()))
+                }
+                _ => None,
+            }
+        };
+        effects.iter().filter_map(look_again).collect()
+    }
+
+    /// Has them looked at: not before the conversation is seen to be at rest, or they would be left for the next time.
+    pub(super) fn recheck_transcripts(&self, transcripts: Vec<TranscriptRecheck>) {
+        for transcript in transcripts {
+            match transcript {
+                TranscriptRecheck::TurnEnded(id) => {
+                    self.services.rechecks.request(&id, Some(self.model.id()));
+                    self.request_backup(BackupMode::Linked);
+                    self.copy_borrowed_files();
+                }
+                TranscriptRecheck::HeadLeft(id) => self.services.rechecks.request(&id, None),
+            }
+        }
+    }
+
+    /// Copies the side files of a fork that the agent made itself, once it has a transcript: the agent leaves them with the
+    /// source, and they would be deleted with it.
+    fn copy_borrowed_files(&self) {
+        let head = self.model.record.chain.head();
+        let is_new = |head: &&Link| {
+            head.reason == LinkReason::Forked && head.relation == Relation::Carries && head.turns == 1
+        };
+        let Some(head) = head.filter(is_new).cloned() else {
+            return;
+        };
+        // Nothing waits for it: failures are logged, and the files stay where they are.
+        self.services.blocking(move |services| {
+            branching::copy_borrowed_files(services, &head);
+            services
+                .backups
+                .request(SessionRef::from(&head), BackupMode::Linked);
+        });
+    }
+
+    /// Has the head kept, where it was ever written.
+    fn request_backup(&self, depth: BackupMode) {
+        if let Some(head) = self.model.record.chain.head().filter(|head| head.written) {
+            self.services.backups.request(SessionRef::from(head), depth);
+        }
+    }
+
+    /// Passes what the writer has under way to the store. The result comes back as an input.
+    fn write(&mut self) {
+        let Some(PendingWrite { record, parts }) = &self.model.writer.in_progress else {
+            return;
+        };
+        let on_disk = &self.model.writer.on_disk;
+        let change = Change {
+            may_use_reserve: record.id == on_disk.id && record.turn.is_none() && on_disk.turn.is_some(),
+            ..self.store_change(record.clone(), parts.iter().map(|part| &part.ledger))
+        };
+        let restored = parts.iter().find_map(|part| match &part.milestone {
+            Milestone::SessionOpened(opened) if opened.resumed.via == Via::Archive => {
+                Some(opened.upstream_id.clone())
+            }
+            _ => None,
+        });
+        let restored = restored.zip(self.services.catalog.get(&record.agent).cloned());
+        let services = Arc::clone(&self.services);
+        let commit = self.commit(change);
+        self.writes.push_back(Box::pin(async move {
+            let result = commit.await;
+            if let (Ok(()), Some((upstream_id, entry))) = (&result, restored) {
+                // Before anybody hears of the session: a fork of it is refused until then. A kill in between takes no report
+                // away: the lineage has it, as it has that of every resume whose answer a kill cut off.
+                let note =
+                    move |services: &Arc<_>| backup::mark_loss_reported(services, &entry, &upstream_id);
+                // A failure is in the log.
+                let _noted = services.blocking(note).await;
+            }
+            Box::new(Input::WriteDone(result))
+        }));
+    }
+
+    /// A record with what goes down with it, as the store takes it.
+    fn store_change<'a>(
+        &self,
+        record: ConversationRecord,
+        ledgers: impl Iterator<Item = &'a Ledger> + Clone,
+    ) -> Change {
+        let id = record.id;
+        let root = self.services.catalog.get(&record.agent);
+        let root = root.map(|entry| entry.transcript_root());
+        let lineage = ledgers.clone().flat_map(|ledger| &ledger.lineage);
+        let upstream = ledgers.clone().flat_map(|ledger| &ledger.upstream);
+        let erases = ledgers.clone().any(|ledger| ledger.erases_content);
+        let change = Change {
+            lineage: lineage.map(|entry| (id, entry.clone())).collect(),
+            upstream: upstream
+                .filter_map(|held| Some((id, root.clone()?, held.clone())))
+                .collect(),
+            requests: ledgers.flat_map(|ledger| &ledger.requests).cloned().collect(),
+            conversation: Some(record),
+            ..Change::default()
+        };
+        match erases {
+            true => deleting::erase_answers(&self.services.store, change),
+            false => change,
+        }
+    }
+
+    /// Passes a change to the store at once, so that changes keep their order.
+    fn commit(&self, change: Change) -> impl Future<Output = Result<(), StoreFailure>> + Send + use<> {
+        let id = self.model.id();
+        let commit = self.services.store.commit(change);
+        async move {
+            commit.await.map(|_| ()).map_err(|error| {
+                tracing::error!(conversation = %id, error = chain_text(&error), "a change could not be made durable");
+                StoreFailure::from(&error)
+            })
+        }
+    }
+
+    /// Reads what an undo would take back.
+    fn find_undo_target(&mut self, job: u64, session: Option<UpstreamId>) {
+        let record = self.model.record.clone();
+        let look =
+            move |services: &Arc<_>| undo_target::find_undo_target(services, &record, session.as_ref());
+        let looked = self.services.blocking(look);
+        self.job = Some(Job::without_resource(job, async move {
+            looked.await?.map(WorkResult::LookedBack)
+        }));
+    }
+
+    /// Looks where the transcript of the open session ends; the answer keeps its place among the writes.
+    fn anchor(&mut self, turn_id: TurnId) {
+        let record = &self.model.record;
+        let open = match &self.model.session {
+            Session::Live(live) => Some(&live.upstream_id),
+            Session::Closed => record.chain.head().map(|head| &head.upstream_id),
+        };
+        let head = open.map(|id| SessionRef::in_conversation(record, id));
+        // After this prompt it could not be judged any more.
+        let unjudged = |cut: &&CutShortPrompt| cut.arrived.is_none();
+        let cut = self.model.record.cut.as_ref().filter(unjudged).cloned();
+        let cut = cut.map(|cut| (self.model.record.clone(), cut));
+        let looked = self.read_transcript_ends(move |services| {
+            let earlier = cut.map(|(record, cut)| arrival::find_prompt(services, &record, &cut));
+            let anchor = head.and_then(|head| arrival::transcript_end(services, &head));
+            (anchor, earlier)
+        });
+        self.writes.push_back(Box::pin(async move {
+            let (anchor, earlier) = match looked.await {
+                Ok((anchor, earlier)) => (Ok(anchor), earlier),
+                // A read that panicked found nothing.
+                Err(ConversationError::Lost) => (Ok(None), None),
+                Err(error) => (Err(error), None),
+            };
+            Box::new(Input::AnchorRead {
+                turn_id,
+                anchor,
+                earlier,
+            })
+        }));
+    }
+
+    /// Looks at the end of transcripts, in a folder that may not respond.
+    fn read_transcript_ends<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Services) -> T + Send + 'static,
+    ) -> impl Future<Output = Result<T, ConversationError>> + Send + 'static {
+        let services = Arc::clone(&self.services);
+        let (agent, cwd) = (self.model.record.agent.clone(), self.model.record.cwd.clone());
+        async move {
+            let entry = services.agent(&agent)?;
+            let looking = Arc::clone(&services);
+            let root = entry.transcript_root();
+            let look = move || Ok(look(&looking));
+            services
+                .look_at_project(Path::new(root.as_str()), &cwd, look)
+                .await
+        }
+    }
+
+    fn check_arrival(&mut self, job: u64, sent: CutShortPrompt) {
+        let record = self.model.record.clone();
+        let dead = self.dead_agent.take();
+        let looked =
+            self.read_transcript_ends(move |services| arrival::find_prompt(services, &record, &sent));
+        self.job = Some(Job::without_resource(job, async move {
+            if let Some(dead) = dead {
+                // A child that it left may still write.
+                dead.stopped().await;
+            }
+            Ok(WorkResult::Ascertained(
+                looked.await.unwrap_or(PromptArrival::Unknown),
+            ))
+        }));
+    }
+
+    fn send_prompt(&mut self, content: &PromptContent, params: Option<&RawJson>) {
+        let Some(session) = &mut self.session else { return };
+        let blocks = match serde_json::value::to_raw_value(content) {
+            Ok(blocks) => blocks,
+            Err(error) => {
+                self.apply_input(Input::PromptNotSent {
+                    error: error.to_string(),
+                    is_ending: false,
+                });
+                return;
+            }
+        };
+        let calls = session.lease.calls();
+        let handle = &session.attachment.handle;
+        match calls.prompt(handle, &blocks, params.map(RawJson::as_raw), &session.sender) {
+            Ok(request) => {
+                let is_foreign = session.prompt_tally.take_foreign();
+                session.prompt_tally.add_sent_prompt();
+                session.prompt = Some(request);
+                if let Session::Live(live) = &self.model.session
+                    && is_foreign
+                {
+                    let upstream_id = live.upstream_id.clone();
+                    self.stream
+                        .emit(&Event::ForeignWriter { upstream_id }, &time::text(now()));
+                }
+            }
+            Err(error) => self.apply_input(Input::PromptNotSent {
+                // A broken pipe is seen here before the death, which comes through the inbox.
+                is_ending: matches!(error, CallError::Died(_) | CallError::Closing),
+                error: chain_text(&error),
+            }),
+        }
+    }
+
+    fn answer_agent(&mut self, id: &InterruptId, outcome: &RawJson) {
+        let Some(index) = self.questions.iter().position(|question| question.id == *id) else {
+            return;
+        };
+        let question = self.questions.swap_remove(index);
+        let Some(session) = &self.session else { return };
+        let answer = if question.is_permission {
+            // Written around the outcome, which goes to the agent byte for byte.
+            RawJson::from_text(format!("{{\"outcome\":{}}}", outcome.get()))
+        } else {
+            Ok(outcome.clone())
+        };
+        let Ok(answer) = answer else { return };
+        if let Err(error) = session
+            .lease
+            .connection()
+            .respond(&question.raw_id, Ok(answer.as_raw()))
+        {
+            tracing::warn!(%error, "the answer to a question could not be sent to the agent");
+        }
+    }
+
+    fn close_session(&mut self, job: u64, delete_transcripts: bool, by_force: bool) {
+        self.forget_requests();
+        let session = self.session.take();
+        let services = Arc::clone(&self.services);
+        let record = self.model.record.clone();
+        let grace = Duration::from_millis(self.model.rules.cancel_grace_ms);
+        let closed = session.map(|session| self.closed_sessions.close(session, by_force, grace));
+        let all = self.closed_sessions.clone();
+        self.closing = Some(Job::without_resource(job, async move {
+            if let Some(closed) = closed {
+                closed.wait_until_closed().await;
+            }
+            let mut remaining = Vec::new();
+            if delete_transcripts {
+                remaining = match all.wait_for_dying_agents().await {
+                    Ok(()) => deleting::delete_transcripts(&services, &record).await,
+                    Err(error) => deleting::leave_transcripts(&services, &record, &error.to_string()),
+                };
+            } else if let Some(head) = record.chain.head().filter(|head| head.written) {
+                services
+                    .backups
+                    .request(SessionRef::from(head), BackupMode::Compressed);
+            }
+            Ok(WorkResult::Closed(remaining))
+        }));
+    }
+
+    /// Adds a call of this conversation to the list of slow calls. It also ends when the daemon stops.
+    fn track_work(&self, method: &'static str) -> WorkGuard {
+        let works = &self.services.running_work;
+        works.track(method, Some(self.model.record.id), CancellationToken::new())
+    }
+
+    fn configure(&mut self, job: u64, settings: Settings, asked: Option<Box<EditorSettings>>) {
+        let Some(session) = &self.session else { return };
+        let (lease, handle) = (session.lease.clone(), session.attachment.handle.clone());
+        let services = Arc::clone(&self.services);
+        let agent = self.model.record.agent.clone();
+        let known = self.model.session_info.clone();
+        self.job = Some(Job::without_resource(job, async move {
+            let entry = services.agent(&agent)?;
+            upstream::configure(
+                &entry,
+                &lease.calls(),
+                &handle,
+                &settings,
+                asked.as_deref(),
+                &known,
+            )
+            .await
+            .map_err(|error| conversation_error(&entry, &error))?;
+            Ok(WorkResult::Configured)
+        }));
+    }
+
+    /// Passes the session that a fork opened to the conversation that the fork made.
+    fn hand_over(&mut self, id: ConversationId, opened: Box<OpenedSession>) {
+        let Some(session) = self.last_resource.session.take() else {
+            return;
+        };
+        let message = Message::TakeOverSession(opened, Box::new(session), self.client.clone());
+        if let Err(Message::TakeOverSession(_, session, _)) = (self.deliver)(id, message) {
+            self.closed_sessions.close(*session, false, Duration::ZERO);
+        }
+    }
+}

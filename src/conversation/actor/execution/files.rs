@@ -1,0 +1,66 @@
+//! Carrying out moves and repairs of a conversation's files, once none of the daemon's agents writes to them.
+
+use std::sync::Arc;
+
+use futures_util::TryFutureExt;
+
+use super::super::{Actor, Job};
+use crate::conversation::backup::BackupMode;
+use crate::conversation::destination::Destination;
+use crate::conversation::effect::WorkResult;
+use crate::conversation::moving;
+use crate::conversation::repairing;
+use crate::conversation::running_work::Progress;
+use crate::conversation::services::SessionRef;
+use crate::transcript::moving::SharedRemainingForks;
+
+impl Actor {
+    /// Moves the files to another folder, once no agent writes to them.
+    pub(super) fn move_files(
+        &mut self,
+        job: u64,
+        destination: Destination,
+        neighbours: SharedRemainingForks,
+        progress: Arc<Progress>,
+    ) {
+        let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
+        let (closed, finishing) = (self.closed_sessions.clone(), self.move_cleanup.take());
+        let counted = Arc::clone(&progress);
+        let moving = async move {
+            closed.wait_until_ended().await?;
+            if let Some(finishing) = finishing {
+                // Afterwards the next start could not see that they are where they went. What could not be deleted is in the log.
+                let _finished = finishing.await;
+            }
+            let work = move |services: &Arc<_>| {
+                moving::move_conversation_files(services, &record, &destination, &neighbours, &counted)
+            };
+            let (answer, made) = services.blocking(work).await??;
+            Ok((WorkResult::Moved(answer), made))
+        };
+        self.job = Some(Job::new(job, moving).changing_files(Some(progress)));
+    }
+
+    /// The move is recorded. Its originals are deleted without delaying the loop; after a kill, the next start deletes
+    /// them. The moved transcripts are new files, which have no backup yet.
+    pub(in crate::conversation::actor) fn keep_move(&mut self) {
+        let Some(moved) = self.last_resource.files.take() else {
+            return;
+        };
+        for link in self.model.record.chain.links().iter().filter(|link| link.written) {
+            self.services
+                .backups
+                .request(SessionRef::from(link), BackupMode::Linked);
+        }
+        self.move_cleanup = Some(tokio::task::spawn_blocking(move || moved.commit()));
+    }
+
+    /// Makes a repaired copy of the head, once no agent writes to it.
+    pub(super) fn repair(&mut self, job: u64, progress: Arc<Progress>) {
+        let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
+        let (closed, counted) = (self.closed_sessions.clone(), Arc::clone(&progress));
+        let repairing = repairing::repair_head(services, record, closed, counted);
+        let repairing = repairing.map_ok(|(repaired, made)| (WorkResult::Repaired(repaired), made));
+        self.job = Some(Job::new(job, repairing).changing_files(Some(progress)));
+    }
+}

@@ -1,0 +1,130 @@
+//! Recovery from a panic in the task of a conversation. Subscribers are notified that the conversation failed, and the
+//! task restarts from the record on disk with the same subscribers and the same mailbox.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::{FutureExt, StreamExt};
+
+use crate::conversation::effect::Input;
+use crate::conversation::registry::panic_text;
+use crate::conversation::upstream::UncommittedCopy;
+use crate::transcript::moving::RunningMove;
+
+use super::{Actor, Job};
+
+/// After how long without a panic a task counts as sound again.
+const STABLE_AFTER: Duration = Duration::from_secs(60);
+
+/// The longest pause before a task begins anew. Calls wait as long.
+const MAX_RESTART_PAUSE: Duration = Duration::from_secs(15);
+
+/// How long a task that served for so long before it panicked waits until it begins anew. One that panics without any message
+/// would otherwise keep a thread busy, and fill the log.
+pub(super) fn restart_pause(served: Duration, last_pause: Duration) -> Duration {
+    if served >= STABLE_AFTER {
+        return Duration::ZERO;
+    }
+    (last_pause * 2).clamp(Duration::from_millis(100), MAX_RESTART_PAUSE)
+}
+
+/// Why something panicked, if it did.
+pub(super) async fn panic_message(work: impl Future<Output = ()>) -> Option<String> {
+    let done = AssertUnwindSafe(work).catch_unwind().await;
+    done.err().map(|panic| panic_text(panic.as_ref()))
+}
+
+impl Actor {
+    /// Begins anew after a panic, which happened for this reason. How far its work had come is unknown, so that only what is
+    /// on disk counts.
+    pub(super) async fn restart_after_panic(&mut self, why: &str) {
+        let id = self.id();
+        tracing::error!(conversation = %id, why, "the task of a conversation failed");
+        // What a step had caused before it panicked does not happen.
+        drop(self.model.take_effects());
+        self.end_jobs().await;
+        self.close_everything();
+        let is_written = self.wait_for_writes().await;
+        self.apply_input(Input::Recovered {
+            why: why.to_owned(),
+            is_written,
+        });
+        while let Some(written) = self.writes.next().await {
+            self.apply_input(*written);
+        }
+        // The record on disk does not name where they are.
+        if let Some(moved) = self.last_resource.files.take() {
+            let back = tokio::task::spawn_blocking(move || RunningMove::undo(moved));
+            // The next start takes back what could not be taken back here.
+            let _is_back = back.await;
+        }
+    }
+
+    /// Ends the jobs. Those that change files are waited for: what they have made is taken back, and nothing may begin with the
+    /// files before. Another is abandoned.
+    async fn end_jobs(&mut self) {
+        match self.job.take() {
+            Some(Job {
+                work,
+                changes_files: true,
+                progress,
+                ..
+            }) => {
+                if let Some(progress) = progress {
+                    progress.end_early();
+                }
+                // A job that panicked has left nothing, or what the next start settles.
+                if let Ok(Ok((_, made))) = AssertUnwindSafe(work).catch_unwind().await {
+                    self.last_resource.files = made.files;
+                    if let Some(copy) = made.copy {
+                        copy.remove().await;
+                    }
+                }
+            }
+            other => {
+                self.job = other;
+                self.abandon_job();
+            }
+        }
+        if let Some(closing) = self.closing.take() {
+            // It may delete transcripts.
+            let _closed = AssertUnwindSafe(closing.work).catch_unwind().await;
+        }
+    }
+
+    /// Drops everything else that is under way. The sessions are closed, since their agents may still work.
+    fn close_everything(&mut self) {
+        self.forget_requests();
+        self.dead_agent = None;
+        self.continuation_slot = None;
+        self.deadlines.clear();
+        self.next_leave_check = None;
+        let sessions = [self.session.take(), self.last_resource.session.take()];
+        let copies = self.last_resource.copy.take().into_iter();
+        let mut sessions: Vec<_> = sessions.into_iter().flatten().collect();
+        let of_sessions = sessions.iter_mut().filter_map(|session| session.copy.take());
+        // A record on disk may name them by now. The next start removes those that none names.
+        copies
+            .chain(of_sessions)
+            .for_each(UncommittedCopy::leave_to_next_start);
+        for session in sessions {
+            let runs = session.prompt.is_some();
+            if runs && let Err(error) = session.lease.calls().cancel(&session.attachment.handle, None) {
+                tracing::warn!(%error, "the cancellation could not be sent");
+            }
+            let grace = Duration::from_millis(self.model.rules.cancel_grace_ms);
+            self.closed_sessions.close(session, runs, grace);
+        }
+    }
+
+    /// Waits for the write that is under way. Returns whether it is on disk. Parts of the next write are lost with the task:
+    /// nothing of them is on disk.
+    async fn wait_for_writes(&mut self) -> bool {
+        let mut is_written = false;
+        while let Some(written) = self.writes.next().await {
+            is_written |= matches!(*written, Input::WriteDone(Ok(())));
+        }
+        is_written
+    }
+}

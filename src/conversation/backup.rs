@@ -1,0 +1,650 @@
+//! Backups of transcripts: which files of an agent are backed up, and restoring them.
+//!
+//! Owns the channel through which conversations ask for a backup of a session, and the settings of the user. The copies
+//! belong to the archive. Blocks, except for the request for a backup.
+
+mod moved_folders;
+mod unpacked_backup;
+
+use crate::store::{ConversationRecord, StoreError, TranscriptRoot};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bridge_protocol::UpstreamId;
+use jiff::Timestamp;
+use tokio::sync::Notify;
+
+use super::error::ConversationError;
+use super::services::{Services, SessionRef, chain_text};
+use crate::agent::catalog::AgentEntry;
+use crate::archive::{Archive, BackupOutcome, CopyOrigin, MissingTurns, RestoreCallbacks, SessionKey};
+use crate::files::misplaced::Misplaced;
+use crate::transcript::TranscriptError;
+use crate::transcript::blank::is_blank;
+use crate::transcript::dialect::Session;
+use crate::transcript::relocate::Relocation;
+use crate::transcript::transcript_list::Format;
+
+pub(super) use unpacked_backup::unpack_backup_of_missing;
+
+/// How many sessions may be asked for at once: more than turns end in the time of one round.
+const MAX_REQUESTED: usize = 1_024;
+
+/// What the user has set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackupRules {
+    /// Whether transcripts are kept automatically.
+    pub is_enabled: bool,
+    /// For how many days after they were last written to. `None`: for ever.
+    pub max_days: Option<u64>,
+    /// How many bytes of disk space all copies may take. `None`: any number.
+    pub max_bytes: Option<u64>,
+}
+
+impl Default for BackupRules {
+    fn default() -> Self {
+        Self {
+            is_enabled: true,
+            max_days: None,
+            max_bytes: None,
+        }
+    }
+}
+
+/// How a session is backed up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BackupMode {
+    /// Its files are linked.
+    Linked,
+    /// Its files are copied.
+    Compressed,
+}
+
+/// The backups of transcripts, and the sessions that wait to be backed up.
+#[derive(Debug)]
+pub struct Backups {
+    /// The copies.
+    pub archive: Archive,
+    /// What the user has set.
+    pub rules: BackupRules,
+    requested: Mutex<BTreeMap<SessionRef, BackupMode>>,
+    wake: Notify,
+    /// Links and files in place of folders of copies that were reported. Each backup finds them again.
+    reported_misplaced: Mutex<BTreeSet<PathBuf>>,
+}
+
+impl Backups {
+    /// Copies in this folder.
+    #[must_use]
+    pub fn new(folder: PathBuf, rules: BackupRules) -> Self {
+        Self {
+            archive: Archive::new(folder),
+            rules,
+            requested: Mutex::default(),
+            wake: Notify::new(),
+            reported_misplaced: Mutex::default(),
+        }
+    }
+
+    /// Asks for a session to be kept soon, if keeping is on. If too many sessions wait, it is kept when it is asked for again, or
+    /// within a day.
+    pub fn request(&self, session: SessionRef, depth: BackupMode) {
+        if !self.rules.is_enabled || session.upstream_id.is_empty() {
+            return;
+        }
+        let mut asked = self.lock();
+        if asked.len() < MAX_REQUESTED || asked.contains_key(&session) {
+            let wanted = asked.entry(session).or_insert(depth);
+            *wanted = depth.max(*wanted);
+        }
+        drop(asked);
+        self.wake.notify_one();
+    }
+
+    /// Waits until a session is asked for.
+    pub async fn wait_for_request(&self) {
+        self.wake.notified().await;
+    }
+
+    /// The sessions that were asked for since the last call.
+    #[must_use]
+    pub fn take_requested(&self) -> BTreeMap<SessionRef, BackupMode> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    /// Whether this was not reported yet. From now on it counts as reported.
+    pub(super) fn mark_misplaced_reported(&self, misplaced: &Misplaced) -> bool {
+        let mut reported = self
+            .reported_misplaced
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        reported.insert(misplaced.path.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionRef, BackupMode>> {
+        self.requested.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The key by which the archive knows a session.
+pub(super) fn session_key(root: &Path, id: &UpstreamId) -> SessionKey {
+    SessionKey {
+        root: root.to_owned(),
+        upstream_id: id.as_str().to_owned(),
+    }
+}
+
+/// Backs up a session, with the rollouts in which its history begins. If its transcript is missing, its linked copies are
+/// packed.
+pub(super) fn back_up(
+    services: &Services,
+    entry: &AgentEntry,
+    session: &SessionRef,
+    depth: BackupMode,
+) -> BackupOutcome {
+    let mut kept = BackupOutcome::default();
+    let done = back_up_files(services, entry, session, depth, &mut kept);
+    kept.error = kept.error.or(done.err());
+    kept
+}
+
+fn back_up_files(
+    services: &Services,
+    entry: &AgentEntry,
+    session: &SessionRef,
+    depth: BackupMode,
+    kept: &mut BackupOutcome,
+) -> Result<(), TranscriptError> {
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return Ok(());
+    };
+    let id = &session.upstream_id;
+    let archive = &services.backups.archive;
+    // Read before the files: a turn that ends meanwhile may not be in them.
+    let acknowledged = |id: &UpstreamId| acknowledged_turns(services, &entry.transcript_root(), id);
+    let own_turns = acknowledged(id)?;
+    let found = match format.dialect().files(services.session(root, &session.cwd, id)) {
+        Ok((found, _)) => found,
+        Err(error) if error.is_absence() => return archive.pack_links(&session_key(root, id), own_turns),
+        Err(error) => return Err(error),
+    };
+    let written = |path: &PathBuf| path.metadata().and_then(|metadata| metadata.modified()).ok();
+    let newest = found.iter().filter_map(|(_, path)| written(path)).max();
+    let newest = newest.and_then(|at| Timestamp::try_from(at).ok());
+    // The others are kept even if one fails.
+    let mut done = Ok(());
+    for (name, path) in found {
+        let name = UpstreamId::new(name);
+        let (is_own, key) = (name == *id, session_key(root, &name));
+        let turns = match is_own {
+            true => own_turns,
+            false => match acknowledged(&name) {
+                Ok(turns) => turns,
+                Err(error) => {
+                    done = done.and(Err(error));
+                    continue;
+                }
+            },
+        };
+        let one = archive.back_up(
+            &key,
+            format.dialect(),
+            &path,
+            turns,
+            depth == BackupMode::Compressed,
+        );
+        kept.is_rewritten |= is_own && one.is_rewritten;
+        let noted = match (one.error, newest.filter(|_| !is_own)) {
+            (Some(error), _) => Err(error),
+            (None, Some(at)) => archive.record_continued(&key, at.as_millisecond()),
+            (None, None) => Ok(()),
+        };
+        done = done.and(noted);
+    }
+    done
+}
+
+/// How many turns were acknowledged on a session, including those that it took along. `None` if no conversation has or had it.
+///
+/// # Errors
+/// If the store cannot be read. Then a copy must not be taken for one of all turns.
+pub(super) fn acknowledged_turns(
+    services: &Services,
+    root: &TranscriptRoot,
+    id: &UpstreamId,
+) -> Result<Option<u64>, TranscriptError> {
+    let unknown = |error: StoreError| {
+        TranscriptError::io("look up the turns of", Path::new(id.as_str()))(io::Error::other(error))
+    };
+    let mut most = None;
+    for owner in services.store.owners(id, Some(root)).map_err(unknown)? {
+        let Some(record) = services.store.conversation(owner).map_err(unknown)? else {
+            continue;
+        };
+        let mut links = record.chain.links().iter();
+        let turns = match links.find(|link| link.upstream_id == *id) {
+            Some(link) => Some(link.turns + link.carried_turns),
+            // It has left the chain, to which an undo may return it.
+            None => {
+                let lineage = services.store.lineage_all(owner).map_err(unknown)?;
+                let own = lineage.iter().filter(|entry| entry.upstream_id == *id);
+                own.map(|entry| entry.turns + entry.carried_turns).max()
+            }
+        };
+        most = most.max(turns);
+    }
+    Ok(most)
+}
+
+/// How many acknowledged turns a session would lack if its transcript were restored now. `None` if it would lack none, or has a
+/// transcript.
+///
+/// # Errors
+/// If the store or the copies cannot be read.
+fn turns_lost_by_restore(
+    services: &Services,
+    entry: &AgentEntry,
+    id: &UpstreamId,
+) -> Result<Option<MissingTurns>, TranscriptError> {
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return Ok(None);
+    };
+    let there = format.dialect().locate(root, id.as_str())?;
+    if there.iter().any(|path| !is_blank(path).unwrap_or(false)) {
+        return Ok(None);
+    }
+    let lost = turns_missing_from_backup(services, entry, id)?;
+    Ok(Some(lost).filter(|missing| *missing > MissingTurns::Known(0)))
+}
+
+/// How many acknowledged turns the copy of a session lacks.
+///
+/// # Errors
+/// If the store or the copies cannot be read.
+fn turns_missing_from_backup(
+    services: &Services,
+    entry: &AgentEntry,
+    id: &UpstreamId,
+) -> Result<MissingTurns, TranscriptError> {
+    let none = MissingTurns::Known(0);
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return Ok(none);
+    };
+    let acknowledged = acknowledged_turns(services, &entry.transcript_root(), id)?.unwrap_or_default();
+    let later = services
+        .backups
+        .archive
+        .missing_turns(&session_key(root, id), acknowledged)?;
+    let dialect = format.dialect();
+    // The turns of a history without references are counted when its transcript is opened.
+    if later != Some(MissingTurns::Unknown) || !dialect.abilities().continues_by_reference {
+        return Ok(later.unwrap_or(none));
+    }
+    let Some(kept) = unpack_backup_of_missing(services, entry, id)? else {
+        return Ok(MissingTurns::Unknown);
+    };
+    // Files that continue others are found by their ids, in whichever folder the session runs.
+    let session = services.home(kept.root()).session(Some(""), id.as_str());
+    let open = dialect.open(session, None).ok();
+    // Every reader reports a missing beginning.
+    let recorded = open
+        .filter(|open| !open.lacks_beginning())
+        .and_then(|open| open.max_recorded_turns());
+    let missing = recorded.map_or(0, |recorded| acknowledged.saturating_sub(recorded));
+    Ok(match missing {
+        0 => MissingTurns::Unknown,
+        missing => MissingTurns::Known(missing),
+    })
+}
+
+/// Refuses a change that begins with the head of a conversation if that was restored with fewer turns and the conversation has
+/// not reported it: the change would take the rest for all.
+///
+/// # Errors
+/// [`ConversationError::TranscriptDamaged`]; that of a mark that cannot be read now.
+pub(super) fn refuse_unreported_loss(
+    services: &Services,
+    entry: &AgentEntry,
+    record: &ConversationRecord,
+) -> Result<(), ConversationError> {
+    let missing = unreported_missing_turns(services, entry, record)?;
+    let Some(missing) = missing else {
+        return Ok(());
+    };
+    Err(ConversationError::TranscriptDamaged(format!(
+        "session {id} was restored from a copy without its last turns ({missing}), which the conversation has not reported yet; close it and \
+         resume it first: sessionctl close {id}, then sessionctl resume {id}",
+        id = record.id
+    )))
+}
+
+/// What the restored transcript of a conversation's head lacks that the conversation has not reported. The head of an edit or a fork
+/// that was never prompted can be restored too, so it is asked for as well.
+///
+/// # Errors
+/// As [`Archive::unreported`](crate::archive::Archive::unreported).
+pub(super) fn unreported_missing_turns(
+    services: &Services,
+    entry: &AgentEntry,
+    record: &ConversationRecord,
+) -> Result<Option<MissingTurns>, TranscriptError> {
+    let Some(((root, _), head)) = entry.listed_transcripts().zip(record.chain.head()) else {
+        return Ok(None);
+    };
+    services
+        .backups
+        .archive
+        .unreported_missing_turns(&session_key(root, &head.upstream_id))
+}
+
+/// Records that a conversation has reported what the restored transcript of a session lacks. If that fails it is reported again.
+/// Blocks.
+pub(super) fn mark_loss_reported(services: &Services, entry: &AgentEntry, id: &UpstreamId) {
+    let Some((root, _)) = entry.listed_transcripts() else {
+        return;
+    };
+    if let Err(error) = services
+        .backups
+        .archive
+        .clear_restore_mark(&session_key(root, id))
+    {
+        tracing::warn!(upstream_id = %id, error = chain_text(&error), "could not record that missing turns were reported; the next resume reports them again");
+    }
+}
+
+/// Restores the sessions among these that are lost and whose copies lack no acknowledged turn.
+pub(super) fn restore_complete_backups<'a>(
+    services: &Services,
+    entry: &AgentEntry,
+    record: &ConversationRecord,
+    sessions: impl Iterator<Item = &'a UpstreamId>,
+) {
+    for id in sessions.filter(|id| is_missing_with_backup(services, entry, record, id)) {
+        let put = match turns_lost_by_restore(services, entry, id) {
+            Ok(None) => restore(
+                services,
+                entry,
+                Some(&SessionRef::in_conversation(record, id).cwd),
+                id,
+            )
+            .map(drop),
+            Ok(Some(_)) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = put {
+            tracing::warn!(upstream_id = %id, error = chain_text(&error), "an older session could not be restored");
+        }
+    }
+}
+
+/// Restores a lost session of a conversation for a change that begins with it. Also restores the sessions before it in the chain, in
+/// which its history may begin, if that is possible.
+///
+/// # Errors
+/// If its copy lacks turns or cannot be restored.
+pub(super) fn restore_for_change(
+    services: &Services,
+    entry: &AgentEntry,
+    record: &ConversationRecord,
+    id: &UpstreamId,
+) -> Result<(), ConversationError> {
+    let gone = |what: String| {
+        ConversationError::TranscriptDamaged(format!("the transcript of session {id} is missing, and {what}"))
+    };
+    let unread = |error: TranscriptError| {
+        let words = |why| {
+            format!("the transcript of session {id} is missing, and its backup could not be restored: {why}")
+        };
+        ConversationError::from_damage(&error, words)
+    };
+    let is_head = record.chain.head().is_some_and(|head| head.upstream_id == *id);
+    if let Some(lost) = turns_lost_by_restore(services, entry, id).map_err(unread)? {
+        return Err(gone(match is_head {
+            true => format!(
+                "its backup lacks the last turns ({lost}); sessionctl resume {} continues with it and reports what is missing; \
+                 after that it can be branched, edited and repaired",
+                record.id
+            ),
+            // A resume restores it only together with the head.
+            false => format!(
+                "its backup lacks the last turns ({lost}); restore it to use the turns before them: \
+                 sessionctl archive restore {id}"
+            ),
+        }));
+    }
+    let links = record.chain.links();
+    let place = links.iter().position(|link| link.upstream_id == *id);
+    let older = links[..place.unwrap_or_default()].iter();
+    restore_complete_backups(services, entry, record, older.map(|link| &link.upstream_id));
+    let restored = restore(
+        services,
+        entry,
+        Some(&SessionRef::in_conversation(record, id).cwd),
+        id,
+    )
+    .map_err(unread)?;
+    tracing::info!(conversation = %record.id, upstream_id = %id, ?restored, "restored a transcript from its backup for a change that needs it");
+    Ok(())
+}
+
+/// Whether the transcript of a session of a conversation is [missing](is_missing), and kept.
+pub(super) fn is_missing_with_backup(
+    services: &Services,
+    entry: &AgentEntry,
+    record: &ConversationRecord,
+    id: &UpstreamId,
+) -> bool {
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return false;
+    };
+    is_missing(
+        services,
+        root,
+        format,
+        &SessionRef::in_conversation(record, id).cwd,
+        id,
+    ) && has_backup(services, root, id)
+}
+
+/// Whether a session has no transcript, or only a blank one, as a loss of power leaves it, or one that has [lost a part](lost_part).
+pub(super) fn is_missing(
+    services: &Services,
+    root: &Path,
+    format: Format,
+    cwd: &str,
+    id: &UpstreamId,
+) -> bool {
+    match format.dialect().find(services.session(root, cwd, id)) {
+        Ok(path) => {
+            is_blank(&path).unwrap_or(false)
+                || has_lost_part(services, format, services.session(root, cwd, id), &path)
+        }
+        Err(error) => error.is_absence(),
+    }
+}
+
+/// Whether the transcript of a session has [lost a part](lost_part).
+pub(super) fn has_lost_part(services: &Services, format: Format, session: Session<'_>, path: &Path) -> bool {
+    backup_time_of_lost_part(services, format, session, path).is_some()
+}
+
+/// The time of the backup that has the records which a transcript continues and no longer contains, if there is one: the file was
+/// deleted or truncated while the agent was writing.
+pub(super) fn backup_time_of_lost_part(
+    services: &Services,
+    format: Format,
+    session: Session<'_>,
+    path: &Path,
+) -> Option<Timestamp> {
+    let dialect = format.dialect();
+    // Known from the index of the transcript; the backup is read only if something is missing.
+    let found = dialect.turn_counts(session, None).ok()??;
+    if found.missing_records == 0 {
+        return None;
+    }
+    let key = session_key(session.home.root, &session.id.into());
+    let found = services.backups.archive.lost_part(dialect, &key, path);
+    let found = found.unwrap_or_else(|error| {
+        tracing::warn!(
+            upstream_id = session.id,
+            error = chain_text(&error),
+            "a transcript cannot be compared with its backup"
+        );
+        None
+    });
+    Timestamp::from_millisecond(found?).ok()
+}
+
+/// Whether a session's transcript is kept.
+pub(super) fn has_backup(services: &Services, root: &Path, id: &UpstreamId) -> bool {
+    let kept = services.backups.archive.has_transcript(&session_key(root, id));
+    kept.unwrap_or_else(|error| {
+        tracing::warn!(upstream_id = %id, %error, "the backups of a session cannot be read");
+        false
+    })
+}
+
+/// Whether a session's transcript is kept, or may be because the copies cannot be read.
+pub(super) fn may_have_backup(services: &Services, root: &Path, id: &UpstreamId) -> bool {
+    let kept = services.backups.archive.has_transcript(&session_key(root, id));
+    kept.unwrap_or(true)
+}
+
+/// Restores what is kept of a session to where its agent looks for it in the folder `cwd`, which the restored records name. If
+/// `cwd` is unknown, that is the folder in which the session ran last. What the transcript will lack is recorded first: its
+/// conversation reports that at the next resume, whatever happens until then. Returns the restored files.
+///
+/// # Errors
+/// That nothing is kept, that something else is there, what cannot be read or written.
+pub(super) fn restore(
+    services: &Services,
+    entry: &AgentEntry,
+    cwd: Option<&str>,
+    id: &UpstreamId,
+) -> Result<Vec<PathBuf>, TranscriptError> {
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return Ok(Vec::new());
+    };
+    // None of its turns is new, also for those who see the file before this returns.
+    let mut placing = |id: &str, bytes| {
+        services.old_bytes.note_length(&id.into(), bytes);
+        Ok(())
+    };
+    let advice = RestoreCallbacks {
+        find_relocation: &|from| relocation(services, entry, id, cwd, from),
+        count_missing_turns: &|id| turns_missing_from_backup(services, entry, &id.into()),
+    };
+    let (archive, place) = (&services.backups.archive, cwd.map(Path::new));
+    archive.restore(
+        format.dialect(),
+        &session_key(root, id),
+        place,
+        advice,
+        &mut placing,
+    )
+}
+
+/// Deletes the copies of deleted sessions. Those in which the histories of other kept sessions begin stay as long as these. Returns the
+/// sessions whose copies may still be there, each with the error.
+pub(super) fn delete_backups(
+    services: &Services,
+    entry: &AgentEntry,
+    ids: &[UpstreamId],
+) -> Vec<(UpstreamId, TranscriptError)> {
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return Vec::new();
+    };
+    let archive = &services.backups.archive;
+    if format.dialect().abilities().continues_by_reference {
+        let all = ids.iter().map(|id| id.as_str().to_owned()).collect();
+        let known = entry.transcript_root();
+        let removed = archive.remove_unneeded(root, &all, |id| {
+            is_used_by_conversation(services, &known, &id.into())
+        });
+        // The error names the session.
+        let failed = removed.err().zip(ids.first());
+        return failed
+            .map(|(error, id)| (id.clone(), error))
+            .into_iter()
+            .collect();
+    }
+    let removed = ids.iter().map(|id| (id, archive.remove(&session_key(root, id))));
+    removed
+        .filter_map(|(id, removed)| Some((id.clone(), removed.err()?)))
+        .collect()
+}
+
+/// Whether a conversation that is not deleted has this session, or may have it because the store cannot be read.
+pub(super) fn is_used_by_conversation(services: &Services, root: &TranscriptRoot, id: &UpstreamId) -> bool {
+    let Ok(owners) = services.store.owners(id, Some(root)) else {
+        return true;
+    };
+    owners.into_iter().any(|owner| {
+        let record = services.store.conversation(owner);
+        record.map_or(true, |record| {
+            record.is_some_and(|record| record.deleted_at.is_none())
+        })
+    })
+}
+
+/// Which folders the records of a session name when its copy is put into the folder `cwd`, or if that is unknown, into the one in
+/// which the session ran last.
+fn relocation(
+    services: &Services,
+    entry: &AgentEntry,
+    id: &UpstreamId,
+    cwd: Option<&str>,
+    from: &CopyOrigin,
+) -> Result<Relocation, TranscriptError> {
+    let is_by_folder = entry
+        .listed_transcripts()
+        .is_some_and(|(_, format)| format.dialect().abilities().finds_by_folder);
+    // Otherwise a move leaves the records as they are.
+    if !is_by_folder {
+        return Ok(Relocation::default());
+    }
+    let unknown = |error| {
+        TranscriptError::io("look for the folders of", Path::new(id.as_str()))(io::Error::other(error))
+    };
+    let owners = services.store.owners(id, Some(&entry.transcript_root()));
+    let mut known: Vec<String> = Vec::new();
+    // A session of several conversations stays where it is when one of them moves.
+    if let [owner] = owners.map_err(unknown)?[..] {
+        let lineage = services.store.lineage_all(owner).map_err(unknown)?;
+        let own = lineage.into_iter().filter(|entry| entry.upstream_id == *id);
+        known.extend(own.map(|entry| entry.cwd));
+    }
+    let Some(now) = cwd.map(str::to_owned).or_else(|| known.last().cloned()) else {
+        return Ok(Relocation::default());
+    };
+    let real = |folder: &str| fs::canonicalize(folder).ok()?.into_os_string().into_string().ok();
+    Ok(Relocation {
+        folders: moved_folders::map_folders(&known, &now, from, real),
+        ..Relocation::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(id: &str) -> SessionRef {
+        SessionRef {
+            agent: "claude".into(),
+            cwd: "/p".to_owned(),
+            upstream_id: id.into(),
+        }
+    }
+
+    #[test]
+    fn what_waits_is_bounded() {
+        let keeper = Backups::new("/nowhere".into(), BackupRules::default());
+        for number in 0..2 * MAX_REQUESTED {
+            keeper.request(session(&number.to_string()), BackupMode::Linked);
+        }
+        assert_eq!(keeper.take_requested().len(), MAX_REQUESTED);
+    }
+}

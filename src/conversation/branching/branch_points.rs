@@ -1,0 +1,329 @@
+//! Finding the place where a branch leaves its source in the transcripts. Blocks.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use bridge_protocol::link::{LineageEntry, Link};
+use bridge_protocol::{CheckpointId, UpstreamId};
+use jiff::Timestamp;
+
+use crate::agent::catalog::AgentEntry;
+use crate::conversation::error::{ConversationError, StoreFailure};
+use crate::conversation::history::{History, HistoryPrefix, MessagePosition, PrefixEnd, TranscriptScope};
+use crate::conversation::services::{Services, chain_text};
+use crate::conversation::transcript_facts;
+use crate::store::ConversationRecord;
+use crate::transcript::TranscriptError;
+use crate::transcript::checkpoint::{CheckpointRef, PlaceRef};
+use crate::transcript::transcript_list::Format;
+
+/// Where a branch leaves its source.
+#[derive(Clone, Debug)]
+pub(super) struct BranchPoint {
+    /// The session and the last place in it that is kept.
+    pub end: PrefixEnd,
+    /// The agent's own id of a message of the last turn, for a fork at that message.
+    pub fork_message_id: Option<String>,
+    /// How many turns are kept, where they were counted.
+    pub turns: Option<u64>,
+}
+
+/// Where an edit branches, and how many turns it replaces.
+#[derive(Clone, Debug)]
+pub(super) struct EditPoint {
+    /// Where it branches; `None` if the replaced turn is the first one.
+    pub branch_point: Option<BranchPoint>,
+    /// How many turns of the current history are in it no longer.
+    pub dropped: u64,
+}
+
+/// The place that was named, at which a branch begins.
+///
+/// # Errors
+/// [`ConversationError::NotFound`] when there is none of that name in the conversation, and as [`History::prefix_through`].
+pub(super) fn named_point(
+    services: &Services,
+    entry: &AgentEntry,
+    record: &ConversationRecord,
+    at: &PlaceRef,
+) -> Result<BranchPoint, ConversationError> {
+    let (root, format) = readable_transcripts(entry, " at a place")?;
+    if let PlaceRef::Checkpoint(place) = at
+        && format.dialect().abilities().can_copy
+    {
+        // The one who cuts finds it by itself.
+        let session = UpstreamId::new(place.upstream_id.as_str());
+        return match has_session(services, record, &session)? {
+            true => Ok(BranchPoint {
+                end: PrefixEnd {
+                    session,
+                    checkpoint: CheckpointId::new(at.to_string()),
+                },
+                fork_message_id: None,
+                turns: None,
+            }),
+            false => Err(no_such_place_error(at)),
+        };
+    }
+    let (mut history, spot) = find_in_history(services, record, at)?;
+    let kept = history.prefix_through(spot)?;
+    point_of_prefix(root, format, kept)?.ok_or_else(|| no_such_place_error(at))
+}
+
+/// Whether a conversation has a session, or had it.
+///
+/// # Errors
+/// When the lineage cannot be read.
+pub(super) fn has_session(
+    services: &Services,
+    record: &ConversationRecord,
+    session: &UpstreamId,
+) -> Result<bool, ConversationError> {
+    if record.chain.contains(session) {
+        return Ok(true);
+    }
+    let lineage = lineage(services, record)?;
+    Ok(lineage.iter().any(|entry| entry.upstream_id == *session))
+}
+
+/// The place after the last turn that began before a moment; none where there is none.
+///
+/// # Errors
+/// When the transcripts cannot be read.
+pub(super) fn point_before_time(
+    services: &Services,
+    entry: &AgentEntry,
+    record: &ConversationRecord,
+    at: Timestamp,
+) -> Result<Option<BranchPoint>, ConversationError> {
+    let (root, format) = readable_transcripts(entry, " while a turn runs")?;
+    let mut history = History::current(
+        services,
+        record,
+        &lineage(services, record)?,
+        TranscriptScope::AgentFiles,
+    )?;
+    let end = history.end_before_time(at);
+    let Some(end) = end else { return Ok(None) };
+    Ok(Some(BranchPoint {
+        fork_message_id: fork_message_id(root, format, &end)?,
+        end,
+        turns: None,
+    }))
+}
+
+/// The place at the end of a session; none where it has no turn yet.
+///
+/// # Errors
+/// When the transcripts cannot be read.
+pub(super) fn point_at_end(
+    services: &Services,
+    entry: &AgentEntry,
+    record: &ConversationRecord,
+    from: &UpstreamId,
+) -> Result<Option<BranchPoint>, ConversationError> {
+    let (root, format) = readable_transcripts(entry, " while a turn runs")?;
+    let until = last_checkpoint_of(services, entry, &record.cwd, from)?;
+    let Some(until) = until else { return Ok(None) };
+    let end = PrefixEnd {
+        session: from.clone(),
+        checkpoint: until,
+    };
+    Ok(Some(BranchPoint {
+        fork_message_id: fork_message_id(root, format, &end)?,
+        end,
+        turns: None,
+    }))
+}
+
+/// The place after the last turn of a session, if its transcript can be read.
+///
+/// # Errors
+/// If it may be readable later.
+pub(super) fn last_checkpoint_of(
+    services: &Services,
+    entry: &AgentEntry,
+    cwd: &str,
+    id: &UpstreamId,
+) -> Result<Option<CheckpointId>, ConversationError> {
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return Ok(None);
+    };
+    match transcript_facts::last_checkpoint((format.dialect(), services.home(root)), cwd, &entry.name, id) {
+        Err(error) if error.is_passing() => Err(error.into()),
+        found => Ok(found.ok().flatten()),
+    }
+}
+
+/// What is left when the turn at a place is replaced.
+///
+/// # Errors
+/// As [`named`].
+pub(super) fn point_before_turn(
+    services: &Services,
+    entry: &AgentEntry,
+    record: &ConversationRecord,
+    at: &PlaceRef,
+) -> Result<EditPoint, ConversationError> {
+    let (root, format) = readable_transcripts(entry, " before a turn")?;
+    let mut current = History::current(
+        services,
+        record,
+        &lineage(services, record)?,
+        TranscriptScope::AgentFiles,
+    )?;
+    // First: of what cannot be read nobody knows which places it has.
+    let head = record.chain.head().filter(|head| head.written);
+    if let Some(head) = head
+        && current.last_session() != Some(&head.upstream_id)
+    {
+        current.refuse_unread()?;
+        return Err(ConversationError::TranscriptDamaged(format!(
+            "the transcript of the head, session {}, cannot be read, so it is unknown what an edit would keep; \
+             to restore it, if that is possible: sessionctl resume {}",
+            head.upstream_id, record.id
+        )));
+    }
+    let (history, spot) = find_in_history(services, record, at)?;
+    let kept = history.prefix_before_turn(spot)?;
+    let turns = current.turns() as u64;
+    let dropped = match current.position_of(at) {
+        Some(_) => turns.saturating_sub(kept.turns),
+        // Of a place that was left the beginning may be that of the current history too.
+        None => turns.saturating_sub(current.turns_shared_with(&history).min(kept.turns)),
+    };
+    Ok(EditPoint {
+        branch_point: point_of_prefix(root, format, kept)?,
+        dropped,
+    })
+}
+
+/// The history in which a place is: the current one, else the one that a session of the conversation had.
+fn find_in_history(
+    services: &Services,
+    record: &ConversationRecord,
+    at: &PlaceRef,
+) -> Result<(History, MessagePosition), ConversationError> {
+    let lineage = lineage(services, record)?;
+    let current = History::current(services, record, &lineage, TranscriptScope::AgentFiles)?;
+    if let Some(spot) = current.position_of(at) {
+        return Ok((current, spot));
+    }
+    let mut links = record.chain.links().iter();
+    let of_chain = links.find(|link| link.upstream_id.as_str() == at.upstream_id());
+    let mut entries = lineage.iter().rev();
+    let link = of_chain.cloned().or_else(|| {
+        let entry = entries.find(|entry| entry.upstream_id.as_str() == at.upstream_id())?;
+        Some(link_from_entry(entry))
+    });
+    let history = link.map(|link| {
+        History::ending_with_link(services, record, &lineage, &link, TranscriptScope::AgentFiles)
+    });
+    let mut why_untold = current.missing_reason(at.upstream_id()).map(str::to_owned);
+    if let Some(history) = history.transpose()? {
+        if let Some(spot) = history.position_of(at) {
+            return Ok((history, spot));
+        }
+        history.refuse_unread()?;
+        why_untold = why_untold.or_else(|| history.missing_reason(at.upstream_id()).map(str::to_owned));
+    }
+    current.refuse_unread()?;
+    Err(match why_untold {
+        // It may well be there, so that nobody is told that it is not.
+        Some(why) => ConversationError::TranscriptDamaged(format!(
+            "\"{at}\" is in a session that cannot be read, and no copy of it is kept: {why}"
+        )),
+        None => no_such_place_error(at),
+    })
+}
+
+/// A session that has left the chain, as its link was.
+fn link_from_entry(entry: &LineageEntry) -> Link {
+    Link {
+        upstream_id: entry.upstream_id.clone(),
+        agent: entry.agent.clone(),
+        cwd: entry.cwd.clone(),
+        reason: bridge_protocol::link::LinkReason::Unknown,
+        relation: entry.relation,
+        from_upstream_id: entry.from_upstream_id.clone(),
+        from_checkpoint_id: entry.from_checkpoint_id.clone(),
+        turns: entry.turns,
+        carried_turns: entry.carried_turns,
+        written: entry.written,
+        at: entry.at,
+        cause: entry.cause,
+    }
+}
+
+fn point_of_prefix(
+    root: &Path,
+    format: Format,
+    kept: HistoryPrefix,
+) -> Result<Option<BranchPoint>, ConversationError> {
+    let Some(end) = kept.end else { return Ok(None) };
+    Ok(Some(BranchPoint {
+        fork_message_id: fork_message_id(root, format, &end)?,
+        end,
+        turns: Some(kept.turns),
+    }))
+}
+
+/// The agent's own id of a message of the turn at a place, for agents that fork at a message because their transcripts
+/// cannot be cut.
+fn fork_message_id(
+    root: &Path,
+    format: Format,
+    end: &PrefixEnd,
+) -> Result<Option<String>, ConversationError> {
+    let until: Option<CheckpointRef> = end.checkpoint.as_str().parse().ok();
+    let Some(until) = until else { return Ok(None) };
+    let item = format.dialect().fork_point(root, end.session.as_str(), &until);
+    item.map_err(|error| ConversationError::from_damage(&error, |why| why))
+}
+
+/// Why there is no branch. An error of the disk may be temporary, so it is no reason to retell less of the history.
+pub(super) fn cut_error(error: &TranscriptError) -> ConversationError {
+    let why = format!("the branch could not be cut: {}", chain_text(error));
+    match error {
+        TranscriptError::Io { source, .. } if source.kind() == ErrorKind::Unsupported => {
+            ConversationError::Unsupported(why)
+        }
+        TranscriptError::Io { .. } => ConversationError::StoreFailed(StoreFailure {
+            is_transient: error.is_passing(),
+            ..why.into()
+        }),
+        _ => ConversationError::AgentError {
+            message: why,
+            upstream: None,
+        },
+    }
+}
+
+fn readable_transcripts<'a>(
+    entry: &'a AgentEntry,
+    when: &str,
+) -> Result<(&'a Path, Format), ConversationError> {
+    entry.listed_transcripts().ok_or_else(|| {
+        ConversationError::Unsupported(format!(
+            "the agent {} offers no fork{when} and its transcripts cannot be cut",
+            entry.name
+        ))
+    })
+}
+
+fn lineage(services: &Services, record: &ConversationRecord) -> Result<Vec<LineageEntry>, ConversationError> {
+    Ok(services.store.lineage_all(record.id)?)
+}
+
+fn no_such_place_error(at: &PlaceRef) -> ConversationError {
+    match at {
+        PlaceRef::Checkpoint(_) => ConversationError::CheckpointNotFound {
+            id: CheckpointId::new(at.to_string()),
+        },
+        PlaceRef::Message(_) => ConversationError::NotFound {
+            what: format!(
+                "there is no message \"{at}\" in a session of this conversation; sessionctl history --json lists them"
+            ),
+        },
+    }
+}

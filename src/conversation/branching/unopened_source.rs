@@ -1,0 +1,49 @@
+//! Sessions that the agent has never opened, so that it does not know the turns in their transcripts.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::BranchJob;
+use crate::conversation::climbing::acquire_process;
+use crate::conversation::error::ConversationError;
+use crate::conversation::services::chain_text;
+use crate::conversation::upstream::{self, OpenMode};
+
+/// Whether the agent did not find the message to fork after. Codex (0.166) finds none in a session that it has not opened
+/// yet, such as a repaired copy or an imported session.
+pub(super) fn is_unknown_point(refused: &ConversationError) -> bool {
+    let ConversationError::AgentError {
+        upstream: Some(upstream),
+        ..
+    } = refused
+    else {
+        return false;
+    };
+    let error: Option<Value> = upstream.read().ok();
+    error.is_some_and(|error| error["data"]["messageId"].is_string())
+}
+
+impl BranchJob {
+    /// Opens the session that is branched off and closes it again, so that the agent has read it. Whether it has: not where it is
+    /// open, for then it has read it before.
+    pub(super) async fn open_once(&self) -> bool {
+        let (services, entry, closed) = (&self.services, &self.entry, &self.closed_sessions);
+        let Ok(lease) = acquire_process(services, entry).await else {
+            return false;
+        };
+        if lease.connection().is_attached(self.source.as_str()) {
+            return false;
+        }
+        let (opening, record) = (OpenMode::Resume(self.source.clone()), &self.record);
+        let (cwd, settings) = (&record.cwd, &record.settings);
+        match upstream::open_session(services, entry, lease, &opening, cwd, settings, closed).await {
+            Ok((session, _)) => closed.close(session, false, Duration::ZERO).has_ended().await,
+            Err(error) => {
+                let error = chain_text(&error);
+                tracing::warn!(upstream_id = %self.source, error, "could not open a session to fork it");
+                false
+            }
+        }
+    }
+}

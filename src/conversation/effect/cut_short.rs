@@ -1,0 +1,26 @@
+//! Facts about a prompt whose turn was cut short: whether its agent ended because of it, and whether the agent has it.
+
+/// How a conversation was involved in the end of its agent's process, as far as is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeathInvolvement {
+    /// No other conversation's turn ran in it.
+    #[default]
+    Alone,
+    /// It ended unexpectedly while turns of several conversations ran in it, any of which may be the cause.
+    Suspect,
+    /// None: the daemon ended it for the sake of another conversation.
+    Bystander,
+}
+
+/// Whether a prompt reached the agent, by its transcript.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PromptArrival {
+    /// It does not stand behind the place where the transcript ended before it was sent.
+    Absent,
+    /// It does.
+    Present,
+    /// It does, and the last turn there is complete: another program, or the agent itself, has continued it.
+    Answered,
+    /// Unknown: the transcript cannot be read, or no longer contains the position.
+    Unknown,
+}

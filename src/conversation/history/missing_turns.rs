@@ -1,0 +1,111 @@
+//! The acknowledged turns that the transcript of a session lacks.
+
+use bridge_protocol::history::{GapKind, HistoryGap};
+use bridge_protocol::link::Link;
+
+use crate::archive::{MissingTurns, Unpacked};
+use crate::conversation::backup::session_key;
+use crate::conversation::services::Services;
+use crate::conversation::transcript_facts;
+use crate::transcript::TranscriptError;
+
+/// The acknowledged turns that the file of a link lacks, for readers that report the present state and wait for no agent.
+/// Turns that the user went back behind are still in the file, and branches are not losses. None if no file can be read,
+/// which is reported separately. If the file is missing, `kept` is its backup.
+///
+/// Of a command that its adapter answers by itself Codex may keep no record, so that a rollout never proves a loss.
+///
+/// # Errors
+/// As [`Archive::unreported`](crate::archive::Archive::unreported).
+pub(in crate::conversation) fn missing_turns_gap(
+    services: &Services,
+    link: &Link,
+    kept: Option<&Unpacked>,
+) -> Result<Option<HistoryGap>, TranscriptError> {
+    let listed = services.catalog.get(&link.agent);
+    let Some((agents, format)) = listed.and_then(|entry| entry.listed_transcripts()) else {
+        return Ok(None);
+    };
+    let root = kept.map_or(agents, Unpacked::root);
+    let ran = link.turns.saturating_add(link.carried_turns);
+    let dialect = format.dialect();
+    let session = services.session(root, &link.cwd, &link.upstream_id);
+    let (mut gone, mut why) = match transcript_facts::log_unreadable(dialect.turn_counts(session, None)) {
+        Some(file) => {
+            let gone = file.with_carried(link.carried_turns).missing_turns(ran);
+            (gone, "are lost, not whole, or not written yet")
+        }
+        None => {
+            // What is missing before it is told for itself, and nobody knows how many turns that were.
+            let open = dialect.open(session, None).ok();
+            let open = open.filter(|open| !open.lacks_beginning());
+            let Some(recorded) = open.and_then(|open| open.max_recorded_turns()) else {
+                return Ok(None);
+            };
+            let gone = ran.saturating_sub(recorded);
+            (
+                gone,
+                "are lost, not written yet, or were commands that the agent does not record",
+            )
+        }
+    };
+    if kept.is_some_and(|kept| kept.has_session(link.upstream_id.as_str())) {
+        // The file alone may not show it: turns that were cancelled stand in it too.
+        let key = session_key(agents, &link.upstream_id);
+        let later = match services.backups.archive.missing_turns(&key, ran) {
+            Err(error) if error.is_passing() => return Err(error),
+            later => later.unwrap_or_default(),
+        };
+        match later {
+            Some(MissingTurns::Known(later)) => gone = gone.max(later),
+            Some(MissingTurns::Unknown) if gone == 0 => return Ok(Some(unknown_gap(link, "is read from"))),
+            Some(MissingTurns::Unknown) | None => {}
+        }
+        why = "are later than its kept copy, or lost";
+    }
+    Ok(unreported_gap(services, link, gone)?.or_else(|| gap_of_turns(link, gone, why)))
+}
+
+/// What the file of a link is known to lack because it was restored from an older copy, and its conversation was not resumed
+/// since. `None` if that is not more than what the file shows.
+///
+/// # Errors
+/// As [`Archive::unreported`](crate::archive::Archive::unreported).
+pub(super) fn unreported_gap(
+    services: &Services,
+    link: &Link,
+    shown: u64,
+) -> Result<Option<HistoryGap>, TranscriptError> {
+    let listed = services.catalog.get(&link.agent);
+    let Some((root, _)) = listed.and_then(|entry| entry.listed_transcripts()) else {
+        return Ok(None);
+    };
+    let missing = services
+        .backups
+        .archive
+        .unreported_missing_turns(&session_key(root, &link.upstream_id))?;
+    Ok(missing.and_then(|missing| match missing {
+        MissingTurns::Known(lost) if lost > shown => {
+            gap_of_turns(link, lost, "are later than the copy from which it was restored")
+        }
+        MissingTurns::Unknown if shown == 0 => Some(unknown_gap(link, "was restored from")),
+        MissingTurns::Known(_) | MissingTurns::Unknown => None,
+    }))
+}
+
+fn unknown_gap(link: &Link, how: &str) -> HistoryGap {
+    HistoryGap {
+        upstream_id: link.upstream_id.clone(),
+        kind: GapKind::Behind,
+        detail: format!("it {how} a copy that lacks an unknown number of turns"),
+    }
+}
+
+fn gap_of_turns(link: &Link, gone: u64, why: &str) -> Option<HistoryGap> {
+    let ran = link.turns.saturating_add(link.carried_turns);
+    (gone > 0).then(|| HistoryGap {
+        upstream_id: link.upstream_id.clone(),
+        kind: GapKind::Behind,
+        detail: format!("{gone} of the {ran} turns that ran on it are not in its file: they {why}"),
+    })
+}

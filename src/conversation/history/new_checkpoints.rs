@@ -1,0 +1,118 @@
+//! The new checkpoints in the last transcript of a history.
+
+use std::path::Path;
+
+use bridge_protocol::UpstreamId;
+use bridge_protocol::history::Checkpoint;
+
+use super::History;
+
+/// How many checkpoints are reported at once of a transcript that has grown by many turns; the others follow later. Each
+/// may take some kilobytes until it is sent.
+const MAX_NEW_CHECKPOINTS: usize = 256;
+
+/// Some of the checkpoints that are new in a transcript.
+#[derive(Debug, Default)]
+pub(in super::super) struct NewCheckpoints {
+    /// Oldest first, 256 at most.
+    pub(in super::super) checkpoints: Vec<Checkpoint>,
+    /// Where the last record of the last of these turns begins.
+    pub(in super::super) end_offset: Option<u64>,
+    /// The record of the last one's prompt, or the turn's own name.
+    pub(in super::super) last_prompt: Option<String>,
+    /// Whether there are newer ones.
+    pub(in super::super) has_more: bool,
+    /// Why the turn behind these cannot be read, where that is what ends them.
+    pub(in super::super) unreadable_reason: Option<String>,
+}
+
+impl History {
+    /// How many turns stand in this transcript of a session; none where the history is told from another copy of it.
+    ///
+    /// # Errors
+    /// Why none of its copies could be read.
+    pub(in super::super) fn turns_in_file(
+        &self,
+        id: &UpstreamId,
+        path: &Path,
+    ) -> Result<Option<u64>, String> {
+        match self.sessions.last().filter(|own| own.upstream_id == *id) {
+            Some(own) if own.transcript.path() == path => Ok(Some(own.transcript.turns() as u64)),
+            Some(_) => Ok(None),
+            None => {
+                let gap = self.gaps.listed.iter().find(|gap| gap.upstream_id == *id);
+                Err(gap.map_or_else(|| "it is not found".to_owned(), |gap| gap.detail.clone()))
+            }
+        }
+    }
+
+    /// The checkpoints of the last session that end after a byte of its transcript, oldest first; the last turn is included
+    /// only `with_last`. The turn of the prompt `told` was reported before: a compaction or commands of the agent may
+    /// lengthen it.
+    ///
+    /// Turns that it `carried` over from another session were saved there. Their count serves only where nothing was judged
+    /// yet: the agent may write them when it likes. Later the bytes tell, since a branch on which somebody went back has fewer
+    /// turns than were carried over, and new ones among them.
+    ///
+    /// Those at the end that cannot be read are left, so that they are told once they can be; one with others behind it is
+    /// passed over, since those would else never be told.
+    pub(in super::super) fn new_checkpoints_since(
+        &mut self,
+        path: &Path,
+        offset: u64,
+        carried: u64,
+        told: Option<&str>,
+        with_last: bool,
+    ) -> NewCheckpoints {
+        let mut saved = NewCheckpoints::default();
+        let Some(own) = self.sessions.last().filter(|own| own.transcript.path() == path) else {
+            return saved;
+        };
+        let before = own.turns_before;
+        let end = own.transcript.turns().saturating_sub(usize::from(!with_last));
+        let carried = usize::try_from(carried).unwrap_or(usize::MAX);
+        let start = if offset == 0 { carried.min(end) } else { 0 };
+        let ends = (start..end)
+            .rev()
+            .map_while(|turn| own.transcript.end_offset(turn));
+        let new = ends.take_while(|at| *at >= offset).count();
+        let next = (end - new + MAX_NEW_CHECKPOINTS).min(end);
+        // As long as not all that is carried over is there, the rest of it is still to come.
+        let is_judged = offset > 0 || end > carried;
+        let behind = next.checked_sub(1).filter(|_| is_judged);
+        saved.end_offset = behind.and_then(|turn| own.transcript.end_offset(turn));
+        saved.has_more = next < end;
+        let prompt = |turn| match own.transcript.turn_end_id(turn) {
+            // Codex gives turns names of their own.
+            (name, Some(_)) => name,
+            (_, None) => own.transcript.record_id(own.transcript.turn(turn).start),
+        };
+        let begins_behind = |turn| own.transcript.begin_offset(turn).is_some_and(|at| at >= offset);
+        let turns: Vec<usize> = (end - new..next)
+            .filter(|turn| *turn >= carried || begins_behind(*turn))
+            .filter(|turn| told.is_none_or(|told| prompt(*turn) != told))
+            .collect();
+        let prompts: Vec<String> = turns.iter().map(|turn| prompt(*turn)).collect();
+        let mut unread = None;
+        for (turn, prompt) in turns.into_iter().zip(prompts) {
+            let Ok(Some(checkpoint)) = self.checkpoint(before + turn) else {
+                unread.get_or_insert(turn);
+                continue;
+            };
+            unread = None;
+            saved.last_prompt = Some(prompt);
+            saved
+                .checkpoints
+                .extend(Some(checkpoint).filter(|told| told.origin.is_none()));
+        }
+        if let Some(turn) = unread.filter(|_| next == end) {
+            let own = self.sessions.last();
+            let last = turn.checked_sub(1).filter(|_| is_judged);
+            saved.end_offset = last.and_then(|last| own?.transcript.end_offset(last));
+            saved.has_more = true;
+            let why = self.gaps.listed.last().map(|gap| gap.detail.clone());
+            saved.unreadable_reason = Some(why.unwrap_or_default());
+        }
+        saved
+    }
+}

@@ -1,0 +1,103 @@
+//! The last turns of a history as text, for a new session that continues it.
+
+use bridge_protocol::history::{GapKind, HistoryGap};
+use bridge_protocol::{CheckpointId, UpstreamId};
+
+use super::History;
+use crate::transcript::claude::record::INTERRUPTED_TEXT;
+use crate::transcript::message::{Part, Speaker, TranscriptMessage, TranscriptMessageKind};
+use crate::transcript::preamble::{PastTurn, TEXT_LIMIT_CHARS, without_retelling};
+
+impl History {
+    /// The session with which it ends, as far as it can be read; none when nothing can be.
+    pub(in super::super) fn last_session(&self) -> Option<&UpstreamId> {
+        self.sessions.last().map(|session| &session.upstream_id)
+    }
+
+    /// The place behind its last turn.
+    pub(in super::super) fn last_checkpoint(&self) -> Option<CheckpointId> {
+        let session = self.sessions.last()?;
+        session
+            .transcript
+            .turns()
+            .checked_sub(1)
+            .map(|last| session.checkpoint_id(last))
+    }
+
+    /// Why a session of it cannot be read, where that is more than that there is none.
+    pub(in super::super) fn unreadable_reason(&self, id: &UpstreamId) -> Option<&str> {
+        let is_it = |gap: &&HistoryGap| gap.upstream_id == *id && gap.kind == GapKind::Unreadable;
+        self.gaps.listed.iter().find(is_it).map(|gap| gap.detail.as_str())
+    }
+
+    /// The last turns, oldest first, up to the limit. If a message of a turn cannot be read, the rest of the turn is still
+    /// included.
+    pub(in super::super) fn past_turns(&mut self, last: usize) -> Vec<PastTurn> {
+        let mut told = Vec::new();
+        let is_lost = |gap: &HistoryGap| {
+            matches!(
+                gap.kind,
+                GapKind::Missing | GapKind::Unreadable | GapKind::Compacted
+            )
+        };
+        let is_whole = !self.gaps.listed.iter().any(is_lost);
+        for (position, session) in self.sessions.iter_mut().enumerate().rev() {
+            // What a session was told of those before it stands in these, where they can be read.
+            let is_told_before = position > 0 && is_whole;
+            for turn in (0..session.transcript.turns()).rev() {
+                if told.len() == last {
+                    break;
+                }
+                let mut past = PastTurn {
+                    prompt: String::new(),
+                    reply: String::new(),
+                    complete: false,
+                };
+                for number in session.transcript.turn(turn) {
+                    if let Ok(Some(read)) = session.read_or_gap(|open| open.message(number), &mut self.gaps) {
+                        add_message(&mut past, read, is_told_before);
+                    }
+                }
+                told.push(past);
+            }
+        }
+        told.reverse();
+        told
+    }
+}
+
+fn add_message(past: &mut PastTurn, read: TranscriptMessage, is_told_before: bool) {
+    let is_reply = read.speaker == Speaker::Model && read.kind == TranscriptMessageKind::Ordinary;
+    if read.kind == TranscriptMessageKind::Error {
+        past.complete = false;
+    }
+    for part in read.parts {
+        match part {
+            Part::Text(text) if read.kind == TranscriptMessageKind::Prompt => {
+                let own = match is_told_before {
+                    true => without_retelling(&text),
+                    false => &text,
+                };
+                add_text(&mut past.prompt, own);
+            }
+            Part::Text(text) if is_reply => {
+                past.complete = true;
+                add_text(&mut past.reply, &text);
+            }
+            Part::Text(text) if text.starts_with(INTERRUPTED_TEXT) => past.complete = false,
+            // More is to come.
+            Part::ToolCall { .. } => past.complete = false,
+            _ => {}
+        }
+    }
+}
+
+/// No more of it is stored than can be retold.
+fn add_text(whole: &mut String, text: &str) {
+    if !whole.is_empty() && !text.is_empty() {
+        whole.push_str("\n\n");
+    }
+    // One more than is told, so that it is seen to be cut.
+    let room = (TEXT_LIMIT_CHARS + 1).saturating_sub(whole.chars().count());
+    whole.extend(text.chars().take(room));
+}

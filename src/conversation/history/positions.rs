@@ -1,0 +1,263 @@
+//! Places in a history where a branch can leave it: after a message, or before a turn.
+
+use bridge_protocol::history::{GapKind, HistoryGap};
+use bridge_protocol::{CheckpointId, UpstreamId};
+use jiff::Timestamp;
+
+use super::History;
+use crate::conversation::error::ConversationError;
+use crate::conversation::transcript_facts;
+use crate::transcript::checkpoint::PlaceRef;
+use crate::transcript::message::Part;
+
+/// The part of a history before a position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct HistoryPrefix {
+    /// The session in which the place is; none where nothing stands before it.
+    pub end: Option<PrefixEnd>,
+    /// How many turns stand before it, one that it leaves unfinished included.
+    pub turns: u64,
+}
+
+/// Where a prefix of a history ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct PrefixEnd {
+    /// The session that is to be branched.
+    pub session: UpstreamId,
+    /// The last place in it.
+    pub checkpoint: CheckpointId,
+}
+
+/// The position of a message in a history.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct MessagePosition {
+    /// The number of its session in the history.
+    session: usize,
+    /// Its number in that.
+    message: usize,
+}
+
+impl History {
+    /// Where the record stands that a place is named by; none when it is in no transcript of this history.
+    pub(in super::super) fn position_of(&self, place: &PlaceRef) -> Option<MessagePosition> {
+        let (owner, record) = (place.upstream_id(), place.record_uuid());
+        self.sessions.iter().enumerate().find_map(|(number, session)| {
+            let is_of_agent = match place {
+                PlaceRef::Checkpoint(place) => place.agent == session.agent.as_str(),
+                PlaceRef::Message(_) => true,
+            };
+            let may_hold = is_of_agent && session.transcript.may_hold(session.upstream_id.as_str(), owner);
+            let message = may_hold
+                .then(|| session.transcript.find(owner, record))
+                .flatten()?;
+            Some(MessagePosition {
+                session: number,
+                message,
+            })
+        })
+    }
+
+    /// The number of the turn that a message belongs to, from 0; none before the first turn.
+    pub(super) fn turn_of_position(&self, spot: MessagePosition) -> Option<usize> {
+        let session = self.sessions.get(spot.session)?;
+        Some(session.turns_before + session.transcript.turn_of(spot.message)?)
+    }
+
+    /// Why a session is missing from the answer, if it is part of this history and cannot be read.
+    pub(in super::super) fn missing_reason(&self, upstream_id: &str) -> Option<&str> {
+        let mut gaps = self.gaps.listed.iter();
+        let is_it = |gap: &&HistoryGap| {
+            gap.upstream_id.as_str() == upstream_id
+                && matches!(gap.kind, GapKind::Missing | GapKind::Unreadable)
+        };
+        gaps.find(is_it).map(|gap| gap.detail.as_str())
+    }
+
+    /// What is kept of the history when the turn that a message belongs to is replaced.
+    ///
+    /// # Errors
+    /// [`ConversationError::TranscriptDamaged`] when nothing of what stood before the first turn that can be read can be kept, so
+    /// that nobody knows what a new session would lack; [`ConversationError::Unsupported`] when it is no whole turn.
+    pub(in super::super) fn prefix_before_turn(
+        &self,
+        spot: MessagePosition,
+    ) -> Result<HistoryPrefix, ConversationError> {
+        let nothing = HistoryPrefix { end: None, turns: 0 };
+        let Some(session) = self.sessions.get(spot.session) else {
+            return Ok(nothing);
+        };
+        let Some(own) = session.transcript.turn_of(spot.message) else {
+            return Err(ConversationError::Unsupported(
+                "the place is before the first turn; there is no prompt to replace".to_owned(),
+            ));
+        };
+        let turns = session.turns_before + own;
+        if turns > 0 {
+            return Ok(HistoryPrefix {
+                end: self.end_after_turns(turns),
+                turns: turns as u64,
+            });
+        }
+        // A summary of what was compacted, say.
+        let Some(before) = session.transcript.turn(own).start.checked_sub(1) else {
+            let is_lost = |gap: &&HistoryGap| {
+                !matches!(
+                    gap.kind,
+                    GapKind::Behind | GapKind::UnknownRecord | GapKind::Unknown
+                )
+            };
+            self.refuse_unread()?;
+            return match self.gaps.listed.iter().find(is_lost) {
+                None => Ok(nothing),
+                Some(gap) => Err(ConversationError::TranscriptDamaged(format!(
+                    "the turns before that one cannot be read (session {}: {}) and would be lost; sessionctl reset \
+                     starts a new chat",
+                    gap.upstream_id, gap.detail
+                ))),
+            };
+        };
+        if !session.transcript.can_end_within_turns() {
+            return Err(ConversationError::Unsupported(format!(
+                "the agent {} branches behind whole turns, and before this one stands something else",
+                session.agent
+            )));
+        }
+        Ok(HistoryPrefix {
+            end: Some(PrefixEnd {
+                session: session.upstream_id.clone(),
+                checkpoint: transcript_facts::make_checkpoint_id(
+                    &session.agent,
+                    &session.file_owner(before),
+                    &session.transcript.record_id(before),
+                ),
+            }),
+            turns: 0,
+        })
+    }
+
+    /// How many turns from the beginning are the same as in another history, copies among them.
+    pub(in super::super) fn turns_shared_with(&mut self, other: &Self) -> u64 {
+        let mut shared = 0;
+        while let Some(theirs) = other.checkpoint_id_of_turn(shared) {
+            let Ok(Some(own)) = self.checkpoint(shared) else {
+                break;
+            };
+            if own.id != theirs && own.origin.as_ref() != Some(&theirs) {
+                break;
+            }
+            shared += 1;
+        }
+        shared as u64
+    }
+
+    /// The place after so many turns from the beginning.
+    fn end_after_turns(&self, turns: usize) -> Option<PrefixEnd> {
+        let last = turns.checked_sub(1)?;
+        let session = self.sessions.get(self.session_of_turn(last))?;
+        Some(PrefixEnd {
+            session: session.upstream_id.clone(),
+            checkpoint: session.checkpoint_id(last - session.turns_before),
+        })
+    }
+
+    /// The place after the last turn that began before a moment, as the records tell the time.
+    pub(in super::super) fn end_before_time(&mut self, at: Timestamp) -> Option<PrefixEnd> {
+        for number in (0..self.turns()).rev() {
+            let place = self.session_of_turn(number);
+            let session = self.sessions.get_mut(place)?;
+            let prompt = session.transcript.turn(number - session.turns_before).start;
+            let began = session.transcript.message(prompt).ok().flatten();
+            let began = began.and_then(|prompt| prompt.at?.parse::<Timestamp>().ok());
+            // Records tell milliseconds. A turn without a time has ended if another one follows.
+            let is_before = match began {
+                Some(began) => began.as_millisecond() < at.as_millisecond(),
+                None => number + 1 < self.turns(),
+            };
+            if is_before {
+                return self.end_after_turns(number + 1);
+            }
+        }
+        None
+    }
+
+    /// What is kept of the history up to a message, and with it what makes it whole: behind the last message of a turn that
+    /// whole turn, else up to the last message before which every call of a tool has its result. Codex branches behind whole
+    /// turns, so there it is always the whole turn.
+    ///
+    /// # Errors
+    /// [`ConversationError::Unsupported`] of a message before the first turn of Codex,
+    /// [`ConversationError::TranscriptDamaged`] when the messages before it cannot be read.
+    pub(in super::super) fn prefix_through(
+        &mut self,
+        spot: MessagePosition,
+    ) -> Result<HistoryPrefix, ConversationError> {
+        let Some(session) = self.sessions.get(spot.session) else {
+            return Ok(HistoryPrefix { end: None, turns: 0 });
+        };
+        let only_whole_turns = !session.transcript.can_end_within_turns();
+        let turn = session.transcript.turn_of(spot.message);
+        let turns = session.turns_before + turn.map_or(0, |turn| turn + 1);
+        let messages = turn.map(|turn| session.transcript.turn(turn));
+        if messages
+            .as_ref()
+            .is_some_and(|messages| only_whole_turns || spot.message + 1 >= messages.end)
+        {
+            return Ok(HistoryPrefix {
+                end: self.end_after_turns(turns),
+                turns: turns as u64,
+            });
+        }
+        if only_whole_turns {
+            return Err(ConversationError::Unsupported(format!(
+                "the agent {} branches behind whole turns, and the message is before the first one",
+                session.agent
+            )));
+        }
+        let start = messages.map_or(spot.message, |messages| messages.start);
+        let last = self.last_message_without_open_call(spot.session, start..=spot.message)?;
+        let end = self.sessions.get(spot.session).map(|session| PrefixEnd {
+            session: session.upstream_id.clone(),
+            checkpoint: transcript_facts::make_checkpoint_id(
+                &session.agent,
+                &session.file_owner(last),
+                &session.transcript.record_id(last),
+            ),
+        });
+        Ok(HistoryPrefix {
+            end,
+            turns: turns as u64,
+        })
+    }
+
+    /// The last of these messages up to which no call of a tool waits for its result; the first where there is none.
+    fn last_message_without_open_call(
+        &mut self,
+        session: usize,
+        messages: std::ops::RangeInclusive<usize>,
+    ) -> Result<usize, ConversationError> {
+        let mut last = *messages.start();
+        let mut waiting: Vec<String> = Vec::new();
+        let Some(session) = self.sessions.get_mut(session) else {
+            return Ok(last);
+        };
+        for number in messages {
+            let Some(read) = session.read_or_gap(|open| open.message(number), &mut self.gaps)? else {
+                self.refuse_unread()?;
+                return Err(ConversationError::TranscriptDamaged(
+                    "the messages before that place cannot be read".to_owned(),
+                ));
+            };
+            for part in read.parts {
+                match part {
+                    Part::ToolCall { id, .. } => waiting.push(id),
+                    Part::ToolResult { call_id, .. } => waiting.retain(|id| *id != call_id),
+                    _ => {}
+                }
+            }
+            if waiting.is_empty() {
+                last = number;
+            }
+        }
+        Ok(last)
+    }
+}

@@ -1,0 +1,220 @@
+//! Converts records of a transcript to messages and checkpoints of the wire contract.
+//!
+//! Owns what an answer contains of a record, and how much: a part that is too large for any answer is cut and marked as
+//! cut.
+
+use bridge_protocol::history::{Checkpoint, Message, MessageKind, MessagePart, Role};
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::{CheckpointId, UpstreamId};
+use jiff::Timestamp;
+
+use crate::transcript::checkpoint::MessageRef;
+use crate::transcript::message::{Part, Speaker, TranscriptMessage, TranscriptMessageKind};
+use crate::transcript::preamble::is_preamble;
+
+/// How many characters of prompt and reply a checkpoint contains, as the contract defines it.
+const MAX_EXCERPT_CHARS: usize = 200;
+
+/// How many bytes of one message an answer contains. Well below the limit of an answer; pictures have some megabytes.
+pub(super) const MESSAGE_LIMIT_BYTES: usize = 8 * 1024 * 1024;
+
+/// The message at a record.
+pub(super) fn message_ref(upstream_id: &UpstreamId, record_uuid: String) -> MessageRef {
+    MessageRef {
+        upstream_id: upstream_id.as_str().to_owned(),
+        record_uuid,
+    }
+}
+
+/// What a message's record says on the wire.
+pub(super) fn message(
+    upstream_id: &UpstreamId,
+    checkpoint_id: Option<CheckpointId>,
+    read: TranscriptMessage,
+) -> Message {
+    let mut room = MESSAGE_LIMIT_BYTES;
+    Message {
+        id: message_ref(upstream_id, read.record_id).to_string(),
+        role: match read.speaker {
+            Speaker::Model => Role::Assistant,
+            Speaker::User => Role::User,
+        },
+        kind: match read.kind {
+            TranscriptMessageKind::Prompt | TranscriptMessageKind::Ordinary => None,
+            TranscriptMessageKind::Summary => Some(MessageKind::Summary),
+            TranscriptMessageKind::AgentNote => Some(MessageKind::Aside),
+            TranscriptMessageKind::Error => Some(MessageKind::Error),
+        },
+        at: parse_time(read.at.as_deref()),
+        content: read
+            .parts
+            .into_iter()
+            .map(|said| wire_part(said, &mut room))
+            .collect(),
+        checkpoint_id,
+        upstream_id: upstream_id.clone(),
+    }
+}
+
+fn parse_time(text: Option<&str>) -> Option<Timestamp> {
+    text.and_then(|text| text.parse().ok())
+}
+
+fn wire_part(said: Part, room: &mut usize) -> MessagePart {
+    let mut cut_bytes = None;
+    let mut fitting = |text: String| {
+        let length = text.len();
+        let kept = cut_to_room(text, *room);
+        *room -= kept.len();
+        if kept.len() < length {
+            cut_bytes = Some(length as u64);
+        }
+        kept
+    };
+    let mut part = match said {
+        Part::Text(text) => MessagePart {
+            kind: if is_preamble(&text) { "retelling" } else { "text" }.to_owned(),
+            text: Some(fitting(text)),
+            ..MessagePart::default()
+        },
+        Part::Thought(text) => MessagePart {
+            kind: "thought".to_owned(),
+            text: Some(fitting(text)),
+            ..MessagePart::default()
+        },
+        Part::ToolCall { id, name, input_json } => MessagePart {
+            kind: "toolCall".to_owned(),
+            tool_call_id: Some(id),
+            name: Some(name),
+            // What is cut is no JSON any more, and left out.
+            input: RawJson::from_text(fitting(input_json)).ok(),
+            ..MessagePart::default()
+        },
+        Part::ToolResult {
+            call_id,
+            text,
+            is_error,
+        } => MessagePart {
+            kind: "toolResult".to_owned(),
+            tool_call_id: Some(call_id),
+            text: Some(fitting(text)),
+            is_error,
+            ..MessagePart::default()
+        },
+        Part::Image { mime_type, data } => MessagePart {
+            kind: "image".to_owned(),
+            mime_type: Some(mime_type),
+            data: Some(fitting(data)),
+            ..MessagePart::default()
+        },
+        Part::Other { kind, json } => MessagePart {
+            kind,
+            raw: RawJson::from_text(fitting(json)).ok(),
+            ..MessagePart::default()
+        },
+    };
+    part.cut_bytes = cut_bytes;
+    part
+}
+
+/// As much of the text as there is room for.
+fn cut_to_room(mut text: String, room: usize) -> String {
+    if text.len() > room {
+        let end = (0..=room).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or(0));
+    }
+    text
+}
+
+/// Takes the messages of one turn, oldest first, and stores what a checkpoint shows of them.
+#[derive(Debug, Default)]
+pub(super) struct CheckpointBuilder {
+    prompt: String,
+    reply: String,
+    tools: Vec<String>,
+    at: Option<Timestamp>,
+    bytes: u64,
+    /// What the last record was copied from: a session and a record of it.
+    pub(super) copied_from: Option<(String, String)>,
+}
+
+impl CheckpointBuilder {
+    pub(super) fn add_message(&mut self, read: TranscriptMessage) {
+        self.bytes += read.bytes;
+        self.at = parse_time(read.at.as_deref());
+        self.copied_from = read.copied_from;
+        let is_reply = read.speaker == Speaker::Model && read.kind == TranscriptMessageKind::Ordinary;
+        for part in read.parts {
+            match part {
+                Part::Text(text) if read.kind == TranscriptMessageKind::Prompt && !is_preamble(&text) => {
+                    add_to_excerpt(&mut self.prompt, &text);
+                }
+                Part::Text(text) if is_reply => add_to_excerpt(&mut self.reply, &text),
+                Part::ToolCall { name, .. } if !self.tools.contains(&name) => self.tools.push(name),
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn build(
+        self,
+        id: CheckpointId,
+        step: u64,
+        upstream_id: UpstreamId,
+        parent_id: Option<CheckpointId>,
+        origin: Option<CheckpointId>,
+    ) -> Checkpoint {
+        Checkpoint {
+            id,
+            step,
+            upstream_id,
+            parent_id,
+            at: self.at,
+            prompt: self.prompt,
+            reply: self.reply,
+            tools: self.tools,
+            bytes: self.bytes,
+            origin,
+        }
+    }
+}
+
+/// Adds a text to an excerpt, as far as that still has room; an empty line parts two texts.
+fn add_to_excerpt(excerpt: &mut String, text: &str) {
+    let parted = !excerpt.is_empty() && !text.is_empty();
+    let room = MAX_EXCERPT_CHARS.saturating_sub(excerpt.chars().count());
+    let lead = if parted { "\n\n" } else { "" };
+    excerpt.extend(lead.chars().chain(text.chars()).take(room));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_answer_could_hold_is_cut_and_says_so() {
+        let mut room = 5;
+        let cut = wire_part(Part::Text("ü".repeat(4)), &mut room);
+        assert_eq!((cut.text.as_deref(), cut.cut_bytes), (Some("üü"), Some(8)));
+        let other = Part::Other {
+            kind: "later".to_owned(),
+            json: r#"{"type":"later"}"#.to_owned(),
+        };
+        let dropped = wire_part(other.clone(), &mut room);
+        assert_eq!((dropped.raw, dropped.cut_bytes), (None, Some(16)));
+        let whole = wire_part(other, &mut MESSAGE_LIMIT_BYTES.clone());
+        assert_eq!(
+            whole.raw.map(|raw| raw.get().to_owned()).as_deref(),
+            Some(r#"{"type":"later"}"#)
+        );
+    }
+
+    #[test]
+    fn an_excerpt_has_so_many_characters() {
+        let mut text = String::new();
+        for piece in ["ü".repeat(150), String::new(), "x".repeat(150)] {
+            add_to_excerpt(&mut text, &piece);
+        }
+        assert_eq!(text, format!("{}\n\n{}", "ü".repeat(150), "x".repeat(48)));
+    }
+}

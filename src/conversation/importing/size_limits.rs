@@ -1,0 +1,41 @@
+//! Limits on what a bundle may contain: no more than a client could send. Pure.
+//!
+//! Answers and events show what is in a bundle's manifest. A part that no answer can hold would end every list at its page.
+
+use serde::Serialize;
+
+use crate::conversation::bundle::Manifest;
+use crate::conversation::error::ConversationError;
+use crate::conversation::page::{ENTRY_LIMIT_BYTES, encoded_bytes};
+
+/// Checks that each part of the manifest fits into an answer. Titles and names are checked elsewhere, as those of a call are.
+///
+/// # Errors
+/// [`ConversationError::InvalidParams`] for the first part that does not.
+pub(super) fn check_sizes(manifest: &Manifest) -> Result<(), ConversationError> {
+    let mut conversation = manifest.conversation.clone();
+    // The conversation is listed with these.
+    conversation.settings = manifest.settings.clone();
+    check_size("conversation", &conversation)?;
+    check_size("failure", &manifest.failure)?;
+    check_size("missing", &manifest.missing)?;
+    check_size("missingValues", &manifest.missing_values)?;
+    check_size("chain", &manifest.chain)?;
+    for entry in &manifest.lineage {
+        check_size("lineage", entry)?;
+    }
+    Ok(())
+}
+
+fn check_size(what: &str, part: &impl Serialize) -> Result<(), ConversationError> {
+    let bytes = encoded_bytes(part);
+    if bytes <= ENTRY_LIMIT_BYTES {
+        return Ok(());
+    }
+    let why = format!(
+        "the bundle cannot be imported: {what} in its manifest has {} MiB, more than the {} MiB that an answer can hold",
+        bytes.div_ceil(1024 * 1024),
+        ENTRY_LIMIT_BYTES / 1024 / 1024
+    );
+    Err(ConversationError::invalid("path", why))
+}

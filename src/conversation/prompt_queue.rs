@@ -1,0 +1,190 @@
+//! The queue of prompts that wait for the turns before them, in memory and in the record. Pure.
+//!
+//! A prompt has an entry in the record from when it joins the queue until its turn is recorded, so that the next daemon
+//! knows it. No caller waits for it there: it is held until a client sends its request again.
+
+use bridge_protocol::conversation::{Conversation, OnLimit, QueuedPrompt};
+use bridge_protocol::id::TurnId;
+use bridge_protocol::link::Fidelity;
+use bridge_protocol::raw::{PromptContent, RawJson};
+use jiff::Timestamp;
+
+use crate::store::{PendingContinuation, PendingTurn, QueuedPromptRecord, TurnPhase as Progress};
+
+use super::answer::{Answer, Caller};
+use super::effect::NewTurn;
+use super::error::ConversationError;
+use super::state::Model;
+
+/// A prompt to run as a turn, with its caller.
+#[derive(Debug)]
+pub struct PromptRequest<R> {
+    /// Whose prompt it is.
+    pub turn_id: TurnId,
+    /// Further parameters for the agent.
+    pub params: Option<RawJson>,
+    /// What was asked.
+    pub prompt: PromptContent,
+    /// When it was admitted.
+    pub asked_at: Timestamp,
+    /// The least fidelity that will do.
+    pub min_fidelity: Fidelity,
+    /// Who waits for the end; nobody for a turn that the daemon started.
+    pub caller: Caller<R>,
+    /// What to do when it meets a usage limit.
+    pub on_limit: OnLimit,
+    /// Whether it is a scheduled continuation.
+    pub is_continuation: bool,
+    /// Its place in the queue, if it had to wait.
+    pub queue_position: Option<u64>,
+    /// Whether an earlier daemon queued it, and no client has sent its request again since.
+    pub is_held: bool,
+    /// Whether it is sent because the conversation continues, even if a client has sent its request again since.
+    pub is_released: bool,
+    /// Whether the conversation continues with it, and after it with the other held prompts. Until its turn is recorded,
+    /// the continuation in the record belongs to it.
+    pub is_first_of_release: bool,
+    /// That continuation, once it is recorded.
+    pub release_continuation: Option<PendingContinuation>,
+}
+
+impl<R> PromptRequest<R> {
+    /// A new prompt, with or without a caller.
+    #[must_use]
+    pub fn new(
+        turn: impl Into<NewTurn>,
+        prompt: PromptContent,
+        asked_at: Timestamp,
+        caller: Caller<R>,
+    ) -> Self {
+        let NewTurn { id, params } = turn.into();
+        Self {
+            turn_id: id,
+            params,
+            prompt,
+            asked_at,
+            min_fidelity: Fidelity::Text,
+            caller,
+            on_limit: OnLimit::Fail,
+            is_continuation: false,
+            queue_position: None,
+            is_held: false,
+            is_released: false,
+            is_first_of_release: false,
+            release_continuation: None,
+        }
+    }
+
+    /// A prompt that is held, on its way out.
+    #[must_use]
+    pub fn from_held(place: u64, held: &QueuedPromptRecord) -> Self {
+        let caller = Caller {
+            reply: None,
+            key: held.request.clone(),
+        };
+        Self {
+            min_fidelity: held.min_fidelity,
+            on_limit: held.on_limit,
+            queue_position: Some(place),
+            is_held: true,
+            is_released: true,
+            ..Self::new(held.turn_id.clone(), held.prompt.clone(), held.asked_at, caller)
+        }
+    }
+
+    /// The prompt as the record stores it while it is queued.
+    #[must_use]
+    pub fn to_record(&self) -> QueuedPromptRecord {
+        QueuedPromptRecord {
+            turn_id: self.turn_id.clone(),
+            prompt: self.prompt.clone(),
+            asked_at: self.asked_at,
+            min_fidelity: self.min_fidelity,
+            on_limit: self.on_limit,
+            request: self.caller.key.clone(),
+        }
+    }
+
+    /// The turn as the record stores it, without a session.
+    #[must_use]
+    pub fn to_pending_turn(&self, now: Timestamp) -> PendingTurn {
+        let request = self.caller.key.as_ref();
+        PendingTurn {
+            turn_id: self.turn_id.clone(),
+            prompt: self.prompt.clone(),
+            accepted_at: now,
+            upstream_id: None,
+            phase: Progress::Sent,
+            anchor: None,
+            min_fidelity: Some(self.min_fidelity),
+            continues: self.is_continuation,
+            taken: false,
+            request_id: request.map(|request| request.id.clone()),
+            fingerprint: request.map(|request| request.fingerprint.clone()),
+            edit: None,
+        }
+    }
+}
+
+/// A prompt that will not be sent.
+#[derive(Debug)]
+pub struct DroppedPrompt<R> {
+    /// Who waits for its end; nobody for a turn that the daemon started and for a prompt that is held.
+    pub caller: Caller<R>,
+    /// The answer to their callers, whether the change could be recorded or not.
+    pub result: Result<Answer, ConversationError>,
+}
+
+impl<R> Model<R> {
+    /// The prompts that are held, in their order.
+    pub fn held_prompts(&self) -> impl Iterator<Item = (u64, &QueuedPromptRecord)> {
+        let running = self.turn.as_ref().and_then(|turn| turn.request.queue_position);
+        let waits = move |place: &u64| {
+            self.queue
+                .iter()
+                .any(|waiting| waiting.queue_position == Some(*place))
+        };
+        let all = self.record.waiting.iter().map(|(place, prompt)| (*place, prompt));
+        all.filter(move |(place, _)| running != Some(*place) && !waits(place))
+    }
+
+    /// Whether any prompt is held.
+    #[must_use]
+    pub fn has_held_prompts(&self) -> bool {
+        self.held_prompts().next().is_some()
+    }
+
+    /// How many prompts wait, held ones included.
+    #[must_use]
+    pub fn queue_length(&self) -> usize {
+        self.queue.len() + self.held_prompts().count()
+    }
+
+    /// Adds the queue to what clients see. A prompt that is not on disk yet is not shown.
+    pub(super) fn show_queue(&self, view: &mut Conversation) {
+        let held = self.held_prompts().map(|(_, prompt)| held_prompt_view(prompt));
+        view.queue = held.collect();
+        view.cut_short = self.record.cut.is_some() || !view.queue.is_empty();
+        let on_disk = &self.writer.on_disk.waiting;
+        let is_shown = |asked: &&PromptRequest<R>| {
+            let listed = asked.queue_position.and_then(|place| on_disk.get(&place));
+            listed.is_some_and(|listed| listed.turn_id == asked.turn_id)
+        };
+        let waiting = self.queue.iter().filter(is_shown);
+        view.queue.extend(waiting.map(|waiting| QueuedPrompt {
+            turn_id: waiting.turn_id.clone(),
+            queued_at: waiting.asked_at,
+            held: false,
+        }));
+    }
+}
+
+/// A prompt that is held, as clients know it.
+#[must_use]
+pub fn held_prompt_view(prompt: &QueuedPromptRecord) -> QueuedPrompt {
+    QueuedPrompt {
+        turn_id: prompt.turn_id.clone(),
+        queued_at: prompt.asked_at,
+        held: true,
+    }
+}

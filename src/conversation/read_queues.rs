@@ -1,0 +1,496 @@
+//! Limits how many callers read from a folder at once. A folder that does not respond blocks nobody else.
+//!
+//! Owns the turns of readers and when one counts as stalled. Looks at a folder, pages of a history and checks of whole files have
+//! turns of their own, so that what is short does not wait for what is long. It does not know what is read.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::error::{ConversationError, StoreFailure};
+use super::running_work::Progress;
+use crate::transcript::meter::{Meter, with_meter};
+
+/// How many callers have one folder read at once at each pace, or the transcripts of one project: each takes a core while it runs,
+/// and memory for what it notes of a transcript.
+const READS_PER_FOLDER: usize = 2;
+
+/// How many callers have the transcripts of all projects of an agent read at once at each pace: a project that does not respond leaves
+/// turns to the others.
+const READS_OF_ALL_PROJECTS: usize = 2 * READS_PER_FOLDER;
+
+/// How many exports into files and imports run at once: each takes a core and what the disk gives for as long as it runs.
+const EXPORTS_AND_IMPORTS_AT_ONCE: usize = 1;
+
+/// How many readings of one folder and pace may be stalled while others take their turns: each is a thread that waits for the
+/// system.
+const MAX_STALLED: usize = 8;
+
+/// How many readings of all projects of one agent and pace may be stalled while others take their turns: two of each project.
+const STALLED_PROJECTS_LIMIT: usize = 32;
+
+/// After which part of the limit of its pace a reading that has read nothing lets another one have its turn, where it may. If it was
+/// only slow, one more runs for a while.
+const LENT_AFTER: u32 = 15;
+
+/// How many levels of folders above a folder limit the looks at what is below them. Each level allows twice as many as the one below
+/// it, which is more than one entry can have: entries that do not respond leave turns to the others.
+const LEVELS_ABOVE: usize = 3;
+
+/// How many looks may be had at once, at all folders. A look at a folder that does not respond keeps a thread, and the runtime has 512
+/// of them for all that blocks.
+const LOOKS_AT_ONCE: usize = MAX_STALLED << (LEVELS_ABOVE + 1);
+
+/// After how many times the limit of its pace a caller gets an error, even if others read from the same folder meanwhile.
+const STALL_PERIODS: u32 = 4;
+
+/// How long a reading takes when all is well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReadClass {
+    /// A look at a folder, or at the end of a transcript before a prompt. It does not wait for those who read whole files.
+    Look,
+    /// A page of a history, which reads the transcript once and notes where its records are; and a look for a session by its id.
+    Quick,
+    /// All else: it may copy, compress and sync for a while without reading anything.
+    Long,
+}
+
+impl ReadClass {
+    /// How long a reading may read nothing before it counts as stalled. A sleeping disk takes up to 10 s to start.
+    const fn stall_limit(self) -> Duration {
+        match self {
+            Self::Look | Self::Quick => Duration::from_secs(15),
+            Self::Long => Duration::from_secs(120),
+        }
+    }
+}
+
+/// The folders that are read now: those of transcripts, and those that conversations run in.
+#[derive(Default)]
+pub struct ReadQueues {
+    queues: Mutex<HashMap<QueueKey, Arc<ReadQueue>>>,
+}
+
+/// A folder (with `None`, all that hold transcripts), the project whose transcripts are read there or the kind of work, and the
+/// pace.
+type QueueKey = (Option<PathBuf>, Option<String>, ReadClass);
+
+/// A folder, all that hold transcripts, or the transcripts of a project in a folder.
+pub struct ReadQueue {
+    folder: Option<PathBuf>,
+    pace: ReadClass,
+    at_once: usize,
+    permits: Arc<Semaphore>,
+    running: Mutex<Vec<RunningRead>>,
+    /// How many of its readings may be stalled while others take their turns.
+    stalled_limit: usize,
+    /// The place of more than this one, where a reading needs a turn too: the folder above, or the transcripts of all projects.
+    above: Option<Arc<ReadQueue>>,
+}
+
+struct RunningRead {
+    progress: Arc<Progress>,
+    /// `None` once another has its turn, because this one read nothing.
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+/// How far each of some readings was.
+type Seen = Vec<(Arc<Progress>, u64)>;
+
+/// The wait for a turn, in a place and those above it.
+struct Wait {
+    /// When those that have turns count as stalled.
+    until: Instant,
+    /// How far they were when the wait began.
+    seen: Seen,
+}
+
+impl Wait {
+    fn at(place: &ReadQueue) -> Self {
+        Self {
+            until: Instant::now() + place.pace.stall_limit(),
+            seen: place.done_here_and_above(),
+        }
+    }
+}
+
+/// The turn of one reading, which ends when this is dropped.
+pub struct ReadPermit {
+    queue: Arc<ReadQueue>,
+    progress: Arc<Progress>,
+    _above: Option<Box<ReadPermit>>,
+}
+
+impl ReadQueues {
+    /// A folder; with `None`, those who look into all that hold transcripts.
+    pub fn folder_queue(&self, folder: Option<PathBuf>, pace: ReadClass) -> Arc<ReadQueue> {
+        let place = ReadQueue::new(folder.clone(), pace, READS_PER_FOLDER);
+        self.get_or_insert((folder, None, pace), place)
+    }
+
+    /// The transcripts of a project in a folder. Those that are stalled keep their turns, so that one project cannot use up what
+    /// the folder allows.
+    pub fn project_queue(&self, folder: PathBuf, cwd: String, pace: ReadClass) -> Arc<ReadQueue> {
+        let folder = Some(folder);
+        let all = (folder.clone(), Some(String::new()), pace);
+        let of_all = ReadQueue {
+            stalled_limit: STALLED_PROJECTS_LIMIT,
+            ..ReadQueue::new(folder.clone(), pace, READS_OF_ALL_PROJECTS)
+        };
+        let all = self.get_or_insert(all, of_all);
+        let place = ReadQueue {
+            stalled_limit: 0,
+            above: Some(all),
+            ..ReadQueue::new(folder.clone(), pace, READS_PER_FOLDER)
+        };
+        self.get_or_insert((folder, Some(cwd), pace), place)
+    }
+
+    /// Looks at a folder. They need turns among the looks at what is below the folders above it too, and at all: however many
+    /// folders of one mount do not respond, they use few of the threads.
+    pub fn look(&self, folder: PathBuf) -> Arc<ReadQueue> {
+        let place = ReadQueue {
+            above: Some(self.looks_below(folder.parent(), 1)),
+            ..ReadQueue::new(Some(folder.clone()), ReadClass::Look, READS_PER_FOLDER)
+        };
+        self.get_or_insert((Some(folder), None, ReadClass::Look), place)
+    }
+
+    /// Looks at the transcripts of a project in a folder. Each project counts as a folder two levels below.
+    pub fn look_at_project(&self, folder: PathBuf, cwd: String) -> Arc<ReadQueue> {
+        let place = ReadQueue {
+            stalled_limit: 0,
+            above: Some(self.looks_below(Some(&folder), 2)),
+            ..ReadQueue::new(Some(folder.clone()), ReadClass::Look, READS_PER_FOLDER)
+        };
+        self.get_or_insert((Some(folder), Some(cwd), ReadClass::Look), place)
+    }
+
+    /// Looks at what is so many levels below a folder. Those that are stalled keep their turns.
+    fn looks_below(&self, folder: Option<&Path>, level: usize) -> Arc<ReadQueue> {
+        let (folder, name, at_once, above) = match folder {
+            Some(folder) if level <= LEVELS_ABOVE => (
+                folder,
+                format!("{level} below"),
+                MAX_STALLED << level,
+                Some(self.looks_below(folder.parent(), level + 1)),
+            ),
+            _ => (Path::new("/"), "all below".to_owned(), LOOKS_AT_ONCE, None),
+        };
+        let place = ReadQueue {
+            stalled_limit: 0,
+            above,
+            ..ReadQueue::new(Some(folder.into()), ReadClass::Look, at_once)
+        };
+        self.get_or_insert((Some(folder.into()), Some(name), ReadClass::Look), place)
+    }
+
+    /// Exports to a file, and imports.
+    pub fn export_import_queue(&self) -> Arc<ReadQueue> {
+        self.named_queue(None, "carried", EXPORTS_AND_IMPORTS_AT_ONCE)
+    }
+
+    /// Lists of the transcripts in a folder; with `None`, in all. On a slow disk a list may look at files for a while and read
+    /// nothing.
+    pub fn list_queue(&self, folder: Option<PathBuf>) -> Arc<ReadQueue> {
+        self.named_queue(folder, "listed", READS_PER_FOLDER)
+    }
+
+    fn named_queue(&self, folder: Option<PathBuf>, name: &str, at_once: usize) -> Arc<ReadQueue> {
+        let place = ReadQueue::new(folder.clone(), ReadClass::Long, at_once);
+        // A project is an absolute path.
+        self.get_or_insert((folder, Some(name.to_owned()), ReadClass::Long), place)
+    }
+
+    fn get_or_insert(&self, key: QueueKey, new: ReadQueue) -> Arc<ReadQueue> {
+        let mut places = lock(&self.queues);
+        places.retain(|_, place| Arc::strong_count(place) > 1);
+        Arc::clone(places.entry(key).or_insert_with(|| Arc::new(new)))
+    }
+}
+
+impl ReadQueue {
+    fn new(folder: Option<PathBuf>, pace: ReadClass, at_once: usize) -> Self {
+        Self {
+            folder,
+            pace,
+            at_once,
+            permits: Arc::new(Semaphore::new(at_once)),
+            running: Mutex::default(),
+            stalled_limit: MAX_STALLED,
+            above: None,
+        }
+    }
+
+    /// Waits for a turn. One that reads nothing lends its own.
+    ///
+    /// # Errors
+    /// When too many readings are stalled.
+    pub async fn acquire(self: &Arc<Self>, progress: Arc<Progress>) -> Result<ReadPermit, ConversationError> {
+        self.turn_within(progress, &mut Wait::at(self)).await
+    }
+
+    async fn turn_within(
+        self: &Arc<Self>,
+        progress: Arc<Progress>,
+        wait: &mut Wait,
+    ) -> Result<ReadPermit, ConversationError> {
+        let permit = self.acquire_permit(wait).await?;
+        let above = match &self.above {
+            Some(place) => {
+                let turn = Box::pin(place.turn_within(Arc::clone(&progress), wait));
+                Some(Box::new(turn.await?))
+            }
+            None => None,
+        };
+        lock(&self.running).push(RunningRead {
+            progress: Arc::clone(&progress),
+            permit: Some(permit),
+        });
+        Ok(ReadPermit {
+            queue: Arc::clone(self),
+            progress,
+            _above: above,
+        })
+    }
+
+    async fn acquire_permit(&self, wait: &mut Wait) -> Result<OwnedSemaphorePermit, ConversationError> {
+        // One wait, so that nobody who comes later is before this one.
+        let mut acquired = pin!(Arc::clone(&self.permits).acquire_owned());
+        let mut lends = self.lends_from(Instant::now());
+        loop {
+            let lent_at = lends.as_ref().map_or(wait.until, |(at, _)| *at);
+            match timeout_at(lent_at.min(wait.until), &mut acquired).await {
+                Ok(Ok(permit)) => return Ok(permit),
+                // The semaphore is never closed.
+                Ok(Err(_)) => return Err(ConversationError::Lost),
+                Err(_) => {}
+            }
+            let now = Instant::now();
+            let mut is_lent = false;
+            if let Some((_, seen)) = lends.take_if(|(at, _)| *at <= now) {
+                is_lent = self.lend(&seen);
+                lends = self.lends_from(now);
+            }
+            if wait.until <= now {
+                if !is_lent && self.is_held_up(&wait.seen) {
+                    return Err(self.stalled_error());
+                }
+                *wait = Wait::at(self);
+            }
+        }
+    }
+
+    /// When readings that have read nothing by then lend their turns, and how far they are now. None if none may.
+    fn lends_from(&self, now: Instant) -> Option<(Instant, Seen)> {
+        (self.stalled_limit > 0).then(|| {
+            (
+                now + self.pace.stall_limit() / LENT_AFTER,
+                self.progress_by_read(),
+            )
+        })
+    }
+
+    /// Waits for a turn and looks at this place, on a thread that may block.
+    ///
+    /// # Errors
+    /// Those of the look; a failure that may pass if what is looked at does not respond.
+    pub async fn run_blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        look: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
+    ) -> Result<T, ConversationError> {
+        let progress = Arc::new(Progress::default());
+        let turn = self.acquire(Arc::clone(&progress)).await?;
+        let meter: Arc<dyn Meter> = Arc::clone(&progress) as _;
+        let looking = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            with_meter(meter, look)
+        });
+        self.unless_stalled(&progress, async { looking.await? }).await
+    }
+
+    /// The result of a reading that has a turn.
+    ///
+    /// # Errors
+    /// Those of the reading; a failure that may pass if it is stalled. Its thread waits for the system then.
+    pub async fn unless_stalled<T>(
+        &self,
+        progress: &Progress,
+        reading: impl Future<Output = Result<T, ConversationError>>,
+    ) -> Result<T, ConversationError> {
+        let mut reading = pin!(reading);
+        let (mut done, mut all, mut stalled) = (progress.done_bytes(), self.progress_by_read(), 0);
+        loop {
+            if let Ok(result) = timeout(self.pace.stall_limit(), &mut reading).await {
+                return result;
+            }
+            let (done_now, all_now) = (progress.done_bytes(), self.progress_by_read());
+            // A reading may wait for another one of the same file.
+            stalled = if done_now == done { stalled + 1 } else { 0 };
+            if stalled >= STALL_PERIODS || stalled > 0 && is_stalled(&all, &all_now) {
+                return Err(self.stalled_error());
+            }
+            (done, all) = (done_now, all_now);
+        }
+    }
+
+    /// How far each running reading is.
+    fn progress_by_read(&self) -> Seen {
+        let running = lock(&self.running);
+        let done = running
+            .iter()
+            .map(|one| (Arc::clone(&one.progress), one.progress.done_bytes()));
+        done.collect()
+    }
+
+    fn done_here_and_above(&self) -> Seen {
+        let mut done = self.progress_by_read();
+        done.extend(self.above.iter().flat_map(|above| above.done_here_and_above()));
+        done
+    }
+
+    /// Begins the turns of readings that have read nothing since. Whether there were any.
+    fn lend(&self, seen: &[(Arc<Progress>, u64)]) -> bool {
+        let mut running = lock(&self.running);
+        let lent = running.iter().filter(|one| one.permit.is_none()).count();
+        let idle = running
+            .iter_mut()
+            .filter(|one| one.permit.is_some() && one.is_idle(seen));
+        let lending = idle.take(self.stalled_limit.saturating_sub(lent));
+        lending.map(|one| one.permit = None).count() > 0
+    }
+
+    /// Whether all that have turns have read nothing since. Those that wait for their turn above have not begun.
+    fn is_held_up(&self, seen: &[(Arc<Progress>, u64)]) -> bool {
+        let running = lock(&self.running);
+        let mut live = running.iter().filter(|one| one.permit.is_some());
+        let wait_above = live.clone().count() < self.at_once;
+        live.all(|one| one.is_idle(seen))
+            && (!wait_above || self.above.as_ref().is_some_and(|above| above.is_held_up(seen)))
+    }
+
+    fn stalled_error(&self) -> ConversationError {
+        let seconds = self.pace.stall_limit().as_secs();
+        let where_from = match &self.folder {
+            Some(folder) => folder.display().to_string(),
+            None => "the folders of transcripts".to_owned(),
+        };
+        ConversationError::StoreFailed(StoreFailure {
+            text: format!(
+                "nothing could be read from {where_from} for {seconds} s; check that its disk or network folder responds, then \
+                 try again"
+            ),
+            is_transient: true,
+        })
+    }
+}
+
+impl RunningRead {
+    /// Whether it runs since then and has read nothing.
+    fn is_idle(&self, seen: &[(Arc<Progress>, u64)]) -> bool {
+        let done = self.progress.done_bytes();
+        let is_same = |other: &(Arc<Progress>, u64)| Arc::ptr_eq(&other.0, &self.progress) && other.1 == done;
+        seen.iter().any(is_same)
+    }
+}
+
+impl Drop for ReadPermit {
+    fn drop(&mut self) {
+        lock(&self.queue.running).retain(|one| !Arc::ptr_eq(&one.progress, &self.progress));
+    }
+}
+
+/// Whether the same readings run, and none has read anything.
+fn is_stalled(before: &[(Arc<Progress>, u64)], now: &[(Arc<Progress>, u64)]) -> bool {
+    let same = |(one, other): (&(Arc<Progress>, u64), &(Arc<Progress>, u64))| {
+        Arc::ptr_eq(&one.0, &other.0) && one.1 == other.1
+    };
+    before.len() == now.len() && before.iter().zip(now).all(same)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each change is one call: it is whole after any panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use tokio::task::unconstrained;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_short_does_not_wait_for_what_is_long() {
+        let readings = ReadQueues::default();
+        let mut turns = Vec::new();
+        for (pace, is_had) in [
+            (ReadClass::Long, true),
+            (ReadClass::Long, true),
+            (ReadClass::Long, false),
+            (ReadClass::Quick, true),
+            (ReadClass::Quick, true),
+            (ReadClass::Quick, false),
+            (ReadClass::Look, true),
+        ] {
+            let place = readings.folder_queue(Some("/transcripts".into()), pace);
+            let turn = place.acquire(Arc::default()).now_or_never();
+            assert_eq!(turn.is_some(), is_had, "{pace:?}");
+            turns.extend(turn.map(Result::unwrap));
+        }
+    }
+
+    #[tokio::test]
+    async fn folders_that_do_not_respond_leave_turns_to_those_beside_them() {
+        let readings = ReadQueues::default();
+        let mut turns = Vec::new();
+        let mut had = |folder: String| {
+            let place = readings.look(folder.into());
+            // The runtime has a task that never waits yield at times.
+            let turn = unconstrained(place.acquire(Arc::default())).now_or_never();
+            let is_had = turn.is_some();
+            turns.extend(turn.map(Result::unwrap));
+            is_had
+        };
+        for (below, most) in [
+            ("", 16),
+            ("/a", 16),
+            ("/b", 16),
+            ("/a/b", 16),
+            ("/a/c", 16),
+            ("/a/b/c", 16),
+        ] {
+            let count = (0..600)
+                .filter(|number| had(format!("/mnt/dead{below}/{number}")))
+                .count();
+            assert_eq!(count, most, "{below}");
+        }
+        for folder in ["/mnt/live", "/mnt/live/1", "/live", "/live/1"] {
+            assert!(had(folder.to_owned()), "{folder}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_project_leaves_turns_to_the_others() {
+        let readings = ReadQueues::default();
+        let mut turns = Vec::new();
+        for (cwd, is_had) in [
+            ("/a", true),
+            ("/a", true),
+            ("/a", false),
+            ("/b", true),
+            ("/c", true),
+            ("/d", false),
+        ] {
+            let place = readings.project_queue("/transcripts".into(), cwd.to_owned(), ReadClass::Quick);
+            let turn = place.acquire(Arc::default()).now_or_never();
+            assert_eq!(turn.is_some(), is_had, "{cwd}");
+            turns.extend(turn.map(Result::unwrap));
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Counts the turns of a conversation and how many of them each step would lose. Pure.
+
+use bridge_protocol::link::{Fidelity, Relation, Via};
+
+use super::{Climb, Inspection, MissingContent, PREAMBLE_TURNS, Step, StepResult, TurnCounts};
+
+impl Climb {
+    /// Whether a step keeps as much as was asked for.
+    pub(super) fn is_acceptable(&self, step: &Step) -> bool {
+        self.fidelity_of(step, &MissingContent::default()) >= self.goal.min_fidelity
+    }
+
+    /// How much of the history a session has that this step opened and that lacks this.
+    pub(super) fn fidelity_of(&self, step: &Step, lack: &MissingContent) -> Fidelity {
+        match step {
+            Step::Text => Fidelity::Text,
+            Step::Fresh if self.has_history() => Fidelity::None,
+            Step::Open { .. } if lack.description.is_some() => Fidelity::Partial,
+            _ if self.missing_after(step, lack) == 0 => Fidelity::Full,
+            _ => Fidelity::Partial,
+        }
+    }
+
+    /// How many turns a session lacks that this step opened.
+    pub(super) fn missing_after(&self, step: &Step, lack: &MissingContent) -> u64 {
+        let total = self.total_turns();
+        match step {
+            Step::Copy {
+                source,
+                via: Via::OlderLink,
+                ..
+            }
+            | Step::Open {
+                upstream_id: source,
+                via: Via::OlderLink,
+                ..
+            } => {
+                let position = self
+                    .goal
+                    .ancestors
+                    .iter()
+                    .position(|ancestor| ancestor.upstream_id == *source);
+                let on_disk = position
+                    .and_then(|index| self.last_inspection()?.ancestors.get(index)?.as_ref())
+                    .map_or(0, |file| file.turns);
+                let after = position
+                    .and_then(|index| self.goal.ancestors.get(index))
+                    .map_or(0, |s| s.turns_after);
+                // Whichever source knows more of what came after.
+                after.max(total.saturating_sub(on_disk))
+            }
+            Step::Text => {
+                let found = self.last_inspection();
+                let (readable, after) =
+                    found.map_or((0, 0), |found| (found.readable_turns, found.turns_after_readable));
+                let told = readable.min(PREAMBLE_TURNS);
+                // Whichever source knows more.
+                (readable - told + after).max(total.saturating_sub(told))
+            }
+            Step::Fresh => total,
+            // A record that is missing takes at least a part of a turn along.
+            Step::Copy {
+                via: Via::Rebuilt, ..
+            } => {
+                let kept = self.head_file().map_or(0, |file| file.repaired_turns);
+                self.turns_of_head()
+                    .saturating_sub(kept)
+                    .max(self.turns_after_backup)
+                    .max(1)
+            }
+            Step::Open { .. } if self.head_is_short() => {
+                let missing = self
+                    .head_file()
+                    .map_or(0, |file| file.missing_turns(self.turns_of_head()).max(1));
+                missing.max(self.turns_after_backup)
+            }
+            Step::Copy { .. } => {
+                let on_disk = self.head_file().map_or(0, |file| file.turns);
+                total.saturating_sub(on_disk).max(self.turns_after_backup)
+            }
+            Step::Open { .. } => lack.turns.max(self.turns_after_backup),
+            Step::Inspect | Step::GiveUp => 0,
+        }
+    }
+
+    /// Turns of the whole history, as far as known.
+    pub(super) fn total_turns(&self) -> u64 {
+        let found = self.last_inspection();
+        let readable = found.map_or(0, |found| found.readable_turns);
+        let of_head = self.counted_turns_of_head();
+        if found.is_some_and(|found| found.head.is_some()) && !self.head_is_short() {
+            return readable.max(of_head);
+        }
+        // What the head carries is counted already, where it could be.
+        let carried = self.goal.head.as_ref().map_or(0, |head| head.carried_turns);
+        let nearest = found.and_then(|found| found.ancestors.first()?.as_ref());
+        let inherited = if carried > 0 {
+            0
+        } else {
+            nearest.map_or(0, |file| file.turns)
+        };
+        (inherited + of_head).max(readable)
+    }
+
+    /// Turns that the head's own transcript should hold.
+    pub(super) fn turns_of_head(&self) -> u64 {
+        let head = self.goal.head.as_ref();
+        head.map_or(0, |head| head.carried_turns + head.turns)
+    }
+
+    /// The same without turns that the user went back behind within the agent: they are no longer part of the history.
+    pub(super) fn counted_turns_of_head(&self) -> u64 {
+        let of_head = self.turns_of_head();
+        let file = self.head_file();
+        file.filter(|file| file.has_user_gone_back(of_head))
+            .map_or(of_head, |file| file.turns)
+    }
+
+    /// The damage of the head's transcript, as text.
+    pub(super) fn describe_loss(&self, found: &Inspection) -> String {
+        let (turns, breaks) = found
+            .head
+            .as_ref()
+            .map_or((0, 0), |file| (file.turns, file.missing_records));
+        let damage = match breaks {
+            0 => String::new(),
+            1 => "is damaged (a record is missing from its middle) and ".to_owned(),
+            _ => format!("is damaged ({breaks} records are missing from its middle) and "),
+        };
+        format!(
+            "its transcript {damage}holds {turns} of {} turns",
+            self.turns_of_head()
+        )
+    }
+
+    /// Whether the head's transcript is to hold something.
+    pub(super) fn is_content_expected(&self) -> bool {
+        self.is_head_written() || self.turns_of_head() > 0
+    }
+
+    /// Whether the agent has opened the head, but its transcript holds less than was acknowledged.
+    pub(super) fn head_is_short(&self) -> bool {
+        self.tried_steps
+            .iter()
+            .any(|tried| matches!(tried.result, StepResult::Short(_)))
+    }
+
+    /// What the disk said last.
+    fn last_inspection(&self) -> Option<&Inspection> {
+        self.tried_steps
+            .iter()
+            .rev()
+            .find_map(|tried| match &tried.result {
+                StepResult::Inspected(found) | StepResult::Short(found) => Some(found),
+                StepResult::Failed(_) | StepResult::Damaged(_) => None,
+            })
+    }
+
+    /// What it said of the head's transcript.
+    fn head_file(&self) -> Option<&TurnCounts> {
+        self.last_inspection()?.head.as_ref()
+    }
+
+    pub(super) fn is_head_written(&self) -> bool {
+        self.goal.head.as_ref().is_some_and(|head| head.written)
+    }
+
+    pub(super) fn has_history(&self) -> bool {
+        let Some(head) = &self.goal.head else { return false };
+        let on_disk = self.last_inspection().is_some_and(|found| {
+            let of_head = found.head.as_ref();
+            found.readable_turns > 0 || of_head.is_some_and(|file| file.turns > 0)
+        });
+        let goes_on = head.relation != Relation::Fresh && !self.goal.ancestors.is_empty();
+        head.written || on_disk || goes_on || self.turns_of_head() > 0
+    }
+}

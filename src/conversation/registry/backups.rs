@@ -1,0 +1,582 @@
+//! Backing up transcripts: after each turn, once a day for all of them, and when a client asks for it.
+//!
+//! One task backs up one session at a time, and nothing waits for it. A failed backup is logged and tried again after
+//! the next turn, when the session is closed, and each day.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_protocol::keep::{KeepAnswer, KeepTotal, KeptFile, RestoreAnswer};
+use bridge_protocol::{AgentName, ConversationId, UpstreamId};
+use jiff::Timestamp;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep_until};
+
+use super::super::answer::CallKey;
+use super::super::backup::{self, BackupMode, back_up, has_backup, restore};
+use super::super::error::ConversationError;
+use super::super::running_work::StopMeter;
+use super::super::services::{Services, SessionRef, chain_text, now};
+use super::super::transcript_growth::TranscriptGrowth;
+use super::unclaimed_backups::{root_of, unclaimed};
+use super::{Registry, panic_text};
+use crate::agent::catalog::AgentEntry;
+use crate::archive::{ArchiveTotal, ArchivedSession, MissingTurns};
+use crate::files::durable;
+use crate::paths::names::PASSED;
+use crate::store::{StoreError, TranscriptRoot};
+use crate::transcript::TranscriptError;
+use crate::transcript::meter::with_meter;
+use crate::transcript::transcript_list::Format;
+
+/// How long after a pass over all sessions the next one begins, in milliseconds.
+const PASS_INTERVAL_MS: i64 = 24 * 60 * 60 * 1_000;
+
+/// How often the time of the next pass is checked: timers do not count the time that a machine sleeps.
+const PASS_CHECK_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+/// How long before the last pass a conversation may have changed without that pass seeing it, in milliseconds.
+const PASS_OVERLAP_MS: i64 = 60 * 60 * 1_000;
+
+/// The sessions that a call names.
+#[derive(Clone, Debug)]
+pub enum SessionSelector {
+    /// All sessions of a conversation.
+    Conversation(ConversationId),
+    /// A session by its id, and its agent.
+    Session(UpstreamId, Option<AgentName>),
+}
+
+/// A session that a caller names, and where it is.
+struct NamedSession {
+    entry: Arc<AgentEntry>,
+    root: PathBuf,
+    format: Format,
+    cwd: Option<String>,
+    id: UpstreamId,
+}
+
+/// The sessions that a caller names, as far as they are known without reading the disk.
+struct RequestedSessions {
+    /// Of a conversation: its sessions, the head last. Of an id: the session of each agent that may have it.
+    candidates: Vec<NamedSession>,
+    /// The id, if the caller named one.
+    id: Option<UpstreamId>,
+}
+
+impl SessionSelector {
+    fn conversation(&self) -> Option<ConversationId> {
+        match self {
+            Self::Conversation(id) => Some(*id),
+            Self::Session(..) => None,
+        }
+    }
+}
+
+impl RequestedSessions {
+    /// The sessions themselves. An id means the session that a conversation or an agent has, or that is kept. Blocks.
+    fn resolve(self, services: &Services) -> Result<Vec<NamedSession>, ConversationError> {
+        let Some(id) = self.id else {
+            return Ok(self.candidates);
+        };
+        let is_there = |named: &NamedSession| {
+            let cwd = named.cwd.as_deref().unwrap_or_default();
+            named
+                .format
+                .dialect()
+                .find(services.session(&named.root, cwd, &id))
+                .is_ok()
+        };
+        let mut found = self.candidates;
+        found.retain(|named| {
+            named.cwd.is_some() || has_backup(services, &named.root, &named.id) || is_there(named)
+        });
+        match found.len() {
+            0 => Err(ConversationError::NotFound {
+                what: format!("there is no transcript \"{id}\" and no backup of it"),
+            }),
+            1 => Ok(found),
+            _ => Err(ConversationError::AmbiguousAgents {
+                name: id.to_string(),
+                agents: found.iter().map(|named| named.entry.name.clone()).collect(),
+            }),
+        }
+    }
+}
+
+impl Registry {
+    /// Starts backing up transcripts. Ends when the daemon stops.
+    pub fn run_backups(self: &Arc<Self>) {
+        let (registry, stop) = (Arc::downgrade(self), self.stop.clone());
+        let services = Arc::clone(&self.services);
+        self.tasks.spawn(async move {
+            let mut look = Instant::now();
+            loop {
+                let is_look = tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return,
+                    () = services.backups.wait_for_request() => false,
+                    () = sleep_until(look) => true,
+                };
+                let Some(registry) = registry.upgrade() else {
+                    return;
+                };
+                let meter = Arc::new(StopMeter(stop.clone()));
+                let round = tokio::task::spawn_blocking(move || {
+                    let round = || with_meter(meter, || registry.backup_round(is_look, now()));
+                    if let Err(panic) = catch_unwind(AssertUnwindSafe(round)) {
+                        let why = panic_text(panic.as_ref());
+                        tracing::error!(why, "could not back up transcripts");
+                    }
+                });
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return,
+                    _ = round => {}
+                }
+                if is_look {
+                    look = Instant::now() + PASS_CHECK_INTERVAL;
+                }
+            }
+        });
+    }
+
+    /// Backs up the requested sessions and, once a day, all that have changed.
+    fn backup_round(&self, is_look: bool, at: Timestamp) {
+        for (session, depth) in self.services.backups.take_requested() {
+            if self.stop.is_cancelled() {
+                return;
+            }
+            self.back_up_session(&session, depth);
+        }
+        if is_look {
+            self.services.backups.archive.forget_unpacked();
+        }
+        if is_look
+            && self
+                .last_pass(at)
+                .is_none_or(|last| at.as_millisecond() - last >= PASS_INTERVAL_MS)
+        {
+            self.backup_pass(at);
+        }
+    }
+
+    fn back_up_session(&self, session: &SessionRef, depth: BackupMode) {
+        let Some(entry) = self.services.catalog.get(&session.agent) else {
+            return;
+        };
+        // A session whose conversation was deleted meanwhile is not copied again.
+        if !backup::is_used_by_conversation(&self.services, &entry.transcript_root(), &session.upstream_id) {
+            return;
+        }
+        let kept = back_up(&self.services, entry, session, depth);
+        if kept.is_rewritten {
+            self.report_rewritten(entry, &session.upstream_id);
+        }
+        match kept.error {
+            None => {}
+            Some(TranscriptError::Misplaced(misplaced))
+                if !self.services.backups.mark_misplaced_reported(&misplaced) => {}
+            Some(error) => {
+                let error = chain_text(&error);
+                tracing::warn!(upstream_id = %session.upstream_id, error, "could not back up a transcript");
+            }
+        }
+    }
+
+    /// Notifies the conversations whose head it is that another program has written to a transcript.
+    fn report_rewritten(&self, entry: &AgentEntry, id: &UpstreamId) {
+        tracing::warn!(upstream_id = %id, "a transcript is shorter than its backup, or its beginning differs; both are kept");
+        let owners = self.services.store.owners(id, Some(&entry.transcript_root()));
+        for owner in owners.unwrap_or_default() {
+            let record = self.record(owner).ok();
+            if record.is_some_and(|record| record.chain.head().is_some_and(|head| head.upstream_id == *id)) {
+                let growth = TranscriptGrowth {
+                    upstream_id: id.clone(),
+                    new_checkpoints: Vec::new(),
+                    prompts: None,
+                    replaced: false,
+                    rewritten: true,
+                };
+                Handle::current().block_on(self.report_growth(owner, growth));
+            }
+        }
+    }
+
+    /// When the last pass was, in milliseconds since the epoch. One that seems to come later was made while the clock was ahead:
+    /// that says nothing.
+    fn last_pass(&self, at: Timestamp) -> Option<i64> {
+        let path = self.services.backups.archive.folder().join(PASSED);
+        let passed = std::fs::read_to_string(path).ok()?.trim().parse().ok()?;
+        Some(passed).filter(|passed| *passed <= at.as_millisecond())
+    }
+
+    /// Copies what has changed since the last pass, and deletes what is older or larger than the user allows.
+    fn backup_pass(&self, at: Timestamp) {
+        let keeper = &self.services.backups;
+        let since = self.last_pass(at).map(|last| last - PASS_OVERLAP_MS);
+        let at = at.as_millisecond();
+        let days = |days: u64| {
+            i64::try_from(days)
+                .unwrap_or(i64::MAX)
+                .saturating_mul(PASS_INTERVAL_MS)
+        };
+        // A clock that is ahead makes no backup old.
+        let elapsed = self.services.store.minimum_time().map(Timestamp::as_millisecond);
+        let oldest = keeper.rules.max_days.zip(elapsed);
+        let oldest = oldest.map(|(kept, elapsed)| elapsed.min(at).saturating_sub(days(kept)));
+        if keeper.rules.is_enabled {
+            self.back_up_changed(since.max(oldest));
+        }
+        let pass = || -> Result<(), TranscriptError> {
+            let sessions = keeper.archive.sessions()?.into_iter();
+            for ArchivedSession { key, .. } in sessions.filter(|session| session.has_links) {
+                if self.stop.is_cancelled() {
+                    return Ok(());
+                }
+                // The transcripts that agents have were copied above.
+                let (root, id) = (root_of(&key), UpstreamId::new(key.upstream_id.as_str()));
+                let turns = backup::acknowledged_turns(&self.services, &root, &id);
+                if let Err(error) = turns.and_then(|turns| keeper.archive.pack_links(&key, turns)) {
+                    let error = chain_text(&error);
+                    tracing::warn!(
+                        upstream_id = key.upstream_id,
+                        error,
+                        "a linked transcript could not be copied"
+                    );
+                }
+            }
+            let pruned = keeper.archive.prune(oldest, keeper.rules.max_bytes)?;
+            if pruned.sessions > 0 {
+                let (sessions, bytes) = (pruned.sessions, pruned.bytes);
+                tracing::info!(
+                    sessions,
+                    bytes,
+                    "deleted backups of transcripts, as [keep] is configured"
+                );
+            }
+            Ok(())
+        };
+        if let Err(error) = pass() {
+            tracing::warn!(error = chain_text(&error), "could not look at the backups");
+        }
+        let folder = keeper.archive.folder().symlink_metadata();
+        if self.stop.is_cancelled() || !folder.is_ok_and(|folder| folder.is_dir()) {
+            return;
+        }
+        // If a kill damages it, the next pass comes early.
+        let passed = keeper.archive.folder().join(PASSED);
+        if let Err(error) = durable::write(&passed, at.to_string().as_bytes()) {
+            tracing::warn!(%error, "could not record when transcripts were last backed up");
+        }
+    }
+
+    /// Copies the sessions of the conversations that have changed since this time, the newest first.
+    fn back_up_changed(&self, since: Option<i64>) {
+        for conversation in self.services.store.recent(None) {
+            let record = match conversation {
+                Ok((_, record)) => record,
+                Err(StoreError::LostBody(part)) => {
+                    tracing::warn!(%part, "a conversation cannot be read; its transcripts are not backed up");
+                    continue;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "conversations cannot be read; their transcripts are backed up later");
+                    return;
+                }
+            };
+            let is_older = since.is_some_and(|since| record.updated_at.as_millisecond() < since);
+            if is_older || self.stop.is_cancelled() {
+                return;
+            }
+            if record.deleted_at.is_some() {
+                continue;
+            }
+            for link in record.chain.links().iter().filter(|link| link.written) {
+                self.back_up_session(&SessionRef::from(link), BackupMode::Compressed);
+            }
+        }
+    }
+
+    /// The totals of all backups, and those that belong to no conversation.
+    ///
+    /// # Errors
+    /// When the backups cannot be read.
+    pub async fn backup_totals(&self) -> Result<KeepAnswer, ConversationError> {
+        let services = Arc::clone(&self.services);
+        let work = move || {
+            let sessions = services.backups.archive.sessions();
+            let sessions = sessions?;
+            let total: ArchiveTotal = sessions.iter().collect();
+            let (unclaimed, count) = unclaimed(&services, sessions)?;
+            Ok(KeepAnswer {
+                enabled: services.backups.rules.is_enabled,
+                total: Some(KeepTotal {
+                    sessions: total.sessions,
+                    files: total.files,
+                    bytes: total.bytes,
+                    unclaimed: count,
+                }),
+                unclaimed,
+                ..KeepAnswer::default()
+            })
+        };
+        self.run_file_change("transcript/keep", work).await
+    }
+
+    /// Backs up all sessions of a conversation, or one session.
+    ///
+    /// # Errors
+    /// When there is no such conversation or session, or it could not be copied.
+    pub async fn back_up_named(
+        self: &Arc<Self>,
+        target: SessionSelector,
+        request: Option<CallKey>,
+    ) -> Result<KeepAnswer, ConversationError> {
+        let of = target.conversation();
+        self.run_idempotent_work(of, request, |registry| async move {
+            registry.back_up_now(target).await
+        })
+        .await
+    }
+
+    async fn back_up_now(&self, target: SessionSelector) -> Result<KeepAnswer, ConversationError> {
+        let place = |id| {
+            self.refuse_while_moving(id)?;
+            Ok::<_, ConversationError>((id, self.salvaged_view(id)?.cwd))
+        };
+        // Before the sessions of a conversation are looked up: a move that ends in between is seen then.
+        let mut moved = target.conversation().map(place).transpose()?;
+        let wanted = self.requested_sessions("transcript/keep", target).await?;
+        if let Some(session) = &wanted.id {
+            // A session that no conversation has is not moved with one.
+            let holder = self.resolve(&session.as_str().into());
+            moved = holder.ok().map(place).transpose()?;
+        }
+        let services = Arc::clone(&self.services);
+        let work = move || {
+            let named = wanted.resolve(&services)?;
+            let archive = &services.backups.archive;
+            let mut answer = KeepAnswer {
+                enabled: services.backups.rules.is_enabled,
+                ..KeepAnswer::default()
+            };
+            for named in &named {
+                let session = SessionRef {
+                    agent: named.entry.name.clone(),
+                    cwd: named.cwd.clone().unwrap_or_default(),
+                    upstream_id: named.id.clone(),
+                };
+                if let Some(error) = back_up(&services, &named.entry, &session, BackupMode::Compressed).error
+                {
+                    return Err(error.into());
+                }
+                let held = archive.archived_files(&backup::session_key(&named.root, &named.id));
+                let held = held?;
+                answer.kept.extend(held.into_iter().map(|file| KeptFile {
+                    path: file.path.to_string_lossy().into_owned(),
+                    bytes: file.bytes,
+                }));
+            }
+            if answer.kept.is_empty() {
+                let what = "there is no transcript to back up, and no backup".to_owned();
+                return Err(ConversationError::NotFound { what });
+            }
+            Ok(answer)
+        };
+        let kept = self.run_file_change("transcript/keep", work).await;
+        match moved {
+            Some((id, cwd)) => self.busy_if_moved(id, &cwd, kept),
+            None => kept,
+        }
+    }
+
+    /// Restores the backups of a conversation's sessions, or of one session, to where the agent looks for them.
+    ///
+    /// # Errors
+    /// When there is no such conversation or session, nothing of it is kept, or something else is there.
+    pub async fn restore_named(
+        self: &Arc<Self>,
+        target: SessionSelector,
+        request: Option<CallKey>,
+    ) -> Result<RestoreAnswer, ConversationError> {
+        let of = target.conversation();
+        self.run_idempotent_work(of, request, |registry| async move {
+            registry.restore_now(target).await
+        })
+        .await
+    }
+
+    async fn restore_now(
+        self: &Arc<Self>,
+        target: SessionSelector,
+    ) -> Result<RestoreAnswer, ConversationError> {
+        let wanted = self.requested_sessions("transcript/restore", target).await?;
+        let (registry, services) = (Arc::clone(self), Arc::clone(&self.services));
+        let work = move || {
+            let named = wanted.resolve(&services)?;
+            let mut answer = RestoreAnswer::default();
+            let (mut is_any_kept, count) = (false, named.len());
+            // The last one is the head, with which the conversation continues.
+            for (index, named) in named.iter().enumerate() {
+                let is_head = index + 1 == count;
+                registry.refuse_restore_of_open(named)?;
+                let put = restore(&services, &named.entry, named.cwd.as_deref(), &named.id);
+                match put {
+                    Ok(paths) => {
+                        is_any_kept = true;
+                        if is_head && !paths.is_empty() {
+                            answer.missing_turns = missing_turns_of(&services, named)?;
+                        }
+                        let paths = paths.iter().map(|path| path.to_string_lossy().into_owned());
+                        answer.restored.extend(paths);
+                    }
+                    Err(TranscriptError::NotFound { .. }) => {}
+                    Err(error) if is_head => return Err(error.into()),
+                    Err(error) => {
+                        is_any_kept = true;
+                        let error = chain_text(&error);
+                        tracing::warn!(upstream_id = %named.id, error, "an older session could not be restored");
+                    }
+                }
+            }
+            if !is_any_kept {
+                let what = "the conversation has no backups".to_owned();
+                return Err(ConversationError::NotFound { what });
+            }
+            Ok(answer)
+        };
+        self.run_file_change("transcript/restore", work).await
+    }
+
+    /// Refuses to restore a missing transcript whose session is open: the agent would continue with what it has in memory, and the
+    /// conversation would not report what the file lacks. A session that is being opened restores its transcript itself.
+    ///
+    /// # Errors
+    /// [`ConversationError::Busy`], with the command that closes the session.
+    fn refuse_restore_of_open(&self, named: &NamedSession) -> Result<(), ConversationError> {
+        let cwd = named.cwd.as_deref().unwrap_or_default();
+        let (services, root) = (&self.services, &named.root);
+        let is_missing = backup::is_missing(services, root, named.format, cwd, &named.id);
+        if !is_missing || !backup::may_have_backup(services, root, &named.id) {
+            return Ok(());
+        }
+        for holder in self.holders(&named.id, Some(&named.entry.transcript_root()))? {
+            let shown = self.view(holder)?;
+            if shown.live && shown.head.as_ref() == Some(&named.id) {
+                return Err(ConversationError::Busy(format!(
+                    "session {} is open, and its agent may still write to the transcript; close it first: sessionctl close {holder}",
+                    named.id
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The sessions that a caller means.
+    async fn requested_sessions(
+        &self,
+        method: &'static str,
+        target: SessionSelector,
+    ) -> Result<RequestedSessions, ConversationError> {
+        match target {
+            SessionSelector::Conversation(id) => {
+                let record = self.record(id)?;
+                let links = record.chain.links().iter().map(SessionRef::from);
+                let named: Vec<NamedSession> = links
+                    .filter_map(|session| named_session(&self.services, session))
+                    .collect();
+                if named.is_empty() {
+                    let what = match record.chain.head() {
+                        None => "the conversation has no session yet, so there is no transcript".to_owned(),
+                        Some(head) => format!(
+                            "where the agent {} keeps its transcripts is not known to this version",
+                            head.agent
+                        ),
+                    };
+                    return Err(ConversationError::NotFound { what });
+                }
+                for NamedSession { entry, cwd, .. } in &named {
+                    let cwd = cwd.as_deref().unwrap_or_default();
+                    self.services.check_project(entry, cwd).await?;
+                }
+                Ok(RequestedSessions {
+                    candidates: named,
+                    id: None,
+                })
+            }
+            SessionSelector::Session(id, agent) => {
+                let id = self.complete_session_id(method, id, agent.as_ref()).await?;
+                Ok(RequestedSessions {
+                    candidates: self.candidate_sessions(&id, agent.as_ref())?,
+                    id: Some(id),
+                })
+            }
+        }
+    }
+
+    /// Each agent that may have the session of this id.
+    fn candidate_sessions(
+        &self,
+        id: &UpstreamId,
+        agent: Option<&AgentName>,
+    ) -> Result<Vec<NamedSession>, ConversationError> {
+        let entries = match agent {
+            Some(name) => vec![self.services.agent(name)?],
+            None => self.services.catalog.entries().to_vec(),
+        };
+        let mut found: Vec<NamedSession> = Vec::new();
+        for entry in entries {
+            let Some((root, format)) = entry.listed_transcripts() else {
+                continue;
+            };
+            // Agents that share their transcripts have the same one.
+            if found.iter().all(|named| named.root != root) {
+                found.push(NamedSession {
+                    root: root.to_owned(),
+                    format,
+                    cwd: self.cwd_of(id, &entry.transcript_root())?,
+                    id: id.clone(),
+                    entry,
+                });
+            }
+        }
+        Ok(found)
+    }
+
+    /// The folder of the session in a conversation that has it.
+    fn cwd_of(&self, id: &UpstreamId, root: &TranscriptRoot) -> Result<Option<String>, ConversationError> {
+        let owners = self.services.store.owners(id, Some(root));
+        for owner in owners? {
+            let Ok(record) = self.record(owner) else { continue };
+            let mut links = record.chain.links().iter();
+            if let Some(link) = links.find(|link| link.upstream_id == *id) {
+                return Ok(Some(link.cwd.clone()));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn named_session(services: &Services, session: SessionRef) -> Option<NamedSession> {
+    let entry = services.catalog.get(&session.agent)?;
+    let (root, format) = entry.listed_transcripts()?;
+    Some(NamedSession {
+        root: root.to_owned(),
+        format,
+        entry: Arc::clone(entry),
+        cwd: Some(session.cwd),
+        id: session.upstream_id,
+    })
+}
+
+/// How many of the acknowledged turns of a session its copy lacks; 0 if that is unknown.
+fn missing_turns_of(services: &Services, named: &NamedSession) -> Result<u64, ConversationError> {
+    let acknowledged = backup::acknowledged_turns(services, &named.entry.transcript_root(), &named.id);
+    let acknowledged = acknowledged?.unwrap_or(0);
+    let key = backup::session_key(&named.root, &named.id);
+    let later = services.backups.archive.missing_turns(&key, acknowledged);
+    Ok(later?.map_or(0, MissingTurns::turns))
+}

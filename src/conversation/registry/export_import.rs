@@ -1,0 +1,228 @@
+//! Exports and imports of conversations, on blocking threads.
+
+use std::sync::Arc;
+
+use bridge_protocol::daemon::Work;
+use bridge_protocol::export::{ExportAnswer, ExportFormat};
+use bridge_protocol::method::Import;
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::{ConversationId, UpstreamId};
+use serde::Deserialize;
+
+use super::super::answer::{Answer, CallKey};
+use super::super::error::ConversationError;
+use super::super::exporting::{self, ExportRequest};
+use super::super::importing::{self, PreparedImport};
+use super::super::read_queues::ReadClass;
+use super::super::running_work::{Progress, WorkGuard};
+use super::super::services::{Services, now};
+use super::Registry;
+use crate::store::ConversationRecord;
+use crate::transcript::meter::with_meter;
+
+impl Registry {
+    /// How far long calls have come.
+    #[must_use]
+    pub fn running_work(&self) -> Vec<Work> {
+        self.services.running_work.report()
+    }
+
+    /// Puts a call on the list of those that take long.
+    pub(super) fn track_work(&self, method: &'static str, conversation: Option<ConversationId>) -> WorkGuard {
+        self.services
+            .running_work
+            .track(method, conversation, self.stop.clone())
+    }
+
+    /// Exports a conversation in its present state.
+    ///
+    /// # Errors
+    /// When there is no such conversation, the path cannot be used, or its transcripts cannot be read.
+    pub async fn export(
+        self: &Arc<Self>,
+        id: ConversationId,
+        format: ExportFormat,
+        path: Option<String>,
+        secrets: bool,
+        request: Option<CallKey>,
+    ) -> Result<ExportAnswer, ConversationError> {
+        let is_answer = format == ExportFormat::Json && path.is_none();
+        // An answer that contains the export would fill the store, and nothing was written.
+        let request = request.filter(|_| !is_answer);
+        self.run_idempotent_work(Some(id), request, |registry| async move {
+            registry.export_now(id, format, path, secrets, is_answer).await
+        })
+        .await
+    }
+
+    async fn export_now(
+        &self,
+        id: ConversationId,
+        format: ExportFormat,
+        path: Option<String>,
+        secrets: bool,
+        is_answer: bool,
+    ) -> Result<ExportAnswer, ConversationError> {
+        let begun = self.track_work("conversation/export", Some(id));
+        // What fits into an answer is read as a history is, and does not wait for files of gigabytes.
+        let place = match is_answer {
+            true => self.place_of(Some(id), ReadClass::Quick),
+            false => self.services.read_queues.export_import_queue(),
+        };
+        let turn = place.acquire(begun.progress()).await?;
+        self.refuse_while_moving(id)?;
+        let (mut record, mut view) = (self.record(id)?, self.view(id)?);
+        let usage = self.usage(id).await;
+        // What waits in line goes out here, and nowhere else.
+        record.waiting.clear();
+        view.queue.clear();
+        view.cut_short = record.cut.is_some();
+        let usage = usage.or_else(|| record.usage.clone());
+        let cwd = record.cwd.clone();
+        let progress = begun.progress();
+        let work = self.services.blocking(move |services| {
+            // Until the work has ended, which is a while after its caller has left.
+            let _turn = turn;
+            let mut lineage = services.store.lineage_all(id)?;
+            // It may have gone on since the record was read.
+            lineage.retain(|entry| entry.seq <= record.chain.last_lineage_seq());
+            let export = ExportRequest {
+                record,
+                lineage,
+                view,
+                usage,
+                secrets,
+            };
+            let meter = Arc::clone(&progress);
+            // What is only looked at counts too, and ends when nobody waits for it.
+            with_meter(meter, || {
+                exporting::export(services, export, format, path.as_deref(), &progress)
+            })
+        });
+        let export = async { work.await? };
+        let done = match is_answer {
+            true => place.unless_stalled(&begun.progress(), export).await,
+            false => export.await,
+        };
+        drop(begun);
+        self.busy_if_moved(id, &cwd, done)
+    }
+
+    /// Makes a conversation of a bundle. Its files are in place before it is written down, and it is written down before
+    /// anyone hears of it.
+    ///
+    /// # Errors
+    /// When the bundle cannot be used, or its ids are held here. Nothing is left behind then.
+    pub async fn import(
+        self: &Arc<Self>,
+        import: Import,
+        request: Option<CallKey>,
+    ) -> Result<Answer, ConversationError> {
+        let (registry, asked) = (Arc::clone(self), request.clone());
+        let work = || async move {
+            let begun = registry.track_work("conversation/import", None);
+            let (progress, own) = (begun.progress(), Arc::clone(&registry));
+            // A task of its own: what is in place when the caller leaves is taken away or written down, never neither.
+            let run = registry
+                .tasks
+                .spawn(async move { own.import_now(import, asked, progress).await });
+            let done = run.await;
+            drop(begun);
+            done?
+        };
+        self.run_idempotent(None, request, work).await
+    }
+
+    async fn import_now(
+        self: Arc<Self>,
+        import: Import,
+        request: Option<CallKey>,
+        progress: Arc<Progress>,
+    ) -> Result<Answer, ConversationError> {
+        if self.stop.is_cancelled() {
+            return Err(ConversationError::ShuttingDown);
+        }
+        let _turn_to_carry = self
+            .services
+            .read_queues
+            .export_import_queue()
+            .acquire(Arc::clone(&progress))
+            .await?;
+        let work = self
+            .services
+            .blocking(move |services| importing::import(services, &import, &progress));
+        let imported = work.await??;
+        // One at a time from here on: an adoption of one of its transcripts may be on its way.
+        let _turn = self.lock_for_new_conversation().await?;
+        let work = self.services.blocking(move |services| {
+            importing::check_still_free(services, &imported)?;
+            // No turn that came with it is new, whoever had it.
+            if let Some((id, bytes)) = head_size(services, &imported.record) {
+                services.old_bytes.note_length(&id, bytes);
+            }
+            Ok::<_, ConversationError>(imported)
+        });
+        let PreparedImport {
+            placed_files: mut placed,
+            mut change,
+            answer: told,
+            ..
+        } = work.await??;
+        let answer = Answer::from_value(&told)?;
+        let request = request.map(|request| request.to_answered_record(&answer, now()));
+        change.requests.extend(request);
+        let committed = self.services.store.commit(change).await;
+        if committed.is_ok() {
+            placed.commit();
+            self.services.announce_new(told.conversation);
+        }
+        // Whatever goes is removed file by file.
+        if let Err(error) = tokio::task::spawn_blocking(move || drop(placed)).await {
+            tracing::warn!(%error, "could not delete the unpacked files of an import");
+        }
+        committed?;
+        Ok(answer)
+    }
+
+    /// Undoes the imports that an earlier daemon left unfinished. Whether each of them is undone or set aside.
+    pub async fn undo_unfinished_imports(&self) -> bool {
+        let work = self
+            .services
+            .blocking(|services| importing::undo_unfinished(services));
+        work.await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "could not settle the unfinished imports");
+            false
+        })
+    }
+
+    /// What the agent last reported of a live conversation's usage.
+    async fn usage(&self, id: ConversationId) -> Option<RawJson> {
+        #[derive(Deserialize)]
+        struct Envelope {
+            event: Snapshot,
+        }
+        #[derive(Deserialize)]
+        struct Snapshot {
+            session: Option<Session>,
+        }
+        #[derive(Deserialize)]
+        struct Session {
+            usage: Option<RawJson>,
+        }
+        let snapshot = self.live_snapshot(id, false).await?;
+        let envelope: Envelope = serde_json::from_str(&snapshot.text).ok()?;
+        envelope.event.session?.usage
+    }
+}
+
+/// The session of a conversation's head, and how many bytes its transcript has.
+fn head_size(services: &Services, record: &ConversationRecord) -> Option<(UpstreamId, u64)> {
+    let head = record.chain.head()?;
+    let entry = services.catalog.get(&head.agent)?;
+    let (root, format) = entry.listed_transcripts()?;
+    let path = format
+        .dialect()
+        .find(services.session(root, &record.cwd, &head.upstream_id))
+        .ok()?;
+    Some((head.upstream_id.clone(), path.metadata().ok()?.len()))
+}

@@ -1,0 +1,257 @@
+//! Idempotency keys of calls that no task of a conversation handles: a repeated call joins the running one, or gets the
+//! stored result.
+//!
+//! Prompts, changes, forks, answers, resets and deletions store their key together with their change, in the state
+//! machine of the conversation. This module handles all others. Those that make a record commit their result with it
+//! (see [`CallKey::answered`]); the others, such as an export, commit it when they have one, and are carried out again
+//! if the daemon is killed before that: an export to a path then finds its own file there, and is refused.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bridge_protocol::ConversationId;
+use futures_util::FutureExt;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use super::super::answer::{Answer, CallKey, MadeConversation};
+use super::super::error::ConversationError;
+use super::super::services::{chain_text, now};
+use super::Registry;
+use crate::store::{Change, RequestId, RequestRecord};
+
+/// How long a stop waits for work that other threads do.
+const STOP_WAIT_LIMIT: Duration = Duration::from_secs(5);
+
+type CallResult = Option<Result<Answer, ConversationError>>;
+
+/// An idempotency key and the conversation in which it is unique, if any.
+type ScopedKey = (Option<ConversationId>, RequestId);
+
+/// The calls with a key that run now.
+#[derive(Default)]
+pub(super) struct RunningCalls {
+    calls: Mutex<HashMap<ScopedKey, RunningCall>>,
+}
+
+struct RunningCall {
+    fingerprint: String,
+    outcome: watch::Receiver<CallResult>,
+}
+
+/// Removes a call from the running ones when dropped, however the call ends.
+struct RunningCallGuard {
+    registry: Arc<Registry>,
+    key: ScopedKey,
+}
+
+impl Drop for RunningCallGuard {
+    fn drop(&mut self) {
+        self.registry.running_calls.lock().remove(&self.key);
+    }
+}
+
+impl RunningCalls {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ScopedKey, RunningCall>> {
+        // Each change to the map is one call: it is whole after any panic.
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The call that runs under this key.
+    ///
+    /// # Errors
+    /// When it has another content.
+    pub(super) fn find(
+        &self,
+        of: Option<ConversationId>,
+        request: &CallKey,
+    ) -> Result<Option<watch::Receiver<CallResult>>, ConversationError> {
+        match self.lock().get(&(of, request.id.clone())) {
+            Some(running) if request.has_same_content(&running.fingerprint) => {
+                Ok(Some(running.outcome.clone()))
+            }
+            Some(_) => Err(request.content_conflict()),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Registry {
+    /// Carries a call out once. `start` is called before the first await, and only if the call is not a repetition. The
+    /// call continues if its caller disconnects. Calls that fail are not remembered.
+    ///
+    /// # Errors
+    /// As the call; when the key was used with another content; when the result cannot be written down.
+    pub async fn run_idempotent<F>(
+        self: &Arc<Self>,
+        of: Option<ConversationId>,
+        request: Option<CallKey>,
+        start: impl FnOnce() -> F,
+    ) -> Result<Answer, ConversationError>
+    where
+        F: Future<Output = Result<Answer, ConversationError>> + Send + 'static,
+    {
+        // The daemon stops when the conversations have, and what they were asked is answered. An agent may take a quarter of an
+        // hour to sign in: nobody waits for that at a stop.
+        self.run_idempotent_until(of.is_some(), of, request, start).await
+    }
+
+    /// As [`Registry::once`]. A stop waits for the call and for its answer to be recorded, if it `holds_a_stop`.
+    async fn run_idempotent_until<F>(
+        self: &Arc<Self>,
+        holds_a_stop: bool,
+        of: Option<ConversationId>,
+        request: Option<CallKey>,
+        start: impl FnOnce() -> F,
+    ) -> Result<Answer, ConversationError>
+    where
+        F: Future<Output = Result<Answer, ConversationError>> + Send + 'static,
+    {
+        let Some(request) = request else {
+            return start().await;
+        };
+        let mut outcome = match self.running_calls.find(of, &request)? {
+            Some(running) => running,
+            None => match self.stored_answer(of, Some(&request))? {
+                Some(kept) => return Ok(kept),
+                None => self.start_call(holds_a_stop, of, request, start()),
+            },
+        };
+        match outcome.wait_for(Option::is_some).await {
+            Ok(outcome) => outcome.clone().unwrap_or(Err(ConversationError::Lost)),
+            Err(_) => Err(ConversationError::Lost),
+        }
+    }
+
+    /// Does work that no conversation's task does, once if the call has a key.
+    ///
+    /// # Errors
+    /// As the work, and [`Registry::once`].
+    pub(super) async fn run_idempotent_work<T, F>(
+        self: &Arc<Self>,
+        of: Option<ConversationId>,
+        request: Option<CallKey>,
+        work: impl FnOnce(Arc<Self>) -> F,
+    ) -> Result<T, ConversationError>
+    where
+        T: Serialize + DeserializeOwned + Send,
+        F: Future<Output = Result<T, ConversationError>> + Send + 'static,
+    {
+        let (registry, work) = (Arc::clone(self), work(Arc::clone(self)));
+        if request.is_none() {
+            return work.await;
+        }
+        let start = || async move { Answer::from_value(&registry.finish_or_stop(work).await?) };
+        self.run_idempotent_until(true, of, request, start).await?.read()
+    }
+
+    /// Waits for work on other threads; when the daemon stops, for no longer than [`STOP_WAIT_LIMIT`]: a disk that does not
+    /// respond must not hold up a stop.
+    async fn finish_or_stop<T>(
+        &self,
+        work: impl Future<Output = Result<T, ConversationError>>,
+    ) -> Result<T, ConversationError> {
+        let mut work = pin!(work);
+        tokio::select! {
+            biased;
+            done = &mut work => done,
+            () = self.stop.cancelled() => {
+                let done = tokio::time::timeout(STOP_WAIT_LIMIT, work).await;
+                done.unwrap_or(Err(ConversationError::ShuttingDown))
+            }
+        }
+    }
+
+    fn start_call(
+        self: &Arc<Self>,
+        holds_a_stop: bool,
+        of: Option<ConversationId>,
+        request: CallKey,
+        call: impl Future<Output = Result<Answer, ConversationError>> + Send + 'static,
+    ) -> watch::Receiver<CallResult> {
+        let (sender, outcome) = watch::channel(None);
+        let place = (of, request.id.clone());
+        let running = RunningCall {
+            fingerprint: request.fingerprint.clone(),
+            outcome: outcome.clone(),
+        };
+        self.running_calls.lock().insert(place.clone(), running);
+        let listed = RunningCallGuard {
+            registry: Arc::clone(self),
+            key: place,
+        };
+        let run = async move {
+            let result = match call.await {
+                Ok(answer) => listed.registry.store_answer(of, &request, answer).await,
+                Err(error) => Err(error),
+            };
+            // Off the list first: who comes now finds what is kept.
+            drop(listed);
+            sender.send_replace(Some(result));
+        };
+        // What the call looks at first, it sees as things are now and not after a call that arrives later.
+        let mut run = Box::pin(run);
+        if tokio::task::unconstrained(run.as_mut()).now_or_never().is_some() {
+            return outcome;
+        }
+        match holds_a_stop {
+            true => self.tasks.spawn(run),
+            false => tokio::spawn(run),
+        };
+        outcome
+    }
+
+    /// Records the answer of a call, unless the call has recorded one with what it changed, and returns it.
+    async fn store_answer(
+        &self,
+        of: Option<ConversationId>,
+        request: &CallKey,
+        answer: Answer,
+    ) -> Result<Answer, ConversationError> {
+        if let Ok(Some(_)) = self.stored_answer(of, Some(request)) {
+            return Ok(answer);
+        }
+        let record = RequestRecord {
+            conversation_id: of,
+            ..request.to_answered_record(&answer, now())
+        };
+        let change = Change {
+            requests: vec![record],
+            ..Change::default()
+        };
+        if let Err(error) = self.services.store.commit(change).await {
+            // It is done: to say that it failed would make the caller do it again.
+            tracing::error!(
+                request = request.id.as_str(),
+                error = chain_text(&error),
+                "could not store the result of a call; if it is repeated, it is carried out again"
+            );
+        }
+        Ok(answer)
+    }
+
+    /// What an earlier call with this key was answered.
+    ///
+    /// # Errors
+    /// When it had another content, the conversation that it made was deleted, or the store cannot be read.
+    pub fn stored_answer(
+        &self,
+        of: Option<ConversationId>,
+        request: Option<&CallKey>,
+    ) -> Result<Option<Answer>, ConversationError> {
+        let Some(request) = request else { return Ok(None) };
+        let kept = self.services.store.request(of, &request.id);
+        match kept? {
+            Some(kept) if !request.has_same_content(&kept.fingerprint) => Err(request.content_conflict()),
+            Some(kept) => match MadeConversation::from_request(&kept).map(|made| self.salvaged(made)) {
+                Some(Err(deleted @ ConversationError::Deleted { .. })) => Err(deleted),
+                _ => Ok(kept.result.map(Answer::Json)),
+            },
+            None => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Ends the turns that an earlier daemon left unfinished, before anything new begins.
+
+use std::sync::Arc;
+
+use bridge_protocol::link::LineageEntry;
+use bridge_protocol::raw::PromptContent;
+use jiff::Timestamp;
+
+use super::super::actor::Message;
+use super::super::arrival::find_prompt;
+use super::super::effect::PromptArrival;
+use super::super::error::ConversationError;
+use super::super::lost_parts;
+use super::super::services::{Services, now};
+use super::super::transition::{EndedTurn, EndedUnfinished, end_turn_of_previous_run};
+use super::Registry;
+use crate::store::{
+    Change, ConversationRecord, CutShortPrompt, PendingContinuation, RequestRecord, RestingState,
+    SalvagedRecord,
+};
+
+impl Registry {
+    /// Gives every turn that the last life of the daemon left unfinished its end, and keeps its questions as orphans. If the store
+    /// lost changes, what was to be sent by now is not sent.
+    ///
+    /// # Errors
+    /// When the store cannot be read or written.
+    pub async fn end_turns_of_previous_run(&self) -> Result<(), ConversationError> {
+        let store = &self.services.store;
+        let has_lost = store.open_report().may_have_lost();
+        let mut writes = Vec::new();
+        for id in store.unfinished()? {
+            // What the record lacks is reported when the conversation is used.
+            let Ok(found) = self.salvaged(id) else { continue };
+            if !lost_parts::can_continue(&found) {
+                continue;
+            }
+            let SalvagedRecord { record, lost } = found;
+            let is_ended =
+                record.turn.is_none() && record.interrupts.iter().all(|interrupt| interrupt.orphaned);
+            let (mut record, ended) = match is_ended {
+                true => (record, EndedUnfinished::default()),
+                false => self.end_by_transcript(record).await,
+            };
+            let is_given_up = has_lost && drop_due_continuation(&mut record, now());
+            wake_when_due(&self.services, &record);
+            if is_ended && !is_given_up {
+                continue;
+            }
+            let record = self.record_to_start(SalvagedRecord { record, lost });
+            // In line now, awaited together: a thousand cut turns cost a few syncs.
+            writes.push(
+                store.commit(Change {
+                    requests: stored_turn_result(&self.services, &record, ended.ended_turn.as_ref())?
+                        .into_iter()
+                        .collect(),
+                    ..with_lineage(&self.services, record, ended.lineage)
+                }),
+            );
+        }
+        for write in writes {
+            write.await?;
+        }
+        Ok(())
+    }
+}
+
+/// The result of the call that asked for a turn which was ended here, to be remembered under the caller's own name of it.
+fn stored_turn_result(
+    services: &Services,
+    record: &ConversationRecord,
+    ended: Option<&EndedTurn>,
+) -> Result<Option<RequestRecord>, ConversationError> {
+    let Some((request, ended)) = ended.and_then(|ended| Some((ended.request_id.as_ref()?, ended))) else {
+        return Ok(None);
+    };
+    let kept = services.store.request(Some(record.id), request)?;
+    Ok(kept.map(|kept| RequestRecord {
+        result: ended.answer(record).to_json().ok(),
+        ..kept
+    }))
+}
+
+/// A record that is to be written down, with what its lineage gains.
+fn with_lineage(services: &Services, record: ConversationRecord, lineage: Vec<LineageEntry>) -> Change {
+    let id = record.id;
+    let entry = services.catalog.get(&record.agent);
+    let upstream = entry.into_iter().flat_map(|entry| {
+        let root = entry.transcript_root();
+        let ids = lineage.iter().map(|entry| entry.upstream_id.clone());
+        ids.map(move |held| (id, root.clone(), held))
+    });
+    Change {
+        upstream: upstream.collect(),
+        lineage: lineage.into_iter().map(|entry| (id, entry)).collect(),
+        conversation: Some(record),
+        ..Change::default()
+    }
+}
+
+/// Gives up a continuation that is due: the record of its sending may be among the changes that the store lost. One whose time
+/// is later cannot have been sent. Whether there was one.
+fn drop_due_continuation(record: &mut ConversationRecord, now: Timestamp) -> bool {
+    let is_due = |continuation: &PendingContinuation| continuation.at <= now;
+    let Some(given_up) = record.continuation.take_if(|continuation| is_due(continuation)) else {
+        return false;
+    };
+    let text = given_up.text.as_ref().map(PromptContent::texts);
+    let text = text.map(|texts| format!("; its text is: {}", texts.join("\n")));
+    record.failure = Some(format!(
+        "it did not continue automatically: the store lost changes, so the prompt may have been sent already{}",
+        text.unwrap_or_default()
+    ));
+    record.continuation = given_up.into_next(now).filter(|later| !is_due(later));
+    record.resting = RestingState::Failed;
+    record.revision += 1;
+    true
+}
+
+/// Has a conversation that waits for its time woken then.
+fn wake_when_due(services: &Services, record: &ConversationRecord) {
+    if let Some(continuation) = &record.continuation {
+        services.wakeups.set(record.id, Some(continuation.at));
+    }
+}
+
+impl Registry {
+    /// Ends a turn that an earlier daemon cut short, according to the agent's transcript.
+    async fn end_by_transcript(&self, record: ConversationRecord) -> (ConversationRecord, EndedUnfinished) {
+        let arrived = match &record.turn {
+            Some(turn) => {
+                let (asked, sent) = (record.clone(), CutShortPrompt::from(turn));
+                let look = self
+                    .services
+                    .blocking(move |services| find_prompt(services, &asked, &sent));
+                // A look that panicked saw nothing.
+                look.await.unwrap_or(PromptArrival::Unknown)
+            }
+            None => PromptArrival::Unknown,
+        };
+        end_turn_of_previous_run(record, arrived, now())
+    }
+
+    /// Wakes the conversations whose scheduled continuation is due, until the daemon stops.
+    pub fn wake_conversations(self: &Arc<Self>) {
+        let registry = Arc::downgrade(self);
+        let (services, stop) = (Arc::clone(&self.services), self.stop.clone());
+        self.tasks.spawn(async move {
+            let wake = |id, place| {
+                let Some(registry) = registry.upgrade() else {
+                    return false;
+                };
+                match registry.salvaged(id) {
+                    Ok(found) if lost_parts::can_continue(&found) => {
+                        registry.deliver(id, Message::ContinuationDue(place)).is_ok()
+                    }
+                    Ok(found) if lost_parts::is_transient(&found.lost) => false,
+                    Ok(found) => {
+                        let what = lost_parts::describe_loss(id, &found.lost);
+                        tracing::error!("{what}; its scheduled continuation is not sent");
+                        true
+                    }
+                    // It was deleted meanwhile.
+                    Err(ConversationError::Deleted { .. } | ConversationError::NotFound { .. }) => true,
+                    Err(_) => false,
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = services.wakeups.run(wake) => {}
+            }
+        });
+    }
+}

@@ -1,0 +1,328 @@
+//! Calls that need no task of a conversation: get one, list a page, list all that are not idle.
+
+use std::collections::{HashMap, HashSet};
+
+use bridge_protocol::conversation::{Conversation, ConversationState};
+use bridge_protocol::event::Event;
+use bridge_protocol::link::{LineageEntry, Link};
+use bridge_protocol::{AgentName, ConversationId, Cursor};
+use tokio::sync::oneshot;
+
+use super::super::actor::Message;
+use super::super::error::ConversationError;
+use super::super::events::{EncodedEvent, SnapshotMark, Subscriber, snapshot_of_record};
+use super::super::lost_parts::view_without_lost;
+use super::super::page::{PageRoom, view_for_list};
+use super::super::services::now;
+use super::super::state::view_of_record;
+use super::Registry;
+use super::filter::{Filter, LiveStatus, Search};
+use crate::store::{RecentCursor, SalvagedRecord, StoreError};
+
+/// How many records are read on the routing thread before others get their turn: about a millisecond's work.
+pub(super) const RECORDS_PER_STEP: usize = 50;
+
+impl Registry {
+    /// Adds a subscriber to all conversations. It first gets the conversations that are not idle, and then all events.
+    ///
+    /// The snapshots are made one after another, each when there is room for it: together they may be larger than what
+    /// may wait for one client.
+    pub async fn subscribe_all(&self, mut subscriber: Box<dyn Subscriber>, after: Option<&Cursor>) {
+        let since = self.services.hub.last();
+        let held = after.and_then(|cursor| self.services.hub.sequence_of(cursor));
+        let mut shown = Vec::new();
+        if !held.is_some_and(|from| self.services.hub.holds_after(from)) {
+            match self
+                .send_busy_snapshots(subscriber.as_mut(), after.is_some())
+                .await
+            {
+                Some(told) => shown = told,
+                None => return,
+            }
+        }
+        self.services
+            .hub
+            .subscribe(subscriber, after, &shown, since, &now().to_string());
+    }
+
+    /// Sends a snapshot of each conversation that is not idle. After a gap it sends at least one, of the newest conversation: the
+    /// subscriber has to know that it missed events. None if the subscriber has disconnected.
+    async fn send_busy_snapshots(
+        &self,
+        subscriber: &mut dyn Subscriber,
+        gap: bool,
+    ) -> Option<Vec<SnapshotMark>> {
+        let mut shown = Vec::new();
+        let busy: Vec<ConversationId> = {
+            let live = self.lock();
+            let busy = live
+                .iter()
+                .filter(|(_, entry)| entry.published.borrow().state != ConversationState::Idle);
+            busy.map(|(id, _)| *id).collect()
+        };
+        for id in busy {
+            if let Some(snapshot) = self.live_snapshot(id, gap).await {
+                shown.push((id, snapshot.sequence));
+                subscriber.deliver_when_room(&snapshot).await.then_some(())?;
+            }
+        }
+        let seen: HashSet<ConversationId> = shown.iter().map(|(id, _)| *id).collect();
+        let unfinished = self.services.store.unfinished().unwrap_or_else(|error| {
+            tracing::error!(%error, "cannot send a subscriber the conversations that are not idle");
+            Vec::new()
+        });
+        for (read, id) in unfinished.into_iter().enumerate() {
+            if read > 0 && read % RECORDS_PER_STEP == 0 {
+                tokio::task::yield_now().await;
+            }
+            if seen.contains(&id) {
+                continue;
+            }
+            // It may have begun a turn meanwhile, which its record does not show.
+            let live = self.live_snapshot(id, gap).await;
+            if let Some(snapshot) = live.or_else(|| self.recorded_snapshot(id, gap)) {
+                shown.push((id, snapshot.sequence));
+                subscriber.deliver_when_room(&snapshot).await.then_some(())?;
+            }
+        }
+        if gap && shown.is_empty() {
+            let newest = self
+                .find_page(&Filter::default(), None, 1)
+                .await
+                .unwrap_or_else(|error| {
+                    tracing::error!(%error, "cannot tell a subscriber that it missed events");
+                    Vec::new()
+                });
+            for (_, id) in newest {
+                let live = self.live_snapshot(id, gap).await;
+                if let Some(snapshot) = live.or_else(|| self.recorded_snapshot(id, gap)) {
+                    shown.push((id, snapshot.sequence));
+                    subscriber.deliver_when_room(&snapshot).await.then_some(())?;
+                }
+            }
+        }
+        Some(shown)
+    }
+
+    /// A snapshot of a conversation that has a task.
+    pub(super) async fn live_snapshot(&self, id: ConversationId, gap: bool) -> Option<EncodedEvent> {
+        let mailbox = self.lock().get(&id).map(|entry| entry.mailbox.clone())?;
+        let (reply, snapshot) = oneshot::channel();
+        mailbox.try_send(Message::Snapshot { gap, reply }).ok()?;
+        snapshot.await.ok()
+    }
+
+    /// A snapshot of a conversation as it is recorded.
+    fn recorded_snapshot(&self, id: ConversationId, gap: bool) -> Option<EncodedEvent> {
+        let event = Event::Snapshot {
+            conversation: view_without_lost(self.salvaged(id).ok()?),
+            gap,
+            running: None,
+            session: None,
+        };
+        Some(snapshot_of_record(
+            &self.services.hub,
+            id,
+            &now().to_string(),
+            &event,
+        ))
+    }
+
+    /// A conversation as it stands.
+    ///
+    /// # Errors
+    /// When there is none, or it was deleted.
+    pub fn view(&self, id: ConversationId) -> Result<Conversation, ConversationError> {
+        if let Some(entry) = self.lock().get(&id) {
+            return Ok((**entry.published.borrow()).clone());
+        }
+        Ok(view_of_record(&self.record(id)?))
+    }
+
+    /// A conversation as far as it is known: one that lacks parts is `failed`, and its `failure` names them.
+    ///
+    /// # Errors
+    /// When there is none, or it was deleted.
+    pub(super) fn salvaged_view(&self, id: ConversationId) -> Result<Conversation, ConversationError> {
+        if let Some(entry) = self.lock().get(&id) {
+            return Ok((**entry.published.borrow()).clone());
+        }
+        Ok(view_without_lost(self.salvaged(id)?))
+    }
+
+    /// One page of conversations, newest first: `limit` at most, and fewer where they are large.
+    ///
+    /// What changes while one pages through moves to the front, behind which the cursor goes on; a first page holds
+    /// also what came to the front while it was put together.
+    ///
+    /// # Errors
+    /// When the cursor is not one of this method, or the store cannot be read.
+    pub async fn list(
+        &self,
+        filter: &Filter,
+        cursor: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<(Vec<Conversation>, Option<Cursor>), ConversationError> {
+        let mut after = match cursor {
+            Some(cursor) => {
+                let cursor = RecentCursor::from_text(cursor.as_str());
+                Some(cursor.ok_or_else(ConversationError::invalid_cursor)?)
+            }
+            None => None,
+        };
+        let (mut page, mut room) = (Vec::new(), PageRoom::new());
+        let mut last = None;
+        loop {
+            // One more than the page, to know whether there is another.
+            let wanted = limit + 1 - page.len();
+            let found = self.find_page(filter, after, wanted).await?;
+            let is_end = found.len() < wanted;
+            for (read, (place, id)) in found.into_iter().enumerate() {
+                if read > 0 && read % RECORDS_PER_STEP == 0 {
+                    tokio::task::yield_now().await;
+                }
+                after = Some(place);
+                // It may have changed since it was found, or be gone.
+                let Some(conversation) = self.view_for_list(id)?.filter(|view| filter.matches(view)) else {
+                    continue;
+                };
+                let conversation = view_for_list(conversation);
+                if page.len() == limit || !room.try_take(&conversation) {
+                    return Ok((page, last));
+                }
+                page.push(conversation);
+                last = Some(Cursor::new(place.to_text()));
+            }
+            if is_end {
+                return Ok((page, None));
+            }
+        }
+    }
+
+    /// A conversation's chain, oldest link first.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn chain(&self, id: ConversationId) -> Result<Vec<Link>, ConversationError> {
+        let record = self.services.store.salvaged_conversation(id)?;
+        let record = record.map(SalvagedRecord::into_record).transpose()?;
+        Ok(record.map_or_else(Vec::new, |record| record.chain.links().to_vec()))
+    }
+
+    /// One page of a conversation's lineage, oldest first: `limit` at most, and fewer where they are large.
+    ///
+    /// # Errors
+    /// When the cursor is not one of this method, or the store cannot be read.
+    pub fn lineage(
+        &self,
+        id: ConversationId,
+        cursor: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<(Vec<LineageEntry>, Option<Cursor>), ConversationError> {
+        let after = cursor.map_or(Ok(0), |cursor| cursor.as_str().parse());
+        let after = after.map_err(|_| ConversationError::invalid_cursor())?;
+        // One more than the page, to know whether there is another.
+        let mut entries = self.services.store.lineage(id, after, limit + 1)?;
+        let mut room = PageRoom::new();
+        let fitting = entries
+            .iter()
+            .take(limit)
+            .take_while(|entry| room.try_take(*entry));
+        let fitting = fitting.count();
+        let has_more = fitting < entries.len();
+        entries.truncate(fitting);
+        let last = entries.last().filter(|_| has_more);
+        let next = last.map(|entry| Cursor::new(entry.seq.to_string()));
+        Ok((entries, next))
+    }
+
+    /// A conversation for a list; none when it was deleted meanwhile.
+    pub(super) fn view_for_list(
+        &self,
+        id: ConversationId,
+    ) -> Result<Option<Conversation>, ConversationError> {
+        match self.salvaged_view(id) {
+            Ok(view) => Ok(Some(view)),
+            Err(ConversationError::Deleted { .. } | ConversationError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The places and ids of the first conversations behind a cursor that the filter takes, `limit` at most.
+    ///
+    /// The first step is done at once, since it is mostly enough; what is left is done on a blocking thread, by one
+    /// caller after another.
+    pub(super) async fn find_page(
+        &self,
+        filter: &Filter,
+        after: Option<RecentCursor>,
+        limit: usize,
+    ) -> Result<Vec<(RecentCursor, ConversationId)>, ConversationError> {
+        let live = match (filter.state, filter.cut_short) {
+            (None, None) => HashMap::new(),
+            _ => self.live_statuses(),
+        };
+        let store = self.services.store.clone();
+        let mut search = Search::new(store, filter.clone(), live, after, limit);
+        if !search.step()? {
+            let _turn = self.search_permits.acquire().await;
+            let searched = tokio::task::spawn_blocking(move || {
+                while !search.step()? {}
+                Ok::<_, StoreError>(search)
+            });
+            search = searched.await??;
+        }
+        Ok(search.into_found())
+    }
+
+    /// What each conversation does that has a task.
+    fn live_statuses(&self) -> HashMap<ConversationId, LiveStatus> {
+        let live = self.lock();
+        let doings = live
+            .iter()
+            .map(|(id, entry)| (*id, LiveStatus::from(&**entry.published.borrow())));
+        doings.collect()
+    }
+
+    /// How many conversations have an open session.
+    #[must_use]
+    pub fn count_live(&self) -> u64 {
+        self.lock()
+            .values()
+            .filter(|entry| entry.published.borrow().live)
+            .count() as u64
+    }
+
+    /// The conversations of an agent in which a turn runs.
+    #[must_use]
+    pub fn running_conversations_of(&self, agent: &AgentName) -> Vec<ConversationId> {
+        let runs = |conversation: &Conversation| {
+            matches!(
+                conversation.state,
+                ConversationState::Prompting | ConversationState::Awaiting | ConversationState::Cancelling
+            )
+        };
+        let live = self.lock();
+        let of_agent = live.iter().filter(|(_, entry)| {
+            let published = entry.published.borrow();
+            published.agent == *agent && runs(&published)
+        });
+        of_agent.map(|(id, _)| *id).collect()
+    }
+
+    /// The ids of all conversations of an agent.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn conversations_of_agent(
+        &self,
+        agent: &AgentName,
+    ) -> Result<Vec<ConversationId>, ConversationError> {
+        let filter = Filter {
+            agent: Some(agent.clone()),
+            ..Filter::default()
+        };
+        let found = self.find_page(&filter, None, usize::MAX).await?;
+        Ok(found.into_iter().map(|(_, id)| id).collect())
+    }
+}

@@ -1,0 +1,637 @@
+//! Moving everything of a folder: first the conversations that ran there, one after the other, then the transcripts that
+//! belong to none.
+//!
+//! Owns the order, and that either everything moves or nothing does: if one step fails, the steps before it are undone,
+//! and a start undoes what a kill interrupted. How the files of one conversation move is decided by that conversation.
+
+mod paused_conversations;
+mod planning;
+
+use std::cmp::Reverse;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::conversation::MovedKind;
+use bridge_protocol::transcript::{TreeMove as ToldMove, TreeMoveAnswer, TreeMoveList};
+use tokio::sync::MutexGuard;
+use tokio::task::JoinError;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use super::super::answer::{Answer, CallKey};
+use super::super::destination::{Destination, Tree};
+use super::super::effect::Call;
+use super::super::error::{ConversationError, StoreFailure};
+use super::super::folder::{normalized_folder, usable_folder};
+use super::super::moving;
+use super::super::running_work::Progress;
+use super::super::tree_moves::{MovedConversation, TreeMove, TreeMoveDescription, TreeMoveState};
+use super::Registry;
+use crate::chain::has_moved_from;
+use crate::files::is_passing;
+use crate::transcript::moving::{self as files, MoveStep, RunningMove, SharedRemainingForks};
+use paused_conversations::PausedConversations;
+use planning::{TreeMovePlan, plan, plan_undo};
+
+/// For how long such a move can be undone. A person has seen by then whether everything is in the right place.
+const UNDO_PERIOD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// What every refusal says that changes nothing.
+const NOTHING_MOVED: &str = "; nothing was moved";
+
+/// A request to move a folder, or to undo such a move.
+enum TreeMoveRequest {
+    /// All that ran in a folder.
+    Move(Tree),
+    /// The undo of the move with this id.
+    Undo(Uuid),
+}
+
+/// As [`Registry::tree_of`]. Blocks.
+fn check_tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
+    let (from, to) = (normalized_folder("from", from)?, usable_folder("to", to)?);
+    let text = |path: std::path::PathBuf| path.into_os_string().into_string().ok();
+    let real = fs::canonicalize(&to).ok().and_then(text).ok_or_else(|| {
+        ConversationError::InvalidCwd(format!(
+            "the path behind {to} is not UTF-8 and cannot be sent to agents"
+        ))
+    })?;
+    if from == to || from == real {
+        return Err(ConversationError::invalid(
+            "to",
+            format!("{from} and {to} are the same folder; give the folder's old path and its new path"),
+        ));
+    }
+    let is_link = fs::symlink_metadata(&from).is_ok_and(|metadata| metadata.is_symlink());
+    if let Some(leads_to) = fs::canonicalize(&from).ok().filter(|_| is_link)
+        && leads_to != Path::new(&real)
+    {
+        // What ran there may be another project's by now.
+        let leads_to = leads_to.display();
+        return Err(ConversationError::invalid(
+            "from",
+            format!(
+                "{from} is a link to {leads_to}; to move the conversations of that folder, give its own path"
+            ),
+        ));
+    }
+    let mut known = vec![from.clone()];
+    known.extend(
+        without_links_above(&from)
+            .and_then(text)
+            .filter(|other| *other != from),
+    );
+    for old in &known {
+        for new in [&to, &real] {
+            let nested = [(old, new), (new, old)];
+            let nested = nested
+                .into_iter()
+                .find(|(inner, outer)| Path::new(inner).starts_with(outer));
+            if let Some((inner, outer)) = nested {
+                let why = format!(
+                    "{inner} is inside {outer}, so conversations of the two cannot be told apart; move the conversations \
+                     one by one with sessionctl mv"
+                );
+                return Err(ConversationError::invalid("to", why));
+            }
+        }
+    }
+    Ok(Tree {
+        from: known,
+        to,
+        real,
+    })
+}
+
+/// A path without links above its last name, as far as what it names is still there: what that led to may have changed.
+fn without_links_above(path: &str) -> Option<std::path::PathBuf> {
+    let mut above = Path::new(path).ancestors().skip(1);
+    let (part, real) = above.find_map(|part| Some((part, fs::canonicalize(part).ok()?)))?;
+    Some(real.join(Path::new(path).strip_prefix(part).ok()?))
+}
+
+impl Registry {
+    /// The move of the folder `from` to the folder `to`, which is there.
+    ///
+    /// # Errors
+    /// [`ConversationError::InvalidCwd`] and [`ConversationError::InvalidParams`] for folders that cannot be meant, and as
+    /// [`Services::read_at_folder`](super::super::services::Services::look_at).
+    pub async fn tree_of(&self, from: String, to: String) -> Result<Tree, ConversationError> {
+        self.services
+            .read_at_folder(&to, move |to| check_tree(&from, to))
+            .await
+    }
+
+    /// What a move of a folder would do.
+    ///
+    /// # Errors
+    /// As for the move.
+    pub async fn plan_tree(&self, tree: Tree) -> Result<TreeMoveAnswer, ConversationError> {
+        let (_, planned) = self.plan_request(&TreeMoveRequest::Move(tree)).await?;
+        Ok(TreeMoveAnswer {
+            plan: planned.planned_moves,
+            left_out: planned.left_out,
+            kept: planned.backed_up_only,
+            ..TreeMoveAnswer::default()
+        })
+    }
+
+    /// Moves everything that ran in a folder. The move continues if the caller disconnects.
+    ///
+    /// # Errors
+    /// When a conversation is busy, something lies where a file goes, or it cannot be written; nothing has moved then.
+    pub async fn move_tree(
+        self: &Arc<Self>,
+        tree: Tree,
+        request: Option<CallKey>,
+    ) -> Result<Answer, ConversationError> {
+        self.run_tree_move(TreeMoveRequest::Move(tree), request).await
+    }
+
+    /// Undoes a move of a folder.
+    ///
+    /// # Errors
+    /// When it is not known any more or was undone, a conversation is busy or has gone elsewhere since, and as for a move.
+    pub async fn undo_tree(
+        self: &Arc<Self>,
+        id: Uuid,
+        request: Option<CallKey>,
+    ) -> Result<Answer, ConversationError> {
+        self.run_tree_move(TreeMoveRequest::Undo(id), request).await
+    }
+
+    /// The moves of folders that were done and not taken back, as long as they can be, newest first.
+    ///
+    /// # Errors
+    /// When what is known of them cannot be read.
+    pub async fn tree_moves(&self) -> Result<TreeMoveList, ConversationError> {
+        let look = self.services.blocking(|services| {
+            let mut known = TreeMove::read_all(&services.data_folder)?;
+            known.sort_by_cached_key(|known| Reverse(known.rank()));
+            let moves = known.into_iter().filter_map(undoable_move).collect();
+            Ok(TreeMoveList { moves })
+        });
+        look.await?.map_err(|error: io::Error| {
+            ConversationError::StoreFailed(StoreFailure {
+                text: format!("what is known of moves cannot be read ({error})"),
+                is_transient: is_passing(&error),
+            })
+        })
+    }
+
+    async fn run_tree_move(
+        self: &Arc<Self>,
+        wanted: TreeMoveRequest,
+        request: Option<CallKey>,
+    ) -> Result<Answer, ConversationError> {
+        let (registry, tasks, asked) = (Arc::clone(self), self.tasks.clone(), request.clone());
+        let call = move || {
+            let work = async move {
+                let _turn = registry.tree_move_lock.lock().await;
+                if let Some(answer) = registry.recorded_tree_answer(asked.as_ref()).await? {
+                    return Ok(answer);
+                }
+                registry.undo_interrupted_tree_moves().await?;
+                registry.plan_and_move_tree(&wanted, asked).await
+            };
+            spawn_detached(tasks, work)
+        };
+        self.run_idempotent(None, request, call).await
+    }
+
+    /// What an earlier call with this key has done, whose answer a kill kept from being noted.
+    async fn recorded_tree_answer(
+        &self,
+        request: Option<&CallKey>,
+    ) -> Result<Option<TreeMoveAnswer>, ConversationError> {
+        let Some(request) = request else { return Ok(None) };
+        let known = self.recorded_tree_moves().await?.into_iter();
+        let mut known = known.filter(|known| known.state != TreeMoveState::Underway);
+        let same = known.find(|known| {
+            known
+                .description
+                .asked
+                .as_ref()
+                .is_some_and(|one| one.id == request.id)
+        });
+        match same {
+            Some(known) if known.description.asked.as_ref() != Some(request) => {
+                Err(request.content_conflict())
+            }
+            Some(known) => Ok(known.answer),
+            None => Ok(None),
+        }
+    }
+
+    /// Ends the moves of folders that did not come to their end: what has gone comes back. At a start that of files that are
+    /// no conversation's is settled by then.
+    pub async fn settle_tree_moves(self: &Arc<Self>) {
+        if self.services.store.status().is_ephemeral {
+            return;
+        }
+        // Where it panics that is in the log, and the next start does it.
+        let _swept = self
+            .services
+            .blocking(|services| TreeMove::settle_unreadable(&services.data_folder))
+            .await;
+        if let Err(error) = self.undo_interrupted_tree_moves().await {
+            tracing::error!(%error, "an interrupted move of a folder could not be undone; the next move of a folder and the next start try again");
+        }
+        for known in self.recorded_tree_moves().await.unwrap_or_default() {
+            match (known.state, known.description.undoes) {
+                (TreeMoveState::Underway, _) => {}
+                _ if is_undo_expired(&known) => known.delete_record(),
+                (TreeMoveState::Done, Some(undone)) => self.record_tree_undone(undone).await,
+                _ => {}
+            }
+        }
+    }
+
+    async fn recorded_tree_moves(&self) -> Result<Vec<TreeMove>, ConversationError> {
+        let known = self
+            .services
+            .blocking(|services| TreeMove::read_all(&services.data_folder));
+        record_result(known.await)
+    }
+
+    /// Takes back what an earlier move has left half way.
+    async fn undo_interrupted_tree_moves(self: &Arc<Self>) -> Result<(), ConversationError> {
+        for known in self.recorded_tree_moves().await? {
+            if known.state == TreeMoveState::Underway {
+                tracing::info!(id = %known.id, "undoing an interrupted move of a folder");
+                let back = self.undo_tree_steps(known, None).await;
+                back.map_err(|why| {
+                    ConversationError::Busy(format!(
+                        "an interrupted move of a folder must be undone first, and that failed: {why}"
+                    ))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn plan_request(
+        &self,
+        wanted: &TreeMoveRequest,
+    ) -> Result<(Tree, TreeMovePlan), ConversationError> {
+        let services = Arc::clone(&self.services);
+        match wanted {
+            TreeMoveRequest::Move(tree) => {
+                let shelved = self.list_all_transcripts().await?;
+                let tree = tree.clone();
+                let work = move || Ok((tree.clone(), plan(&services, &tree, &shelved)?));
+                self.track_work("transcript/move", None).run_blocking(work).await
+            }
+            TreeMoveRequest::Undo(id) => {
+                let id = *id;
+                let work = move || plan_undo(&services, id);
+                self.track_work("transcript/undo", None).run_blocking(work).await
+            }
+        }
+    }
+
+    /// The turn of a call that makes a conversation of transcripts.
+    ///
+    /// # Errors
+    /// [`ConversationError::Busy`] while a folder is moved: the transcripts may go with it.
+    pub(super) async fn lock_for_new_conversation(&self) -> Result<MutexGuard<'_, ()>, ConversationError> {
+        let turn = self.creation_lock.lock().await;
+        match self.tree_move_lock.try_lock() {
+            Ok(_) => Ok(turn),
+            Err(_) => {
+                let why = "a folder and its transcripts are being moved; try again when the move is done";
+                Err(ConversationError::Busy(why.to_owned()))
+            }
+        }
+    }
+
+    /// Moves what is wanted.
+    async fn plan_and_move_tree(
+        self: &Arc<Self>,
+        wanted: &TreeMoveRequest,
+        request: Option<CallKey>,
+    ) -> Result<TreeMoveAnswer, ConversationError> {
+        // A call that has its turn writes down what it makes of transcripts first. Those that come now are refused.
+        drop(self.creation_lock.lock().await);
+        let (mut tree, mut planned) = self.plan_request(wanted).await?;
+        let mut held = PausedConversations::new(self);
+        loop {
+            let missing = held.not_paused(planned.parts.iter().map(|part| part.conversation_id));
+            if missing.is_empty() {
+                break;
+            }
+            for id in missing {
+                if let Err(error) = held.pause(id).await {
+                    held.resume_conversations().await;
+                    return Err(with_conversation(id, error));
+                }
+            }
+            // What they did until they were held counts too.
+            match self.plan_request(wanted).await {
+                Ok(again) => (tree, planned) = again,
+                Err(error) => {
+                    held.resume_conversations().await;
+                    return Err(error);
+                }
+            }
+        }
+        let mut answer = TreeMoveAnswer {
+            plan: std::mem::take(&mut planned.planned_moves),
+            left_out: std::mem::take(&mut planned.left_out),
+            kept: std::mem::take(&mut planned.backed_up_only),
+            ..TreeMoveAnswer::default()
+        };
+        if planned.parts.is_empty() && planned.unowned_steps.is_empty() {
+            held.resume_conversations().await;
+            return Ok(answer);
+        }
+        let files = answer.plan.iter().filter(|one| one.kind != MovedKind::Metadata);
+        answer.moved = files.count() as u64;
+        let begun = TreeMoveDescription {
+            tree,
+            parts: planned.parts,
+            undoes: match wanted {
+                TreeMoveRequest::Move { .. } => None,
+                TreeMoveRequest::Undo(id) => Some(*id),
+            },
+            asked: request.clone(),
+            number: 0,
+        };
+        let carried = self
+            .move_paused_tree(begun, planned.unowned_steps, planned.neighbours, answer)
+            .await;
+        held.resume_conversations().await;
+        carried
+    }
+
+    /// The same, while none of the conversations takes anything on.
+    async fn move_paused_tree(
+        self: &Arc<Self>,
+        begun: TreeMoveDescription,
+        rest: Vec<MoveStep>,
+        neighbours: SharedRemainingForks,
+        mut answer: TreeMoveAnswer,
+    ) -> Result<TreeMoveAnswer, ConversationError> {
+        let (parts, undoes) = (begun.parts.clone(), begun.undoes);
+        let work = self.track_work(
+            match undoes {
+                Some(_) => "transcript/undo",
+                None => "transcript/move",
+            },
+            None,
+        );
+        let begin = self
+            .services
+            .blocking(|services| TreeMove::begin(&services.data_folder, begun));
+        let mut known = record_result(begin.await)?;
+        for part in parts {
+            let (id, destination) = (part.conversation_id, Destination::Tree(part.forth));
+            let gone =
+                self.move_conversation(id, destination, undoes.is_some(), &neighbours, work.progress());
+            if let Err(error) = gone.await {
+                let back = self.undo_tree_steps(known, None).await;
+                return Err(with_undo_failure(back, with_conversation(id, error)));
+            }
+        }
+        let rest = match self.move_unowned_files(known.id, rest, work.progress()).await {
+            Ok(rest) => rest,
+            Err(error) => return Err(with_undo_failure(self.undo_tree_steps(known, None).await, error)),
+        };
+        answer.undo_id = undoes.is_none().then(|| known.id.to_string());
+        let told = answer.clone();
+        let noting = tokio::task::spawn_blocking(move || {
+            let noted = known.finish(told);
+            (known, noted)
+        });
+        let (known, noted) = noting.await?;
+        if let Err(error) = noted {
+            return Err(with_undo_failure(
+                self.undo_tree_steps(known, rest).await,
+                record_error(&error),
+            ));
+        }
+        if let Some(rest) = rest {
+            // What could not be deleted is in the log.
+            let _kept = tokio::task::spawn_blocking(move || rest.commit()).await;
+        }
+        if let Some(undone) = undoes {
+            self.record_tree_undone(undone).await;
+        }
+        Ok(answer)
+    }
+
+    /// Moves one conversation, or moves it back.
+    async fn move_conversation(
+        self: &Arc<Self>,
+        id: ConversationId,
+        destination: Destination,
+        takes_back: bool,
+        neighbours: &SharedRemainingForks,
+        progress: Arc<Progress>,
+    ) -> Result<(), ConversationError> {
+        let record = self.record(id)?;
+        let to = destination.new_cwd(&record);
+        let undoes = takes_back && has_moved_from(&to, &self.services.store.lineage_all(id)?);
+        let call = Call::Move {
+            destination,
+            undoes,
+            neighbours: neighbours.clone(),
+            progress,
+        };
+        let answer = self.call(id, call, None)?.await;
+        answer.map_err(|_| ConversationError::Lost)?.map(drop)
+    }
+
+    /// Moves the files that are no conversation's; they go back unless they are kept.
+    async fn move_unowned_files(
+        &self,
+        id: Uuid,
+        steps: Vec<MoveStep>,
+        progress: Arc<Progress>,
+    ) -> Result<Option<RunningMove>, ConversationError> {
+        if steps.is_empty() {
+            return Ok(None);
+        }
+        let work = move |services: &Arc<_>| moving::move_unowned_files(services, id, steps, &progress);
+        self.services.blocking(work).await?.map(Some)
+    }
+
+    /// Moves everything back that was moved, or returns what could not be moved back. That is tried again before the next
+    /// move of a folder and at the next start.
+    async fn undo_tree_steps(
+        self: &Arc<Self>,
+        mut known: TreeMove,
+        rest: Option<RunningMove>,
+    ) -> Result<(), String> {
+        let mut stuck = Vec::new();
+        let files_back = self.services.blocking(move |services| {
+            // Its end may stand there although it could not be synced.
+            let noted = match known.answer {
+                Some(_) => known.record_state(TreeMoveState::Underway),
+                None => Ok(()),
+            };
+            let name = TreeMove::intent_name(known.id);
+            let is_back =
+                rest.is_none_or(RunningMove::undo) && files::undo_unrecorded(&services.data_folder, &name);
+            (known, noted, is_back)
+        });
+        let (known, noted, is_back) = files_back.await.map_err(|error| error.to_string())?;
+        if let Err(error) = noted {
+            stuck.push(format!("it cannot be written down ({error})"));
+        }
+        if !is_back {
+            stuck.push("some files could not be moved back; the log of the daemon lists them".to_owned());
+        }
+        // Also when the daemon is about to stop.
+        let begun = self
+            .services
+            .running_work
+            .track("transcript/undo", None, CancellationToken::new());
+        let neighbours = SharedRemainingForks::default();
+        for part in known.description.parts.iter().rev() {
+            let id = part.conversation_id;
+            let back = match self.destination_back(part) {
+                Ok(None) => continue,
+                Ok(Some(back)) => {
+                    self.move_conversation(id, back, true, &neighbours, begun.progress())
+                        .await
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = back {
+                tracing::error!(conversation = %id, %error, "could not undo the move of a conversation");
+                stuck.push(format!("conversation {id}: {error}"));
+            }
+        }
+        if !stuck.is_empty() {
+            return Err(stuck.join(", "));
+        }
+        known.delete_record();
+        Ok(())
+    }
+
+    /// The destination that moves a conversation back; none if it is already there or no longer exists.
+    fn destination_back(&self, part: &MovedConversation) -> Result<Option<Destination>, ConversationError> {
+        let id = part.conversation_id;
+        let record = match self.record(id) {
+            Ok(record) => record,
+            Err(ConversationError::NotFound { .. } | ConversationError::Deleted { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // Its task may know better than the disk, which could not be written.
+        let cwd = self.view(id)?.cwd;
+        if cwd != record.cwd && part.back.new_path(&cwd).is_some() {
+            return Ok(Some(Destination::Tree(part.back.clone())));
+        }
+        Ok(part.destination_back(&record))
+    }
+
+    async fn record_tree_undone(&self, id: Uuid) {
+        let note = self
+            .services
+            .blocking(move |services| match TreeMove::read(&services.data_folder, id)? {
+                Some(mut known) if known.state == TreeMoveState::Done => {
+                    known.record_state(TreeMoveState::Undone)
+                }
+                _ => Ok(()),
+            });
+        if let Ok(Err(error)) = note.await {
+            tracing::warn!(%id, %error, "could not record that a move was undone");
+        }
+    }
+}
+
+/// A failure, and the result of undoing what had been moved before it.
+fn with_undo_failure(back: Result<(), String>, error: ConversationError) -> ConversationError {
+    let Err(stuck) = back else { return error };
+    if matches!(error, ConversationError::ShuttingDown) {
+        // Nothing failed: the next start takes back what is left.
+        return error;
+    }
+    let why = error.to_string();
+    let why = why.trim_end_matches(NOTHING_MOVED);
+    ConversationError::StoreFailed(
+        format!(
+            "{why}; what had gone before could not come back wholly ({stuck}): the next move of a folder tries that again, and so does \
+             the next start"
+        )
+        .into(),
+    )
+}
+
+/// Work that continues if its caller disconnects.
+async fn spawn_detached(
+    tasks: TaskTracker,
+    work: impl Future<Output = Result<TreeMoveAnswer, ConversationError>> + Send + 'static,
+) -> Result<Answer, ConversationError> {
+    Answer::from_value(&tasks.spawn(work).await??)
+}
+
+fn record_result<T>(done: Result<io::Result<T>, JoinError>) -> Result<T, ConversationError> {
+    done?.map_err(|error| record_error(&error))
+}
+
+fn record_error(error: &io::Error) -> ConversationError {
+    ConversationError::StoreFailed(StoreFailure {
+        is_transient: is_passing(error),
+        ..format!("the move cannot be written down ({error}){NOTHING_MOVED}").into()
+    })
+}
+
+/// The same, with the conversation that it is about.
+fn with_conversation(id: ConversationId, error: ConversationError) -> ConversationError {
+    let told = |why: &str| {
+        let why = why.trim_end_matches(NOTHING_MOVED);
+        format!("conversation {id}: {why}{NOTHING_MOVED}")
+    };
+    match error {
+        ConversationError::Busy(why) => ConversationError::BusyConversations {
+            what: told(&why),
+            conversations: vec![id],
+        },
+        ConversationError::Conflict(why) => ConversationError::Conflict(told(&why)),
+        other => other,
+    }
+}
+
+/// A move that can be undone, as the answer describes it; none for any other move.
+fn undoable_move(known: TreeMove) -> Option<ToldMove> {
+    let is_done = known.state == TreeMoveState::Done && known.description.undoes.is_none();
+    let at = known
+        .changed_at()
+        .filter(|_| is_done && !is_undo_expired(&known))?;
+    let tree = known.description.tree;
+    Some(ToldMove {
+        undo_id: known.id.to_string(),
+        from: tree.from.into_iter().next()?,
+        to: tree.to,
+        at: at.try_into().ok()?,
+        until: at.checked_add(UNDO_PERIOD)?.try_into().ok()?,
+        moved: known.answer.map_or(0, |answer| answer.moved),
+        conversations: known.description.parts.len() as u64,
+    })
+}
+
+fn is_undo_expired(known: &TreeMove) -> bool {
+    let age = known.changed_at().map(|at| SystemTime::now().duration_since(at));
+    matches!(age, Some(Ok(age)) if age > UNDO_PERIOD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_move_that_a_stop_cuts_short_is_not_a_failure_of_the_disk() {
+        let stuck = || Err("the daemon is stopping".to_owned());
+        let error = with_undo_failure(stuck(), ConversationError::ShuttingDown);
+        assert!(matches!(error, ConversationError::ShuttingDown), "{error}");
+        let error = with_undo_failure(stuck(), ConversationError::Lost);
+        assert!(matches!(error, ConversationError::StoreFailed(_)), "{error}");
+    }
+}

@@ -1,0 +1,84 @@
+//! Pauses conversations while they move to another folder together.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_protocol::ConversationId;
+
+use super::super::super::effect::Call;
+use super::super::super::error::ConversationError;
+use super::Registry;
+
+/// How long until a conversation that could not be notified is notified again.
+const RESUME_RETRY_DELAY: Duration = Duration::from_millis(20);
+
+/// Paused conversations. They resume when this is dropped.
+pub(super) struct PausedConversations {
+    registry: Arc<Registry>,
+    ids: HashSet<ConversationId>,
+}
+
+impl PausedConversations {
+    pub(super) fn new(registry: &Arc<Registry>) -> Self {
+        Self {
+            registry: Arc::clone(registry),
+            ids: HashSet::new(),
+        }
+    }
+
+    /// Those of these that are not paused.
+    pub(super) fn not_paused(&self, ids: impl Iterator<Item = ConversationId>) -> Vec<ConversationId> {
+        ids.filter(|id| !self.ids.contains(id)).collect()
+    }
+
+    /// Pauses one more conversation.
+    ///
+    /// # Errors
+    /// What has to end first.
+    pub(super) async fn pause(&mut self, id: ConversationId) -> Result<(), ConversationError> {
+        // A conversation whose task fails before it answers is held: it keeps that over the failure.
+        self.ids.insert(id);
+        let held = match self.registry.call(id, Call::PauseForMove, None) {
+            Ok(answer) => answer.await.unwrap_or(Err(ConversationError::Lost)),
+            Err(error) => Err(error),
+        };
+        if !matches!(held, Ok(_) | Err(ConversationError::Lost)) {
+            self.ids.remove(&id);
+        }
+        held.map(drop)
+    }
+
+    pub(super) async fn resume_conversations(mut self) {
+        let (registry, ids) = (Arc::clone(&self.registry), std::mem::take(&mut self.ids));
+        release(&registry, ids).await;
+    }
+}
+
+impl Drop for PausedConversations {
+    fn drop(&mut self) {
+        let (registry, ids) = (Arc::clone(&self.registry), std::mem::take(&mut self.ids));
+        if !ids.is_empty() {
+            // Its task panicked.
+            let tasks = registry.tasks.clone();
+            tasks.spawn(async move { release(&registry, ids).await });
+        }
+    }
+}
+
+async fn release(registry: &Arc<Registry>, ids: HashSet<ConversationId>) {
+    for id in ids {
+        // The mailbox may be full, or the task may have failed before it answered.
+        while let Err(ConversationError::Busy(_) | ConversationError::Lost) =
+            match registry.call(id, Call::ResumeAfterMove, None) {
+                Ok(answer) => answer.await.unwrap_or(Err(ConversationError::Lost)),
+                Err(error) => Err(error),
+            }
+        {
+            if registry.stop.is_cancelled() {
+                return;
+            }
+            tokio::time::sleep(RESUME_RETRY_DELAY).await;
+        }
+    }
+}

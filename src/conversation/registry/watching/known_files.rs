@@ -1,0 +1,311 @@
+//! What is remembered of the files: how each was when it was looked at last, and how far it was judged.
+//!
+//! Lives in memory and begins with the sizes at the start, so that nothing old is told again by the next life. Knows
+//! neither conversations nor what stands in the files.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+
+use bridge_protocol::UpstreamId;
+
+use crate::transcript::index_cache::FileVersion;
+
+/// All files that were seen.
+#[derive(Default)]
+pub(super) struct KnownFiles {
+    hasher: RandomState,
+    files: BTreeMap<Arc<Path>, KnownFile>,
+    /// The files of each session: mostly one.
+    sessions: BTreeSet<(u64, Arc<Path>)>,
+}
+
+/// A file as it was when it was last read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KnownFile {
+    /// A hash of the session's id. It distinguishes copies in other folders and files with a reused inode.
+    session: u64,
+    /// Device and inode.
+    device_and_inode: (u64, u64),
+    pub(super) bytes: u64,
+    /// Turns whose last record begins before this byte are reported, or old.
+    pub(super) judged_bytes: u64,
+    /// Where it was cut off, while it is shorter than the judged length: it may be in the middle of a restore, or continue
+    /// anew.
+    pub(super) cut_at: u64,
+    /// The record of the prompt whose turn was reported last.
+    pub(super) last_reported_prompt: Option<String>,
+    /// How many prompts it held when its turns were looked at last.
+    pub(super) prompts: Option<u64>,
+    /// Whether it was removed since.
+    is_missing: bool,
+}
+
+/// How a file compares with its known state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileComparison {
+    /// The same, grown or moved; or a copy of one that is known.
+    Known,
+    /// Nothing was known of its session.
+    New,
+    /// It shrank, or another one stands in its place.
+    Replaced,
+}
+
+impl KnownFiles {
+    /// Notes a file that is there at the start: all that stands in it is old.
+    pub(super) fn note_at_start(&mut self, path: &Path, id: &UpstreamId, identity: &FileVersion) {
+        let seen = KnownFile {
+            judged_bytes: identity.bytes(),
+            ..self.new_file(id, identity)
+        };
+        self.put(path, seen);
+    }
+
+    /// Whether a file is not as it was when it was looked at last.
+    pub(super) fn differs(&self, path: &Path, identity: &FileVersion) -> bool {
+        let seen = self.files.get(path);
+        seen.is_none_or(|seen| !seen.is_same_file(identity) || seen.bytes != identity.bytes())
+    }
+
+    /// What is known of a file, brought up to date. It is to be [put](Self::put) back.
+    pub(super) fn take(
+        &mut self,
+        path: &Path,
+        id: &UpstreamId,
+        identity: &FileVersion,
+    ) -> (KnownFile, FileComparison) {
+        let new = self.new_file(id, identity);
+        let known = match self.remove(path) {
+            Some(seen) => Some(seen),
+            None => {
+                let moved = self
+                    .of_session(new.session)
+                    .find(|(_, seen)| seen.is_same_file(identity))
+                    .map(|(path, _)| Arc::clone(path));
+                match moved {
+                    // Its old name tells of nothing now.
+                    Some(path) => self.remove(&path),
+                    // A copy, which may still be on its way: what was judged in the other is judged.
+                    None => self
+                        .of_session(new.session)
+                        .map(|(_, seen)| seen)
+                        .max_by_key(|seen| seen.judged_bytes)
+                        .map(|seen| KnownFile {
+                            device_and_inode: new.device_and_inode,
+                            bytes: new.bytes,
+                            ..seen.clone()
+                        }),
+                }
+            }
+        };
+        match known {
+            Some(seen) if seen.is_same_file(identity) && seen.bytes <= new.bytes => {
+                let (bytes, is_gone) = (new.bytes, false);
+                (
+                    KnownFile {
+                        bytes,
+                        is_missing: is_gone,
+                        ..seen
+                    },
+                    FileComparison::Known,
+                )
+            }
+            // It was put back, and may be on its way: all up to where it was judged is still to come.
+            Some(seen) if seen.is_missing => {
+                let judged = seen.judged_bytes.max(new.bytes);
+                let told = seen.last_reported_prompt;
+                (
+                    KnownFile {
+                        judged_bytes: judged,
+                        last_reported_prompt: told,
+                        ..new
+                    },
+                    FileComparison::Replaced,
+                )
+            }
+            // A copy is written over it, say, and is on its way too; or somebody has cut it off, and it goes on from there.
+            Some(seen) if seen.is_same_file(identity) => {
+                let is_cut = seen.judged_bytes > seen.bytes;
+                let cut_at = if is_cut {
+                    seen.cut_at.min(new.bytes)
+                } else {
+                    new.bytes
+                };
+                let judged = seen.judged_bytes.max(new.bytes);
+                let told = seen.last_reported_prompt;
+                (
+                    KnownFile {
+                        judged_bytes: judged,
+                        cut_at,
+                        last_reported_prompt: told,
+                        ..new
+                    },
+                    FileComparison::Replaced,
+                )
+            }
+            // What stands in it now was not told when it was written, and is not told now.
+            Some(_) => {
+                let judged = new.bytes;
+                (
+                    KnownFile {
+                        judged_bytes: judged,
+                        ..new
+                    },
+                    FileComparison::Replaced,
+                )
+            }
+            None => (new, FileComparison::New),
+        }
+    }
+
+    /// Notes what is known of a file.
+    pub(super) fn put(&mut self, path: &Path, seen: KnownFile) {
+        let path: Arc<Path> = Arc::from(path);
+        self.sessions.insert((seen.session, Arc::clone(&path)));
+        self.files.insert(path, seen);
+    }
+
+    /// Notes that a file is not there; it may be put back.
+    pub(super) fn mark_missing(&mut self, path: &Path) {
+        if let Some(seen) = self.files.get_mut(path) {
+            seen.is_missing = true;
+        }
+    }
+
+    /// Forgets a file.
+    pub(super) fn forget(&mut self, path: &Path) {
+        self.remove(path);
+    }
+
+    /// The files below a folder that were there when they were looked at last.
+    pub(super) fn present_below(&self, folder: &Path) -> impl Iterator<Item = &Path> {
+        // Behind it come all that are in it, and then others.
+        let from = (Bound::Excluded(folder), Bound::Unbounded);
+        let below = self
+            .files
+            .range::<Path, _>(from)
+            .take_while(move |(path, _)| path.starts_with(folder));
+        below
+            .filter(|(_, seen)| !seen.is_missing)
+            .map(|(path, _)| path.as_ref())
+    }
+
+    fn remove(&mut self, path: &Path) -> Option<KnownFile> {
+        let (path, seen) = self.files.remove_entry(path)?;
+        self.sessions.remove(&(seen.session, path));
+        Some(seen)
+    }
+
+    fn of_session(&self, session: u64) -> impl Iterator<Item = (&Arc<Path>, &KnownFile)> {
+        let from = (session, Arc::from(Path::new("")));
+        let of_it = self.sessions.range(from..);
+        of_it
+            .take_while(move |(other, _)| *other == session)
+            .filter_map(|(_, path)| Some((path, self.files.get(path)?)))
+    }
+
+    fn new_file(&self, id: &UpstreamId, identity: &FileVersion) -> KnownFile {
+        KnownFile {
+            session: self.hasher.hash_one(id),
+            device_and_inode: identity.device_and_inode(),
+            bytes: identity.bytes(),
+            judged_bytes: 0,
+            cut_at: 0,
+            last_reported_prompt: None,
+            prompts: None,
+            is_missing: false,
+        }
+    }
+}
+
+impl KnownFile {
+    fn is_same_file(&self, identity: &FileVersion) -> bool {
+        self.device_and_inode == identity.device_and_inode()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_found_by_its_folder_and_by_its_session_until_it_is_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let mut files = KnownFiles::default();
+        for (name, id) in [
+            ("a/s1", "s1"),
+            ("a/b/s2", "s2"),
+            ("a b/s3", "s3"),
+            ("aa/s1", "s1"),
+        ] {
+            fs::create_dir_all(path(name).parent().unwrap()).unwrap();
+            fs::write(path(name), id).unwrap();
+            files.note_at_start(
+                &path(name),
+                &UpstreamId::new(id),
+                &FileVersion::of(&path(name).metadata().unwrap()),
+            );
+        }
+        let below = |files: &KnownFiles, name: &str| {
+            let folder = path(name);
+            files
+                .present_below(&folder)
+                .map(Path::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(below(&files, "a"), [path("a/b/s2"), path("a/s1")]);
+        assert_eq!(below(&files, "").len(), 4);
+        assert_eq!(below(&files, "none"), [] as [&Path; 0]);
+        files.mark_missing(&path("a/s1"));
+        files.forget(&path("a/b/s2"));
+        assert_eq!(below(&files, "a"), [] as [&Path; 0]);
+        files.forget(&path("a/s1"));
+        // A copy of what is known by one of its names only.
+        fs::copy(path("aa/s1"), path("copy")).unwrap();
+        let copied = FileVersion::of(&path("copy").metadata().unwrap());
+        assert_eq!(
+            files.take(&path("copy"), &UpstreamId::new("s1"), &copied).1,
+            FileComparison::Known
+        );
+        let (_, met) = files.take(&path("copy"), &UpstreamId::new("s2"), &copied);
+        assert_eq!(met, FileComparison::New);
+        files.forget(&path("aa/s1"));
+        assert_eq!(
+            files.take(&path("copy"), &UpstreamId::new("s1"), &copied).1,
+            FileComparison::New
+        );
+    }
+
+    #[test]
+    fn what_is_cut_off_and_put_back_was_judged() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s1");
+        let id = UpstreamId::new("s1");
+        let write = |bytes: usize| {
+            // In place: the same file.
+            fs::write(&path, "x".repeat(bytes)).unwrap();
+            FileVersion::of(&path.metadata().unwrap())
+        };
+        let mut files = KnownFiles::default();
+        files.note_at_start(&path, &id, &write(1_000));
+        let mut look = |bytes| {
+            let (seen, met) = files.take(&path, &id, &write(bytes));
+            files.put(&path, seen.clone());
+            (seen.judged_bytes, seen.cut_at, met)
+        };
+        // On its way back, and there.
+        assert_eq!(look(400), (1_000, 400, FileComparison::Replaced));
+        assert_eq!(look(700), (1_000, 400, FileComparison::Known));
+        assert_eq!(look(300), (1_000, 300, FileComparison::Replaced));
+        assert_eq!(look(1_000), (1_000, 300, FileComparison::Known));
+        assert_eq!(look(1_200), (1_000, 300, FileComparison::Known));
+        // Cut off once more, of which the earlier time says nothing.
+        assert_eq!(look(500), (1_000, 500, FileComparison::Replaced));
+    }
+}

@@ -1,0 +1,257 @@
+//! The progress of calls that take long because of the files that they read or write.
+//!
+//! Owns the list of running calls for `daemon/work`, and the signal that ends such a call early: its caller
+//! disconnected, or the daemon stops. It does not know what a call does.
+
+use std::error::Error;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bridge_protocol::ConversationId;
+use bridge_protocol::daemon::Work;
+use tokio_util::sync::CancellationToken;
+
+use super::error::ConversationError;
+use crate::transcript::meter::{Meter, with_meter};
+
+/// The list of slow calls that run now.
+#[derive(Default)]
+pub struct RunningWork {
+    list: Mutex<Vec<Arc<Progress>>>,
+}
+
+/// How far one call has come. Counted by the thread that works for it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    method: &'static str,
+    conversation: Option<ConversationId>,
+    done_bytes: AtomicU64,
+    total_bytes: AtomicU64,
+    must_end_early: AtomicBool,
+    stop: CancellationToken,
+}
+
+/// A call that is on the list for as long as this is held; its work ends early when this is let go of first.
+pub struct WorkGuard {
+    running_work: Arc<RunningWork>,
+    progress: Arc<Progress>,
+}
+
+/// The call ended before its work: its caller no longer waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it was ended before it was done")]
+pub struct EndedEarly;
+
+/// Whether a read or write failed because its call was to end early.
+#[must_use]
+pub fn is_ended_early(error: &io::Error) -> bool {
+    let inner = error.get_ref();
+    inner.is_some_and(<dyn Error + Send + Sync>::is::<EndedEarly>)
+}
+
+impl RunningWork {
+    /// Puts a call on the list.
+    #[must_use]
+    pub fn track(
+        self: &Arc<Self>,
+        method: &'static str,
+        conversation: Option<ConversationId>,
+        stop: CancellationToken,
+    ) -> WorkGuard {
+        let progress = Arc::new(Progress {
+            method,
+            conversation,
+            done_bytes: AtomicU64::new(0),
+            total_bytes: AtomicU64::new(0),
+            must_end_early: AtomicBool::new(false),
+            stop,
+        });
+        self.lock().push(Arc::clone(&progress));
+        WorkGuard {
+            running_work: Arc::clone(self),
+            progress,
+        }
+    }
+
+    /// The calls that run, those that began first first.
+    #[must_use]
+    pub fn report(&self) -> Vec<Work> {
+        self.lock().iter().map(|progress| progress.report()).collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Progress>>> {
+        // Each change to the list is one call: it is whole after any panic.
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WorkGuard {
+    /// Does work that reads transcripts on a blocking thread, and counts what it reads.
+    ///
+    /// # Errors
+    /// Those of the work, [`ConversationError::Lost`] when it panicked, and [`ConversationError::ShuttingDown`] when it was
+    /// ended early: what it could not read any more looks to it as if that could not be read.
+    pub async fn run_blocking<T: Send + 'static>(
+        self,
+        work: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
+    ) -> Result<T, ConversationError> {
+        let meter: Arc<dyn Meter> = self.progress();
+        let done = tokio::task::spawn_blocking(move || with_meter(meter, work)).await;
+        let ended = self.progress.add_done_bytes(0);
+        ended.map_err(|EndedEarly| ConversationError::ShuttingDown)?;
+        done?
+    }
+
+    /// What the thread that does the work counts on.
+    #[must_use]
+    pub fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.progress)
+    }
+}
+
+impl Drop for WorkGuard {
+    fn drop(&mut self) {
+        self.progress.end_early();
+        self.running_work
+            .lock()
+            .retain(|one| !Arc::ptr_eq(one, &self.progress));
+    }
+}
+
+impl Progress {
+    /// There are so many bytes more to do.
+    pub fn expect_bytes(&self, bytes: u64) {
+        self.total_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// So many bytes more are done.
+    ///
+    /// # Errors
+    /// When it is to end.
+    pub fn add_done_bytes(&self, bytes: u64) -> Result<(), EndedEarly> {
+        self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if self.must_end_early.load(Ordering::Relaxed) || self.stop.is_cancelled() {
+            return Err(EndedEarly);
+        }
+        Ok(())
+    }
+
+    /// How many bytes are done.
+    #[must_use]
+    pub fn done_bytes(&self) -> u64 {
+        self.done_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Has the work end early.
+    pub fn end_early(&self) {
+        self.must_end_early.store(true, Ordering::Relaxed);
+    }
+
+    /// As [`Progress::step`], among reads and writes.
+    ///
+    /// # Errors
+    /// When it is to end.
+    pub fn add_done_bytes_io(&self, bytes: u64) -> io::Result<()> {
+        self.add_done_bytes(bytes).map_err(io::Error::other)
+    }
+
+    fn report(&self) -> Work {
+        Work {
+            method: self.method.to_owned(),
+            conversation_id: self.conversation,
+            done_bytes: self.done_bytes.load(Ordering::Relaxed),
+            total_bytes: self.total_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Meter for Progress {
+    fn expect_bytes(&self, bytes: u64) {
+        Progress::expect_bytes(self, bytes);
+    }
+
+    fn count_bytes(&self, bytes: u64) -> io::Result<()> {
+        self.add_done_bytes_io(bytes)
+    }
+}
+
+/// Background reading, which ends when the daemon stops.
+pub struct StopMeter(pub CancellationToken);
+
+impl Meter for StopMeter {
+    fn expect_bytes(&self, _: u64) {}
+
+    fn count_bytes(&self, _: u64) -> io::Result<()> {
+        match self.0.is_cancelled() {
+            true => Err(io::Error::other(EndedEarly)),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transcript::claude::reading;
+    use crate::transcript::index_cache::IndexCache;
+
+    /// A stop does not wait for reading, even of a long file.
+    #[test]
+    fn reading_ends_with_its_caller_and_with_the_daemon() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.jsonl");
+        std::fs::write(&path, "{\"type\":\"mode\"}\n").unwrap();
+        let ended = |meter: Arc<dyn Meter>| with_meter(meter, || reading::check(&path)).is_err();
+        let (works, stop) = (Arc::new(RunningWork::default()), CancellationToken::new());
+        let begun = works.track("transcript/check", None, stop.clone());
+        let progress = begun.progress();
+        assert!(!ended(progress.clone()));
+        drop(begun);
+        assert!(ended(progress));
+        let begun = works.track("transcript/check", None, stop.clone());
+        let rounds = Arc::new(StopMeter(stop.clone()));
+        assert!(!ended(rounds.clone()));
+        stop.cancel();
+        assert!(ended(begun.progress()) && ended(rounds));
+    }
+
+    /// A result that is incomplete because the call was ended early must not be used.
+    #[tokio::test]
+    async fn what_was_read_until_the_daemon_stopped_is_thrown_away() {
+        let stop = CancellationToken::new();
+        let begun = Arc::new(RunningWork::default()).track("conversation/adopt", None, stop.clone());
+        let cut_off = move || {
+            stop.cancel();
+            Ok("a past without its beginning")
+        };
+        let read = begun.run_blocking(cut_off).await;
+        assert!(matches!(read, Err(ConversationError::ShuttingDown)), "{read:?}");
+    }
+
+    /// Each way of reading a transcript counts, whatever asks for it.
+    #[tokio::test]
+    async fn what_is_read_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.jsonl");
+        std::fs::write(&path, "{\"type\":\"mode\"}\n".repeat(10_000)).unwrap();
+        let bytes = std::fs::metadata(&path).unwrap().len();
+        let ways: [fn(&std::path::Path); 3] = [
+            |path| drop(reading::check(path).unwrap()),
+            |path| drop(IndexCache::default().origin(path).unwrap()),
+            |path| drop(IndexCache::default().index(path).unwrap()),
+        ];
+        for way in ways {
+            let works = Arc::new(RunningWork::default());
+            let begun = works.track("transcript/check", None, CancellationToken::new());
+            let (path, seen) = (path.clone(), Arc::clone(&works));
+            let read = move || {
+                way(&path);
+                Ok(seen.report())
+            };
+            let told = begun.run_blocking(read).await.unwrap();
+            assert_eq!((told[0].done_bytes, told[0].total_bytes), (bytes, bytes));
+            assert_eq!(works.report(), []);
+        }
+    }
+}

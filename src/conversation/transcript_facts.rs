@@ -1,0 +1,245 @@
+//! Facts from the transcripts of a conversation that the ladder and the branches need. Blocks; call it from a blocking
+//! thread.
+
+use bridge_protocol::id::{AgentName, CheckpointId, UpstreamId};
+
+use crate::transcript::TranscriptError;
+use crate::transcript::checkpoint::CheckpointRef;
+use crate::transcript::dialect::{Dialect, Home};
+use crate::transcript::turn_counts::TurnCounts;
+
+use super::recovery::Head;
+use super::services::{NewCopy, Services, chain_text};
+
+/// The transcripts of an agent, and what reads them.
+pub(super) type AgentTranscripts<'a> = (&'static dyn Dialect, Home<'a>);
+
+/// The uuid of the record that a checkpoint stands at.
+#[must_use]
+pub(super) fn record_uuid(checkpoint: &CheckpointId) -> Option<String> {
+    checkpoint
+        .as_str()
+        .parse::<CheckpointRef>()
+        .ok()
+        .map(|parsed| parsed.record_uuid)
+}
+
+/// What the disk says of a head.
+///
+/// # Errors
+/// As [`on_disk`].
+pub(super) fn head_turn_counts(
+    transcripts: AgentTranscripts<'_>,
+    cwd: &str,
+    head: &Head,
+) -> Result<Option<TurnCounts>, TranscriptError> {
+    let found = turn_counts(transcripts, cwd, &head.upstream_id, None)?;
+    Ok(found.map(|file| file.with_carried(head.carried_turns)))
+}
+
+/// What one transcript holds, up to a checkpoint or whole; none where there is none that reaches so far.
+///
+/// # Errors
+/// As [`Dialect::on_disk`].
+pub(super) fn turn_counts(
+    (dialect, home): AgentTranscripts<'_>,
+    cwd: &str,
+    id: &UpstreamId,
+    until: Option<&CheckpointId>,
+) -> Result<Option<TurnCounts>, TranscriptError> {
+    let until = until.and_then(record_uuid);
+    dialect.turn_counts(home.session(Some(cwd), id.as_str()), until.as_deref())
+}
+
+/// For those to whom a transcript that cannot be read is as good as none: the log says why.
+#[must_use]
+pub(super) fn log_unreadable(found: Result<Option<TurnCounts>, TranscriptError>) -> Option<TurnCounts> {
+    found.unwrap_or_else(|error| {
+        tracing::warn!(
+            error = chain_text(&error),
+            "a transcript is there and cannot be read"
+        );
+        None
+    })
+}
+
+/// The place after the last turn of a session, finished or not.
+///
+/// # Errors
+/// As [`Dialect::open`].
+pub(super) fn last_checkpoint(
+    (dialect, home): AgentTranscripts<'_>,
+    cwd: &str,
+    agent: &AgentName,
+    id: &UpstreamId,
+) -> Result<Option<CheckpointId>, TranscriptError> {
+    let opened = dialect.open(home.session(Some(cwd), id.as_str()), None)?;
+    Ok(opened.turns().checked_sub(1).map(|last| {
+        let (name, owner) = opened.turn_end_id(last);
+        let owner = owner.map_or_else(|| id.clone(), UpstreamId::from);
+        make_checkpoint_id(agent, &owner, &name)
+    }))
+}
+
+/// The name of a place in a transcript.
+pub(super) fn make_checkpoint_id(agent: &AgentName, id: &UpstreamId, record_uuid: &str) -> CheckpointId {
+    let place = CheckpointRef {
+        agent: agent.as_str().to_owned(),
+        upstream_id: id.as_str().to_owned(),
+        record_uuid: record_uuid.to_owned(),
+    };
+    CheckpointId::new(place.to_string())
+}
+
+/// Copies a session's transcript under a new id, whole and as it is or cut at a checkpoint, to the place where the agent looks
+/// first for what runs in `to`: it may well not look where the source is (a folder that has become a link, say).
+///
+/// # Errors
+/// When the transcript is not there, cannot be read, or the copy cannot be written.
+pub(super) fn copy_session(
+    services: &Services,
+    transcripts: AgentTranscripts<'_>,
+    (cwd, to): (&str, &str),
+    id: &UpstreamId,
+    until: Option<&CheckpointId>,
+) -> Result<NewCopy, TranscriptError> {
+    let (dialect, home) = transcripts;
+    let source = dialect.find(home.session(Some(cwd), id.as_str()))?;
+    let until = until.and_then(record_uuid);
+    let copied = services.copy_transcript(transcripts, Some(to), &source, id, |new| {
+        dialect.copy(home.index_cache, &source, new, until.as_deref())
+    });
+    copied.map(|(copy, ())| copy)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::transcript::claude;
+    use crate::transcript::index_cache::IndexCache;
+    use crate::transcript::locate::own_folder;
+    use crate::transcript::meter::{Meter, with_meter};
+
+    const CWD: &str = "/nowhere/project";
+    const LINES: [&str; 3] = [
+        r#"{"type":"user","uuid":"u1","parentUuid":null,"origin":{"kind":"human"},"message":{"content":"hi"}}"#,
+        r#"{"type":"assistant","uuid":"a1","parentUuid":"u1","message":{"content":"hello"}}"#,
+        r#"{"type":"user","uuid":"u2","parentUuid":"a1","origin":{"kind":"human"},"message":{"content":"and"}}"#,
+    ];
+
+    fn transcripts<'a>(library: &'a IndexCache, root: &'a Path) -> AgentTranscripts<'a> {
+        (
+            claude::FORMAT.dialect(),
+            Home {
+                index_cache: library,
+                root,
+            },
+        )
+    }
+
+    #[derive(Default)]
+    struct Counter(AtomicU64);
+
+    impl Meter for Counter {
+        fn expect_bytes(&self, _: u64) {}
+
+        fn count_bytes(&self, bytes: u64) -> std::io::Result<()> {
+            self.0.fetch_add(bytes, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    /// What each question reads of a transcript, in bytes, one after the other.
+    fn read_bytes(questions: &[&dyn Fn()]) -> Vec<u64> {
+        let read = |question: &&dyn Fn()| {
+            let counter = Arc::new(Counter::default());
+            with_meter(Arc::clone(&counter) as Arc<dyn Meter>, question);
+            counter.0.load(Ordering::Relaxed)
+        };
+        questions.iter().map(read).collect()
+    }
+
+    #[test]
+    fn a_resume_reads_a_transcript_once_whatever_it_asks() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = own_folder(root.path(), Path::new(CWD));
+        std::fs::create_dir_all(&folder).unwrap();
+        let text = LINES.join("\n") + "\n";
+        std::fs::write(folder.join("s1.jsonl"), &text).unwrap();
+        let id = UpstreamId::from("s1");
+        let library = IndexCache::default();
+        let root = root.path();
+        let transcripts = transcripts(&library, root);
+        let agent = AgentName::new("claude");
+        let head = || {
+            let found = turn_counts(transcripts, CWD, &id, None).unwrap().unwrap();
+            assert_eq!(
+                (found.turns, found.is_last_cut_off, found.missing_records),
+                (2, true, 0)
+            );
+        };
+        let place = || {
+            let place = last_checkpoint(transcripts, CWD, &agent, &id).unwrap().unwrap();
+            assert_eq!(record_uuid(&place).as_deref(), Some("u2"));
+        };
+        let cut = || {
+            let place = make_checkpoint_id(&agent, &id, "a1");
+            let (dialect, home) = transcripts;
+            let source = dialect.find(home.session(Some(CWD), "s1")).unwrap();
+            let new = dialect.new_session(root, Some(CWD), &source, "s1").unwrap();
+            dialect.copy(&library, &source, &new, Some("a1")).unwrap();
+            let copied = std::fs::read_to_string(new.path).unwrap();
+            let origins = copied
+                .lines()
+                .map(|line| line.split_once("\"messageUuid\":").unwrap().1);
+            assert_eq!(origins.collect::<Vec<_>>(), ["\"u1\"}}", "\"a1\"}}"]);
+            let until = turn_counts(transcripts, CWD, &id, Some(&place)).unwrap().unwrap();
+            assert_eq!((until.turns, until.is_last_cut_off), (1, false));
+        };
+        // Once for all that is asked, and once for the lines that a cut copies.
+        let bytes = text.len() as u64;
+        assert_eq!(read_bytes(&[&head, &head, &place, &cut]), [bytes, 0, 0, bytes]);
+        // Of several the first with turns is taken, and found so without reading it again.
+        let other = root.join("projects/other");
+        std::fs::create_dir_all(&other).unwrap();
+        std::fs::write(other.join("s1.jsonl"), "{}\n").unwrap();
+        assert_eq!(read_bytes(&[&head, &place]), [0, 0]);
+    }
+
+    #[test]
+    fn turns_on_other_branches_count_where_every_line_can_be_read() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = own_folder(root.path(), Path::new(CWD));
+        std::fs::create_dir_all(&folder).unwrap();
+        let instead = LINES[2].replace("u2", "u3");
+        let held = |lines: &[&str], until: Option<&str>| {
+            std::fs::write(folder.join("s1.jsonl"), lines.join("\n") + "\n").unwrap();
+            let id = UpstreamId::from("s1");
+            let until = until.map(|uuid| make_checkpoint_id(&AgentName::new("claude"), &id, uuid));
+            let library = IndexCache::default();
+            let transcripts = transcripts(&library, root.path());
+            let found = turn_counts(transcripts, CWD, &id, until.as_ref())
+                .unwrap()
+                .unwrap();
+            (
+                found.turns,
+                found.max_turns,
+                found.turns_on_all_branches,
+                found.missing_records,
+            )
+        };
+        let [first, reply, second] = LINES;
+        let gone_back = [first, reply, second, &instead];
+        assert_eq!(held(&gone_back, None), (2, 2, 3, 0));
+        assert_eq!(held(&gone_back, Some("u2")), (2, 2, 0, 0));
+        assert_eq!(
+            held(&[first, reply, second, "garbage", &instead], None),
+            (2, 2, 0, 0)
+        );
+        assert_eq!(held(&[first, "garbage", second, &instead], None).2, 0);
+    }
+}

@@ -1,0 +1,404 @@
+//! Scheduled continuations of what a limit, a crash or a stop cut short: at the reset or at a time, sent exactly once.
+
+use bridge_protocol::conversation::{Continuation, ContinueAnswer, ContinueAt, Limit, OnLimit};
+use bridge_protocol::id::TurnId;
+use bridge_protocol::link::Fidelity;
+use bridge_protocol::raw::PromptContent;
+use bridge_protocol::turn::CONTINUE_PROMPT;
+
+use super::retry_schedule::{MAX_ATTEMPTS, next_attempt_at};
+use crate::agent::failure::{self, Failure};
+use crate::conversation::answer::{Answer, Caller};
+use crate::conversation::effect::{PromptArrival, Work};
+use crate::conversation::error::ConversationError;
+use crate::conversation::prompt_queue::PromptRequest;
+use crate::conversation::state::{Model, OperationKind, Session, Turn, TurnPhase};
+use crate::store::{CutShortPrompt, PendingContinuation, RestingState, TurnPhase as Progress};
+
+impl<R> Model<R> {
+    /// Schedules a continuation, or cancels it.
+    pub(super) fn schedule_continuation(
+        &mut self,
+        at: Option<ContinueAt>,
+        text: Option<PromptContent>,
+        cancel: bool,
+        caller: Caller<R>,
+    ) {
+        let before = self.record.clone();
+        let wanted = if cancel {
+            self.cancel_continuation().map(|()| None)
+        } else {
+            self.wanted_continuation(at, text).map(Some)
+        };
+        let continuation = match wanted {
+            Ok(continuation) => continuation,
+            Err(error) => {
+                self.answer(caller, Err(error));
+                return;
+            }
+        };
+        self.record.continuation = continuation;
+        self.due_turn = None;
+        self.mark_changed();
+        let answer = Answer::Continued(ContinueAnswer {
+            continuation: self.record.continuation.as_ref().map(Continuation::from),
+        });
+        self.answer_change(caller, answer, before);
+    }
+
+    /// Stops a continuation that is about to be sent.
+    fn cancel_continuation(&mut self) -> Result<(), ConversationError> {
+        self.cancel_release();
+        let Some(turn) = self.turn.as_mut().filter(|turn| turn.request.is_continuation) else {
+            return Ok(());
+        };
+        match turn.phase {
+            TurnPhase::Waiting => {
+                self.cancel_unsent_turn();
+                self.limit_unwanted_climb();
+            }
+            // It is dropped when that is done.
+            TurnPhase::Recording => turn.cancelled = true,
+            TurnPhase::Sent | TurnPhase::Accepted | TurnPhase::Ending => {
+                return Err(ConversationError::Busy(
+                    "the continuation was already sent; cancel the running turn instead".to_owned(),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn wanted_continuation(
+        &self,
+        at: Option<ContinueAt>,
+        text: Option<PromptContent>,
+    ) -> Result<PendingContinuation, ConversationError> {
+        let is_asked = at == Some(ContinueAt::Now) && text.is_none();
+        let runs = self.turn.as_ref().is_some_and(|turn| {
+            turn.request.is_continuation && turn.phase != TurnPhase::Ending && !turn.cancelled
+        });
+        if is_asked
+            && runs
+            && let Some(continuation) = &self.record.continuation
+        {
+            // Several clients that follow the interrupted turn ask for the same.
+            return Ok(PendingContinuation {
+                line: continuation.line || self.has_held_prompts(),
+                ..continuation.clone()
+            });
+        }
+        if self.turn.is_some() || !(self.queue.is_empty() || self.waits_for_interrupted_turn()) {
+            return Err(ConversationError::Busy(
+                "a turn is running; wait for its end or cancel it".to_owned(),
+            ));
+        }
+        let at = match at {
+            Some(ContinueAt::Time(at)) => at.max(self.now),
+            Some(ContinueAt::Now) => self.now,
+            Some(ContinueAt::Reset) => match &self.record.limit {
+                Some(limit) => limit
+                    .resets_at
+                    .map_or_else(|| next_attempt_at(None, 0, self.now), |at| at.max(self.now)),
+                None => {
+                    return Err(ConversationError::Conflict(
+                        "the conversation has not reached a limit, so there is no reset; give a time"
+                            .to_owned(),
+                    ));
+                }
+            },
+            None => {
+                return Err(ConversationError::invalid(
+                    "at",
+                    "at is missing: \"reset\", or a time",
+                ));
+            }
+        };
+        if at <= self.now && !self.record.interrupts.is_empty() {
+            return Err(ConversationError::Conflict(
+                "a question of the agent is open; answer it first, or give a later time".to_owned(),
+            ));
+        }
+        // What is asked for once more for the same time, or is due all the same, is what it was; what is held goes behind it.
+        let same = |kept: &&PendingContinuation| kept.at == at || kept.at.max(at) <= self.now;
+        let kept = self.record.continuation.as_ref().filter(same);
+        let kept = kept.filter(|_| text.is_none()).cloned();
+        let wanted = PendingContinuation {
+            at,
+            attempts: 0,
+            sent: false,
+            line: self.has_held_prompts(),
+            ..kept.unwrap_or_else(|| PendingContinuation {
+                text,
+                ..PendingContinuation::at_once(self.now)
+            })
+        };
+        if self.record.cut.is_none() && wanted.text.is_none() && !wanted.line {
+            return Err(ConversationError::Conflict(
+                "no turn was interrupted; pass a prompt as text".to_owned(),
+            ));
+        }
+        Ok(wanted)
+    }
+
+    /// The time has come.
+    pub(super) fn continuation_due(&mut self, turn_id: TurnId) {
+        let is_due = self
+            .record
+            .continuation
+            .as_ref()
+            .is_some_and(|continuation| continuation.at <= self.now);
+        if is_due && self.due_turn.is_none() && self.record.deleted_at.is_none() && !self.is_deleting() {
+            self.due_turn = Some(turn_id);
+        }
+    }
+
+    /// Whether the running turn is a scheduled continuation.
+    pub fn is_automatic_turn(&self) -> bool {
+        let is_by_itself = |turn: &Turn<R>| turn.request.is_continuation || turn.request.is_held;
+        self.turn.as_ref().is_some_and(is_by_itself)
+    }
+
+    /// Whether a continuation runs or is about to run. Not while a question waits for the user, which may take days.
+    pub fn is_continuing_automatically(&self) -> bool {
+        (self.due_turn.is_some() || self.is_automatic_turn()) && self.record.interrupts.is_empty()
+    }
+
+    /// Nothing is in the way: what goes out depends on whether the transcript has the prompt that was cut short.
+    pub(super) fn begin_continuation(&mut self) {
+        if self.start_released_queue() {
+            return;
+        }
+        let cut = self.record.cut.as_ref();
+        let Some(cut) = cut.filter(|_| self.record.continuation.is_some()) else {
+            self.send_continuation(PromptArrival::Present);
+            return;
+        };
+        let sent = Box::new(cut.clone());
+        self.start(
+            OperationKind::CheckArrival(None),
+            Caller::none(),
+            Work::CheckArrival(sent),
+        );
+    }
+
+    /// The transcript says whether it has the prompt.
+    pub(super) fn arrival_checked(&mut self, arrival: PromptArrival, death: Option<Failure>) {
+        match death {
+            Some(death) => self.decide_after_death(death, arrival),
+            // Who came meanwhile goes first; at a stop the next start continues it.
+            None if self.turn.is_none() && !self.stopping => {
+                let arrival = self.reconcile_arrival(arrival);
+                self.send_continuation(arrival);
+            }
+            None => {}
+        }
+    }
+
+    /// What is known of the prompt that was cut short goes before what its transcript says by now, unless that has more.
+    fn reconcile_arrival(&self, arrival: PromptArrival) -> PromptArrival {
+        let cut = self.record.cut.as_ref();
+        match cut {
+            _ if arrival == PromptArrival::Answered => arrival,
+            // A tool runs for no prompt that the agent has not.
+            Some(cut) if cut.has_arrived() => PromptArrival::Present,
+            Some(cut) if cut.arrived == Some(false) => PromptArrival::Absent,
+            _ => arrival,
+        }
+    }
+
+    /// Sends the interrupted prompt again, or a text that asks the agent to continue it.
+    fn send_continuation(&mut self, arrival: PromptArrival) {
+        let (Some(turn_id), Some(continuation)) = (self.due_turn.take(), &self.record.continuation) else {
+            return;
+        };
+        let text = continuation.text.clone();
+        let before = self.record.cut.as_ref().and_then(|cut| cut.before.clone());
+        if arrival == PromptArrival::Answered && text.is_none() && before.is_none() {
+            // Another program has gone on with it meanwhile, or the agent by itself.
+            self.record.cut = None;
+            self.set_resting_state(RestingState::Idle);
+            self.note_change();
+            if !self.start_released_queue() {
+                self.end_continuation();
+            }
+            return;
+        }
+        let cut = self.record.cut.as_ref();
+        let mut request = None;
+        // A text given by the user is always sent, after the prompt if there is one.
+        let with_text = |prompt: PromptContent| match &text {
+            Some(text) => prompt.followed_by(text),
+            None => prompt,
+        };
+        let prompt = match (arrival, cut) {
+            (PromptArrival::Absent, Some(cut)) if !cut.tool_started => {
+                request = cut.open_request.clone();
+                with_text(cut.full_prompt())
+            }
+            // Nobody can tell whether it would be there twice: it is tried once.
+            (PromptArrival::Unknown, Some(cut)) if !continuation.sent => with_text(cut.full_prompt()),
+            (PromptArrival::Unknown, _) => {
+                self.fail_continuation(
+                    "the agent's transcript cannot be read, so it is unknown whether it has the prompt; the prompt was \
+                     sent once and is not sent again",
+                );
+                return;
+            }
+            _ => {
+                // The agent has the prompt already: a limited prompt stays in the history that the model is sent.
+                let word = text
+                    .clone()
+                    .unwrap_or_else(|| PromptContent::text(CONTINUE_PROMPT));
+                before.map_or_else(|| word.clone(), |before| before.followed_by(&word))
+            }
+        };
+        let min_fidelity = cut.and_then(|cut| cut.min_fidelity);
+        let mut open = self.open_requests.iter().map(|open| &open.key.id);
+        let request = request.filter(|request| open.all(|id| *id != request.id));
+        if let Some(request) = &request {
+            self.track_call(request.clone());
+        }
+        let asked = PromptRequest {
+            min_fidelity: min_fidelity.unwrap_or(Fidelity::Text),
+            on_limit: OnLimit::Wait,
+            is_continuation: true,
+            ..PromptRequest::new(
+                turn_id,
+                prompt,
+                self.now,
+                Caller {
+                    reply: None,
+                    key: request,
+                },
+            )
+        };
+        let is_apart = self.record.continuation.as_ref().is_some_and(|it| it.apart);
+        if let Session::Live(live) = &mut self.session
+            && is_apart
+        {
+            // Somebody had it opened meanwhile, beside others.
+            live.needs_new_process = true;
+        }
+        self.start_turn(asked);
+        if let Some(turn) = &mut self.turn {
+            turn.needs_exclusive_process = is_apart;
+        }
+    }
+
+    /// The scheduled continuation is done or cancelled.
+    pub(super) fn end_continuation(&mut self) {
+        let over = self.record.continuation.take();
+        self.record.continuation = over.and_then(|over| over.into_next(self.now));
+    }
+
+    /// The interrupted turn is settled: no text to continue it is sent. A scheduled text of the user and the queue are
+    /// kept.
+    pub(super) fn end_continuation_text(&mut self) {
+        let continuation = self.record.continuation.take();
+        self.record.continuation = continuation.and_then(|it| it.without_interrupted_prompt(self.now));
+    }
+
+    /// Gives the continuation up; the user has to decide.
+    fn fail_continuation(&mut self, why: &str) {
+        self.end_continuation();
+        self.record.resting = RestingState::Failed;
+        self.record.failure = Some(format!("the turn could not be continued: {why}"));
+        self.note_change();
+    }
+
+    /// A continuation did not get to its agent.
+    pub(super) fn continuation_unsent(&mut self, error: &ConversationError) {
+        // The next life goes on with it.
+        if matches!(error, ConversationError::ShuttingDown) {
+            return;
+        }
+        let is_passing = matches!(
+            error,
+            ConversationError::AgentUnavailable(_)
+                | ConversationError::StoreFailed(_)
+                | ConversationError::Busy(_)
+                | ConversationError::Passing { .. }
+        );
+        let resets_at = match error {
+            ConversationError::Passing { limit, .. } => limit.as_ref().and_then(|limit| limit.resets_at),
+            _ => None,
+        };
+        let Some(continuation) = &mut self.record.continuation else {
+            return;
+        };
+        continuation.attempts += 1;
+        if is_passing && continuation.attempts < MAX_ATTEMPTS {
+            continuation.at = next_attempt_at(resets_at, continuation.attempts, self.now);
+            self.note_change();
+        } else {
+            self.fail_continuation(&error.to_string());
+        }
+    }
+
+    /// Whether the turn, whose prompt no agent has, is to go out once the limit is over that its session met.
+    pub(super) fn may_wait_for_limit(&self) -> bool {
+        let turn = self.turn.as_ref();
+        turn.is_some_and(|turn| {
+            turn.request.on_limit == OnLimit::Wait
+                && !turn.request.is_continuation
+                && turn.orphan_answer.is_none()
+        })
+    }
+
+    /// The session could not be opened because of a limit: the prompt goes out when that is over, as one that met it itself.
+    pub(super) fn wait_for_limit(&mut self, message: &str, limit: &Limit) {
+        let Some(turn) = &mut self.turn else { return };
+        self.record.turn = Some(turn.request.to_pending_turn(self.now));
+        // It is told as every other that has an end.
+        turn.phase = TurnPhase::Sent;
+        self.accept_prompt();
+        let failure = Failure {
+            kind: failure::FailureKind::RateLimited,
+            message: message.to_owned(),
+            resets_at: limit.resets_at,
+            retryable: true,
+            session_unknown: false,
+        };
+        self.end_turn_with_failure(failure);
+    }
+
+    /// Whether a prompt whose agent died may go out once more: the agent showed nothing of it, and its transcript can be
+    /// asked.
+    pub(super) fn may_send_again(&self) -> bool {
+        let shows = |turn: &Turn<R>| turn.is_prompt_confirmed || turn.cancelled || turn.sent_again;
+        let pending = self.record.turn.as_ref();
+        self.turn.as_ref().is_some_and(|turn| !shows(turn))
+            && pending.is_some_and(|pending| pending.anchor.is_some() && pending.phase == Progress::Sent)
+            && self.operation.is_none()
+            && !self.stopping
+    }
+
+    /// Checks whether the transcript contains the prompt, once nothing of the dead agent runs any more.
+    pub(super) fn check_prompt_arrival(&mut self, death: Failure) {
+        let Some(sent) = self.record.turn.as_ref().map(CutShortPrompt::from) else {
+            return;
+        };
+        let kind = OperationKind::CheckArrival(Some(death));
+        self.start(kind, Caller::none(), Work::CheckArrival(Box::new(sent)));
+    }
+
+    /// The agent died with a prompt of which it had shown nothing: it goes out again if it is nowhere.
+    fn decide_after_death(&mut self, death: Failure, arrival: PromptArrival) {
+        let is_out = |turn: &&mut Turn<R>| matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted);
+        let Some(turn) = self.turn.as_mut().filter(is_out) else {
+            return;
+        };
+        if arrival == PromptArrival::Absent && !turn.cancelled && !self.stopping {
+            turn.sent_again = true;
+            self.revert_prompt();
+            return;
+        }
+        let cancelled = turn.cancelled;
+        self.accept_prompt();
+        if cancelled {
+            self.end_turn_cancelled();
+        } else {
+            self.end_turn_with_failure(death);
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Recovery from a crash: what happens to a running turn if the daemon or the conversation's task ended before it.
+
+use bridge_protocol::conversation::ConversationState;
+use bridge_protocol::event::Event;
+use bridge_protocol::link::LineageEntry;
+use bridge_protocol::turn::{Failure, FailureKind, StopReason, TurnResult};
+use jiff::SignedDuration;
+
+use super::editing::{append_edit_branch, drop_replaced_turns, edit_answer, log_abandoned_edit};
+use crate::conversation::answer::Answer;
+use crate::conversation::effect::{
+    CallChange, Effect, Ledger, Milestone, Now, PromptArrival, SettledQuestion, WritePart,
+};
+use crate::conversation::state::{Model, Turn, TurnPhase};
+use crate::conversation::writer::PendingWrite;
+use crate::store::{
+    self, ConversationRecord, CutShortPrompt, PendingEdit, PendingTurn, RequestId, RequestRecord,
+    RestingState,
+};
+
+/// How long after a failure of its task a conversation waits until a scheduled continuation is sent.
+const DELAY_AFTER_PANIC: SignedDuration = SignedDuration::from_mins(1);
+
+impl<R> Model<R> {
+    /// Begins anew from what is on disk, because the task failed: how far its work had come is unknown. The agent may have the
+    /// prompt and still work on it, so neither the prompt nor a continuation that was already sent is sent again automatically.
+    pub(super) fn restart_from_disk(&mut self, why: &str, is_written: bool) {
+        let before = self.state();
+        let under_way = self.writer.in_progress.take().filter(|_| is_written);
+        let (written, parts) = under_way.map_or((None, Vec::new()), |PendingWrite { record, parts }| {
+            (Some(record).filter(|record| record.id == self.record.id), parts)
+        });
+        let record = written.unwrap_or_else(|| self.writer.on_disk.clone());
+        let anew = Self {
+            last_job: self.last_job,
+            // The tree move that holds it releases it.
+            is_paused: self.is_paused,
+            now: self.now,
+            ..Self::new(record, self.kind, self.rules.clone())
+        };
+        let failed = std::mem::replace(self, anew);
+        self.open_requests = failed.open_requests;
+        let mut result = None;
+        for part in parts {
+            result = self.report_write_part(part).or(result);
+        }
+        if self.record.deleted_at.is_some() {
+            self.effects.push(Effect::End);
+            return;
+        }
+        let ledger = self.end_failed_turn(why, &mut result);
+        // A turn that was not reported has never begun, and its caller learns that the answer was lost.
+        let turn = failed.turn.filter(|turn| turn.announced);
+        let request = turn.as_ref().and_then(|turn| turn.request.caller.key.as_ref());
+        self.open_requests
+            .retain(|open| request.is_some_and(|request| request.id == open.key.id));
+        let milestone = match turn.zip(result) {
+            Some((turn, result)) => {
+                self.turn = Some(Turn {
+                    phase: TurnPhase::Ending,
+                    ..turn
+                });
+                Milestone::TurnEnded(Box::new(result))
+            }
+            None => Milestone::Saved,
+        };
+        self.write(ledger, milestone);
+        if self.turn.is_none() && self.state() == before {
+            // It failed once more, or is held and shown as moving.
+            let state = ConversationState::Failed;
+            self.emit(Event::StateChanged { state });
+        }
+    }
+
+    /// Reports what is on disk. Returns the end of the turn, if that is among it.
+    fn report_write_part(&mut self, part: WritePart<R>) -> Option<TurnResult> {
+        part.ledger.events.into_iter().for_each(|event| self.emit(event));
+        match part.milestone {
+            Milestone::TurnEnded(result) => return Some(*result),
+            // The agent's session is closed, which answers the agent.
+            Milestone::QuestionSettled(settled) => self.question_settled(SettledQuestion {
+                answer: None,
+                ..*settled
+            }),
+            // The session that was opened for it is closed.
+            Milestone::Changed(change) => self.change_written(
+                CallChange {
+                    opened_session: None,
+                    ..*change
+                },
+                Ok(()),
+            ),
+            _ => {}
+        }
+        None
+    }
+
+    /// Takes the turn off the record, and notes why the conversation failed. `result` is how the turn ended, if that is known.
+    fn end_failed_turn(&mut self, why: &str, result: &mut Option<TurnResult>) -> Ledger {
+        let pending = self.record.turn.clone();
+        let went_out = pending.as_ref().is_some_and(|turn| turn.continues);
+        let record = self.record.clone();
+        let (record, ended) = end_unfinished(
+            record,
+            FailureKind::Unknown,
+            why,
+            PromptArrival::Unknown,
+            self.now,
+        );
+        self.record = record;
+        self.record.resting = RestingState::Failed;
+        self.record.failure = Some(why.to_owned());
+        if went_out {
+            self.end_continuation();
+        }
+        let later = self.now.saturating_add(DELAY_AFTER_PANIC).unwrap_or(self.now);
+        if let Some(continuation) = &mut self.record.continuation {
+            continuation.at = continuation.at.max(later);
+        }
+        self.mark_changed();
+        let request = pending.and_then(|turn| turn.call_key());
+        let request = ended.ended_turn.and_then(|ended| {
+            let record = request.map(|request| RequestRecord {
+                turn_id: Some(ended.result.turn_id.clone()),
+                result: ended.answer(&self.record).to_json().ok(),
+                ..self.begun_request_record(&request)
+            });
+            result.get_or_insert(ended.result);
+            record
+        });
+        Ledger {
+            requests: request.into_iter().collect(),
+            ..Ledger::with_links(ended.lineage, Vec::new())
+        }
+    }
+}
+
+/// What was ended of a conversation.
+#[derive(Debug, Default)]
+pub(in crate::conversation) struct EndedUnfinished {
+    /// How its turn ended; none where it had none, or all of it was taken back.
+    pub ended_turn: Option<EndedTurn>,
+    /// What the lineage gains.
+    pub lineage: Vec<LineageEntry>,
+    /// Whether it was an edit that came to nothing: the conversation is as it was.
+    pub is_undone_edit: bool,
+}
+
+/// How a turn ended that the last life cut short.
+#[derive(Debug)]
+pub(in crate::conversation) struct EndedTurn {
+    /// Its caller's own name of the call that asked for it.
+    pub request_id: Option<RequestId>,
+    /// The end.
+    pub result: TurnResult,
+    /// The branch that it was on, when it replaced an earlier turn.
+    edit: Option<PendingEdit>,
+}
+
+impl EndedTurn {
+    /// The answer for the caller of the turn.
+    pub(in crate::conversation) fn answer(&self, record: &ConversationRecord) -> Answer {
+        let result = self.result.clone();
+        match &self.edit {
+            Some(edit) => {
+                let edit = Some(edit).filter(|edit| edit.accepted);
+                Answer::Edited(Box::new(edit_answer(record, edit, result)))
+            }
+            None => Answer::Turn(Box::new(result)),
+        }
+    }
+}
+
+/// Ends, in a record, the turn that an earlier daemon left unfinished, by what the transcript says of its prompt. The idempotency key
+/// of a call whose prompt reached no agent is not recorded as used: if the call is repeated, it is carried out.
+pub(in crate::conversation) fn end_turn_of_previous_run(
+    record: ConversationRecord,
+    arrived: PromptArrival,
+    now: Now,
+) -> (ConversationRecord, EndedUnfinished) {
+    let Some(turn) = record.turn.clone() else {
+        return end_unfinished(record, FailureKind::DaemonRestarted, "", arrived, now);
+    };
+    let tool_started = turn.phase >= store::TurnPhase::ToolStarted;
+    let is_unsent = arrived == PromptArrival::Absent && !tool_started;
+    let why = match arrived {
+        PromptArrival::Absent if is_unsent => {
+            "the daemon ended before the prompt reached the agent: it can be sent again"
+        }
+        PromptArrival::Absent | PromptArrival::Present => {
+            "the daemon ended during the turn; the agent has the prompt, so continue it instead of sending it \
+             again"
+        }
+        // An answered turn did end, so that this failure is removed below.
+        PromptArrival::Answered | PromptArrival::Unknown => "the daemon ended while the turn ran",
+    };
+    let (mut record, mut ended) = end_unfinished(record, FailureKind::DaemonRestarted, why, arrived, now);
+    if ended.is_undone_edit {
+        return (record, ended);
+    }
+    match arrived {
+        PromptArrival::Present => {
+            record.chain.mark_written();
+        }
+        PromptArrival::Answered => {
+            record.chain.acknowledge_turn();
+            // The turn continued after its questions, so they were answered.
+            record
+                .interrupts
+                .retain(|interrupt| interrupt.raised_at < turn.accepted_at);
+        }
+        PromptArrival::Absent | PromptArrival::Unknown => {}
+    }
+    if arrived == PromptArrival::Answered && record.continuation.as_ref().is_none_or(|_| turn.continues) {
+        record.cut = None;
+        record.resting = RestingState::Idle;
+    }
+    // Only a prompt is continued; an edit has already ended.
+    let is_edit = turn.edit.is_some();
+    // One that was promised before this turn has a name of its own.
+    let is_this =
+        |cut: &&mut CutShortPrompt| is_unsent && cut.prompt == turn.prompt && cut.anchor == turn.anchor;
+    if let Some(cut) = record.cut.as_mut().filter(is_this) {
+        cut.open_request = turn.call_key().filter(|_| !is_edit);
+    }
+    if turn.continues {
+        let continuation = record.continuation.take();
+        record.continuation = continuation.and_then(|over| match is_unsent {
+            true => Some(over.after_sending(&turn.prompt)),
+            // The continuation was sent once. The user decides what follows.
+            false => over.into_next(now),
+        });
+    }
+    if let Some(of_turn) = &mut ended.ended_turn {
+        if let Some(failure) = &mut of_turn.result.failure {
+            failure.retryable =
+                is_unsent || (arrived == PromptArrival::Unknown && !tool_started && !turn.taken);
+        }
+        of_turn.request_id = of_turn.request_id.take().filter(|_| !is_unsent || is_edit);
+        // The transcript shows the end that the record lacks. Its caller may have been told of it, if the disk was full then.
+        if arrived == PromptArrival::Answered {
+            of_turn.result.stop_reason = StopReason::EndTurn;
+            of_turn.result.failure = None;
+        }
+    }
+    (record, ended)
+}
+
+/// Ends, in a record, the turn that the last task or daemon left unfinished, and keeps its questions as orphans. An edit stays if
+/// its prompt was accepted or is in the transcript.
+pub(in crate::conversation) fn end_unfinished(
+    mut record: ConversationRecord,
+    kind: FailureKind,
+    why: &str,
+    arrived: PromptArrival,
+    now: Now,
+) -> (ConversationRecord, EndedUnfinished) {
+    for interrupt in &mut record.interrupts {
+        interrupt.orphaned = true;
+    }
+    let mut ended = EndedUnfinished::default();
+    let Some(turn) = record.turn.take() else {
+        return (record, ended);
+    };
+    if let Some(edit) = turn.edit.as_ref().filter(|edit| !edit.accepted) {
+        if matches!(arrived, PromptArrival::Present | PromptArrival::Answered) {
+            ended.lineage = append_edit_branch(&mut record, edit);
+            drop_replaced_turns(&mut record, turn.accepted_at, now);
+        } else {
+            ended
+                .lineage
+                .extend(log_abandoned_edit(&mut record, edit, edit.link.at));
+            ended.is_undone_edit = true;
+            record.revision += 1;
+            if arrived != PromptArrival::Absent {
+                // It may have been carried out there: the same call is not to do it again.
+                ended.ended_turn = Some(EndedTurn {
+                    request_id: turn.request_id.clone(),
+                    edit: turn.edit.clone(),
+                    result: failed_turn(turn, kind, why, false),
+                });
+            }
+            return (record, ended);
+        }
+    }
+    record.resting = RestingState::Interrupted;
+    // A scheduled continuation of an earlier prompt is kept instead.
+    if record.cut.is_none() || record.continuation.is_none() || turn.continues {
+        let mut interrupts = record.interrupts.iter();
+        record.cut = Some(CutShortPrompt {
+            asks: interrupts.any(|interrupt| interrupt.raised_at >= turn.accepted_at),
+            ..CutShortPrompt::from(&turn)
+        });
+    }
+    // A turn had begun since: whether the limit still holds is not known, and the next prompt tells.
+    record.limit = None;
+    record.revision += 1;
+    let stands = turn.edit.clone().map(|edit| PendingEdit {
+        accepted: true,
+        ..edit
+    });
+    ended.ended_turn = Some(EndedTurn {
+        request_id: turn.request_id.clone(),
+        edit: stands,
+        result: failed_turn(turn, kind, why, true),
+    });
+    (record, ended)
+}
+
+/// The end of a turn that was cut short.
+fn failed_turn(turn: PendingTurn, kind: FailureKind, why: &str, retryable: bool) -> TurnResult {
+    TurnResult {
+        turn_id: turn.turn_id,
+        stop_reason: StopReason::Failed,
+        failure: Some(Failure {
+            kind,
+            message: why.to_owned(),
+            resets_at: None,
+            retryable,
+        }),
+        upstream_id: turn.upstream_id.unwrap_or_else(|| "".into()),
+        resumed: None,
+        usage: None,
+        other: None,
+        continuation: None,
+    }
+}

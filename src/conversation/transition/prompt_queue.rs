@@ -1,0 +1,516 @@
+//! The queue of prompts: joining it, leaving it, being held in it and being released.
+//!
+//! A prompt is in the record from when it joins until its turn is recorded in its place. A prompt in the record that is
+//! neither in the queue nor the running turn was sent to an earlier daemon, and is held.
+
+use bridge_protocol::conversation::OnBusy;
+use bridge_protocol::id::TurnId;
+use bridge_protocol::raw::RawJson;
+use bridge_protocol::turn::StopReason;
+
+use crate::conversation::answer::{Answer, CallKey, Caller};
+use crate::conversation::effect::{Effect, Ledger, Milestone};
+use crate::conversation::error::{ConversationError, StoreFailure};
+use crate::conversation::prompt_queue::{DroppedPrompt, PromptRequest};
+use crate::conversation::state::{Model, OpenRequest, Turn, TurnPhase};
+use crate::store::{PendingContinuation, RequestRecord, RestingState};
+
+impl<R> Model<R> {
+    /// Begins a turn, or queues its prompt.
+    pub(super) fn prompt(&mut self, asked: PromptRequest<R>, on_busy: OnBusy) {
+        let is_free = self.turn.is_none() && self.queue.is_empty();
+        if (is_free || on_busy == OnBusy::Queue)
+            && let Some(place) = self.held_position(asked.caller.key.as_ref())
+        {
+            self.release_held(place, asked);
+            return;
+        }
+        if is_free {
+            self.start_turn(asked);
+            return;
+        }
+        let others = self.queue_length();
+        let refusal = match on_busy {
+            OnBusy::Fail if self.turn.is_none() => {
+                "a turn was interrupted, and prompts are queued behind it; continue or cancel it, or queue the prompt"
+                    .to_owned()
+            }
+            OnBusy::Fail => "a turn is running; wait for its end, cancel it, or queue the prompt".to_owned(),
+            OnBusy::Queue if others >= self.rules.prompt_queue => match self.held_prompts().count() {
+                0 => format!("{others} prompts are queued already; wait until some of them have run"),
+                held => format!(
+                    "{others} prompts are queued already, {held} of them held since the daemon ended; wait, continue them with \
+                     sessionctl continue {}, or cancel them",
+                    self.record.id
+                ),
+            },
+            OnBusy::Queue => {
+                self.enqueue(asked);
+                return;
+            }
+        };
+        let refusal = Err(ConversationError::Busy(refusal));
+        self.answer(asked.caller, refusal);
+    }
+
+    /// The place of the prompt that is held and came with this request.
+    fn held_position(&self, request: Option<&CallKey>) -> Option<u64> {
+        let is_it = |held: &CallKey| request.is_some_and(|request| request.id == held.id);
+        let mut held = self.held_prompts();
+        let found = held.find(|(_, prompt)| prompt.request.as_ref().is_some_and(is_it));
+        found.map(|(place, _)| place)
+    }
+
+    /// Releases the prompt that is held in this place, whose client sent its request again, and all that are held before it.
+    fn release_held(&mut self, place: u64, asked: PromptRequest<R>) {
+        let is_let_out = self.is_interrupted_turn_next();
+        let held = self.held_prompts().filter(|(at, _)| *at <= place);
+        let held = held.map(|(at, prompt)| PromptRequest {
+            is_released: is_let_out,
+            ..PromptRequest::from_held(at, prompt)
+        });
+        let mut released: Vec<_> = held.collect();
+        if let Some(own) = released.pop() {
+            released.push(PromptRequest {
+                turn_id: own.turn_id,
+                queue_position: own.queue_position,
+                is_released: is_let_out,
+                ..asked
+            });
+        }
+        self.queue_in_order(released);
+    }
+
+    /// Whether the interrupted turn is about to be continued, before what is held behind it.
+    fn is_interrupted_turn_next(&self) -> bool {
+        let continuation = self.record.continuation.as_ref();
+        self.record.cut.is_some() && continuation.is_some_and(|continuation| continuation.at <= self.now)
+    }
+
+    /// Whether the queue waits for the interrupted turn.
+    pub(super) fn waits_for_interrupted_turn(&self) -> bool {
+        self.is_interrupted_turn_next() && self.queue.front().is_some_and(|first| first.is_released)
+    }
+
+    /// Adds released prompts to the queue, in the order in which they were queued.
+    fn queue_in_order(&mut self, released: Vec<PromptRequest<R>>) {
+        self.queue.extend(released);
+        self.queue
+            .make_contiguous()
+            .sort_by_key(|waiting| waiting.queue_position);
+    }
+
+    /// Adds a prompt to the end of the queue.
+    fn enqueue(&mut self, mut asked: PromptRequest<R>) {
+        let last = self.record.waiting.last_key_value().map(|(place, _)| *place);
+        // That of the running turn is free, and it may come back to it.
+        let running = self.turn.as_ref().and_then(|turn| turn.request.queue_position);
+        let place = last.max(running).unwrap_or(0) + 1;
+        asked.queue_position = Some(place);
+        self.record.waiting.insert(place, asked.to_record());
+        let turn_id = asked.turn_id.clone();
+        self.queue.push_back(asked);
+        self.mark_changed();
+        self.write(Ledger::default(), Milestone::PromptQueued(turn_id));
+    }
+
+    /// A queued prompt is on disk, or could not be written: then it leaves the queue.
+    pub(super) fn enqueue_recorded(&mut self, turn_id: &TurnId, result: Result<(), StoreFailure>) {
+        let mut waiting = self.queue.iter();
+        // One that has begun meanwhile is written down as a turn.
+        let Some(index) = waiting.position(|waiting| waiting.turn_id == *turn_id) else {
+            return;
+        };
+        let Err(error) = result else { return };
+        let Some(asked) = self.queue.remove(index) else {
+            return;
+        };
+        if let Some(place) = asked.queue_position {
+            self.record.waiting.remove(&place);
+        }
+        self.note_change();
+        let refusal = Err(ConversationError::StoreFailed(error));
+        self.answer(asked.caller, refusal);
+    }
+
+    /// Begins the next waiting prompt.
+    pub(super) fn start_next_queued(&mut self) {
+        if self.waits_for_interrupted_turn() {
+            return;
+        }
+        let Some(asked) = self.queue.pop_front() else {
+            return;
+        };
+        if let Some(request) = asked.caller.key.as_ref().filter(|_| asked.is_held) {
+            self.track_call(request.clone());
+        }
+        self.start_turn(asked);
+    }
+
+    /// The running turn stands on the record itself now, or has ended.
+    pub(super) fn remove_from_queue_record(&mut self) {
+        let leads_line = self.is_first_of_release() && self.continues_with_queue();
+        let Some(turn) = &mut self.turn else { return };
+        if let Some(place) = turn.request.queue_position {
+            self.record.waiting.remove(&place);
+        }
+        if leads_line {
+            // It has begun.
+            turn.request
+                .release_continuation
+                .clone_from(&self.record.continuation);
+            self.end_continuation();
+            self.due_turn = None;
+        }
+    }
+
+    /// The running turn is no longer in the record; the queued prompts are in it again.
+    pub(super) fn restore_to_queue_record(&mut self) {
+        let Some(turn) = &mut self.turn else { return };
+        if let Some(place) = turn.request.queue_position {
+            self.record.waiting.insert(place, turn.request.to_record());
+        }
+        if let Some(led_by) = turn.request.release_continuation.take() {
+            let later = self.record.continuation.take();
+            self.record.continuation = Some(PendingContinuation {
+                later: later.and_then(PendingContinuation::into_deferred_text),
+                ..led_by
+            });
+        }
+    }
+
+    /// The client re-sent the request of the running turn's prompt: it has a caller again.
+    pub(super) fn note_repeated_call(&mut self, request: &CallKey) {
+        if let Some(turn) = &mut self.turn
+            && turn
+                .request
+                .caller
+                .key
+                .as_ref()
+                .is_some_and(|own| own.id == request.id)
+        {
+            turn.request.is_held = false;
+        }
+    }
+
+    /// Gives the reply back unless it is that of a call whose prompt is about to go out, or of another one under its name.
+    pub(super) fn join_queued_call(&mut self, request: &CallKey, reply: R) -> Option<R> {
+        let has_name = |other: Option<&CallKey>| other.is_some_and(|other| other.id == request.id);
+        let listed = self.record.waiting.values();
+        let mut named = listed.filter_map(|prompt| prompt.request.as_ref());
+        if named.any(|listed| listed.id == request.id && !request.has_same_content(&listed.fingerprint)) {
+            self.effects
+                .push(Effect::Answer(reply, Err(request.content_conflict())));
+            return None;
+        }
+        let mut waiting = self.queue.iter_mut();
+        let Some(waiting) = waiting.find(|waiting| waiting.is_held && has_name(waiting.caller.key.as_ref()))
+        else {
+            return Some(reply);
+        };
+        waiting.caller.reply = Some(reply);
+        waiting.is_held = false;
+        self.track_call(request.clone());
+        None
+    }
+
+    /// Removes prompts from the queue, and cancels the running turn.
+    pub(super) fn cancel(
+        &mut self,
+        turn_id: Option<&TurnId>,
+        queued: bool,
+        params: Option<RawJson>,
+        caller: Caller<R>,
+    ) {
+        let is_meant = |id: &TurnId| queued || turn_id == Some(id);
+        let mut prompts = Vec::new();
+        let mut was_named = false;
+        for asked in std::mem::take(&mut self.queue) {
+            if !is_meant(&asked.turn_id) {
+                self.queue.push_back(asked);
+                continue;
+            }
+            was_named |= turn_id == Some(&asked.turn_id);
+            if let Some(place) = asked.queue_position {
+                self.record.waiting.remove(&place);
+            }
+            prompts.push(self.cancelled_prompt(asked.caller, asked.turn_id));
+        }
+        let held = self
+            .held_prompts()
+            .filter(|(_, prompt)| is_meant(&prompt.turn_id));
+        for place in held.map(|(place, _)| place).collect::<Vec<_>>() {
+            let Some(prompt) = self.record.waiting.remove(&place) else {
+                continue;
+            };
+            was_named |= turn_id == Some(&prompt.turn_id);
+            let caller = Caller {
+                reply: None,
+                key: prompt.request,
+            };
+            prompts.push(self.cancelled_prompt(caller, prompt.turn_id));
+        }
+        let runs = self
+            .turn
+            .as_ref()
+            .is_some_and(|turn| turn_id.is_none_or(|id| *id == turn.request.turn_id) && !was_named);
+        let mut cancels = vec![caller];
+        let of_running = if runs { cancels.pop() } else { None };
+        if !prompts.is_empty() {
+            self.end_continuation_of_empty_queue();
+            self.mark_changed();
+            self.record_dropped_prompts(prompts, cancels);
+        } else {
+            for caller in cancels {
+                self.answer(caller, Ok(Answer::Cancelled(false)));
+            }
+        }
+        if let Some(caller) = of_running {
+            self.cancel_running(params, caller);
+        }
+    }
+
+    fn cancelled_prompt(&self, caller: Caller<R>, turn_id: TurnId) -> DroppedPrompt<R> {
+        let result = self.cancelled_before_start(turn_id);
+        DroppedPrompt {
+            caller,
+            result: Ok(Answer::Turn(Box::new(result))),
+        }
+    }
+
+    /// Ends a prompt that did not reach an agent. One without a caller is held again, unless it was cancelled. `refused` is
+    /// the answer to a question that belongs to it.
+    pub(super) fn drop_unsent(
+        &mut self,
+        asked: PromptRequest<R>,
+        result: Result<Answer, ConversationError>,
+        refused: Option<DroppedPrompt<R>>,
+        cancels: Vec<Caller<R>>,
+    ) {
+        let stays = asked.is_held && result.is_err();
+        let place = asked.queue_position.filter(|_| !stays);
+        let was_listed = place.is_some_and(|place| self.record.waiting.remove(&place).is_some());
+        if was_listed {
+            self.mark_changed();
+        }
+        let is_kept = result.is_ok() && asked.caller.key.is_some();
+        // The record on disk must stop naming the turn before the caller is answered: the next start would end the turn by the
+        // transcript, which may hold an edit.
+        let runs_on_disk = self.writer.may_name_turn(&asked.turn_id);
+        let prompt = DroppedPrompt {
+            caller: asked.caller,
+            result,
+        };
+        let prompts = refused.into_iter().chain([prompt]).collect();
+        if was_listed || runs_on_disk || is_kept {
+            self.record_dropped_prompts(prompts, cancels);
+            return;
+        }
+        self.answer_dropped(prompts);
+        for caller in cancels {
+            self.answer(caller, Ok(Answer::Cancelled(true)));
+        }
+    }
+
+    /// Answers the callers of dropped prompts after the drop is on disk: a caller that has the answer must not find its prompt in the
+    /// queue again, nor start it by repeating the call, even after a restart.
+    fn record_dropped_prompts(&mut self, prompts: Vec<DroppedPrompt<R>>, cancels: Vec<Caller<R>>) {
+        let done = |prompt: &DroppedPrompt<R>| {
+            let answer = prompt.result.as_ref().ok()?;
+            self.answered_request_record(prompt.caller.key.as_ref(), answer)
+        };
+        let ledger = Ledger {
+            requests: prompts.iter().filter_map(done).collect(),
+            ..Ledger::default()
+        };
+        self.write(ledger, Milestone::PromptsDropped { prompts, cancels });
+    }
+
+    fn answer_dropped(&mut self, prompts: Vec<DroppedPrompt<R>>) {
+        for prompt in prompts {
+            self.answer(prompt.caller, prompt.result);
+        }
+    }
+
+    /// That they are not sent is on disk, or could not be written: they are not sent all the same.
+    pub(super) fn prompts_dropped(
+        &mut self,
+        prompts: Vec<DroppedPrompt<R>>,
+        cancels: Vec<Caller<R>>,
+        result: Result<(), StoreFailure>,
+    ) {
+        self.answer_dropped(prompts);
+        let told = match result {
+            Ok(()) => Ok(Answer::Cancelled(true)),
+            Err(error) => Err(ConversationError::StoreFailed(error)),
+        };
+        for caller in cancels {
+            self.answer(caller, told.clone());
+        }
+    }
+
+    /// Holds the prompts of disconnected callers, who cannot be notified that the daemon stops.
+    pub fn hold_for_disconnected(&mut self, is_gone: impl Fn(&R) -> bool) {
+        let is_unsent = |turn: &&mut Turn<R>| {
+            let is_out = matches!(turn.phase, TurnPhase::Waiting | TurnPhase::Recording);
+            is_out && !turn.announced && turn.request.queue_position.is_some()
+        };
+        let next = self.turn.as_mut().filter(is_unsent).map(|turn| &mut turn.request);
+        for waiting in next.into_iter().chain(&mut self.queue) {
+            let same = |open: &&OpenRequest<R>| {
+                let own = waiting.caller.key.as_ref();
+                own.is_some_and(|own| own.id == open.key.id)
+            };
+            let mut followers = self
+                .open_requests
+                .iter()
+                .find(same)
+                .into_iter()
+                .flat_map(|open| &open.followers);
+            if waiting.caller.reply.as_ref().is_none_or(&is_gone) && followers.all(&is_gone) {
+                waiting.is_held = true;
+            }
+        }
+    }
+
+    /// The daemon stops: waiting callers get that error and can repeat the call. Held prompts stay.
+    pub(super) fn refuse_queue(&mut self) {
+        self.hold_released_prompts();
+        let mut prompts = Vec::new();
+        for asked in std::mem::take(&mut self.queue) {
+            if let Some(place) = asked.queue_position {
+                self.record.waiting.remove(&place);
+            }
+            prompts.push(DroppedPrompt {
+                caller: asked.caller,
+                result: Err(ConversationError::ShuttingDown),
+            });
+        }
+        if !prompts.is_empty() {
+            self.mark_changed();
+            self.record_dropped_prompts(prompts, Vec::new());
+        }
+    }
+
+    /// Removes held prompts from the record; returns the answers for callers that use their keys.
+    pub(super) fn remove_held_prompts(&mut self) -> Vec<RequestRecord> {
+        let mut told = Vec::new();
+        for place in self.held_prompts().map(|(place, _)| place).collect::<Vec<_>>() {
+            let Some(prompt) = self.record.waiting.remove(&place) else {
+                continue;
+            };
+            let result = Answer::Turn(Box::new(self.cancelled_before_start(prompt.turn_id)));
+            told.extend(self.answered_request_record(prompt.request.as_ref(), &result));
+        }
+        told
+    }
+
+    /// Releases all held prompts.
+    fn release_all_held(&mut self) {
+        let held = self
+            .held_prompts()
+            .map(|(place, prompt)| PromptRequest::from_held(place, prompt));
+        let held = held.collect();
+        self.queue_in_order(held);
+    }
+
+    /// Holds again the prompts without a caller: a turn has failed, and the next one might fail in the same way.
+    pub(super) fn hold_released_prompts(&mut self) {
+        self.queue.retain(|waiting| !waiting.is_held);
+    }
+
+    /// Whether the conversation continues with the held prompts and nothing before them.
+    pub(super) fn continues_with_queue(&self) -> bool {
+        let continuation = self.record.continuation.as_ref();
+        self.record.cut.is_none() && continuation.is_some_and(|it| it.line && it.text.is_none())
+    }
+
+    /// A released prompt did not reach its agent: it is held again, and the reason is reported.
+    pub(super) fn released_prompt_unsent(&mut self, error: &ConversationError) {
+        let is_told = matches!(error, ConversationError::ShuttingDown)
+            || matches!(self.record.resting, RestingState::Limited | RestingState::Failed);
+        if !is_told {
+            self.record.resting = RestingState::Failed;
+            self.record.failure = Some(format!("a prompt that waited in line did not go out: {error}"));
+            self.note_change();
+        }
+    }
+
+    /// Nothing is left to continue with.
+    pub(super) fn end_continuation_of_empty_queue(&mut self) {
+        if self.continues_with_queue() && !self.is_first_of_release() && !self.has_held_prompts() {
+            self.end_continuation();
+            self.note_change();
+        }
+    }
+
+    /// Whether the running turn is the first of the released prompts, to which the continuation belongs.
+    fn is_first_of_release(&self) -> bool {
+        self.turn
+            .as_ref()
+            .is_some_and(|turn| turn.request.is_first_of_release)
+    }
+
+    /// Starts the held prompts, if nothing comes before them. Returns whether it did.
+    pub(super) fn start_released_queue(&mut self) -> bool {
+        if !self.continues_with_queue() {
+            return false;
+        }
+        self.due_turn = None;
+        self.release_all_held();
+        if let Some(first) = self.queue.front_mut().filter(|first| first.is_held) {
+            first.is_first_of_release = true;
+        } else {
+            // All of it was asked for again meanwhile.
+            self.end_continuation();
+            self.note_change();
+        }
+        self.start_next_queued();
+        true
+    }
+
+    /// A turn has settled the interrupted prompt: what is held comes next, where that was asked for.
+    pub(super) fn settle_queue_continuation(&mut self, continues: bool, stop_reason: &StopReason) {
+        if self.turn.as_ref().is_some_and(|turn| turn.request.is_released) {
+            // What comes up next has its own time.
+            return;
+        }
+        let Some(over) = self.record.continuation.take() else {
+            return;
+        };
+        let is_line_next = over.line && self.has_held_prompts();
+        if continues {
+            self.record.continuation = over.into_next(self.now);
+            if is_line_next && *stop_reason != StopReason::Cancelled {
+                self.release_all_held();
+            }
+        } else if is_line_next {
+            self.record.continuation = Some(PendingContinuation {
+                text: None,
+                later: None,
+                ..over
+            });
+        } else if over.later.as_ref().is_some_and(|later| later.line) && self.has_held_prompts() {
+            let later = over.into_next(self.now);
+            self.record.continuation = later.map(|later| PendingContinuation { text: None, ..later });
+        }
+    }
+
+    /// The queue was cancelled: prompts that did not reach an agent are held again.
+    pub(super) fn cancel_release(&mut self) {
+        self.hold_released_prompts();
+        if let Some(turn) = &mut self.turn {
+            turn.request.is_first_of_release = false;
+            turn.request.release_continuation = None;
+        }
+        let is_unsent =
+            |turn: &mut Turn<R>| turn.request.is_held && turn.phase == TurnPhase::Waiting && !turn.announced;
+        if let Some(turn) = self.turn.take_if(is_unsent) {
+            let request = turn.request.caller.key.as_ref();
+            self.open_requests
+                .retain(|open| request.is_none_or(|request| open.key.id != request.id));
+            self.limit_unwanted_climb();
+            self.arm_idle();
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Finds the target of an undo, from the lineage and the disk. Blocks; call it from a blocking thread.
+
+use bridge_protocol::UpstreamId;
+use bridge_protocol::link::{Attempt, Fidelity, Via};
+
+use super::error::ConversationError;
+use super::services::Services;
+use super::{backup, folder, tree_moves};
+use crate::chain::{EarlierHead, UndoEffect, next_undo, undo_to};
+use crate::store::ConversationRecord;
+
+/// The change that the next undo undoes, or the session that it restores to an empty chain. `None` if there is nothing
+/// to undo.
+///
+/// # Errors
+/// That the store cannot be read, that the folder to go back to cannot be used, or that nothing is left of the session to
+/// go back to.
+pub(super) fn find_undo_target(
+    services: &Services,
+    record: &ConversationRecord,
+    session: Option<&UpstreamId>,
+) -> Result<Option<UndoEffect>, ConversationError> {
+    let lineage = services.store.lineage_all(record.id)?;
+    let links = record.chain.links();
+    let mut undoing = match session {
+        None => next_undo(&lineage, links),
+        // Somebody else has brought a history back, or begun one.
+        Some(_) if !links.is_empty() => None,
+        Some(session) => undo_to(session, &lineage, links),
+    };
+    match &mut undoing {
+        Some(UndoEffect::Move { cwd }) => {
+            let took = tree_moves::tree_move_that_moved(&services.data_folder, record, cwd);
+            let took = took.map_err(|error| ConversationError::StoreFailed(error.to_string().into()))?;
+            if let Some(id) = took {
+                return Err(ConversationError::PartOfTree {
+                    undo_id: id.to_string(),
+                });
+            }
+            folder::check_folder(cwd)?;
+        }
+        Some(UndoEffect::Branch(earlier)) => {
+            check_session_exists(services, earlier)?;
+            // While the chain was empty, nothing but the conversation itself knew that the folder was moved.
+            let cwd = &mut earlier.link.cwd;
+            if folder::check_folder(cwd).is_err() && folder::check_folder(&record.cwd).is_ok() {
+                cwd.clone_from(&record.cwd);
+            }
+        }
+        None => {}
+    }
+    Ok(undoing)
+}
+
+/// Refuses to go back to a session without a transcript or backup. Otherwise the next prompt would find out, and by then the
+/// present head would no longer be the head. An agent whose transcripts cannot be read here is trusted to have the session.
+fn check_session_exists(services: &Services, earlier: &EarlierHead) -> Result<(), ConversationError> {
+    let link = &earlier.link;
+    let entry = services.agent(&link.agent)?;
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return Ok(());
+    };
+    let is_gone = |id: &UpstreamId| {
+        let found = format.dialect().find(services.session(root, &link.cwd, id));
+        // What cannot be looked at may be there.
+        found.is_err_and(|error| error.is_absence()) && !backup::may_have_backup(services, root, id)
+    };
+    // Agents write a session down with its first turn: a branch without one is made again from where it comes from, and a
+    // session that was never written is begun again.
+    let is_lost = match &link.from_upstream_id {
+        Some(from) if link.turns == 0 => is_gone(&link.upstream_id) && is_gone(from),
+        None if !link.written => false,
+        _ => is_gone(&link.upstream_id),
+    };
+    if !is_lost {
+        return Ok(());
+    }
+    let error = format!(
+        "cannot go back to session {}: its transcript is missing and has no backup; nothing was changed",
+        link.upstream_id
+    );
+    Err(ConversationError::NotResumable {
+        wanted: Fidelity::Partial,
+        attempts: vec![Attempt {
+            upstream_id: Some(link.upstream_id.clone()),
+            via: Via::Archive,
+            error: Some(error),
+        }],
+    })
+}

@@ -1,0 +1,99 @@
+//! What stands behind calls of tools whose results are to be filled in.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::entries::Parent;
+use super::facts::Role;
+use super::index::Index;
+use super::walk::Selection;
+use crate::transcript::record_id::IdRef;
+
+/// A reply of the model: by a hash of its id, and of a record without one by where that stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Reply {
+    Message(u64),
+    Record(usize),
+}
+
+/// What stands behind calls, all by where the records begin.
+#[derive(Debug, Default)]
+pub(in crate::transcript) struct FillPositions {
+    /// The records that go on behind a reply with such calls, each with the last of them. Parts of the reply itself and the
+    /// results of its calls go on within it.
+    pub(in crate::transcript) children: BTreeMap<u64, u64>,
+    /// The records before which a result stands in the file, as the agent would have written it: behind those that are there.
+    /// Of a call that is not here that is the end.
+    pub(in crate::transcript) places: BTreeMap<u64, Vec<u64>>,
+}
+
+impl Index {
+    /// What stands behind `calls` on a branch, which says where records of it begin, ascending.
+    pub(in crate::transcript) fn fill_positions(
+        &self,
+        branch: &Selection,
+        calls: impl Iterator<Item = u64>,
+    ) -> FillPositions {
+        let mut behind = FillPositions::default();
+        let with_reply = |call| (call, self.reply(self.entries.first_at_or_after(call)));
+        let calls: Vec<(u64, Option<Reply>)> = calls.map(with_reply).collect();
+        let last: HashMap<Option<Reply>, u64> = calls.iter().map(|(call, reply)| (*reply, *call)).collect();
+        let mut calls = calls.into_iter().peekable();
+        // Those before this record that have no place yet: mostly none.
+        let mut open: Vec<(u64, Option<Reply>)> = Vec::new();
+        for offset in &branch.offsets {
+            let position = self.entries.first_at_or_after(*offset);
+            let own = self.reply(position);
+            let parent = self.parent_on(branch, position);
+            // Behind a result that is there it stays.
+            let parent =
+                parent.filter(|(parent, joined)| *joined || self.entries.role(*parent) == Role::Assistant);
+            let reply = parent.and_then(|(parent, _)| self.reply(parent));
+            let call = last
+                .get(&reply)
+                .filter(|call| reply.is_some() && own != reply && *call < offset);
+            if let Some(call) = call {
+                behind.children.insert(*offset, *call);
+            }
+            let is_message = self.entries.is_message(position);
+            open.retain(|(at, of)| {
+                let goes_on = call.is_some() && *of == reply || is_message && *of != own;
+                if goes_on {
+                    behind.places.entry(*offset).or_default().push(*at);
+                }
+                !goes_on
+            });
+            open.extend(calls.next_if(|(call, _)| call == offset));
+        }
+        behind
+    }
+
+    /// The reply that a record is a part of, or whose call it answers.
+    fn reply(&self, position: usize) -> Option<Reply> {
+        let entries = &self.entries;
+        let of_reply = |position| match entries.message(position) {
+            0 => Reply::Record(position),
+            message => Reply::Message(message),
+        };
+        match (entries.role(position), entries.parent(position)) {
+            (Role::Assistant, _) => Some(of_reply(position)),
+            (Role::ToolResult, Parent::Found(call)) if entries.role(call) == Role::Assistant => {
+                Some(of_reply(call))
+            }
+            _ => None,
+        }
+    }
+
+    /// What stands before a record on a branch, where that is there, and whether it does so only for lack of the parent.
+    fn parent_on(&self, branch: &Selection, position: usize) -> Option<(usize, bool)> {
+        match branch.join_at(self.entries.offset(position)) {
+            Some(join) => {
+                let parent = self.entries.find(IdRef::new(join.parent.as_deref()?))?;
+                Some((parent, true))
+            }
+            None => match self.entries.parent(position) {
+                Parent::Found(parent) => Some((parent, false)),
+                Parent::None | Parent::Missing => None,
+            },
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The first words of a person in a Claude transcript, as the vendor's own library lists them.
+//!
+//! Owns what is passed over on the way to them: what agents and editors put in front of a prompt or in place of one is
+//! marked by a tag. Read from the library that comes with 2.1.316, and held to it by a test that runs it. Pure.
+
+use std::borrow::Cow;
+
+use crate::transcript::claude::record::{INTERRUPTED_TEXT, Record};
+use crate::transcript::message::Part;
+use crate::transcript::summary::title_of;
+
+/// What stands in front of a text that was pasted, up to the four characters of its id.
+const PASTE_BEGIN: &str = "<pasted_content id=\"";
+
+/// How many characters the id of a pasted text has.
+const PASTE_ID_BYTES: usize = 4;
+
+/// What was found up to here.
+#[derive(Debug, Default)]
+pub(super) struct FirstWords {
+    prompt: Option<String>,
+    /// The first command of the agent's own: what the session is called where nothing else was said.
+    command: Option<String>,
+    attachment: Option<&'static str>,
+}
+
+impl FirstWords {
+    /// Those of a text alone.
+    pub(super) fn of(text: &str) -> Self {
+        let mut words = Self::default();
+        words.add_text(text);
+        words
+    }
+
+    /// Looks at the next record. Who it came from (`origin`) does not count: what others than people say bears a tag.
+    pub(super) fn add_record(&mut self, record: &Record<'_>) {
+        let fields = &record.fields;
+        let others = ["isSidechain", "isMeta", "isCompactSummary"];
+        let is_others = others.iter().any(|flag| fields.flag(flag)) || fields.raw("toolUseResult").is_some();
+        if !record.has_kind("user") || is_others || self.is_final() {
+            return;
+        }
+        let parts = record.parts().unwrap_or_default();
+        if parts.iter().any(Part::is_tool_result) {
+            return;
+        }
+        for part in &parts {
+            if let Part::Text(text) = part {
+                self.add_text(text);
+            }
+        }
+        self.attachment = self.attachment.or_else(|| attachment_name(&parts));
+    }
+
+    /// Whether no later record can change what they are.
+    pub(super) fn is_final(&self) -> bool {
+        self.prompt.is_some()
+    }
+
+    /// What a list calls the session after them.
+    pub(super) fn title(self) -> Option<String> {
+        let attached = self.attachment.map(str::to_owned);
+        self.prompt.or(self.command).or(attached)
+    }
+
+    fn add_text(&mut self, text: &str) {
+        if self.is_final() {
+            return;
+        }
+        let text = without_paste_marks(text);
+        if let Some(name) = between(&text, "<command-name>", "</command-name>") {
+            self.command = self.command.take().or_else(|| title_of(name));
+        } else if let Some(input) = between(&text, "<bash-input>", "</bash-input>") {
+            self.prompt = title_of(&format!("! {}", input.trim()));
+        } else if !starts_with_tag(&text) {
+            self.prompt = title_of(&text);
+        }
+    }
+}
+
+/// What a picture or a document is called that was sent without a word.
+fn attachment_name(parts: &[Part]) -> Option<&'static str> {
+    let has = |wanted: &str| {
+        let is = |part: &Part| matches!(part, Part::Other { kind, .. } if kind == wanted);
+        parts.iter().any(is)
+    };
+    if parts.iter().any(|part| matches!(part, Part::Image { .. })) || has("image") {
+        Some("Image")
+    } else {
+        has("document").then_some("Document")
+    }
+}
+
+fn between<'a>(text: &'a str, begin: &str, end: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(begin)?;
+    Some(rest.split_once(end)?.0)
+}
+
+/// Whether a text begins with a tag, `<lower-case name>` with or without attributes, or with the mark of an interruption.
+fn starts_with_tag(text: &str) -> bool {
+    let text = text.trim_start();
+    if let Some(rest) = text.strip_prefix(INTERRUPTED_TEXT) {
+        return rest.contains(']');
+    }
+    let Some(tag) = text
+        .strip_prefix('<')
+        .filter(|tag| tag.starts_with(|first: char| first.is_ascii_lowercase()))
+    else {
+        return false;
+    };
+    let behind =
+        tag.trim_start_matches(|of_name: char| of_name.is_ascii_alphanumeric() || "_-".contains(of_name));
+    behind.starts_with(|next: char| next == '>' || next.is_whitespace())
+}
+
+/// The text with what was pasted into it in place, each on lines of its own, without the marks around it.
+fn without_paste_marks(text: &str) -> Cow<'_, str> {
+    if !text.contains(PASTE_BEGIN) {
+        return Cow::Borrowed(text);
+    }
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once(PASTE_BEGIN) {
+        let pasted = behind.split_at_checked(PASTE_ID_BYTES).and_then(|(id, behind)| {
+            let body = behind.strip_prefix("\">")?;
+            let (body, behind) = body.split_once(&format!("\n</pasted_content id=\"{id}\">"))?;
+            let is_empty = body.is_empty();
+            Some((if is_empty { body } else { body.strip_prefix('\n')? }, behind))
+        });
+        let Some((body, behind)) = pasted else { break };
+        for part in [before, body] {
+            plain.push_str(part);
+            plain.push('\n');
+        }
+        rest = behind;
+    }
+    plain.push_str(rest);
+    Cow::Owned(plain)
+}

@@ -1,0 +1,406 @@
+//! Carries out a move: copies, compares and renames files.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use super::super::TranscriptError;
+use super::super::copy::{make_folder, sync_folder};
+use super::super::meter::ProgressReader;
+use super::super::relocate::rewrite_lines;
+use super::journal::{self, KIND, MoveDescription};
+use super::{MoveStep, comparison, is_same_file, open_files};
+use crate::files::durable::{NewFile, missing_folders, temporary_path};
+use crate::files::identity::{FileIdentity, same_content};
+use crate::files::intent::{self, Intent};
+use crate::files::{none_if_absent, open_file};
+
+/// How much is read at once, in bytes.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// How much of the end of a file is looked at again before it goes, in bytes.
+const TAIL_BYTES: u64 = 4096;
+
+/// How many files are copied at once.
+const PARALLEL_COPIES: usize = 4;
+
+/// Who is told how many bytes more were read, and may end the move.
+type ProgressCallback<'a> = &'a (dyn Fn(u64) -> io::Result<()> + Sync);
+
+/// Who watches a move.
+pub struct MoveObserver<'a> {
+    /// Is told how many bytes more were read, and may end the move.
+    pub on_bytes: ProgressCallback<'a>,
+    /// Is told of each file that is about to get its name, and how many bytes it has.
+    pub on_placing: &'a mut dyn FnMut(&MoveStep, u64),
+}
+
+/// A move that has begun. Unless it is [kept](Moving::keep) it is taken back when this is dropped; and when the program is
+/// killed by [`settle`](super::settle).
+#[derive(Debug)]
+pub struct RunningMove {
+    intent: Intent<MoveDescription>,
+    steps: Vec<MoveStep>,
+    /// The files that are written first, one for each step.
+    temporary: Vec<PathBuf>,
+    is_over: bool,
+    /// Of tests: after how many changes on disk it breaks off, as if the program were killed.
+    #[cfg(test)]
+    pub(super) stop_after_changes: Option<std::sync::atomic::AtomicUsize>,
+}
+
+/// A source as it was when it was copied.
+struct SourceState {
+    identity: FileIdentity,
+    tail: Vec<u8>,
+}
+
+impl RunningMove {
+    /// Writes down what is about to move, under a name of its own. `subject` says whose move it is, for
+    /// [`settle`](super::settle).
+    ///
+    /// # Errors
+    /// [`TranscriptError::Io`].
+    pub fn begin(
+        data: &Path,
+        name: &str,
+        subject: String,
+        steps: Vec<MoveStep>,
+    ) -> Result<Self, TranscriptError> {
+        let mut folders = Vec::new();
+        let mut temporary = Vec::new();
+        for step in &steps {
+            let target = step.to.parent().unwrap_or(Path::new("/"));
+            for folder in missing_folders(target) {
+                if !folders.iter().any(|known| known == folder) {
+                    folders.push(folder.to_owned());
+                }
+            }
+            temporary.push(temporary_path(&step.to));
+        }
+        let groups = journal::preparation_steps(folders, temporary.clone());
+        let intent = Intent::begin(&KIND, data, name, MoveDescription::Subject(subject), groups);
+        Ok(Self {
+            intent: intent.map_err(TranscriptError::io("create", &data.join(KIND.folder).join(name)))?,
+            steps,
+            temporary,
+            is_over: false,
+            #[cfg(test)]
+            stop_after_changes: None,
+        })
+    }
+
+    /// Puts all files into their new places, and takes them from their old ones. After a failure it is still to be taken
+    /// back.
+    ///
+    /// # Errors
+    /// [`TranscriptError::AlreadyExists`] for a file that is there and differs, [`TranscriptError::Changed`] and
+    /// [`TranscriptError::InUse`] for one that somebody else uses, [`TranscriptError::Unlike`] for a copy that went wrong,
+    /// and what cannot be read or written.
+    pub fn run(&mut self, watched: &mut MoveObserver<'_>) -> Result<(), TranscriptError> {
+        let steps = self.steps.clone();
+        let leaving = steps.iter().filter(|step| !step.stays);
+        let leaving: Vec<PathBuf> = leaving.map(|step| step.from.clone()).collect();
+        open_files::check_not_open(&leaving)?;
+        let copied = self.copy_all(&steps, watched.on_bytes)?;
+        let (seen, written): (Vec<SourceState>, Vec<Option<FileIdentity>>) = copied.into_iter().unzip();
+        let in_place = steps.iter().map(MoveStep::is_in_place);
+        let in_place = in_place.collect::<Result<Vec<bool>, _>>()?;
+        let moved = steps.iter().enumerate().map(|(number, step)| {
+            let way = (step.from.as_path(), step.to.as_path());
+            journal::file_steps(number, way, step.stays, in_place[number], written[number])
+        });
+        let noted = self.intent.record_steps(moved.collect());
+        noted.map_err(TranscriptError::io("write", self.intent.path()))?;
+        self.count_change()?;
+
+        let mut folders = BTreeSet::new();
+        for (number, step) in steps.iter().enumerate() {
+            let Some(written) = written[number] else { continue };
+            (watched.on_placing)(step, written.bytes);
+            if in_place[number] {
+                // Its source has to make room first.
+                continue;
+            }
+            rename(&self.temporary[number], &step.to)?;
+            self.count_change()?;
+            folders.extend(step.to.parent().map(Path::to_owned));
+        }
+        sync_folders(&mut folders)?;
+
+        open_files::check_not_open(&leaving)?;
+        for (number, step) in steps.iter().enumerate() {
+            if step.stays {
+                continue;
+            }
+            let kept = self.original_path(number, step);
+            seen[number].check(&step.from)?;
+            folders.extend(step.from.parent().map(Path::to_owned));
+            rename(&step.from, &kept)?;
+            self.count_change()?;
+            // Whoever had it open may have written to it until now.
+            seen[number].check_bytes(&kept, &step.from)?;
+            if in_place[number] {
+                rename(&self.temporary[number], &step.to)?;
+                self.count_change()?;
+            }
+        }
+        for folder in folders.clone().into_iter().rev() {
+            remove_emptied(&folder, &mut folders);
+        }
+        if let Some(kept) = steps
+            .first()
+            .and_then(|step| self.original_path(0, step).parent().map(Path::to_owned))
+        {
+            folders.insert(kept);
+        }
+        sync_folders(&mut folders)
+    }
+
+    /// Where an original is kept.
+    fn original_path(&self, number: usize, step: &MoveStep) -> PathBuf {
+        self.intent
+            .original_path(&journal::original_of(number, &step.from, &step.to))
+    }
+
+    /// It is recorded: the originals go. Those that cannot be deleted now are [settled](super::settle) later.
+    pub fn commit(mut self) {
+        self.is_over = true;
+        // What could not be deleted is in the log.
+        let _is_finished = self.intent.commit();
+    }
+
+    /// Leaves it to [`settle`](super::settle) whether it is done.
+    pub fn leave_to_settle(mut self) {
+        self.is_over = true;
+    }
+
+    /// Puts everything back where it was. Whether nothing is left of the move.
+    pub fn undo(mut self) -> bool {
+        self.is_over = true;
+        self.intent.undo(&|_| false)
+    }
+
+    /// Copies all, some at a time: while one waits for the disk another is rewritten.
+    fn copy_all(
+        &self,
+        steps: &[MoveStep],
+        watch: ProgressCallback<'_>,
+    ) -> Result<Vec<(SourceState, Option<FileIdentity>)>, TranscriptError> {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut copied = Vec::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(step) = steps.get(number) else {
+                    return Ok(copied);
+                };
+                let one = self.copy_one(number, step, watch);
+                // After a failure no other file is begun.
+                let one = one.inspect_err(|_| next.store(steps.len(), Ordering::Relaxed));
+                copied.push((number, one?));
+            }
+        };
+        let mut copied = thread::scope(|scope| {
+            // A thread that cannot be had is not needed.
+            let other = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
+            let others: Vec<_> = (1..PARALLEL_COPIES.min(steps.len())).filter_map(other).collect();
+            let mut copied = work();
+            for other in others {
+                let more = other
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                copied = copied.and_then(|mut copied: Vec<_>| {
+                    copied.extend(more?);
+                    Ok(copied)
+                });
+            }
+            copied
+        })?;
+        copied.sort_by_key(|(number, _)| *number);
+        Ok(copied.into_iter().map(|(_, one)| one).collect())
+    }
+
+    fn copy_one(
+        &self,
+        number: usize,
+        step: &MoveStep,
+        watch: ProgressCallback<'_>,
+    ) -> Result<(SourceState, Option<FileIdentity>), TranscriptError> {
+        make_folder(step.to.parent().unwrap_or(Path::new("/")))?;
+        let seen = self.copy(number, step, watch)?;
+        Ok((seen, self.new_file(number, step)?))
+    }
+
+    /// Writes what will be in the new place beside it.
+    fn copy(
+        &self,
+        number: usize,
+        step: &MoveStep,
+        watch: ProgressCallback<'_>,
+    ) -> Result<SourceState, TranscriptError> {
+        let temporary = self.temporary[number].clone();
+        let source = open_file(&step.from).map_err(TranscriptError::io("open", &step.from))?;
+        let before = source
+            .metadata()
+            .map_err(TranscriptError::io("read", &step.from))?;
+        let made = NewFile::create(&temporary);
+        let mut made = made.map_err(TranscriptError::io("create", &temporary))?;
+        self.count_change()?;
+        let unchanged = write_target(step, &source, before.len(), &mut made, watch)?;
+        if unchanged > 0 {
+            tracing::warn!(path = %step.from.display(), unchanged, "lines that are too long to be held go along as they are");
+        }
+        made.flush().map_err(TranscriptError::io("write", &temporary))?;
+        // What is listed by time stays where it was, and is not kept longer by its agent.
+        let set = before
+            .modified()
+            .and_then(|modified| made.file().set_modified(modified));
+        set.map_err(TranscriptError::io("set the time of", &temporary))?;
+        made.sync().map_err(TranscriptError::io("sync", &temporary))?;
+        comparison::check_lines(&step.from, &temporary, watch)?;
+        let seen = SourceState {
+            identity: FileIdentity::of(&before),
+            tail: tail(&source, before.len()).map_err(TranscriptError::io("read", &step.from))?,
+        };
+        seen.check(&step.from)?;
+        Ok(seen)
+    }
+
+    /// The file that was written, unless the same is there already: then it goes.
+    fn new_file(&self, number: usize, step: &MoveStep) -> Result<Option<FileIdentity>, TranscriptError> {
+        let temporary = self.temporary[number].clone();
+        let metadata = fs::metadata(&temporary).map_err(TranscriptError::io("read", &temporary))?;
+        let written = Some(FileIdentity::of(&metadata));
+        let there = none_if_absent(fs::symlink_metadata(&step.to));
+        let Some(there) = there.map_err(TranscriptError::io("look at", &step.to))? else {
+            return Ok(written);
+        };
+        let source = fs::symlink_metadata(&step.from).map_err(TranscriptError::io("read", &step.from))?;
+        if is_same_file(&source, &there) {
+            return Ok(written);
+        }
+        let is_same = same_content(&temporary, &step.to);
+        if !is_same.map_err(TranscriptError::io("compare", &step.to))? {
+            let path = step.to.clone();
+            return Err(TranscriptError::AlreadyExists { path });
+        }
+        fs::remove_file(&temporary).map_err(TranscriptError::io("remove", &temporary))?;
+        Ok(None)
+    }
+
+    /// Something has changed on disk.
+    #[cfg_attr(
+        not(test),
+        expect(
+            clippy::unused_self,
+            clippy::unnecessary_wraps,
+            reason = "tests break off here"
+        )
+    )]
+    fn count_change(&self) -> Result<(), TranscriptError> {
+        #[cfg(test)]
+        if let Some(left) = &self.stop_after_changes {
+            let fewer = |left: usize| left.checked_sub(1);
+            if left
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer)
+                .is_err()
+            {
+                let error = io::Error::other("the program is killed here");
+                return Err(TranscriptError::io("go on with", Path::new("the move"))(error));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for RunningMove {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.intent.undo(&|_| false);
+        }
+    }
+}
+
+impl SourceState {
+    /// Checks that the source is as it was.
+    fn check(&self, path: &Path) -> Result<(), TranscriptError> {
+        let metadata = fs::symlink_metadata(path).map_err(TranscriptError::io("read", path))?;
+        if !self.identity.matches(&metadata) {
+            let path = path.to_owned();
+            return Err(TranscriptError::Changed { path });
+        }
+        self.check_bytes(path, path)
+    }
+
+    /// Checks that a file holds what the source held, as far as its length and its end tell.
+    fn check_bytes(&self, path: &Path, source: &Path) -> Result<(), TranscriptError> {
+        let file = open_file(path).map_err(TranscriptError::io("open", path))?;
+        let looked = file
+            .metadata()
+            .and_then(|metadata| Ok((metadata.len(), tail(&file, self.identity.bytes)?)));
+        let (length, tail) = looked.map_err(TranscriptError::io("read", path))?;
+        if length == self.identity.bytes && tail == self.tail {
+            return Ok(());
+        }
+        let path = source.to_owned();
+        Err(TranscriptError::Changed { path })
+    }
+}
+
+/// The last bytes of a file that has so many.
+fn tail(mut file: &File, bytes: u64) -> io::Result<Vec<u8>> {
+    let mut tail = Vec::new();
+    file.seek(SeekFrom::Start(bytes.saturating_sub(TAIL_BYTES)))?;
+    file.take(TAIL_BYTES).read_to_end(&mut tail)?;
+    Ok(tail)
+}
+
+/// Writes what the file is in its new place. Gives how many lines were too long to be changed.
+fn write_target(
+    step: &MoveStep,
+    source: &File,
+    bytes: u64,
+    writer: &mut dyn Write,
+    watch: ProgressCallback<'_>,
+) -> Result<u64, TranscriptError> {
+    let source = ProgressReader::new(source.take(bytes), watch);
+    let reader = BufReader::with_capacity(BUFFER_BYTES, source);
+    let relocation = step.relocation();
+    let written = rewrite_lines(reader, writer, &relocation);
+    let passed = written.map_err(TranscriptError::io("copy", &step.from))?;
+    Ok(match relocation.is_empty() {
+        true => 0,
+        false => passed,
+    })
+}
+
+/// Gives a file another name where that is free.
+fn rename(from: &Path, to: &Path) -> Result<(), TranscriptError> {
+    intent::rename(from, to).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => TranscriptError::AlreadyExists { path: to.to_owned() },
+        _ => TranscriptError::io("rename", from)(error),
+    })
+}
+
+/// Removes a folder that is empty now, and those above it that are empty by that.
+fn remove_emptied(folder: &Path, synced: &mut BTreeSet<PathBuf>) {
+    for folder in folder.ancestors() {
+        // What is not empty stays, and so does all above it.
+        if fs::remove_dir(folder).is_err() {
+            return;
+        }
+        synced.remove(folder);
+        synced.extend(folder.parent().map(Path::to_owned));
+    }
+}
+
+fn sync_folders(folders: &mut BTreeSet<PathBuf>) -> Result<(), TranscriptError> {
+    while let Some(folder) = folders.pop_first() {
+        sync_folder(&folder)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! The forks that stay in the folders that others leave: a fork finds what it borrows in its own folder alone.
+//!
+//! Owns that each folder is read once for a move, however many sessions leave it, and that no more is noted of it than which
+//! fork names which session: beginnings of transcripts may be large.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{is_fork, read_beginning};
+use crate::transcript::{TranscriptError, parts};
+
+/// What stays in the folders that others leave.
+#[derive(Debug, Default)]
+pub struct RemainingForks {
+    leaving: HashSet<PathBuf>,
+    folders: HashMap<PathBuf, FolderForks>,
+}
+
+/// The same, for all who move together.
+#[derive(Clone, Debug, Default)]
+pub struct SharedRemainingForks(Arc<Mutex<RemainingForks>>);
+
+/// What is known of a folder.
+#[derive(Debug, Default)]
+struct FolderForks {
+    /// Of each session with files of its own the forks that name it.
+    forks: HashMap<String, Vec<PathBuf>>,
+}
+
+impl SharedRemainingForks {
+    /// One at a time.
+    pub fn lock(&self) -> MutexGuard<'_, RemainingForks> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RemainingForks {
+    /// Those of transcripts that leave together.
+    #[must_use]
+    pub fn of(leaving: HashSet<PathBuf>) -> Self {
+        Self {
+            leaving,
+            folders: HashMap::new(),
+        }
+    }
+
+    /// Whether one of them is a fork of this session, which has files of its own.
+    pub(super) fn has_fork(
+        &mut self,
+        project: &Path,
+        transcript: &Path,
+        session: &str,
+    ) -> Result<bool, TranscriptError> {
+        let known = self
+            .folders
+            .get(project)
+            .is_some_and(|folder| folder.forks.contains_key(session));
+        if !known {
+            let folder = FolderForks::read(project, session, &self.leaving)?;
+            self.folders.insert(project.to_owned(), folder);
+        }
+        let folder = self.folders.get(project);
+        let mut forks = folder
+            .and_then(|folder| folder.forks.get(session))
+            .into_iter()
+            .flatten();
+        // What went before takes along what it borrows.
+        Ok(forks.any(|path| path != transcript && path.exists()))
+    }
+}
+
+impl FolderForks {
+    /// With this session, whatever lies beside it.
+    fn read(project: &Path, session: &str, leaving: &HashSet<PathBuf>) -> Result<Self, TranscriptError> {
+        let reading = |error| TranscriptError::io("read the folder", project)(error);
+        let mut forks = HashMap::from([(session.to_owned(), Vec::new())]);
+        let mut transcripts = Vec::new();
+        for entry in fs::read_dir(project).map_err(reading)? {
+            let path = entry.map_err(reading)?.path();
+            if path.is_dir() {
+                let name = path.file_name().and_then(|name| name.to_str());
+                forks.extend(name.map(|name| (name.to_owned(), Vec::new())));
+            } else if !leaving.contains(&path) && parts::is_lines(&path) && path.is_file() {
+                transcripts.push(path);
+            }
+        }
+        let mut folder = Self { forks };
+        let lengths = folder.forks.keys().map(String::len).collect();
+        for path in transcripts {
+            let beginning = read_beginning(&path)?;
+            if is_fork(&beginning) {
+                folder.note(&path, &beginning, &lengths);
+            }
+        }
+        Ok(folder)
+    }
+
+    /// Notes which of the sessions a fork names. Names of these lengths are looked up.
+    fn note(&mut self, fork: &Path, beginning: &[u8], lengths: &HashSet<usize>) {
+        let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        let mut seen = HashSet::new();
+        for name in beginning.split(|byte| !is_of_name(byte)) {
+            if lengths.contains(&name.len())
+                && seen.insert(name)
+                && let Ok(name) = std::str::from_utf8(name)
+                && let Some(forks) = self.forks.get_mut(name)
+            {
+                forks.push(fork.to_owned());
+            }
+        }
+        // Ids are the agent's, and need not be of such names.
+        let others = self
+            .forks
+            .iter_mut()
+            .filter(|(name, _)| !name.as_bytes().iter().all(is_of_name));
+        for (name, forks) in others {
+            if memchr::memmem::find(beginning, name.as_bytes()).is_some() {
+                forks.push(fork.to_owned());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fork_of(session: &str) -> String {
+        format!("{{\"forkedFrom\":{{\"sessionId\":\"{session}\"}}}}\n")
+    }
+
+    #[test]
+    fn a_folder_is_read_once_and_what_has_gone_meanwhile_borrows_nothing() {
+        let held = tempfile::tempdir().unwrap();
+        let project = held.path();
+        let put = |name: &str, text: &str| {
+            let path = project.join(name);
+            fs::write(&path, text).unwrap();
+            path
+        };
+        for session in ["one", "two", "odd.id", "nobodys"] {
+            fs::create_dir(project.join(session)).unwrap();
+        }
+        let own = put("one.jsonl", &fork_of("one"));
+        let fork = put("f.jsonl", &fork_of("one"));
+        put(
+            "g.jsonl",
+            &format!("{}{{\"path\":\"/p/two/tool-results/r\"}}\n", fork_of("twofold")),
+        );
+        put("h.jsonl", &fork_of("odd.id"));
+        put("i.jsonl", "{\"text\":\"nobodys\"}\n");
+        let mut neighbours = RemainingForks::default();
+        let mut has = |session: &str| {
+            let transcript = project.join(format!("{session}.jsonl"));
+            neighbours.has_fork(project, &transcript, session).unwrap()
+        };
+        assert_eq!(
+            ["one", "two", "odd.id", "nobodys"].map(&mut has),
+            [true, true, true, false]
+        );
+        // It is known by now: what comes is not seen, and what has gone is.
+        put("j.jsonl", &fork_of("nobodys"));
+        assert!(!has("nobodys"));
+        fs::remove_file(&fork).unwrap();
+        assert!(!has("one"), "it is no fork of itself: {}", own.display());
+        // One that nobody knew of has it read again.
+        assert!(!has("new"));
+        assert!(has("nobodys"));
+        let mut leaving = RemainingForks::of(HashSet::from([project.join("h.jsonl")]));
+        let transcript = project.join("odd.id.jsonl");
+        assert!(!leaving.has_fork(project, &transcript, "odd.id").unwrap());
+    }
+}

@@ -1,0 +1,143 @@
+//! Deletes the side files of a deleted transcript: tool results and the transcripts of subagents.
+//!
+//! Owns that nothing goes which a fork may need. A fork borrows from the session it was made of and from those that one was made
+//! of, by paths and by names that may stand anywhere in it, and names the nearest alone: so one in the folder has all of them
+//! stay. Blocks.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::TranscriptError;
+use super::moving::FORKED;
+use super::parts::{is_lines, own_folder};
+use crate::files::{file_contains, is_absence};
+
+/// Whether the side files were deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SideFilesRemoval {
+    /// It is gone, or nothing lay there.
+    Removed,
+    /// A fork in the same folder may need it.
+    KeptForFork,
+}
+
+/// Which folders have forks in them, each looked at once.
+#[derive(Debug, Default)]
+pub struct ForkLookup {
+    folders: HashMap<PathBuf, bool>,
+}
+
+impl ForkLookup {
+    /// Whether any transcript in this folder but that of the session is a fork.
+    fn has_other_fork(&mut self, project: &Path, transcript: &Path) -> Result<bool, TranscriptError> {
+        if let Some(known) = self.folders.get(project) {
+            return Ok(*known);
+        }
+        let reading = |error| TranscriptError::io("read the folder", project)(error);
+        let mut found = false;
+        for entry in fs::read_dir(project).map_err(reading)? {
+            let path = entry.map_err(reading)?.path();
+            if path != transcript && is_lines(&path) && path.is_file() {
+                // In what people say the quotes are escaped.
+                found = found
+                    || file_contains(&path, FORKED.as_bytes()).map_err(TranscriptError::io("read", &path))?;
+            }
+        }
+        self.folders.insert(project.to_owned(), found);
+        Ok(found)
+    }
+}
+
+/// Removes the folder of a session that lies beside its transcript, be that gone, unless a fork may need it.
+///
+/// # Errors
+/// [`TranscriptError::Io`] when it cannot be looked at or removed, also when it is a link or no folder.
+pub fn remove_side_files(
+    transcript: &Path,
+    forks: &mut ForkLookup,
+) -> Result<SideFilesRemoval, TranscriptError> {
+    let Some(beside) = own_folder(transcript) else {
+        return Ok(SideFilesRemoval::Removed);
+    };
+    let failed = |error| TranscriptError::io("remove", &beside)(error);
+    match beside.symlink_metadata() {
+        Err(error) if is_absence(&error) => return Ok(SideFilesRemoval::Removed),
+        Err(error) => return Err(failed(error)),
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(_) => {
+            let why = "it is not a folder";
+            return Err(failed(io::Error::new(io::ErrorKind::NotADirectory, why)));
+        }
+    }
+    if forks.has_other_fork(transcript.parent().unwrap_or(Path::new("/")), transcript)? {
+        return Ok(SideFilesRemoval::KeptForFork);
+    }
+    match fs::remove_dir_all(&beside) {
+        Err(error) if !is_absence(&error) => Err(failed(error)),
+        _ => Ok(SideFilesRemoval::Removed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::files::BUFFER_BYTES;
+
+    fn put(path: &Path, text: &str) -> PathBuf {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+        path.to_owned()
+    }
+
+    fn remove(transcript: &Path) -> Result<SideFilesRemoval, TranscriptError> {
+        remove_side_files(transcript, &mut ForkLookup::default())
+    }
+
+    #[test]
+    fn what_a_fork_names_stays_until_the_fork_is_gone() {
+        let held = tempfile::tempdir().unwrap();
+        let project = held.path();
+        let result = put(&project.join("s1/tool-results/r.txt"), "long");
+        // A fork of a fork names the nearest, and says so behind what may be long.
+        for long in [0, BUFFER_BYTES - 20, BUFFER_BYTES, 3 * BUFFER_BYTES] {
+            let text = "x".repeat(long);
+            let fork = put(
+                &project.join("s3.jsonl"),
+                &format!("{{\"message\":\"{text}\",\"forkedFrom\":{{\"sessionId\":\"s2\"}}}}\n"),
+            );
+            assert_eq!(
+                remove(&project.join("s1.jsonl")).unwrap(),
+                SideFilesRemoval::KeptForFork,
+                "{long}"
+            );
+            assert!(result.exists());
+            fs::remove_file(fork).unwrap();
+        }
+        put(
+            &project.join("s4.jsonl"),
+            "{\"message\":\"what is \\\"forkedFrom\\\"?\"}\n",
+        );
+        assert_eq!(
+            remove(&project.join("s1.jsonl")).unwrap(),
+            SideFilesRemoval::Removed
+        );
+        assert!(!result.exists());
+    }
+
+    #[test]
+    fn a_link_in_its_place_is_left() {
+        let held = tempfile::tempdir().unwrap();
+        let file = put(&held.path().join("elsewhere/file"), "kept");
+        let project = held.path().join("project");
+        fs::create_dir(&project).unwrap();
+        symlink(held.path().join("elsewhere"), project.join("s1")).unwrap();
+        let error = remove(&project.join("s1.jsonl")).unwrap_err();
+        assert!(matches!(error, TranscriptError::Io { .. }), "{error:?}");
+        assert!(file.exists() && project.join("s1").symlink_metadata().is_ok());
+    }
+}

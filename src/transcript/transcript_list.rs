@@ -1,0 +1,247 @@
+//! The list of all transcripts below the folders of agents, with a summary of each.
+//!
+//! Owns a summary of each file, which is made anew when the file's stat differs, and their order. Each scan looks at every
+//! file, so that it has all that was written before. Nothing is kept on disk. Blocks. A folder that cannot be read, a file that vanishes, a link that leads in circles cost
+//! what is behind them and nothing else; it must not know agents or conversations.
+
+mod file_ends;
+mod folder_walk;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::file_read::FileVersion;
+use super::meter::SharedMeter;
+use file_ends::{Buffers, on_threads, read_entry};
+use folder_walk::{FolderWalk, FoundFile};
+
+/// How many folders that cannot be read are named: enough to see what is wrong.
+const UNREADABLE_LIMIT: usize = 20;
+
+/// The form of the transcripts below a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Format {
+    /// `projects/<folder>/<id>.jsonl`.
+    Claude,
+    /// `sessions/**/rollout-<time>-<id>.jsonl`, and the same below `archived_sessions`.
+    Codex,
+    /// `projects/<folder>/chats/<id>.jsonl`.
+    Qwen,
+}
+
+impl Format {
+    /// All formats.
+    pub const ALL: [Self; 3] = [Self::Claude, Self::Codex, Self::Qwen];
+
+    /// Its name in the configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Claude => "claude",
+            Self::Codex => "codex",
+            Self::Qwen => "qwen",
+        }
+    }
+
+    /// The format of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|format| format.name() == name)
+    }
+
+    /// The folders below a root in which everything is.
+    #[must_use]
+    pub fn tops(self, root: &Path) -> Vec<PathBuf> {
+        let tops = self.dialect().layout().tops;
+        tops.iter().map(|name| root.join(name)).collect()
+    }
+
+    /// Whether a file of this name is a transcript.
+    #[must_use]
+    pub fn is_transcript(self, name: &str) -> bool {
+        self.upstream_id(name).is_some()
+    }
+
+    /// The session that a file of this name is of.
+    #[must_use]
+    pub fn upstream_id(self, name: &str) -> Option<&str> {
+        self.dialect().upstream_id(name)
+    }
+}
+
+/// An entry of the list: one transcript.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedTranscript {
+    /// The session that it is of.
+    pub upstream_id: String,
+    /// Where it is.
+    pub path: Arc<Path>,
+    /// Its size, in bytes.
+    pub bytes: u64,
+    /// When it last changed: the time of its last record, unless the file is older than that.
+    pub updated_at: Timestamp,
+    /// Its title; empty when nothing in it could be one.
+    pub title: String,
+    /// The folder that the agent worked in; empty when it does not say.
+    pub cwd: String,
+    /// The session that it was forked from.
+    pub forked_from: Option<String>,
+    /// The file as it was when it was read.
+    pub identity: FileVersion,
+}
+
+impl ListedTranscript {
+    /// Newest first, by path where the time is the same.
+    fn sort_key(&self) -> (Reverse<Timestamp>, &Path) {
+        (Reverse(self.updated_at), &self.path)
+    }
+}
+
+/// A place in the order of all transcripts: newest first, by path where the time is the same.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ListPosition(Reverse<Timestamp>, Arc<Path>);
+
+impl ListPosition {
+    /// The place of a transcript that changed at this time and is there.
+    #[must_use]
+    pub fn new(updated_at: Timestamp, path: &Path) -> Self {
+        Self(Reverse(updated_at), Arc::from(path))
+    }
+
+    /// The place of this one.
+    #[must_use]
+    pub fn of(entry: &ListedTranscript) -> Self {
+        Self(Reverse(entry.updated_at), Arc::clone(&entry.path))
+    }
+
+    /// When it changed, and where it is.
+    #[must_use]
+    pub fn parts(&self) -> (Timestamp, &Path) {
+        (self.0.0, &self.1)
+    }
+}
+
+/// All transcripts below a root and what their stat says, those that cannot be looked at left out.
+pub fn identities(root: &Path, format: Format) -> impl Iterator<Item = (PathBuf, FileVersion)> {
+    let found = FolderWalk::in_root(root, format).files;
+    found.into_iter().map(|found| (found.path, found.identity))
+}
+
+/// What is called like a transcript below a root, in the order of the folders in which transcripts are, whatever stands
+/// there; and the folders that could not be read.
+pub(super) fn transcript_names(root: &Path, format: Format) -> (Vec<PathBuf>, Vec<(PathBuf, io::Error)>) {
+    FolderWalk::names(root, format)
+}
+
+/// The title that a list tells of a file, if any. Its two ends are read.
+#[must_use]
+pub fn listed_title(path: &Path, format: Format) -> Option<String> {
+    // What is listed under a link is named by what it leads to.
+    let found = FoundFile::at(path.canonicalize().ok()?)?;
+    file_ends::summary(&found, format, &mut Buffers::default())
+        .ok()?
+        .title
+}
+
+/// The transcripts in a folder of them, and below it where they are kept so.
+pub fn files(folder: &Path, format: Format) -> impl Iterator<Item = PathBuf> {
+    let found = FolderWalk::in_folder(folder, format).files;
+    found.into_iter().map(|found| found.path)
+}
+
+/// The list of the transcripts below one root.
+#[derive(Debug, Default)]
+pub struct TranscriptList {
+    /// In the order of their places.
+    entries: Vec<Arc<ListedTranscript>>,
+    unreadable: BTreeSet<PathBuf>,
+    scanned: bool,
+}
+
+impl TranscriptList {
+    /// Whether it was ever scanned, to the end.
+    #[must_use]
+    pub fn is_scanned(&self) -> bool {
+        self.scanned
+    }
+
+    /// All transcripts behind a place, in their order.
+    pub fn entries_after(
+        &self,
+        place: Option<&ListPosition>,
+    ) -> impl Iterator<Item = &Arc<ListedTranscript>> {
+        let is_before =
+            |entry: &Arc<ListedTranscript>| place.is_some_and(|place| ListPosition::of(entry) <= *place);
+        let start = self.entries.partition_point(is_before);
+        self.entries.iter().skip(start)
+    }
+
+    /// Files and folders that could not be read when they were looked at last, 20 at most.
+    pub fn unreadable(&self) -> impl Iterator<Item = &Path> {
+        self.unreadable
+            .iter()
+            .map(PathBuf::as_path)
+            .take(UNREADABLE_LIMIT)
+    }
+
+    /// Looks at every file below `root` and reads the ends of those that are new or have changed. It was not scanned when
+    /// that was ended early; what had been read is kept.
+    pub fn scan(&mut self, root: &Path, format: Format) {
+        // What is left after a panic is nothing, and not half of it.
+        let mut entries = std::mem::take(self).entries;
+        let FolderWalk {
+            files: found,
+            unreadable,
+        } = FolderWalk::in_root(root, format);
+        let mut unreadable: BTreeSet<PathBuf> = unreadable.into_iter().map(|(path, _)| path).collect();
+        let there: HashMap<&Path, &FileVersion> = found
+            .iter()
+            .map(|found| (found.path.as_path(), &found.identity))
+            .collect();
+        entries.retain(|entry| there.get(entry.path.as_ref()) == Some(&&entry.identity));
+        let known: HashSet<&Path> = entries.iter().map(|entry| entry.path.as_ref()).collect();
+        let is_known = |found: &FoundFile| known.contains(found.path.as_path());
+        let changed: Vec<&FoundFile> = found.iter().filter(|found| !is_known(found)).collect();
+        let tally = SharedMeter::new(changed.iter().map(|found| file_ends::bytes_to_read(found)).sum());
+        let is_over = AtomicBool::new(false);
+        let read = on_threads(&changed, |found, buffers| {
+            if is_over.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            let entry = read_entry(found, format, buffers);
+            is_over.fetch_or(
+                tally.count_bytes(file_ends::bytes_to_read(found)).is_err(),
+                Ordering::Relaxed,
+            );
+            entry
+        });
+        for (found, read) in changed.into_iter().zip(read) {
+            match read {
+                Ok(Some(entry)) => entries.push(Arc::new(entry)),
+                // It has no id, or has vanished since, or nobody waits for it any more.
+                Ok(None) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(_) => {
+                    unreadable.insert(found.path.clone());
+                }
+            }
+        }
+        entries.sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
+        *self = Self {
+            entries,
+            unreadable,
+            scanned: !is_over.into_inner(),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! What a list tells of a file, read from its two ends.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::folder_walk::FoundFile;
+use super::{Format, ListedTranscript};
+use crate::files::open_file;
+use crate::transcript::codex::decompressed::DecompressedReader;
+use crate::transcript::codex::is_packed;
+use crate::transcript::summary::{END_BYTES, Ends, FAR_HEAD_BYTES, TranscriptSummary};
+
+/// How many threads read: what is in the page cache keeps one core busy, and the daemon's other work needs the rest.
+const THREADS: usize = 2;
+
+/// By how much the time of a file lies behind that of what was just written to it: file systems keep it in steps, from a
+/// tick of the kernel to two seconds (FAT).
+const FILE_TIME_STEP: SignedDuration = SignedDuration::from_secs(2);
+
+/// What one thread reads into, from file to file.
+#[derive(Default)]
+pub(super) struct Buffers {
+    head: Vec<u8>,
+    tail: Vec<u8>,
+}
+
+/// Does the work for each item on [`THREADS`] threads; the answers stand in the order of the items. One whose thread
+/// failed is answered by an error.
+pub(super) fn on_threads<T: Sync, A: Send>(
+    items: &[T],
+    work: impl Fn(&T, &mut Buffers) -> io::Result<Option<A>> + Sync,
+) -> Vec<io::Result<Option<A>>> {
+    let next = AtomicUsize::new(0);
+    let run = || {
+        let mut buffers = Buffers::default();
+        let mut done = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(index) else { return done };
+            done.push((index, work(item, &mut buffers)));
+        }
+    };
+    let failed = || Err(io::Error::other("the thread that read it failed"));
+    let mut answers: Vec<io::Result<Option<A>>> = items.iter().map(|_| failed()).collect();
+    let threads = THREADS.min(items.len());
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads)
+            .filter_map(|_| std::thread::Builder::new().spawn_scoped(scope, run).ok())
+            .collect();
+        let mut done = run();
+        for other in others {
+            // Where a thread failed its files count as unreadable, and the next scan reads them again.
+            done.extend(other.join().unwrap_or_default());
+        }
+        for (index, answer) in done {
+            answers[index] = answer;
+        }
+    });
+    answers
+}
+
+/// How much of a file is read, further in left out.
+pub(super) fn bytes_to_read(found: &FoundFile) -> u64 {
+    found.identity.bytes.min(2 * END_BYTES as u64)
+}
+
+/// What a list tells of a file; none when it has no id.
+pub(super) fn read_entry(
+    found: &FoundFile,
+    format: Format,
+    buffers: &mut Buffers,
+) -> io::Result<Option<ListedTranscript>> {
+    let Some(name) = found.path.file_name().and_then(|name| name.to_str()) else {
+        return Ok(None);
+    };
+    // A file is found by its name, here and by the agent, whatever it contains.
+    let Some(id) = format.upstream_id(name) else {
+        return Ok(None);
+    };
+    let summary = summary(found, format, buffers)?;
+    let modified = found.identity.modified_at();
+    let told = summary.last_at.and_then(|at| at.parse::<Timestamp>().ok());
+    Ok(Some(ListedTranscript {
+        upstream_id: id.to_owned(),
+        path: Arc::from(found.path.as_path()),
+        bytes: found.identity.bytes,
+        // No record is younger than its file, whatever it says of itself.
+        updated_at: told
+            .filter(|told| told.duration_since(modified) <= FILE_TIME_STEP)
+            .unwrap_or(modified),
+        title: summary.title.unwrap_or_default(),
+        cwd: summary.cwd.unwrap_or_default(),
+        forked_from: summary.forked_from,
+        identity: found.identity,
+    }))
+}
+
+/// What stands at the ends of a file. Its title is the last prompt if it has no other.
+pub(super) fn summary(
+    found: &FoundFile,
+    format: Format,
+    buffers: &mut Buffers,
+) -> io::Result<TranscriptSummary> {
+    let summarise = |ends: Ends<'_>| format.dialect().summary(ends);
+    let mut summary = match is_packed(&found.path) {
+        true => read_compressed(found, summarise, buffers)?,
+        false => read(found, summarise, buffers)?,
+    };
+    summary.title = summary.title.or(summary.last_prompt.take());
+    Ok(summary)
+}
+
+/// As [`read`], of a compressed file, whose end could only be reached through all that lies before it: of what is longer
+/// than its beginning, the last moment is not told. What is damaged is told as far as it goes.
+fn read_compressed(
+    found: &FoundFile,
+    summarise: impl Fn(Ends<'_>) -> TranscriptSummary,
+    buffers: &mut Buffers,
+) -> io::Result<TranscriptSummary> {
+    let mut text = DecompressedReader::new(open_file(&found.path)?)?;
+    buffers.head.clear();
+    let mut summary = TranscriptSummary::default();
+    for limit in [END_BYTES, FAR_HEAD_BYTES] {
+        let wanted = (limit - buffers.head.len()) as u64;
+        let read = text.by_ref().take(wanted).read_to_end(&mut buffers.head);
+        if let Err(error) = &read
+            // The decoder's own words come from no system.
+            && error.raw_os_error().is_some()
+        {
+            return read.map(|_| summary);
+        }
+        summary = summarise(Ends {
+            head: &buffers.head,
+            tail: b"",
+        });
+        let is_whole = read.is_ok() && buffers.head.len() < limit;
+        if !is_whole {
+            summary.last_at = None;
+        }
+        if is_whole || read.is_err() || summary.title.is_some() {
+            break;
+        }
+    }
+    Ok(summary)
+}
+
+/// Reads the ends of a file and summarises them; further in when the first prompt does not stand in the beginning.
+fn read(
+    found: &FoundFile,
+    summarise: impl Fn(Ends<'_>) -> TranscriptSummary,
+    buffers: &mut Buffers,
+) -> io::Result<TranscriptSummary> {
+    let file = open_file(&found.path)?;
+    let bytes = found.identity.bytes;
+    let both = 2 * END_BYTES as u64;
+    let head_bytes = if bytes <= both { both } else { END_BYTES as u64 };
+    read_at(&file, 0, head_bytes, &mut buffers.head)?;
+    buffers.tail.clear();
+    if bytes > both {
+        read_at(
+            &file,
+            bytes - END_BYTES as u64,
+            END_BYTES as u64,
+            &mut buffers.tail,
+        )?;
+    }
+    let summary = summarise(Ends {
+        head: &buffers.head,
+        tail: &buffers.tail,
+    });
+    if summary.title.is_some() || bytes <= both {
+        return Ok(summary);
+    }
+    read_at(&file, 0, FAR_HEAD_BYTES as u64, &mut buffers.head)?;
+    Ok(summarise(Ends {
+        head: &buffers.head,
+        tail: &buffers.tail,
+    }))
+}
+
+/// Reads `limit` bytes from a place on, fewer where the file ends before.
+fn read_at(file: &File, offset: u64, limit: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+    buffer.resize(usize::try_from(limit).unwrap_or(0), 0);
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    buffer.truncate(filled);
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! The walk through the folders of a root: which transcripts there are, by their names and what a stat tells.
+
+use std::collections::HashSet;
+use std::fs::{self, DirEntry, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::Format;
+use super::file_ends::on_threads;
+use crate::transcript::file_read::FileVersion;
+
+/// A file that was found.
+#[derive(Debug)]
+pub(super) struct FoundFile {
+    pub(super) path: PathBuf,
+    /// By it is known whether the file has changed.
+    pub(super) identity: FileVersion,
+}
+
+impl FoundFile {
+    /// The file at a path, or at what a link there leads to; none where there is no file.
+    pub(super) fn at(path: PathBuf) -> Option<Self> {
+        let metadata = fs::metadata(&path).ok()?;
+        Self::with(path, &metadata)
+    }
+
+    /// As [`Self::at`], of an entry in its folder, which is looked at faster than by its path.
+    fn of(entry: &DirEntry) -> Option<Self> {
+        let metadata = entry.metadata().ok()?;
+        match metadata.is_symlink() {
+            true => Self::at(entry.path()),
+            false => Self::with(entry.path(), &metadata),
+        }
+    }
+
+    fn with(path: PathBuf, metadata: &Metadata) -> Option<Self> {
+        let identity = FileVersion::of(metadata);
+        metadata.is_file().then_some(Self { path, identity })
+    }
+}
+
+/// The files that a walk through the folders found, and what could not be read.
+#[derive(Debug, Default)]
+pub(super) struct FolderWalk {
+    pub(super) files: Vec<FoundFile>,
+    pub(super) unreadable: Vec<(PathBuf, io::Error)>,
+}
+
+impl FolderWalk {
+    /// Everything below a root.
+    pub(super) fn in_root(root: &Path, format: Format) -> Self {
+        let mut finding = Self::default();
+        let folders = finding.folders(root, format);
+        finding.collect_files(&folders, format);
+        finding
+    }
+
+    /// The names of everything below a root, what stands there not looked at; and what could not be read.
+    pub(super) fn names(root: &Path, format: Format) -> (Vec<PathBuf>, Vec<(PathBuf, io::Error)>) {
+        let mut finding = Self::default();
+        let mut names = Vec::new();
+        for folder in finding.folders(root, format) {
+            let named = named_in(&folder, format, |entry| names.push(entry.path()));
+            match named {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    finding.unreadable.push((folder, error));
+                }
+                _ => {}
+            }
+        }
+        (names, finding.unreadable)
+    }
+
+    /// Everything in a folder of transcripts, which need not be there.
+    pub(super) fn in_folder(folder: &Path, format: Format) -> Self {
+        let mut finding = Self::default();
+        let folders = match format.dialect().layout().folders {
+            None => finding.folders_below(vec![folder.to_owned()]),
+            // One that has come with all that is in it.
+            Some([.., Some(name)]) if !folder.ends_with(name) => vec![folder.join(name)],
+            Some(_) => vec![folder.to_owned()],
+        };
+        finding.collect_files(&folders, format);
+        finding
+    }
+
+    /// All folders below a root in which transcripts may be.
+    fn folders(&mut self, root: &Path, format: Format) -> Vec<PathBuf> {
+        let mut folders = format.tops(root);
+        let Some(levels) = format.dialect().layout().folders else {
+            return self.folders_below(folders);
+        };
+        for level in levels {
+            folders = match level {
+                None => folders
+                    .iter()
+                    .flat_map(|folder| self.folders_in(folder))
+                    .collect(),
+                Some(name) => folders.iter().map(|folder| folder.join(name)).collect(),
+            };
+        }
+        folders
+    }
+
+    /// These folders, which need not be there, and all below them, each once: in the first place where it is reached.
+    fn folders_below(&mut self, mut left: Vec<PathBuf>) -> Vec<PathBuf> {
+        left.reverse();
+        let mut folders = Vec::new();
+        let mut seen = HashSet::new();
+        while let Some(folder) = left.pop() {
+            let metadata = match fs::metadata(&folder) {
+                Ok(metadata) => metadata,
+                Err(error) => {
+                    if error.kind() != io::ErrorKind::NotFound {
+                        self.unreadable.push((folder, error));
+                    }
+                    continue;
+                }
+            };
+            // By a link a folder may stand within itself.
+            if !seen.insert((metadata.dev(), metadata.ino())) {
+                continue;
+            }
+            left.extend(self.folders_in(&folder).into_iter().rev());
+            folders.push(folder);
+        }
+        folders
+    }
+
+    /// The folders in a folder, links to folders among them, sorted; none when there is no such folder.
+    fn folders_in(&mut self, folder: &Path) -> Vec<PathBuf> {
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    self.unreadable.push((folder.to_owned(), error));
+                }
+                return Vec::new();
+            }
+        };
+        let mut folders = Vec::new();
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    self.unreadable.push((folder.to_owned(), error));
+                    break;
+                }
+            };
+            let is_folder = match entry.file_type() {
+                Ok(kind) if kind.is_symlink() => entry.path().is_dir(),
+                Ok(kind) => kind.is_dir(),
+                Err(_) => false,
+            };
+            if is_folder {
+                folders.push(entry.path());
+            }
+        }
+        folders.sort();
+        folders
+    }
+
+    /// The files in these folders whose names are wanted, each once: a folder may be reached by several links.
+    fn collect_files(&mut self, folders: &[PathBuf], format: Format) {
+        let looked = on_threads(folders, |folder, _| files_in(folder, format).map(Some));
+        for (folder, looked) in folders.iter().zip(looked) {
+            match looked {
+                Ok(files) => self.files.extend(files.unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => self.unreadable.push((folder.clone(), error)),
+            }
+        }
+        let mut seen = HashSet::with_capacity(self.files.len());
+        self.files.retain(|found| {
+            let name = found.path.file_name().map(ToOwned::to_owned);
+            seen.insert((found.identity.device_and_inode(), name))
+        });
+    }
+}
+
+/// The files in a folder. What cannot be looked at has vanished, or is a link that leads nowhere.
+fn files_in(folder: &Path, format: Format) -> io::Result<Vec<FoundFile>> {
+    let mut files = Vec::new();
+    named_in(folder, format, |entry| files.extend(FoundFile::of(&entry)))?;
+    Ok(files)
+}
+
+/// Hands what is called like a transcript in a folder to `take`.
+fn named_in(folder: &Path, format: Format, mut take: impl FnMut(DirEntry)) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name.to_str().is_some_and(|name| format.is_transcript(name)) {
+            take(entry);
+        }
+    }
+    Ok(())
+}
