@@ -27,9 +27,9 @@ pub struct AgentEntry {
     pub transcripts: Option<PathBuf>,
     /// The format of its transcripts, if its kind does not decide it.
     pub transcript_format: Option<Format>,
-    /// How its questions are answered.
+    /// The policy for answering its questions.
     pub interrupts: InterruptPolicy,
-    /// Further parameters with which its sessions are opened: those of the client for which it runs.
+    /// Further parameters for opening its sessions, from the client that it is started for.
     pub session_params: Option<RawJson>,
 }
 
@@ -40,7 +40,7 @@ impl AgentEntry {
         PoolKey::new(self.name.as_str(), &self.launch)
     }
 
-    /// Returns the agent as it is started for a client; for the daemon itself if there is none.
+    /// Returns the agent as started for this client, or for the daemon itself if `client` is `None`.
     #[must_use]
     pub fn for_client(self: &Arc<Self>, client: Option<&ClientProfile>) -> Arc<Self> {
         let Some(client) = client else {
@@ -84,15 +84,14 @@ impl AgentEntry {
         find_program(&self.launch.command.program, self.search_path().as_deref()).is_some()
     }
 
-    /// Returns a path where the program was looked for and something else is: a file that is not executable, or a
-    /// folder.
+    /// Returns a path at which the program was searched for, if it is a folder or a file that is not executable.
     #[must_use]
     pub fn find_unusable_program(&self) -> Option<PathBuf> {
         candidates(&self.launch.command.program, self.search_path().as_deref())
             .find(|candidate| candidate.exists())
     }
 
-    /// The search path for its program.
+    /// Returns the search path for its program.
     #[must_use]
     pub fn search_path(&self) -> Option<std::ffi::OsString> {
         self.launch.command.search_path()
@@ -131,7 +130,7 @@ impl AgentEntry {
     }
 }
 
-/// All agents, in the order of the configuration.
+/// All configured agents, in the order of the configuration.
 #[derive(Clone, Debug)]
 pub struct Catalog {
     entries: Vec<Arc<AgentEntry>>,
@@ -139,7 +138,8 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Creates a catalog. Without `default`, each use of the default agent looks for one that is installed by then.
+    /// Creates a catalog. Without `default`, each call of [`default_agent`](Self::default_agent) looks for an
+    /// installed agent.
     #[must_use]
     pub fn new(entries: Vec<AgentEntry>, default: Option<AgentName>) -> Self {
         Self {
@@ -154,15 +154,15 @@ impl Catalog {
         &self.entries
     }
 
-    /// The agent of this name.
+    /// Returns the agent of this name.
     #[must_use]
     pub fn get(&self, name: &AgentName) -> Option<&Arc<AgentEntry>> {
         self.entries.iter().find(|entry| entry.name == *name)
     }
 
-    /// Returns the local agent that replaces an agent of another machine: one of the same kind. Prefers an agent
-    /// whose program is found, then one with the same name. A generic agent is replaced only by one with the same
-    /// name, because nothing else shows that the two are alike.
+    /// Returns the local agent that replaces an agent of another machine. It has the same kind. Prefers an agent whose
+    /// program is found, then one with the same name. A generic agent is replaced only by one with the same name,
+    /// because only the name shows that the two are the same program.
     #[must_use]
     pub fn replacement_for(&self, name: &AgentName, kind: &str) -> Option<&Arc<AgentEntry>> {
         let is_namesake = |entry: &AgentEntry| entry.name == *name;
@@ -170,12 +170,13 @@ impl Catalog {
         self.entries
             .iter()
             .filter(|entry| entry.kind.name == kind && (is_namesake(entry) || !is_generic))
-            // Among equal ones, the first.
+            // `min_by_key` returns the first of several equal ones.
             .min_by_key(|entry| (!entry.is_program_found(), !is_namesake(entry)))
     }
 
-    /// Returns the agent to use if none is named. A user may install an agent while the daemon runs: unless the
-    /// default was decided at the start, it is the first agent whose program is found now, else the built-in one.
+    /// Returns the agent to use if none is named. If the catalog was created without a default, this is the first
+    /// agent whose program is found now, or else the built-in one. The search is repeated on each call, because a user
+    /// may install an agent at any time.
     #[must_use]
     pub fn default_agent(&self) -> AgentName {
         if let Some(default) = &self.default {

@@ -1,4 +1,4 @@
-//! The client for which an agent process runs. Pure.
+//! Describes the client that an agent process is started for. Pure.
 
 use bridge_protocol::AgentName;
 use bridge_protocol::raw::RawJson;
@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::members::Members;
 use super::message::{MethodName, method};
 
-/// What a client reports about itself, and with which arguments it wants its agent. Agents act on both, so clients share a process
-/// only if these are equal, byte for byte, but for the `_meta` of `initialize`: it is that of the client for which the process
-/// was started.
+/// What a client reports about itself, and the arguments that it requests for its agent. Agents act on both, so clients share a
+/// process only if these are equal byte for byte. The exception is the `_meta` of `initialize`: the agent gets that of the
+/// client for which the process was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientProfile {
     /// `clientCapabilities`, as the client sent them.
@@ -21,13 +21,14 @@ pub struct ClientProfile {
     /// Arguments for the command of this agent, after the configured ones.
     pub arguments: Option<(AgentName, Vec<String>)>,
     /// Further parameters with which the client opened a session: members that the protocol does not name, and `_meta`. They do
-    /// not decide who shares a process.
+    /// not affect which clients share a process.
     pub session_params: Option<RawJson>,
 }
 
 impl ClientProfile {
-    /// The capabilities to pass on: the client's own with the daemon's kinds of elicitation. A question is kept, and any client of
-    /// the conversation can answer it; a client that cannot show it is sent its text, and the command that answers it.
+    /// Returns the capabilities to pass on: the client's own, plus both kinds of elicitation. The client need not support them,
+    /// because any client of the conversation can answer a question. A client that cannot show one is sent its text and the
+    /// command that answers it.
     #[must_use]
     pub fn capabilities_for_agent(&self) -> RawJson {
         let own = self.capabilities.clone().unwrap_or_else(empty);
@@ -41,7 +42,7 @@ impl ClientProfile {
         RawJson::from_value(&members).unwrap_or(own)
     }
 
-    /// The methods for the client's files and terminals that the agent may call.
+    /// Returns the methods for the client's files and terminals that the agent may call.
     #[must_use]
     pub fn offered_methods(&self) -> Vec<MethodName> {
         let capabilities = self.capabilities.as_ref();
@@ -54,7 +55,7 @@ impl ClientProfile {
     }
 }
 
-/// A client's elicitation with both kinds, if it lacks one.
+/// Returns the client's `elicitation` with both kinds. `None` if it already has both.
 fn with_elicitation(own: Option<&RawJson>) -> Option<RawJson> {
     let own: Option<Members> = own.and_then(|raw| raw.read().ok());
     let mut kinds = own.unwrap_or_default();

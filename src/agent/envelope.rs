@@ -5,7 +5,7 @@
 //! so unknown fields, unknown update kinds and numbers of any size survive.
 //!
 //! Pure. This module owns only the text of a line. It does not know sessions, requests or the meaning of a method. If
-//! a key occurs twice, the last one counts, as in JavaScript, in which most agents are written.
+//! a key occurs twice, the last one is used, as in JavaScript, in which most agents are written.
 
 mod oversized;
 mod scan;
@@ -125,19 +125,19 @@ impl<'line> Envelope<'line> {
         self.text
     }
 
-    /// Returns whether it is a request, a notification or a response.
+    /// Whether it is a request, a notification or a response.
     #[must_use]
     pub fn kind(&self) -> EnvelopeKind {
         self.parts.kind
     }
 
-    /// The raw id: a number, a string with its quotes, or `null`.
+    /// Returns the raw id: a number, a string with its quotes, or `null`.
     #[must_use]
     pub fn id(&self) -> Option<&'line str> {
         self.parts.id.slice(self.text)
     }
 
-    /// The method's name.
+    /// Returns the method's name.
     #[must_use]
     pub fn method(&self) -> Option<Cow<'line, str>> {
         decode_string(self.parts.method.slice(self.text)?)
@@ -155,7 +155,7 @@ impl<'line> Envelope<'line> {
         decode_string(self.parts.session_id.slice(self.text)?)
     }
 
-    /// The raw `params.requestId`, which `$/cancel_request` and an elicitation outside any session refer to.
+    /// Returns the raw `params.requestId`, which `$/cancel_request` and an elicitation outside any session refer to.
     #[must_use]
     pub fn request_id(&self) -> Option<&'line str> {
         self.parts.request_id.slice(self.text)
@@ -185,13 +185,13 @@ impl<'line> Envelope<'line> {
         decode_string(self.parts.result_session_id.slice(self.text)?)
     }
 
-    /// `error`, byte for byte. An error of `null` counts as absent: older JSON-RPC writes it next to a result.
+    /// `error`, byte for byte. An error of `null` is treated as absent: older JSON-RPC writes it next to a result.
     #[must_use]
     pub fn error(&self) -> Option<&'line str> {
         self.parts.error.slice(self.text).filter(|error| *error != "null")
     }
 
-    /// Whether it has a `result` or an `error`, be it null.
+    /// Whether it has a `result` or an `error`, even a null one.
     #[must_use]
     pub fn has_outcome(&self) -> bool {
         self.result().is_some() || self.parts.error.slice(self.text).is_some()
@@ -233,13 +233,13 @@ impl Line {
         }
     }
 
-    /// The whole line, without its line end.
+    /// Returns the whole line, without its line end.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The length of the text.
+    /// Returns the length of the text.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         self.text.len()
@@ -251,7 +251,7 @@ impl Line {
         self.parts.params.slice(&self.text)
     }
 
-    /// `params`, if there is more in it than a session and an update.
+    /// Returns `params`, if it has members other than the session and the update.
     #[must_use]
     pub fn extra_params(&self) -> Option<&str> {
         self.params().filter(|_| self.parts.has_other_params)

@@ -47,7 +47,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// The name in camelCase, for programs.
+    /// Returns the name in camelCase, for programs.
     pub fn as_str(self) -> &'static str {
         match self {
             FailureKind::RateLimited => "rateLimited",
@@ -145,7 +145,7 @@ impl Verdict {
         Verdict { kind, retryable }
     }
 
-    /// Creates a verdict for something that waiting does not fix.
+    /// Creates a verdict for a failure that waiting does not fix.
     fn not_retryable(kind: FailureKind) -> Verdict {
         Verdict {
             kind,
@@ -260,7 +260,7 @@ fn last_codex_retry<'a>(evidence: &Evidence<'a>) -> Option<&'a CodexRetry> {
     is_the_end.then_some(retry)
 }
 
-/// An HTTP status in the error's `data`, or as the error code (Gemini sends 429 as the code).
+/// Returns the HTTP status in the error's `data`, or given as the error code (Gemini sends 429 as the code).
 fn http_status(evidence: &Evidence<'_>) -> Option<u16> {
     const NAMES: [&str; 4] = ["httpStatusCode", "httpStatus", "statusCode", "status"];
     let named = evidence
@@ -338,9 +338,8 @@ fn is_session_unknown(agent: &AgentKind, evidence: &Evidence<'_>, joined: &str) 
     agent.unknown_session.iter().any(occur)
 }
 
-/// Whether the agent reports that another writer has the requested session, and opens it only after that one is done.
-/// Codex's app-server counts as a writer for up to a minute, or until it ends, after it was told to close the
-/// session.
+/// Whether the agent refuses to open the session because another writer still has it. Codex's app-server counts as a
+/// writer for up to a minute after it was asked to close the session, or until it ends.
 pub fn is_session_in_use(evidence: &Evidence<'_>) -> bool {
     if evidence.code.is_none() {
         return false;
@@ -354,7 +353,7 @@ pub fn is_session_in_use(evidence: &Evidence<'_>) -> bool {
     }
 }
 
-/// When the limit resets: from the agent's own event, from data, or else from the text.
+/// Returns when the limit resets: from the agent's own event, from data, or else from the text.
 fn resets_at(evidence: &Evidence<'_>, texts: &[&str], now: &Zoned) -> Option<Timestamp> {
     let announced = evidence
         .signs

@@ -1,8 +1,8 @@
 //! The queue of messages from an agent to the owner of one session.
 //!
-//! It is bounded: beyond the limits, updates are dropped and the receiver learns how many, in their place. Responses,
-//! the agent's requests and its death are never dropped, because the requests in flight bound their number. The
-//! sender never waits, so one slow session never delays the agent's others.
+//! The queue is bounded: beyond the limits, updates are dropped, and an entry in their place reports how many.
+//! Responses, the agent's requests and its death are never dropped, because the requests in flight bound their number.
+//! The sender never waits, so one slow session never delays the agent's others.
 //!
 //! This module owns the queue. It does not know the wire, sessions or the meaning of a method. No lock is held across
 //! an await.
@@ -21,8 +21,8 @@ use super::message::{CallError, MethodName, RawId, RequestId};
 use super::process::Death;
 use super::wire::Attachment;
 
-/// How many of the agent's requests may be unanswered in one session. More are refused. Agents read many files of their client at
-/// once, and wait for each of its terminals.
+/// How many of the agent's requests may be unanswered in one session. Further ones are refused. The limit is high because
+/// agents read many of the client's files at once, and have a request open for each terminal that they wait for.
 pub const MAX_OPEN_REQUESTS: usize = 256;
 
 /// How much an inbox holds before it drops updates.
@@ -35,7 +35,7 @@ pub struct InboxLimits {
 }
 
 impl Default for InboxLimits {
-    /// About a tenth of a second of the fastest agent, and four of the longest lines.
+    /// Holds what the fastest agent sends in about a tenth of a second, or four lines of the maximum length.
     fn default() -> Self {
         Self {
             updates: 16_384,
@@ -72,11 +72,11 @@ pub enum Incoming {
         outcome: Result<Box<RawValue>, CallError>,
         /// Set when an `open` succeeded: the new session is already routed to this inbox.
         attachment: Option<Attachment>,
-        /// Whether this is the error of a prompt while other prompts were unanswered, or follows such an error with
-        /// the same code. One cause may have ended them all.
+        /// Whether a prompt failed while other prompts were unanswered, or right after such a failure with the same
+        /// code. They may all have failed for the same reason.
         in_company: bool,
     },
-    /// Updates are missing here.
+    /// Updates were dropped at this point.
     Overflow {
         /// How many; at least one.
         dropped: u64,
@@ -112,7 +112,7 @@ pub fn inbox(limits: InboxLimits) -> (InboxSender, InboxReceiver) {
     )
 }
 
-/// The sending half, for the wire. Clones fill the same inbox.
+/// The sending half, for the wire. Clones send to the same inbox.
 #[derive(Debug, Clone)]
 pub struct InboxSender {
     shared: Arc<Shared>,
@@ -180,7 +180,7 @@ impl InboxSender {
         self.shared.lock().is_closed
     }
 
-    /// Whether both fill the same inbox.
+    /// Whether both send to the same inbox.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)

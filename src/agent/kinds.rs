@@ -1,8 +1,8 @@
-//! What is known of each kind of agent, as data: one file for each kind, and its line in [`ALL`].
+//! Facts about each kind of agent, as data. Each kind has one file here and one entry in [`ALL`].
 //!
-//! A kind says where its program and transcripts are, what its requests need besides the standard, how it deviates from the
-//! standard, how its failures show, and what its user should know. The facts were measured on the version in its
-//! [`Package`]; the contract tests check those that the bridge relies on.
+//! A kind states where its program and transcripts are, what its requests need beyond the protocol, how it deviates from
+//! the protocol, how to recognize its failures, and what its user should know. The facts were measured on the version in
+//! its [`Package`]; the contract tests check those that the bridge relies on.
 //!
 //! This module does not know how an agent is started, what it sends, or which configuration named it. It reads no
 //! environment, no disk and no clock; the environment is a parameter.
@@ -34,7 +34,7 @@ pub use qwen::QWEN;
 /// All kinds, in the order in which they are tried as a default.
 pub const ALL: &[&AgentKind] = &[&CLAUDE, &CODEX, &GEMINI, &OPENCODE, &QWEN, &LOOPBACK, &GENERIC];
 
-/// What is known of one kind of agent. Constant data.
+/// The facts about one kind of agent. Constant data.
 #[derive(Clone, Copy)]
 pub struct AgentKind {
     /// Its name in the configuration and on the wire.
@@ -63,17 +63,19 @@ pub struct AgentKind {
     pub model_setting: ModelSetting,
     /// Whether `session/close` is answered before the session's own process, which still writes, has ended.
     pub close_answers_early: bool,
-    /// Whether its sessions share a process below the program, so that a prompt which ends it ends the others' too.
+    /// Whether its sessions share a process below the program, so that a prompt that ends this process ends the
+    /// prompts of the other sessions too.
     pub shares_process: bool,
-    /// Words, in lower case, of an error that says that it does not have the requested session. All words of one entry
-    /// occur together.
+    /// Lower-case words that identify its error for an unknown session. An error matches if it contains all words of
+    /// one entry.
     pub unknown_session: &'static [&'static [&'static str]],
-    /// Whether a notification may show a failure (see [`super::failure::FailureSigns`]). May return true needlessly,
-    /// but never false wrongly. Looks only for short markers, so that ordinary chunks are not decoded.
+    /// Whether a notification may show a failure (see [`super::failure::FailureSigns`]). May return true for a
+    /// notification that shows none, but never false for one that does. Looks only for short markers, so that ordinary
+    /// chunks are not decoded.
     pub may_show_failure: fn(&[u8]) -> bool,
-    /// What the category `connection` of its failure records means.
+    /// The kind of failure that the category `connection` in its failure records means.
     pub connection_failure: FailureKind,
-    /// How its user signs in, if it does not offer a method.
+    /// How the user signs in if the agent offers no method for it.
     pub sign_in: &'static str,
     /// What its user should know.
     pub caution: Option<&'static str>,
@@ -86,11 +88,11 @@ pub struct Package {
     pub name: &'static str,
     /// The version with which the facts were measured.
     pub measured: &'static str,
-    /// Whether the program introduces itself in `initialize` by the name of the package.
+    /// Whether the program reports the package's name as its own in `initialize`.
     pub names_itself: bool,
 }
 
-/// The default place of an agent's transcripts.
+/// The default folder of an agent's transcripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TranscriptRoot {
     /// The folder in a variable, or else a folder in the home folder.
@@ -114,11 +116,11 @@ pub enum TranscriptRoot {
 pub enum Retention {
     /// Not known.
     Unknown,
-    /// It is not known to delete any. The words say what is known.
+    /// It is not known to delete any. The text says what is known.
     NotDeleted(&'static str),
-    /// It deletes those that were not written for some days.
+    /// It deletes transcripts that were not written for this many days.
     DeletedAfter {
-        /// How many, unless `cleanupPeriodDays` is set.
+        /// The number of days, unless `cleanupPeriodDays` is set.
         days: u64,
         /// The folder of an organization's settings, which override the user's.
         managed: &'static str,
@@ -165,14 +167,14 @@ pub fn named(name: &str) -> Result<&'static AgentKind, UnknownKind> {
 }
 
 impl AgentKind {
-    /// The shell command that installs the program.
+    /// Returns the shell command that installs the program.
     #[must_use]
     pub fn install_command(&self) -> Option<String> {
         Some(format!("npm install -g {}", self.package?.name))
     }
 
-    /// The folder of the transcripts if none is configured. `variable` looks up the agent's environment; `home` is
-    /// the user's home folder, `data` the daemon's data folder. `None` if unknown.
+    /// Returns the folder of the transcripts if none is configured. `variable` looks up the agent's environment;
+    /// `home` is the user's home folder, `data` the daemon's data folder. `None` if unknown.
     pub fn transcript_root(
         &self,
         variable: impl Fn(&str) -> Option<PathBuf>,
@@ -192,9 +194,9 @@ impl AgentKind {
         }
     }
 
-    /// The `_meta` members that make `session/fork` keep the history up to and including a message: the id of an
-    /// assistant message (`messageId` of its chunks) or the UUID of a user record. Name the last assistant message of
-    /// the turn to keep; after any other message the agent inserts filler. `None` if the agent is not known to
+    /// Returns the `_meta` members that make `session/fork` keep the history up to and including a message: the id of
+    /// an assistant message (`messageId` of its chunks) or the UUID of a user record. Name the last assistant message
+    /// of the turn to keep; after any other message the agent inserts filler. `None` if the agent is not known to
     /// support it.
     #[must_use]
     pub fn fork_point_meta(&self, message_id: &str) -> Option<Map<String, Value>> {

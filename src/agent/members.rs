@@ -1,4 +1,4 @@
-//! Objects as their members, raw and in their order. Pure.
+//! JSON objects as ordered lists of raw members. Pure.
 
 use bridge_protocol::raw::RawJson;
 use indexmap::IndexMap;
@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 /// The members of an object.
 pub type Members = IndexMap<String, RawJson>;
 
-/// The object with these members; none if there are none.
+/// Returns the object with these members. `None` if there are no members.
 #[must_use]
 pub fn object_of(members: &Members) -> Option<RawJson> {
     match members.is_empty() {
@@ -15,7 +15,7 @@ pub fn object_of(members: &Members) -> Option<RawJson> {
     }
 }
 
-/// The object with another value of this member, and every other member as it came; none if it is not an object.
+/// Returns the object with this member set, and all other members unchanged. `None` if it is not an object.
 #[must_use]
 pub fn with_member(object: &str, name: &str, value: RawJson) -> Option<RawJson> {
     let mut members: Members = serde_json::from_str(object).ok()?;

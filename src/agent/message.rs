@@ -86,7 +86,8 @@ pub mod method {
     /// it learns who is signed in, and at each change. It cannot be requested.
     pub const AUTH_STATUS_UPDATE: &str = "_auth/status_update";
 
-    /// The methods for files and terminals of a client, and where its capabilities say whether it has them.
+    /// The methods for a client's files and terminals, each with the path in its capabilities that says whether it
+    /// offers the method.
     pub const CLIENT_RESOURCES: [(&str, &str); 7] = [
         (READ_TEXT_FILE, "/fs/readTextFile"),
         (WRITE_TEXT_FILE, "/fs/writeTextFile"),
@@ -112,18 +113,18 @@ pub mod method {
 /// What a request of the agent asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestKind {
-    /// A permission of the user, whom any client may ask.
+    /// A permission of the user. Any client may ask for it.
     Permission,
-    /// An answer of the user, likewise.
+    /// An answer of the user. Any client may ask for it.
     Elicitation,
     /// The files or terminals of one client.
     ClientResource,
-    /// Something that the protocol does not name.
+    /// A method that the protocol does not define.
     Extension,
 }
 
 impl RequestKind {
-    /// The kind of the requests with this method.
+    /// Returns the kind of requests with this method.
     #[must_use]
     pub fn of(method: &str) -> Self {
         match method {
@@ -234,7 +235,7 @@ pub struct AgentError {
 }
 
 impl AgentError {
-    /// An error without data.
+    /// Creates an error without data.
     #[must_use]
     pub fn new(code: i64, message: impl Into<String>) -> Self {
         Self {
@@ -267,7 +268,7 @@ impl AgentError {
         }
     }
 
-    /// Decodes an error. The text of one with another shape becomes the message.
+    /// Decodes an error. If it is malformed, its whole text becomes the message.
     #[must_use]
     pub fn from_raw(raw: &str) -> Self {
         match serde_json::from_str::<Self>(raw) {
@@ -298,7 +299,7 @@ impl fmt::Display for Details<'_> {
 /// How many characters of an error's data are shown.
 const MAX_DETAILS_CHARACTERS: usize = 500;
 
-/// How many characters of a malformed error are kept as its message.
+/// How many characters of a malformed error become its message.
 const MAX_MALFORMED_ERROR_CHARACTERS: usize = 1_000;
 
 /// Why a call to the agent failed.

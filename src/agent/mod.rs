@@ -3,25 +3,25 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`catalog`] | names the configured agents |
-//! | [`kinds`] | what is known of each kind of agent, a file for each |
-//! | [`client`] | the client for which a process runs |
+//! | [`kinds`] | facts about each kind of agent, one file per kind |
+//! | [`client`] | describes the client that a process is started for |
 //! | [`pool`] | shares processes between conversations |
 //! | [`process`] | starts and stops one process |
-//! | [`sweep`] | ends what a process left behind |
+//! | [`sweep`] | ends the descendants that a process left behind |
 //! | [`wire`] | speaks newline-delimited JSON-RPC with a process |
 //! | [`inbox`] | carries the agent's messages to the owner of a session |
 //! | [`session`] | the protocol's methods |
 //! | [`split`] | splits bytes into lines |
 //! | [`envelope`] | scans one line without decoding it |
-//! | [`members`] | objects as their raw members |
+//! | [`members`] | edits JSON objects without decoding their values |
 //! | [`message`] | shared types: ids, method names, errors |
 //! | [`subagent`] | how agents announce the sessions of subagents |
 //! | [`failure`] | classifies errors |
 //! | [`policy`] | answers questions automatically |
 //! | [`loopback`] | an agent: a separate program that knows only the protocol |
 //!
-//! The room owns pipes, processes and request ids. It does not know conversations or subscribers, and decides nothing
-//! about recovery: it reports what happened and keeps every answer as the agent wrote it.
+//! This module owns pipes, processes and request ids. It does not know conversations or subscribers, and decides
+//! nothing about recovery: it reports what happened and keeps every answer as the agent wrote it.
 
 pub mod catalog;
 pub mod client;

@@ -1,4 +1,4 @@
-//! Answers an agent's questions by a policy that the user configured. Pure.
+//! Answers an agent's questions automatically, by a configured policy. Pure.
 //!
 //! Owns which answer a policy gives to which question. Does not know who asked, or where the answer goes.
 
@@ -11,17 +11,17 @@ use serde_json::{Value, json};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum InterruptPolicy {
-    /// The user is asked.
+    /// Asks the user.
     #[default]
     Ask,
-    /// Everything is denied and nothing is filled in. For unattended agents.
+    /// Denies everything and fills in nothing. For unattended agents.
     Deny,
-    /// Tools that only read or search are permitted, once. For everything else the user is asked.
+    /// Permits tools that only read or search, each time for one call. Asks the user about everything else.
     AllowReads,
 }
 
 impl InterruptPolicy {
-    /// Returns ACP's outcome of a question with ACP's parameters. `None` if the user must be asked.
+    /// Returns the outcome of a question, in ACP's form. `params` are ACP's. `None` if the user must be asked.
     #[must_use]
     pub fn outcome(self, kind: InterruptKind, params: &RawJson) -> Option<RawJson> {
         if self == Self::Ask {

@@ -2,9 +2,9 @@
 //!
 //! The pool has one process per key. Concurrent callers share one start, and `initialize` runs once per process. A
 //! failed start, or a process that dies soon, causes a backoff, which a user's request bypasses. A process without
-//! leases is stopped after a while. Generations distinguish a process from its successor under the same key, so a
-//! late clean-up never removes the newer one. What a dead process left behind may still write to its transcripts, so
-//! a successor is handed out only after all of that has ended.
+//! leases is stopped after a while. Generations distinguish a process from its successor under the same key, so a late
+//! clean-up never removes the newer one. The descendants of a dead process may still write to its transcripts, so a
+//! successor is handed out only after all of them have ended.
 //!
 //! The pool owns every agent process of the daemon. It does not know sessions or conversations; it only counts
 //! leases.
@@ -36,7 +36,7 @@ pub use key::PoolKey;
 pub use lease::Lease;
 use process_task::Leases;
 
-/// How many keys the pool holds: agents, times the different clients that they run for.
+/// The maximum number of keys. There is one for each agent and each distinct client that it runs for.
 const MAX_KEYS: usize = 256;
 
 /// Settings of the pool.
@@ -152,7 +152,7 @@ pub struct Agent {
     pid: u32,
     connection: Connection,
     initialized: Arc<Initialized>,
-    /// Its program when it was started.
+    /// The file of its program at the time of its start.
     program: Option<ProgramFile>,
     leases: Leases,
     stop: CancellationToken,
@@ -200,7 +200,7 @@ impl Agent {
 
     /// Ends an agent that no longer answers, even while it is in use. Its users see its death and the reason.
     pub fn terminate(&self, why: &str) {
-        // The first reason counts.
+        // Only the first reason is stored.
         let _first = self.termination_reason.set(why.to_owned());
         self.stop.cancel();
     }
@@ -232,7 +232,7 @@ impl Agent {
     /// SIGKILL. [`has_stopped`](Self::has_stopped) tells the two apart. Cancel safe.
     pub async fn stopped(&self) {
         let mut stopped = self.stopped.clone();
-        // If something survived, the keeper drops the sender without setting it.
+        // If something survived, the process's task drops the sender without setting it.
         let _ended = stopped.wait_for(|stopped| *stopped).await;
     }
 }
@@ -273,7 +273,7 @@ struct State {
 struct Slot {
     backoff: Backoff,
     process: SlotProcess,
-    /// What its processes answered last to `initialize`, and their program.
+    /// The latest answer to `initialize` under this key, and the program that gave it.
     initialized: Option<(Arc<Initialized>, Option<ProgramFile>)>,
     /// Earlier processes that have not ended completely.
     unended_predecessors: Vec<Weak<Agent>>,
@@ -290,7 +290,7 @@ enum SlotProcess {
 }
 
 impl Pool {
-    /// Creates an empty pool. The instance is that of the data folder.
+    /// Creates an empty pool. `instance` identifies the data folder.
     #[must_use]
     pub fn new(instance: Instance, settings: PoolSettings, recorder: Arc<dyn SpawnRecorder>) -> Self {
         Self {
@@ -343,7 +343,7 @@ impl Pool {
         &self.inner.instance
     }
 
-    /// Whether a process is being started that may not be recorded yet.
+    /// Whether a process is being started whose spawn may not be recorded yet.
     #[must_use]
     pub fn is_starting(&self) -> bool {
         let state = self.inner.lock();
@@ -362,8 +362,8 @@ impl Pool {
         running.collect()
     }
 
-    /// Returns what the processes with this key answer to `initialize`, if it is known: one runs, or the program is still the one
-    /// that answered.
+    /// Returns the answer to `initialize` under this key, if known: a process runs, or its program has not changed since it
+    /// answered.
     #[must_use]
     pub fn initialized(&self, key: &PoolKey, launch: &Launch) -> Option<Arc<Initialized>> {
         let program = launch.command.program_file();
@@ -397,8 +397,8 @@ impl Pool {
         alive.map(|agent| agent.pid).collect()
     }
 
-    /// Returns the other processes of an agent that get no new leases and have not ended. They serve their users
-    /// until then.
+    /// Returns the other processes of the same agent that are retired but still running, because they still have
+    /// users.
     #[must_use]
     pub fn retiring_agents(&self, own: &Agent) -> Vec<Arc<Agent>> {
         let state = self.inner.lock();
@@ -412,7 +412,7 @@ impl Pool {
         all.filter(leaves).collect()
     }
 
-    /// Retires the other processes of an agent that nobody uses, so that they end and give back what they hold.
+    /// Retires the unused other processes of the same agent, so that they end and release their resources.
     pub fn retire_unused(&self, own: &Agent) {
         let state = self.inner.lock();
         let slots = state.slots.iter();
@@ -490,7 +490,7 @@ impl Pool {
     }
 }
 
-/// What an acquire does after it releases the lock.
+/// What [`Pool::acquire`] does after it releases the lock.
 enum Decision {
     Leased(Lease),
     WaitForBackoff(Duration),
@@ -542,7 +542,8 @@ impl Inner {
         state.last_generation += 1;
         let generation = Generation(state.last_generation);
         let (sender, outcome) = watch::channel(None);
-        // A conversation that needs its own process had its session in a shared one before, or vice versa.
+        // Include other keys: a conversation that now needs its own process may have had its session in a shared one,
+        // or vice versa.
         let of_agent = state
             .slots
             .iter()

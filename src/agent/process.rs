@@ -51,14 +51,14 @@ pub struct AgentCommand {
 }
 
 impl AgentCommand {
-    /// The search path for its program.
+    /// Returns the search path for its program.
     #[must_use]
     pub fn search_path(&self) -> Option<OsString> {
         let own = self.env.get("PATH");
         own.map(OsString::from).or_else(|| std::env::var_os("PATH"))
     }
 
-    /// Returns the file that its program is now. `None` if there is none.
+    /// Returns the file to which its program currently resolves. `None` if it is not found.
     #[must_use]
     pub fn program_file(&self) -> Option<ProgramFile> {
         let program = find_program(&self.program, self.search_path().as_deref())?;
@@ -71,7 +71,7 @@ impl AgentCommand {
     }
 }
 
-/// A program's file. Another one after an upgrade.
+/// The identity of a program's file. It changes when the program is upgraded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgramFile {
     device: u64,
@@ -132,7 +132,7 @@ pub enum SpawnError {
     /// The working folder does not exist.
     #[error("cannot enter the folder {folder:?}, in which the agent should start")]
     WorkingDir {
-        /// As given.
+        /// The folder as given.
         folder: PathBuf,
         /// The system's error.
         #[source]
@@ -162,10 +162,10 @@ pub enum SpawnError {
     },
 }
 
-/// How an agent ended, as far as known.
+/// How an agent ended, as far as is known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Death {
-    /// Absent if its output ended before the process.
+    /// The exit status. Absent if its output ended before the process.
     pub status: Option<ExitStatus>,
     /// The end of its standard error, at most [`STDERR_TAIL_BYTES`].
     pub stderr_tail: String,
@@ -224,7 +224,7 @@ pub enum StopStep {
     Terminate,
     /// SIGKILL to its group.
     Kill,
-    /// None: it survived SIGKILL and its deadline.
+    /// No step ended it: it was still running when the deadline after SIGKILL passed.
     Survived,
 }
 
@@ -287,7 +287,7 @@ pub struct ChildProcess {
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
     watch: DeathWatch,
-    /// Its descendants before its end began.
+    /// Its descendants, recorded before it was asked to end.
     descendants: ProcessTree,
 }
 
@@ -379,8 +379,8 @@ impl ChildProcess {
         self.watch.exit.borrow().is_none()
     }
 
-    /// Notes its descendants, for [`ChildProcess::stop`]: those without a mark do not descend from it any more once it has
-    /// ended. To be called before its input is closed.
+    /// Records its descendants for [`ChildProcess::stop`]. Once the process has ended, descendants without a mark can no
+    /// longer be traced to it, so call this before closing its input.
     pub async fn record_descendants(&mut self) {
         let record = self.record.clone();
         match tokio::task::spawn_blocking(move || ProcessTree::of(&record)).await {
@@ -398,8 +398,8 @@ impl ChildProcess {
         self.stdin = None;
         let stopped_by = self.end_leader(deadlines, hurry).await;
         if cfg!(not(target_os = "linux")) {
-            // Nothing can be swept there, so kill the rest of the group. The group's number is not reused while it
-            // has members.
+            // Those systems have no sweep, so kill the rest of the group. A group's number is not reused while it has
+            // members.
             self.signal_group(Signal::KILL);
         }
         let target =

@@ -29,13 +29,13 @@ pub use params::Params;
 /// The protocol version.
 pub const PROTOCOL_VERSION: u64 = 1;
 
-/// How long an agent may take for a setting. It involves no model.
+/// How long an agent may take to change a setting. No model is involved.
 pub const SETTING_DEADLINE: Duration = Duration::from_secs(60);
 
 /// How long `authenticate` may take. It may open a browser and wait for the user.
 pub const AUTHENTICATE_DEADLINE: Duration = Duration::from_secs(15 * 60);
 
-/// What the agent is sent about its client.
+/// What `initialize` reports about the client.
 #[derive(Debug, Clone, Default)]
 pub struct InitializeRequest {
     /// `clientCapabilities`, raw; an object.
@@ -44,7 +44,7 @@ pub struct InitializeRequest {
     pub client_info: Option<Box<RawValue>>,
     /// The client's other parameters, an object.
     pub client_params: Option<Box<RawValue>>,
-    /// `_meta` of this program. The client's value wins for equal keys.
+    /// This program's `_meta`. For equal keys, the client's value is used.
     pub meta: Map<String, Value>,
 }
 
@@ -57,7 +57,7 @@ pub struct SessionOptions {
     pub mcp_servers: Option<Box<RawValue>>,
     /// Omitted if the agent does not support it.
     pub additional_directories: Vec<PathBuf>,
-    /// `_meta` from the bridge. The client's value wins for equal keys.
+    /// This program's `_meta`. For equal keys, the client's value is used.
     pub meta: Map<String, Value>,
     /// The client's own parameters, an object. Members that are not set above are kept.
     pub client_params: Option<Box<RawValue>>,
@@ -390,7 +390,7 @@ impl AgentCalls {
         inbox: &InboxSender,
     ) -> Result<(RequestId, Attachment), CallError> {
         let params = self.session_params(method, Some(handle), options)?;
-        // Before the request, because the replay starts at once.
+        // Attach before the request, because the agent starts the replay at once.
         let attachment = self.connection.attach(handle, inbox)?;
         match self.connection.start(method, &params, inbox) {
             Ok(request) => Ok((request, attachment)),

@@ -1,7 +1,8 @@
 //! Splits bytes into lines, with a limit on buffered bytes.
 //!
 //! Pure: takes bytes and returns lines as slices of its own buffer, so that only callers that keep a line copy it. A
-//! line over the limit is scanned as it passes and never held. Used for the agents' pipes and the clients' sockets.
+//! line over the limit is scanned as it passes and never buffered. Used for the agents' pipes and the clients'
+//! sockets.
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +14,7 @@ use super::envelope::{IdScanner, Oversized};
 /// An empty buffer that grew to more than this many times its usual size for one long line is freed.
 const MAX_IDLE_GROWTH: usize = 8;
 
-/// One line, or what was found in a line that was too long.
+/// One line, or what the scan found in a line that was too long.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SplitLine<'buffer> {
     /// Without its line end, never blank. May not be UTF-8.
@@ -31,7 +32,7 @@ pub struct Splitter {
     max_line_bytes: usize,
     /// The first byte of the current line.
     start: usize,
-    /// The bytes from here to `filled` were not searched for a line end yet.
+    /// Where to continue the search for a line end. It ends at `filled`.
     searched: usize,
     filled: usize,
     /// What was found so far in a line over the limit.
@@ -79,7 +80,8 @@ impl Splitter {
         self.buffer.get_mut(self.filled..).unwrap_or_default()
     }
 
-    /// Records how many bytes were put there. Zero means end of input: the last line then needs no line end.
+    /// Records how many bytes were written to [`space`](Self::space). Zero means end of input: the last line then
+    /// needs no line end.
     pub fn advance(&mut self, bytes: usize) {
         self.filled = (self.filled + bytes).min(self.buffer.len());
         self.has_ended = bytes == 0;

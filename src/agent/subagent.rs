@@ -1,20 +1,21 @@
-//! Sessions of subagents, which an agent announces in an update of the session that started them. Pure.
+//! Recognizes the sessions of subagents. An agent announces one in an update of the session that started it. Pure.
 //!
-//! Their ids are the agent's, and the agent uses them like those of other sessions: in updates, in requests, and in what clients send.
-//! None of them is opened or closed by a client; they belong to the session of the announcement.
+//! The agent chooses their ids and uses them like other session ids: in updates, in requests, and in messages from clients.
+//! Clients never open or close these sessions. Each one belongs to the session that announced it.
 
 use serde_json::Value;
 
-/// How an agent announces such a session in the protocol's unstable part, to clients that advertise `subagents`.
+/// The update that announces a subagent's session, in the unstable part of the protocol. Sent to clients that
+/// advertise `subagents`.
 pub const UPDATE: &str = "subagent_update";
 
-/// The same in a draft that clients of JetBrains advertise as `nativeSubagentSessions`.
+/// The same update in a draft, which JetBrains clients advertise as `nativeSubagentSessions`.
 pub const SPAWNED: &str = "subagent_spawned";
 
-/// How many of them are known for one session. The oldest is forgotten for a new one.
+/// How many subagent sessions are remembered per session. Beyond that, the oldest is forgotten.
 pub const MAX_SESSIONS: usize = 1_024;
 
-/// The session that an update announces or reports, if it is of such a kind.
+/// Returns the subagent's session that an update announces or reports on. `None` for other updates.
 #[must_use]
 pub fn announced_session(kind: &str, update: &str) -> Option<String> {
     let member = match kind {

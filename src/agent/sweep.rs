@@ -1,11 +1,11 @@
-//! Ends what an agent leaves behind: every descendant, even in a session and group of its own.
+//! Ends every descendant that an agent leaves running, even one in its own session and group.
 //!
-//! On Linux, descendants are found by the mark in their environment, by the recorded pid if start time and boot
-//! match, and by descent from any of those, now or before the agent ended, which finds processes that cleared their
-//! environment. The kernel makes those whose parents have all ended children of the daemon ([`adopt_orphans`]), which
-//! ends them when it stops. They get SIGTERM, then SIGKILL, until a scan finds none. Never signalled: a process whose start time differs from the scan, a
-//! process of another user, this process, and another daemon with its descendants. On other systems nothing is swept;
-//! there is only the group kill of [`super::process`].
+//! On Linux, descendants are found by the mark in their environment, by the recorded pid if start time and boot match, and by
+//! descent from any of those, now or before the agent ended. Descent finds processes that cleared their environment. A process
+//! whose ancestors have all ended becomes a child of the daemon ([`adopt_orphans`]), which ends it when it stops. A sweep sends
+//! SIGTERM, then SIGKILL, until a scan finds no process. Never signalled: a process whose start time differs from the scan, a
+//! process of another user, this process, and another daemon with its descendants. On other systems nothing is swept; there is
+//! only the group kill of [`super::process`].
 //!
 //! Everything here blocks: call it in `spawn_blocking`. This module owns no process. It does not know agents, pipes
 //! or tasks.
@@ -40,7 +40,7 @@ pub struct SweepDeadlines {
 }
 
 impl Default for SweepDeadlines {
-    /// The same as for a stop: tools may need a moment to end cleanly.
+    /// Uses the same deadlines as a stop: tools may need a moment to end cleanly.
     fn default() -> Self {
         Self {
             term: Duration::from_secs(5),
@@ -66,7 +66,7 @@ pub struct SweepTarget {
 pub struct ProcessTree(Vec<(u32, u64)>);
 
 impl ProcessTree {
-    /// The family of a recorded process; empty once that has ended.
+    /// Returns the tree of a recorded process; empty if the process has ended.
     #[must_use]
     pub fn of(record: &SpawnRecord) -> Self {
         Self(linux::family(record))
@@ -74,7 +74,7 @@ impl ProcessTree {
 }
 
 impl SweepTarget {
-    /// One agent and its descendants.
+    /// Targets one agent and its descendants.
     #[must_use]
     pub fn process(record: SpawnRecord) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl SweepTarget {
         }
     }
 
-    /// Includes processes that descended from it earlier.
+    /// Adds processes that were recorded earlier as its descendants.
     #[must_use]
     pub fn with_descendants(self, family: ProcessTree) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl SweepTarget {
         }
     }
 
-    /// Agents and their descendants with these marks.
+    /// Targets the agents with these marks and their descendants.
     #[must_use]
     pub fn marked(marks: Vec<SpawnMark>) -> Self {
         Self {
@@ -102,7 +102,7 @@ impl SweepTarget {
         }
     }
 
-    /// Everything left from any run of this instance. For the start of the daemon.
+    /// Targets every process left from any run of this instance. For the start of the daemon.
     #[must_use]
     pub fn instance(instance: Instance, recorded: Vec<SpawnRecord>) -> Self {
         Self {
@@ -112,7 +112,7 @@ impl SweepTarget {
         }
     }
 
-    /// Everything that the agents of this process have left, once they have ended.
+    /// Targets every process that this daemon's agents have left, after they have ended.
     #[must_use]
     pub fn leftovers(instance: Instance) -> Self {
         Self {
@@ -157,7 +157,7 @@ pub struct Survivor {
 pub struct SweepReport {
     /// The processes that it ended.
     pub ended: Vec<EndedProcess>,
-    /// The processes that are still there. Normally empty.
+    /// The processes that are still running. Normally empty.
     pub survivors: Vec<Survivor>,
 }
 
@@ -199,8 +199,8 @@ impl DescendantWatch {
     }
 }
 
-/// Makes this process the parent of the descendants whose own parents end, and waits for their ends, as a parent has
-/// to. Does nothing on other systems. Call it in a tokio runtime.
+/// Makes this process adopt descendants whose parents end, and reaps them when they end. Does nothing on systems other
+/// than Linux. Call it in a tokio runtime.
 ///
 /// # Errors
 /// If the system refuses.
@@ -208,11 +208,12 @@ pub fn adopt_orphans() -> std::io::Result<()> {
     linux::adopt()
 }
 
-/// The processes that this process has started and waits for, which are no orphans. To be locked while one is started.
+/// Returns the children that this process started itself and reaps elsewhere, so they are not orphans. Hold the lock
+/// while starting one.
 pub(super) fn started_children() -> MutexGuard<'static, BTreeSet<u32>> {
-    /// A set for the whole process, as the kernel's list of children is.
+    /// One set per process, because the kernel's list of children is per process too.
     static STARTED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
-    // Each change is one call.
+    // Each change is a single call, so a panic leaves the set consistent.
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -223,7 +224,7 @@ pub fn start_time(pid: u32) -> Option<u64> {
     linux::start_time(pid)
 }
 
-/// The kernel's id of this boot.
+/// Returns the kernel's id of this boot.
 #[must_use]
 pub fn boot_id() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;

@@ -5,7 +5,7 @@
 //! the agent ends, every caller gets an error and every inbox gets exactly one `Died`.
 //!
 //! This module owns the routes from session handles to inboxes, and the requests in flight. It does not know what a
-//! method means, except where its session id is, and it knows only of processes that they end.
+//! method means, except where its session id is. All it knows about a process is when it ends.
 
 mod reader;
 mod routes;
@@ -47,11 +47,11 @@ pub const MAX_CALLS_IN_FLIGHT: usize = 4_096;
 /// Options of a connection.
 #[derive(Debug, Clone)]
 pub struct WireOptions {
-    /// Longer lines are skipped without being held.
+    /// Longer lines are skipped without being buffered.
     pub max_line_bytes: usize,
-    /// The requests of the agent that are passed on. All others are refused with -32601.
+    /// The agent's requests that are passed to an inbox. All others are refused with -32601.
     pub allowed_requests: Vec<MethodName>,
-    /// Whether requests that the protocol does not name are passed on, too.
+    /// Whether requests that the protocol does not define are passed on too.
     pub allows_extensions: bool,
 }
 
@@ -93,8 +93,8 @@ impl fmt::Display for SessionHandle {
     }
 }
 
-/// The routing of a handle to an inbox. A later attachment of the same handle has a higher generation, and is
-/// unaffected by detaching an earlier one.
+/// The routing of a handle to an inbox. A later attachment of the same handle has a higher generation. Detaching the
+/// earlier one does not affect it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
     /// The session.
@@ -324,13 +324,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Tells the agent that the answer to a request is no longer needed. If the agent still answers, that is ignored.
+    /// Notifies the agent that the answer to a request is no longer needed. If it still answers, the answer is
+    /// ignored.
     ///
     /// # Errors
     ///
     /// [`CallError`]; nothing was sent then.
     pub fn cancel_request(&self, request: RequestId) -> Result<(), CallError> {
-        // An agent that never answers does not keep it among the requests in flight.
+        // Remove it from the requests in flight even if the agent never answers.
         self.shared.routes().forget(request);
         self.shared.check_alive()?;
         self.shared.enqueue(encode(
@@ -340,7 +341,7 @@ impl Connection {
         ))
     }
 
-    /// Closes the agent's input, after the queue was written or the agent did not read it for a moment.
+    /// Closes the agent's input after the queue is written, or sooner if the agent does not read it.
     pub fn close_input(&self) {
         self.shared.close_input.cancel();
     }
@@ -380,13 +381,13 @@ impl Connection {
         shared.outgoing.is_closed() || shared.close_input.is_cancelled() || shared.died.borrow().is_some()
     }
 
-    /// Returns the lines so far that are not messages.
+    /// Returns the lines received so far that are not messages.
     #[must_use]
     pub fn stray_output(&self) -> StrayOutput {
         self.shared.stray_output.borrow().clone()
     }
 
-    /// Waits until this many lines were not messages. Cancel safe.
+    /// Waits until the agent has printed this many lines that are not messages. Cancel safe.
     pub async fn stray_lines_reached(&self, lines: u64) {
         let mut chatter = self.shared.stray_output.subscribe();
         // The sender lives as long as `self`.

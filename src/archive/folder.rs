@@ -1,5 +1,5 @@
-//! The folder of one session's copies: links and compressed files, and the list that says which of them count. How copies are made
-//! is in [`copying`].
+//! The folder of one session's copies: links, compressed files, and the list that names the valid ones. [`copying`] makes the
+//! copies.
 
 mod copying;
 
@@ -28,13 +28,13 @@ use crate::transcript::transcript_list::Format;
 
 pub(super) use copying::SourceFacts;
 
-/// The list's own file.
+/// The name of the list's file.
 pub(super) const LIST_FILE: &str = "kept.json";
 
-/// The list while it is written.
+/// The temporary name of a list that is being written.
 const NEW_LIST_FILE: &str = "kept.json.new";
 
-/// How much of a copy is looked at for the folder that its records name, in bytes.
+/// How much of a copy is searched for the folder that its records name, in bytes.
 const BEGINNING_BYTES: u64 = 1024 * 1024;
 
 /// The folder of one session's copies.
@@ -42,19 +42,19 @@ pub(super) struct SessionFolder<'a> {
     pub(super) path: PathBuf,
     pub(super) list: CopyList,
     has_changed: bool,
-    /// What [`Folder::best`] has found, because it may have to read all copies.
+    /// Caches the results of [`SessionFolder::best`], which may have to read all copies.
     best: RefCell<BTreeMap<String, Option<(usize, u64)>>>,
-    /// Files that are no longer listed, to be deleted once the list on disk says so.
+    /// Files that are no longer listed. Deleted after the new list is on disk.
     dropped: Vec<String>,
-    /// Keeps others from the session. `None` for readers of all sessions.
+    /// The lock of the session. `None` for callers that read all sessions.
     locked: Option<MutexGuard<'a, ()>>,
 }
 
 impl<'a> SessionFolder<'a> {
-    /// The folder of a session, if there is one. The archive has checked that it is its own.
+    /// Opens the folder of a session, if it exists. The caller has checked that it belongs to the archive.
     ///
     /// # Errors
-    /// [`TranscriptError::Unreadable`] if there are copies but no readable list of them.
+    /// [`TranscriptError::Unreadable`] if there are copies but their list is missing or unreadable.
     pub(super) fn open(
         path: &Path,
         locked: Option<MutexGuard<'a, ()>>,
@@ -88,8 +88,8 @@ impl<'a> SessionFolder<'a> {
         }
     }
 
-    /// As [`Folder::open`], for a list that is about to be changed. Writing it gives it a checksum, so a list without one is
-    /// checked first.
+    /// As [`SessionFolder::open`], to change the list. A list without a checksum is compared with its copies first, because
+    /// writing it gives it a checksum.
     pub(super) fn open_to_change(
         path: &Path,
         locked: Option<MutexGuard<'a, ()>>,
@@ -99,8 +99,8 @@ impl<'a> SessionFolder<'a> {
         Ok(folder)
     }
 
-    /// As [`Folder::open_to_change`], but the folder is created if it is missing, and what a kill left in it is deleted. A folder
-    /// whose list is damaged is set aside, and the session is kept anew.
+    /// As [`SessionFolder::open_to_change`], but creates a missing folder, and deletes the files that a kill left in it. If the
+    /// list is damaged, the folder is set aside and a new one is created.
     pub(super) fn open_or_create(
         path: &Path,
         key: &SessionKey,
@@ -122,21 +122,21 @@ impl<'a> SessionFolder<'a> {
                 let made = durable::make_folders(path);
                 made.map_err(TranscriptError::io("make the folder", path))?;
                 let folder = Self::with(path, CopyList::new(key), None);
-                // Before any copy, so that copies without a list show that it was lost.
+                // Write the list before any copy. Copies without a list then show that the list was lost.
                 folder.write_list()?;
                 folder
             }
         };
         folder.locked = Some(locked);
-        // Copies that are not listed are what a kill left.
+        // A kill left the copies that are not listed.
         let swept = || folder.unlisted()?.iter().try_for_each(fs::remove_file);
         swept().map_err(TranscriptError::io("clean up the folder", path))?;
         Ok(folder)
     }
 
-    /// Checks that the copies are as a list without a checksum says: a flipped bit in it could have them deleted. The list drops a
-    /// copy that is not, and its file is set aside. Blocks for as long as it takes to read them, once, because the list gets a
-    /// checksum then.
+    /// Compares the copies with a list that has no checksum, because a flipped bit in it could cause copies to be deleted. A
+    /// copy that differs is removed from the list, and its file is set aside. This reads all copies, but only once: afterwards
+    /// the list has a checksum.
     fn check_copies(&mut self) -> Result<(), TranscriptError> {
         if self.list.is_checked() {
             return Ok(());
@@ -159,7 +159,7 @@ impl<'a> SessionFolder<'a> {
         });
         if let Some(other) = others.first() {
             let why = Unreadable::Damaged(format!("the copy {} is not as its list says", other.file));
-            // Whatever is not listed: a flipped bit may be in the name.
+            // Set aside every unlisted copy, because the flipped bit may be in a file name in the list.
             let unlisted = self.unlisted();
             let unlisted = unlisted.map_err(TranscriptError::io("read the folder", &self.path))?;
             for path in unlisted.iter().filter(|path| is_copy(path)) {
@@ -170,7 +170,7 @@ impl<'a> SessionFolder<'a> {
         Ok(())
     }
 
-    /// Whether a copy is as the list says.
+    /// Whether a copy matches its entry in the list.
     ///
     /// # Errors
     /// The system's error if the copy cannot be read now.
@@ -195,7 +195,7 @@ impl<'a> SessionFolder<'a> {
         }
     }
 
-    /// The files in the folder that the daemon wrote and that do not count.
+    /// Returns the daemon's files in the folder that the list does not name.
     fn unlisted(&self) -> io::Result<Vec<PathBuf>> {
         let mut listed: BTreeSet<&str> = self.copies().map(|(_, copy)| copy.file.as_str()).collect();
         listed.insert(LIST_FILE);
@@ -208,11 +208,12 @@ impl<'a> SessionFolder<'a> {
         Ok(found)
     }
 
-    /// Writes the list if it has changed, and then deletes the files that it no longer names. A folder without copies is deleted.
+    /// Writes the list if it has changed, then deletes the files that it no longer names. Deletes the folder if the list is
+    /// empty.
     pub(super) fn save(&mut self) -> Result<(), TranscriptError> {
         if self.list.files.is_empty() {
             let discarded = || match entries(&self.path)?.iter().any(|path| is_copy(path)) {
-                // They are deleted before anything is kept here again.
+                // The next backup deletes these copies before it makes new ones.
                 true => Ok(()),
                 false => remove_ours(&self.path).map(drop),
             };
@@ -238,29 +239,29 @@ impl<'a> SessionFolder<'a> {
             file.write_all(&self.list.text()?)?;
             file.sync()?;
             durable::rename(&new, &self.path.join(LIST_FILE))?;
-            // With the copies that it names.
+            // Also syncs the names of the copies that the list names.
             durable::sync_folder(&self.path)
         };
         written().map_err(TranscriptError::io("write", &self.path.join(LIST_FILE)))
     }
 
-    /// Each copy, with the name of its file.
+    /// Returns each copy with the name of the file that it is a copy of.
     fn copies(&self) -> impl Iterator<Item = (&str, &ArchivedCopy)> {
         let files = self.list.files.iter();
         files.flat_map(|(name, copies)| copies.iter().map(|copy| (name.as_str(), copy)))
     }
 
-    /// The copies that are links.
+    /// Returns the copies that are links.
     pub(super) fn links(&self) -> impl Iterator<Item = (&str, &ArchivedCopy)> {
         self.copies().filter(|(_, copy)| copy.is_link())
     }
 
-    /// The state of a copy's own file.
+    /// Returns the current state of the copy's own file.
     fn stamp(&self, copy: &ArchivedCopy) -> Option<FileStamp> {
         FileStamp::of(&self.path.join(&copy.file)).ok()
     }
 
-    /// Each copy, with the disk space it takes.
+    /// Returns each copy with the disk space that it takes.
     pub(super) fn archived_files(&self) -> Vec<ArchivedFile> {
         let held = self.copies().map(|(_, copy)| {
             let path = self.path.join(&copy.file);
@@ -273,8 +274,8 @@ impl<'a> SessionFolder<'a> {
         held.collect()
     }
 
-    /// When the session was last written to, in milliseconds since the epoch. No copy is of a later time, whatever a list without
-    /// a checksum says.
+    /// Returns when the session was last written to, in milliseconds since the epoch. Never earlier than the source of any
+    /// copy, even if a list without a checksum states an earlier time.
     pub(super) fn changed_ms(&self) -> i64 {
         let sources = self.copies().map(|(_, copy)| copy.source);
         let links = self.links().filter_map(|(_, copy)| self.stamp(copy));
@@ -289,7 +290,7 @@ impl<'a> SessionFolder<'a> {
         }
     }
 
-    /// Records that the session counts as written to at this time, if that is later by a day.
+    /// Records this time as the last write to the session, if it is at least a day later than the recorded one.
     pub(super) fn record_change_time(&mut self, at_ms: i64) {
         const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
         if at_ms.saturating_sub(self.list.changed_ms) >= DAY_MS {
@@ -298,42 +299,42 @@ impl<'a> SessionFolder<'a> {
         }
     }
 
-    /// Records that the copies stay only for the sessions that continue this one.
+    /// Marks the copies as released: they are needed only by the sessions that continue this one.
     pub(super) fn release(&mut self) {
         self.has_changed |= !std::mem::replace(&mut self.list.released, true);
     }
 
-    /// How many acknowledged turns are later than the copy to restore. `None` if no copy of the transcript can be used.
+    /// Returns how many acknowledged turns the copy to restore lacks. `None` if no copy of the transcript is usable.
     pub(super) fn missing_turns(&self, acknowledged: u64) -> Result<Option<MissingTurns>, TranscriptError> {
         if let Some(rejoined) = self.rejoin(self.dialect(), None)? {
             return Ok(Some(rejoined.missing_turns(acknowledged)));
         }
         let best = self.best_transcript()?;
         Ok(best.map(|(copy, _)| match copy.turns {
-            // It has what the agent appended.
+            // A link has everything that the agent appended.
             _ if copy.is_link() || acknowledged == 0 => MissingTurns::Known(0),
             Some(turns) => MissingTurns::Known(acknowledged.saturating_sub(turns)),
             None => MissingTurns::Unknown,
         }))
     }
 
-    /// The name of the transcript, if it is kept.
+    /// Returns the name of the transcript, if it has a copy.
     pub(super) fn transcript(&self) -> Option<&str> {
         let mut names = self.list.files.keys().map(String::as_str);
         names.find(|name| is_transcript(name))
     }
 
-    /// What reads its transcript.
+    /// Returns the dialect of its transcript.
     pub(super) fn dialect(&self) -> &'static dyn Dialect {
         let transcripts = self.copies().filter(|(name, _)| is_transcript(name));
-        // An agent keeps all of them in folders of one kind.
+        // Any copy will do, because an agent uses the same layout for all of them.
         let (folder, name) = transcripts
             .last()
             .map_or(("", ""), |(name, copy)| (copy.folder.as_str(), name));
         Format::of_file(folder, name, &self.list.upstream_id).dialect()
     }
 
-    /// The session that its transcript continues by reference.
+    /// Returns the id of the session that its transcript continues by reference.
     pub(super) fn continued_session(&self) -> Result<Option<String>, TranscriptError> {
         let dialect = self.dialect();
         let best = match dialect.abilities().continues_by_reference {
@@ -347,7 +348,7 @@ impl<'a> SessionFolder<'a> {
         base.map_err(TranscriptError::io("read a copy in", &self.path))
     }
 
-    /// Where the copy of the transcript is from that would be restored. `None` if no copy can be used.
+    /// Returns the origin of the transcript's copy that would be restored. `None` if no copy is usable.
     pub(super) fn copy_origin(&self) -> Result<Option<CopyOrigin>, TranscriptError> {
         let Some((copy, bytes)) = self.best_transcript()? else {
             return Ok(None);
@@ -359,20 +360,21 @@ impl<'a> SessionFolder<'a> {
         }))
     }
 
-    /// What the records of the transcript are to name.
+    /// Returns which folders to change in the records of the transcript.
     pub(super) fn relocation(&self, relocation: RelocationLookup<'_>) -> Result<Relocation, TranscriptError> {
         self.copy_origin()?
             .map_or_else(|| Ok(Relocation::default()), |from| relocation(&from))
     }
 
-    /// The copy of the transcript to restore, as [`Folder::best`].
+    /// Returns the copy of the transcript to restore, as [`SessionFolder::best`].
     pub(super) fn best_transcript(&self) -> Result<Option<(&ArchivedCopy, u64)>, TranscriptError> {
         self.transcript().map_or(Ok(None), |name| self.best(name))
     }
 
-    /// The copy of a file to restore, and how many bytes of its text count. For files of lines that is the copy with most lines:
-    /// agents only append lines, so one with fewer has lost something, and a move changes their length. Otherwise, and of several
-    /// with as many lines, it is the newest. A damaged copy counts only if all are damaged.
+    /// Returns the copy of a file to restore, and how many bytes of its text are valid. For a file of lines, this is the copy
+    /// with the most lines: agents only append lines, so a copy with fewer has lost some. Bytes are not compared, because a
+    /// move changes them. For other files, and among copies with equally many lines, it is the newest. A damaged copy is chosen
+    /// only if all are damaged.
     ///
     /// # Errors
     /// The system's error: a copy that cannot be read now may be the best.
@@ -407,7 +409,7 @@ impl<'a> SessionFolder<'a> {
         Ok(best.map(|(_, index, bytes)| (index, bytes)))
     }
 
-    /// The copies of the transcript that can be used, oldest first, and how many bytes of the text of each count.
+    /// Returns the usable copies of the transcript, oldest first, and how many bytes of each text are valid.
     pub(super) fn usable_transcripts(&self) -> Result<Vec<(&ArchivedCopy, u64)>, TranscriptError> {
         let name = self.transcript().unwrap_or_default();
         let copies = self.list.files.get(name).into_iter().flatten();
@@ -418,7 +420,7 @@ impl<'a> SessionFolder<'a> {
         Ok(usable)
     }
 
-    /// How many bytes of a copy's text count. `None` if its file is missing or cut off.
+    /// Returns how many bytes of a copy's text are valid. `None` if its file is missing or truncated.
     fn usable_bytes(&self, name: &str, copy: &ArchivedCopy) -> Result<Option<u64>, TranscriptError> {
         let path = self.path.join(&copy.file);
         if !copy.is_link() {
@@ -433,7 +435,7 @@ impl<'a> SessionFolder<'a> {
         }
     }
 
-    /// How many lines a copy has before any damage, preceded by whether it has no damage.
+    /// Returns whether a copy is undamaged, and how many lines it has before any damage.
     fn count_lines(&self, copy: &ArchivedCopy, bytes: u64) -> Result<(bool, u64), TranscriptError> {
         let mut lines = Lines::new(self.text(copy, bytes)?, 0);
         let mut count = 0;
@@ -447,13 +449,13 @@ impl<'a> SessionFolder<'a> {
         }
     }
 
-    /// A text that changes whenever something else would be read from the copies.
+    /// Returns a text that changes whenever reading the copies would give a different result.
     pub(super) fn state(&self) -> String {
         let links: Vec<_> = self.links().map(|(_, copy)| self.stamp(copy)).collect();
         format!("{:?} {links:?}", self.list.files)
     }
 
-    /// The text of a copy, up to this many bytes.
+    /// Returns the text of a copy, up to this many bytes.
     pub(super) fn text(
         &self,
         copy: &ArchivedCopy,
@@ -464,10 +466,10 @@ impl<'a> SessionFolder<'a> {
         Ok(BufReader::with_capacity(BUFFER_BYTES, text.take(bytes)))
     }
 
-    /// Whether the file of a compressed copy is there in full.
+    /// Whether the file of a compressed copy is complete.
     fn is_whole(&self, copy: &ArchivedCopy) -> io::Result<bool> {
         match self.path.join(&copy.file).symlink_metadata() {
-            // What a link leads to is not a copy, and is not appended to.
+            // A symbolic link is not a copy: nothing may be appended to its target.
             Ok(found) => Ok(found.is_file() && copy.packed_bytes.is_some_and(|bytes| bytes <= found.len())),
             Err(error) if is_absence(&error) => Ok(false),
             Err(error) => Err(error),
@@ -478,14 +480,14 @@ impl<'a> SessionFolder<'a> {
         loop {
             let file = format!("{}.{ending}", self.list.next);
             self.list.next += 1;
-            // A folder of that name may be there that the daemon did not create.
+            // The name may be taken by a folder that the daemon did not create.
             if self.path.join(&file).symlink_metadata().is_err() {
                 return file;
             }
         }
     }
 
-    /// Lists a copy, or its new state.
+    /// Adds a copy to the list, or updates its entry.
     fn put(&mut self, name: &str, copy: ArchivedCopy) {
         self.list.changed_ms = self.list.changed_ms.max(copy.source.written_ms());
         self.best.get_mut().clear();
@@ -517,13 +519,13 @@ impl<'a> SessionFolder<'a> {
     }
 }
 
-/// Deletes what the daemon wrote in the folder of a session, and the folder if nothing else is in it. Whether the folder is
+/// Deletes the daemon's files in the folder of a session, and the folder if it is then empty. Returns whether it was
 /// deleted.
 ///
 /// # Errors
 /// The system's error.
 pub(super) fn remove_ours(folder: &Path) -> io::Result<bool> {
-    // Sorted: the list is the last, so that no copy is left without one.
+    // In sorted order the list is last, so no copy is ever left without it.
     for path in entries(folder)?.iter().filter(|path| is_ours(path)) {
         none_if_absent(fs::remove_file(path))?;
     }
@@ -534,15 +536,15 @@ pub(super) fn remove_ours(folder: &Path) -> io::Result<bool> {
     }
 }
 
-/// Whether a path in a session's folder has a name that the daemon gives, and is no folder. A file that a running backup has renamed
-/// meanwhile is its own too.
+/// Whether a path in a session's folder has a name that the daemon uses, and is not a folder. A file that a running backup has
+/// renamed meanwhile counts too.
 pub(super) fn is_ours(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let is_named = is_copy(path) || matches!(name, Some(LIST_FILE | NEW_LIST_FILE));
     is_named && !path.symlink_metadata().is_ok_and(|found| found.is_dir())
 }
 
-/// Whether a path has the name of a copy: a number, and what it is.
+/// Whether a path has the name of a copy: a number and a suffix for its type.
 fn is_copy(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let parts = name.and_then(|name| name.split_once('.'));
@@ -552,13 +554,13 @@ fn is_copy(path: &Path) -> bool {
     })
 }
 
-/// Whether a copy could not be read because it is damaged or missing. Only the system's other errors have a number: they may be gone
-/// at the next try.
+/// Whether a copy could not be read because it is damaged or missing. Other errors come from the system, have an error number,
+/// and may not occur at the next try.
 fn is_damage(error: &io::Error) -> bool {
     is_absence(error) || error.raw_os_error().is_none()
 }
 
-/// The first folder that a text's records name.
+/// Returns the first folder that the records of a text name.
 fn first_cwd(text: impl BufRead) -> io::Result<Option<String>> {
     let mut lines = Lines::new(text, 0);
     while let Some(line) = lines.next_line()? {
@@ -570,7 +572,7 @@ fn first_cwd(text: impl BufRead) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// How much of a file counts, by its name.
+/// Returns how many bytes of a file are valid. In a file of lines, these are the complete lines.
 fn text_bytes(path: &Path, name: &str) -> Result<u64, TranscriptError> {
     if is_lines(Path::new(name)) {
         return whole_lines(path);

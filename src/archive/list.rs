@@ -1,4 +1,4 @@
-//! The list of a session's copies: which copies there are, of which file each is, and what it holds.
+//! The list of a session's copies: the copies of each file, and what each of them contains.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,52 +13,52 @@ use super::SessionKey;
 use crate::files::checked_lines;
 use crate::files::set_aside::Unreadable;
 
-/// How much is read and written at once, in bytes.
+/// The size of the buffers for reading and writing, in bytes.
 pub(super) const BUFFER_BYTES: usize = 128 * 1024;
 
 /// The version of the list that this program writes, and the newest that it reads: a line with a checksum. Older programs
-/// understand that it is newer than theirs, and leave the list and its copies alone. A new member needs a new version, because a
-/// program that ignores a member forgets it at the next change.
+/// recognize it as newer and leave the list and its copies alone. Adding a member requires a new version, because a program
+/// that ignores a member loses it at the next change.
 const VERSION: u64 = 3;
 
-/// The version of lists that state the folder and the turns once for all copies of the transcript.
+/// The version of lists that store the folder and the turns once for all copies of the transcript.
 const SHARED_VERSION: u64 = 2;
 
-/// The version of lists without a checksum. They state the same as those of version 2.
+/// The version of lists without a checksum. Their content is the same as in version 2.
 const OLD_VERSION: u64 = 1;
 
-/// What is kept of one session.
+/// The list of one session's copies.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct CopyList {
-    /// In lists without a checksum only. The others have it in the line around them.
+    /// Only in lists without a checksum. In the others, the enclosing line has it.
     #[serde(default, skip_serializing)]
     version: Option<u64>,
-    /// For a user who looks into the folder.
+    /// The transcript root. For users who look into the folder.
     pub(super) root: String,
     pub(super) upstream_id: String,
-    /// In versions 1 and 2: [`Copy::folder`] of the copies that have none.
+    /// In versions 1 and 2: [`ArchivedCopy::folder`] for copies without their own.
     #[serde(default, skip_serializing)]
     folder: String,
-    /// In versions 1 and 2: [`Copy::turns`] of the newest compressed copy of the transcript.
+    /// In versions 1 and 2: [`ArchivedCopy::turns`] of the newest compressed copy of the transcript.
     #[serde(default, skip_serializing)]
     turns: Option<u64>,
-    /// In versions 1 and 2. Whether a transcript was moved shows in its text.
+    /// In versions 1 and 2. Not needed: the text of a transcript shows whether it was moved.
     #[serde(default, skip_serializing, rename = "wasMoved")]
     _was_moved: IgnoredAny,
-    /// Whether its conversation was deleted, and the copies stay for the sessions that continue its history.
+    /// Whether its conversation was deleted. The copies are kept only for the sessions that continue its history.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) released: bool,
     /// The number of the next copy.
     pub(super) next: u64,
-    /// When something of it was last written, as far as that was seen, in milliseconds since the epoch.
+    /// The latest observed write to a file of the session, in milliseconds since the epoch.
     pub(super) changed_ms: i64,
-    /// The copies of each file by its name below the transcript's folder, oldest first.
+    /// The copies of each file, oldest first. The key is the file's path relative to the transcript's folder.
     pub(super) files: BTreeMap<String, Vec<ArchivedCopy>>,
 }
 
 impl CopyList {
-    /// Reads a list of this or an earlier version.
+    /// Decodes a list of this or an earlier version.
     pub(super) fn read(text: &[u8]) -> Result<Self, Unreadable> {
         let unknown = || serde::de::Error::custom("its version is unknown");
         let read = checked_lines::decode(text, 1, SHARED_VERSION, |text| {
@@ -75,7 +75,7 @@ impl CopyList {
         list.map(Self::with_shared)
     }
 
-    /// Gives the copies what a list of version 1 or 2 states once for all of them.
+    /// Moves the members that versions 1 and 2 store once per list into the copies.
     fn with_shared(mut self) -> Self {
         let folder = std::mem::take(&mut self.folder);
         let turns = self.turns.take();
@@ -91,12 +91,12 @@ impl CopyList {
         self
     }
 
-    /// The text of its file.
+    /// Encodes the list as the text of its file.
     pub(super) fn text(&self) -> io::Result<Vec<u8>> {
         checked_lines::encode(VERSION, self)
     }
 
-    /// Whether a checksum has shown that it is as it was written.
+    /// Whether it was read with a valid checksum.
     pub(super) fn is_checked(&self) -> bool {
         self.version.is_none()
     }
@@ -117,7 +117,7 @@ impl CopyList {
     }
 }
 
-/// Whether a file is the transcript: the others are in folders beside it.
+/// Whether this is the name of the transcript. The other files are in subfolders.
 pub(super) fn is_transcript(name: &str) -> bool {
     !name.contains('/')
 }
@@ -126,22 +126,22 @@ pub(super) fn is_transcript(name: &str) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct ArchivedCopy {
-    /// The name of the copy's file, beside the list.
+    /// The name of the copy's file, in the folder of the list.
     pub(super) file: String,
-    /// How many bytes of the source it holds, and their digest. For a link: how many it held when it was made, and no digest.
+    /// How many bytes of the source it contains. For a link: how many the file had when it was linked, without a digest.
     pub(super) bytes: u64,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) sha256: String,
-    /// How many bytes of its file count. `None`: it is a link to the agent's file.
+    /// How many bytes of its file are valid. `None` for a link to the agent's file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) packed_bytes: Option<u64>,
-    /// The state of the source at that time.
+    /// The state of the source when it was copied.
     pub(super) source: FileStamp,
-    /// Of a copy of the transcript: the folder below the root in which the transcript was then.
+    /// For a copy of the transcript: the transcript's folder at that time, relative to the root.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) folder: String,
-    /// Of a copy of the transcript: how many turns had been acknowledged when it was made. `None` if that is unknown. A link has
-    /// all turns.
+    /// For a copy of the transcript: how many turns had been acknowledged when it was made. `None` if unknown. A link always
+    /// has all turns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) turns: Option<u64>,
 }
@@ -152,7 +152,7 @@ impl ArchivedCopy {
     }
 }
 
-/// What identifies a file and its state.
+/// The identity of a file and its state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileStamp {
@@ -179,17 +179,17 @@ impl FileStamp {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
-    /// When it was last written.
+    /// Returns when it was last written, in milliseconds since the epoch.
     pub(super) fn written_ms(&self) -> i64 {
         self.seconds.saturating_mul(1_000) + self.nanoseconds / 1_000_000
     }
 }
 
-/// The text of a copy.
+/// Opens the text of a copy.
 pub(super) fn open(path: &Path, copy: &ArchivedCopy) -> io::Result<Box<dyn Read>> {
     let file = File::open(path)?;
     match copy.packed_bytes {
-        // Whatever follows was appended before a kill and does not count.
+        // Ignore bytes after that: they were appended before a kill.
         Some(bytes) => Ok(Box::new(zstd::Decoder::new(file.take(bytes))?)),
         None => Ok(Box::new(file)),
     }

@@ -1,13 +1,13 @@
-//! Our own copies of transcripts and of the files beside them, which outlive the agents' own.
+//! Backups of transcripts and of the files that belong to them. They remain if an agent deletes its own files.
 //!
-//! Owns their layout: a folder for each root of transcripts, in it a folder for each session, and in that a list and the copies;
-//! and the marks of restored transcripts that lack turns. A copy is a hard link at first. The link costs nothing, survives when
-//! the agent deletes its file, and shares what the agent appends, but also what it rewrites in place. Later the copy is a
-//! compressed file, to which only new bytes are appended. If a file does not continue its newest copy, another copy is made. A
-//! copy counts once the list names it, so a kill leaves the old state or the new one. A list that cannot be read deletes nothing:
-//! the folder is set aside. Only files that this room wrote are deleted, and nothing is read or changed through a link or a file
-//! in place of a folder. Blocks. Knows neither conversations nor when a session is kept, and names no format: what differs between
-//! them is the [`Dialect`]'s.
+//! This module owns the layout of the archive: one folder per transcript root, in it one folder per session, and in that a list
+//! and the copies. It also owns the marks of restored transcripts that lack turns. A copy starts as a hard link. The link costs
+//! nothing, survives when the agent deletes its file, and shares what the agent appends, but also what it rewrites in place.
+//! Later the copy becomes a compressed file, to which only new bytes are appended. If a file does not continue its newest copy,
+//! another copy is made. A copy is used only if the list names it, so a kill leaves either the old state or the new one. If a
+//! list cannot be read, nothing is deleted: the folder is set aside. Only files that this module wrote are deleted. Nothing is
+//! read or changed through a link, or through a file in place of a folder. Blocks. This module does not know conversations or
+//! when a session is backed up. Differences between formats belong to the [`Dialect`].
 
 mod folder;
 mod list;
@@ -35,13 +35,13 @@ pub use restoring::{CopyOrigin, OnPlacing, RelocationLookup, RestoreCallbacks};
 use unpacking::RecentlyUnpacked;
 pub use unpacking::Unpacked;
 
-/// How many sessions can be kept or restored at the same time: sessions that share a lock wait for each other.
+/// How many locks the sessions share. Sessions with the same lock are not backed up or restored at the same time.
 const LOCK_COUNT: usize = 64;
 
-/// How many hexadecimal digits the name of a root's folder has.
+/// The length of the name of a root's folder, in hexadecimal digits.
 const DIGEST_DIGITS: usize = 16;
 
-/// The key of a session whose files are kept: an id is unique within one root.
+/// The key of a backed-up session. An upstream id is unique within one root.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SessionKey {
     /// The agent's folder of transcripts.
@@ -50,35 +50,35 @@ pub struct SessionKey {
     pub upstream_id: String,
 }
 
-/// What happened while a session was kept.
+/// The result of backing up a session.
 #[derive(Debug, Default)]
 pub struct BackupOutcome {
-    /// Whether the transcript is shorter than its newest copy or begins differently. A move does not count.
+    /// Whether the transcript is shorter than its newest copy or begins differently. Not set by a move.
     pub is_rewritten: bool,
-    /// The first error. The files without an error are kept all the same.
+    /// The first error. The other files are backed up nevertheless.
     pub error: Option<TranscriptError>,
 }
 
 /// One copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchivedFile {
-    /// Where it is.
+    /// The path of the copy.
     pub path: PathBuf,
-    /// How many bytes of disk space it takes; 0 while it is a link to a file that the agent has too.
+    /// How many bytes of disk space it takes; 0 for a link to a file that the agent still has.
     pub bytes: u64,
 }
 
-/// All copies.
+/// The archive: the copies of all sessions.
 #[derive(Debug)]
 pub struct Archive {
     folder: PathBuf,
     locks: Vec<Mutex<()>>,
-    /// The copies that were unpacked for reading last.
+    /// The copies that were most recently unpacked for reading.
     recent: Mutex<RecentlyUnpacked>,
 }
 
 impl Archive {
-    /// The copies below a folder. The folder is created when something is kept.
+    /// Creates the archive in this folder. The folder itself is created by the first backup.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
         Self {
@@ -88,13 +88,14 @@ impl Archive {
         }
     }
 
-    /// The folder that holds everything.
+    /// Returns the folder of the archive.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Copies the links of a session whose transcript is missing, and deletes them. `turns` is as for [`Archive::keep`].
+    /// Replaces the links of a session whose transcript is missing with compressed copies. `turns` is as for
+    /// [`Archive::back_up`].
     ///
     /// # Errors
     /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
@@ -102,9 +103,9 @@ impl Archive {
         self.change_list(key, |folder| folder.compress_links(turns, |_| false))
     }
 
-    /// Makes a session's files survive if the agent deletes them: with hard links where the file system has them, otherwise with
-    /// copies. If `is_packed`, the part of the agent's files that no copy has yet is copied, and the links are deleted. `turns` is how
-    /// many turns were acknowledged on the session before, if that is known.
+    /// Backs up a session's files: with hard links if the file system supports them, otherwise with copies. If `is_packed`,
+    /// appends the new part of each file to its compressed copy and deletes the links. `turns` is how many turns had been
+    /// acknowledged on the session before the call, if known.
     #[must_use]
     pub fn back_up(
         &self,
@@ -129,7 +130,7 @@ impl Archive {
             };
             let mut done = Ok(());
             for (index, part) in parts.iter().enumerate() {
-                // Only of the first, the transcript.
+                // Only the first file, the transcript, has these facts.
                 let origin = std::mem::take(&mut origin);
                 let kept = match is_packed {
                     true => folder.compress(part, &origin),
@@ -137,7 +138,7 @@ impl Archive {
                 };
                 match kept {
                     Ok(rewritten) => is_rewritten |= rewritten && index == 0,
-                    // The other files are kept even if this one fails.
+                    // The other files are backed up even if this one fails.
                     Err(error) => done = done.and(Err(error)),
                 }
             }
@@ -152,9 +153,9 @@ impl Archive {
         BackupOutcome { is_rewritten, error }
     }
 
-    /// How many acknowledged turns of a session are later than the copy that would be restored. `None` if no transcript is kept. The
-    /// file alone may not show it, because it contains cancelled turns too. A copy of a transcript that was restored before lacks
-    /// what that lacked.
+    /// Returns how many acknowledged turns the copy lacks that would be restored. `None` if the transcript has no copy. The
+    /// file alone may not show this, because it contains cancelled turns too. If the transcript itself was restored earlier,
+    /// its copies also lack the turns that it lacked.
     ///
     /// # Errors
     /// As [`Archive::pack_links`].
@@ -173,8 +174,8 @@ impl Archive {
         Ok(later.map(|later| later.max(unreported)))
     }
 
-    /// Records that a session which continues this one was written to at this time (in milliseconds since the epoch), so that this one
-    /// counts as no older than that. Differences below a day are not recorded.
+    /// Records that a session which continues this one was written to at this time (in milliseconds since the epoch). This
+    /// session then counts as changed at that time. Differences below a day are not recorded.
     ///
     /// # Errors
     /// As [`Archive::pack_links`].
@@ -185,7 +186,7 @@ impl Archive {
         })
     }
 
-    /// The copies of a session; none if nothing of it is kept.
+    /// Returns the copies of a session; empty if it is not backed up.
     ///
     /// # Errors
     /// As [`Archive::pack_links`].
@@ -195,7 +196,7 @@ impl Archive {
             .map_or_else(Vec::new, |folder| folder.archived_files()))
     }
 
-    /// Whether the transcript of a session is kept.
+    /// Whether the transcript of a session is backed up.
     ///
     /// # Errors
     /// As [`Archive::pack_links`].
@@ -205,13 +206,13 @@ impl Archive {
             .is_some_and(|folder| folder.transcript().is_some()))
     }
 
-    /// The folder of a session, if something of it is kept. The session is locked while it is held.
+    /// Opens the folder of a session, if it has copies. The session stays locked until the returned folder is dropped.
     fn open(&self, key: &SessionKey) -> Result<Option<SessionFolder<'_>>, TranscriptError> {
         let place = self.session_folder(key)?;
         SessionFolder::open(&place, Some(self.lock(key)))
     }
 
-    /// Changes the list of a session, if there is one. What was changed before an error is saved too.
+    /// Changes the list of a session, if it has one. Saves the changes made before an error too.
     fn change_list(
         &self,
         key: &SessionKey,
@@ -226,16 +227,16 @@ impl Archive {
         changed
     }
 
-    /// Where the copies of a session are.
+    /// Returns the folder of a session's copies.
     fn session_folder(&self, key: &SessionKey) -> Result<PathBuf, TranscriptError> {
         self.check_own_folder(self.folder.join(relative_folder(key)?))
     }
 
-    /// A folder of the archive that may be read and changed: neither it nor one above it is something else, such as a link to the
-    /// files of others. It may be missing.
+    /// Returns this folder of the archive if it may be read and changed. It may be missing, but neither it nor a parent within
+    /// the archive may be something other than a folder, such as a link to files of other programs.
     ///
     /// # Errors
-    /// [`TranscriptError::Misplaced`] for the outermost that is something else, [`TranscriptError::Io`].
+    /// [`TranscriptError::Misplaced`] for the outermost one that is not a folder, [`TranscriptError::Io`].
     fn check_own_folder(&self, folder: PathBuf) -> Result<PathBuf, TranscriptError> {
         let is_ours = |above: &&Path| above.starts_with(&self.folder);
         let way: Vec<&Path> = folder.ancestors().take_while(is_ours).collect();
@@ -260,13 +261,14 @@ impl Archive {
     }
 }
 
-/// Where a session's files are below the folder of all of them. The id must be a file name, as it is for the agent.
+/// Returns the path of a session's folder within the archive. The id must be a valid file name, as it is for the
+/// agent.
 fn relative_folder(key: &SessionKey) -> Result<PathBuf, TranscriptError> {
     file_name(&key.upstream_id)?;
     Ok(Path::new(&root_name(&key.root)).join(&key.upstream_id))
 }
 
-/// The name of a root's folder.
+/// Returns the name of a root's folder.
 fn root_name(root: &Path) -> String {
     let mut name = sha256(root.as_os_str().as_encoded_bytes());
     name.truncate(DIGEST_DIGITS);

@@ -1,4 +1,5 @@
-//! All copies: the disk space that they take, which of them are older or larger than the user allows, and what cannot be used.
+//! Operations on the copies of all sessions: listing them and the disk space that they take, deleting those over the
+//! configured limits, and finding unusable files.
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
@@ -9,17 +10,17 @@ use crate::files::{entries, set_aside};
 use crate::paths::names::UNREPORTED;
 use crate::transcript::TranscriptError;
 
-/// How the name of a folder begins whose copies are being deleted; a UUID follows.
+/// The prefix of the name of a folder whose copies are being deleted. A UUID follows it.
 pub(super) const REMOVING_PREFIX: &str = "gone-";
 
-/// What some copies are together.
+/// The total of several sessions' copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArchiveTotal {
-    /// How many sessions.
+    /// The number of sessions.
     pub sessions: u64,
-    /// How many files they have.
+    /// The number of files.
     pub files: u64,
-    /// How many bytes of disk space they take.
+    /// The disk space that the files take, in bytes.
     pub bytes: u64,
 }
 
@@ -39,7 +40,7 @@ impl<'a> FromIterator<&'a ArchivedSession> for ArchiveTotal {
     }
 }
 
-/// A session of which something is kept.
+/// A session that has copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchivedSession {
     /// Its key.
@@ -50,18 +51,18 @@ pub struct ArchivedSession {
     pub files: u64,
     /// How many bytes of disk space its copies take.
     pub bytes: u64,
-    /// Whether a file is kept by a link.
+    /// Whether a copy is a link.
     pub has_links: bool,
-    /// Whether the history of another session may begin in it.
+    /// Whether another session may continue it by reference.
     pub may_be_base: bool,
-    /// Whether its copies stay only for those other sessions.
+    /// Whether its copies are kept only for those other sessions.
     pub is_released: bool,
-    /// Its folder, which counts: its list may name another session.
+    /// Its folder. This identifies it reliably, because its list may name another session.
     folder: PathBuf,
 }
 
 impl Archive {
-    /// The total of all copies.
+    /// Returns the total of all copies.
     ///
     /// # Errors
     /// As [`Archive::sessions`].
@@ -69,7 +70,7 @@ impl Archive {
         Ok(self.sessions()?.iter().collect())
     }
 
-    /// All sessions of which something is kept. One that cannot be read is logged and left out.
+    /// Returns all sessions that have copies. A session that cannot be read is logged and omitted.
     ///
     /// # Errors
     /// [`TranscriptError::Io`] if the folders cannot be read.
@@ -89,7 +90,7 @@ impl Archive {
                     folder: place.to_owned(),
                 });
             }
-            // The backup of the session reports it, and so does `unusable`.
+            // Not logged here: the session's backup reports it, and so does `unusable`.
             Ok(_) | Err(TranscriptError::Misplaced(_)) => {}
             Err(error) => {
                 tracing::warn!(folder = %place.display(), %error, "cannot read the kept copies of a session; they stay");
@@ -98,9 +99,10 @@ impl Archive {
         Ok(sessions)
     }
 
-    /// Deletes the copies of sessions that were last written to before this time (in milliseconds since the epoch), and then those of
-    /// the sessions that were written to longest ago, until all copies take no more than this many bytes. What a restored transcript
-    /// lacks is still reported: its mark stays. Returns what was deleted.
+    /// Deletes the copies of sessions that were last written to before `oldest_ms` (in milliseconds since the epoch). Then
+    /// deletes the copies of the sessions with the oldest writes until all copies take at most `most_bytes`. Marks of
+    /// restored transcripts are not deleted, so their missing turns are still reported. Returns the total of the deleted
+    /// copies.
     ///
     /// # Errors
     /// As [`Archive::sessions`].
@@ -118,7 +120,7 @@ impl Archive {
         for session in all {
             let is_old = oldest_ms.is_some_and(|oldest| session.changed_ms < oldest);
             let with_it = kept_bytes + session.bytes;
-            // Once one does not fit, older ones do not either, unless they take no space.
+            // After the first session that does not fit, all older ones are deleted too, unless they take no space.
             is_full |= most_bytes.is_some_and(|most| with_it > most);
             let has_room = !is_full || session.bytes == 0;
             if has_room && !is_old {
@@ -127,15 +129,15 @@ impl Archive {
             }
             match self.remove_copies(&session.folder, &session.key) {
                 Ok(()) => pruned.add(&session),
-                // The others are deleted all the same.
+                // Delete the others nevertheless.
                 Err(error) => done = done.and(Err(error)),
             }
         }
         done.map(|()| pruned)
     }
 
-    /// What cannot be used of the copies, each with why, and the files among them that the daemon did not write, which have no
-    /// reason.
+    /// Returns the unusable files and folders of the archive, each with the reason, and the files that the daemon did not
+    /// write, without a reason.
     ///
     /// # Errors
     /// As [`Archive::sessions`].
@@ -153,7 +155,7 @@ impl Archive {
             Ok(_) => found.extend(strangers_in(place)),
             Err(error) => found.push((place.to_owned(), Some(error.to_string()))),
         })?;
-        // Where a kill came before they were put back.
+        // Also look in folders whose removal was interrupted by a kill before the files of others were moved back.
         let all = entries(&self.folder).map_err(TranscriptError::io("read the folder", &self.folder))?;
         let removing = all
             .iter()
@@ -205,18 +207,19 @@ impl Archive {
         Ok(())
     }
 
-    /// Deletes the folders that a removal had renamed when a kill came.
+    /// Completes removals that a kill interrupted: deletes the folders that they had renamed.
     pub(super) fn complete_removals(&self) -> Result<(), TranscriptError> {
         self.roots().map(drop)
     }
 
-    /// The folder of each root, or what is in its place. Removals that were cut short are completed.
+    /// Returns the folder of each root. The caller must check that it is a folder. Completes interrupted removals.
     fn roots(&self) -> Result<Vec<PathBuf>, TranscriptError> {
         let folder = self.check_own_folder(self.folder.clone())?;
         let mut roots = entries(&folder).map_err(TranscriptError::io("read the folder", &folder))?;
         roots.retain(|root| {
             if is_removing_name(root) && self.check_own_folder(root.clone()).is_ok() {
-                // A kill cut it short, or another thread is at it. A later call tries again.
+                // A kill interrupted the removal, or another thread is performing it. Ignore errors: a later call
+                // tries again.
                 let _left = remove_ours(root);
             }
             is_digest(root)
@@ -225,14 +228,14 @@ impl Archive {
     }
 }
 
-/// Whether a folder is called as one whose copies are being deleted.
+/// Whether this is the name of a folder whose copies are being deleted.
 fn is_removing_name(folder: &Path) -> bool {
     let name = folder.file_name().and_then(|name| name.to_str());
     let uuid = name.and_then(|name| name.strip_prefix(REMOVING_PREFIX));
     uuid.is_some_and(|uuid| uuid::Uuid::try_parse(uuid).is_ok())
 }
 
-/// Whether a folder is called by the digest of something, as the folder of a root is.
+/// Whether the name of a folder is a digest, as for the folder of a root.
 pub(super) fn is_digest(folder: &Path) -> bool {
     let name = folder.file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| {

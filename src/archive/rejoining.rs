@@ -1,5 +1,5 @@
-//! Joins a transcript that was deleted or truncated while its agent was writing: a copy has the beginning, and the transcript or a
-//! later copy has the rest.
+//! Joins the parts of a transcript that was deleted or truncated while its agent was writing. A copy has the beginning, and the
+//! transcript or a later copy has the rest.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -16,27 +16,27 @@ use crate::transcript::dialect::{Continuation, Dialect};
 use crate::transcript::moving::open_files;
 use crate::transcript::parts::open_text;
 
-/// A copy and what continues it.
+/// A copy and the text that continues it.
 pub(super) struct RejoinedCopy {
     /// The copy with the beginning.
     pub(super) copy: ArchivedCopy,
-    /// How many bytes of its text count.
+    /// How many bytes of its text are valid.
     pub(super) bytes: u64,
     source: ContinuationSource,
     continuation: Continuation,
 }
 
-/// The rest of a transcript.
+/// The source of the rest of a transcript.
 enum ContinuationSource {
-    /// The agent's file, and how many bytes it had.
+    /// The agent's file, and its length in bytes when it was read.
     Transcript(PathBuf, u64),
-    /// A later copy, and how many bytes of its text count.
+    /// A later copy, and how many bytes of its text are valid.
     Copy(ArchivedCopy, u64),
 }
 
 impl Archive {
-    /// If a transcript has lost records that it continues, and a copy has them: when that copy was last written to, in milliseconds
-    /// since the epoch.
+    /// Checks whether a transcript has lost records that it continues and that a copy has. If so, returns when the source of
+    /// that copy was last written to, in milliseconds since the epoch.
     ///
     /// # Errors
     /// As [`Archive::pack_links`].
@@ -54,8 +54,8 @@ impl Archive {
 }
 
 impl SessionFolder<'_> {
-    /// The copy that has what the transcript, or without one the newest copies, have lost. `None` if nothing is lost that a copy
-    /// has.
+    /// Finds the copy that has the records lost by the transcript or, without a transcript, by the newest copies. `None` if no
+    /// copy has lost records.
     ///
     /// # Errors
     /// The system's error.
@@ -126,7 +126,7 @@ impl SessionFolder<'_> {
     }
 }
 
-/// A writer that knows whether what was written ends with a newline.
+/// A writer that tracks whether the written text ends with a newline.
 pub(super) struct NewlineTracker<'a> {
     to: &'a mut dyn Write,
     ends_with_newline: bool,
@@ -156,11 +156,11 @@ impl Write for NewlineTracker<'_> {
 }
 
 impl RejoinedCopy {
-    /// How many acknowledged turns both together lack.
+    /// Returns how many acknowledged turns the joined text lacks.
     pub(super) fn missing_turns(&self, acknowledged: u64) -> MissingTurns {
         let turns = match &self.source {
             _ if !self.continuation.is_whole => None,
-            // It has what the agent appended.
+            // It has everything that the agent appended.
             ContinuationSource::Transcript(..) => Some(acknowledged),
             ContinuationSource::Copy(copy, _) if copy.is_link() => Some(acknowledged),
             ContinuationSource::Copy(copy, _) => copy.turns,
@@ -170,7 +170,7 @@ impl RejoinedCopy {
         })
     }
 
-    /// Writes what the rest adds to the copy, which was written before.
+    /// Writes the part that the rest adds to the copy. The caller has already written the copy.
     ///
     /// # Errors
     /// The system's error.
@@ -198,7 +198,7 @@ impl RejoinedCopy {
         write().map_err(TranscriptError::io("join copies in", &folder.path))
     }
 
-    /// A text that changes when something else would be added to the copy.
+    /// Returns a text that changes whenever the rest would be a different one.
     pub(super) fn state(&self) -> String {
         match &self.source {
             ContinuationSource::Transcript(path, bytes) => format!("{} {bytes}", path.display()),
@@ -206,12 +206,12 @@ impl RejoinedCopy {
         }
     }
 
-    /// Whether the agent has the rest.
+    /// Whether the rest is the agent's transcript.
     pub(super) fn has_transcript(&self) -> bool {
         matches!(self.source, ContinuationSource::Transcript(..))
     }
 
-    /// Whether the rest is this transcript.
+    /// Whether the rest is the transcript at this path.
     pub(super) fn is_of(&self, transcript: &Path) -> bool {
         matches!(&self.source, ContinuationSource::Transcript(path, _) if path == transcript)
     }

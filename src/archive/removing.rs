@@ -1,5 +1,5 @@
-//! Deleting the copies of sessions. Those in which the history of another kept session begins stay: an agent that forks by reference
-//! finds the file of a deleted session for the sessions that continue it, so they need its copy too.
+//! Deletes the copies of sessions, except those that another archived session continues by reference. Such an agent also reads
+//! the files of deleted sessions for the sessions that continue them, so their copies are needed too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,17 +9,16 @@ use super::{Archive, SessionKey, pruning, root_name};
 use crate::files::{durable, entries, set_aside};
 use crate::transcript::TranscriptError;
 
-/// Which of the kept sessions of a root continue which.
+/// Which sessions the archived sessions of a root continue.
 struct ContinuedSessions {
-    /// Of each session: the session that it continues, and whether it was released.
+    /// For each session: the session that it continues, and whether it was released.
     by_session: BTreeMap<String, (Option<String>, bool)>,
     /// Whether every session could be read. If not, an unknown session may continue any other.
     are_all_known: bool,
 }
 
 impl Archive {
-    /// Deletes all copies of a session, and what it had to report. Completes removals that were cut short, which may be of this
-    /// session.
+    /// Deletes all copies of a session and its restore mark. Completes interrupted removals, which may be of this session.
     ///
     /// # Errors
     /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
@@ -30,9 +29,10 @@ impl Archive {
         removed.and(self.complete_removals())
     }
 
-    /// Deletes the copies of these sessions, except those in which the history of another kept session begins. Also deletes those that
-    /// stayed until now for that reason, unless `is_used` says that a conversation has the session again. Deletes none while it is
-    /// unknown which session a kept one continues. Completes removals that were cut short.
+    /// Deletes the copies of these sessions, except those that another archived session continues. The exceptions are marked as
+    /// released. Also deletes sessions that were released earlier and are no longer needed, unless `is_used_by_conversation` returns that a
+    /// conversation has them again. If any session cannot be read, it may continue any other, so none is deleted. Completes
+    /// interrupted removals.
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
@@ -54,7 +54,7 @@ impl Archive {
         let mut needed = BTreeSet::new();
         for (_, (base, _)) in staying {
             let mut base = base.as_ref();
-            // Stops at a base that was seen before, so a circle ends.
+            // Stop at a session that was visited before, because references may form a ring.
             while let Some(id) = base.filter(|id| needed.insert((*id).clone())) {
                 base = kept.get(id).and_then(|(base, _)| base.as_ref());
             }
@@ -63,14 +63,14 @@ impl Archive {
             root: root.to_owned(),
             upstream_id: id.clone(),
         };
-        // The conversations are deleted, so no restored transcript has losses to report any more.
+        // The conversations are deleted, so their restore marks will not be reported any more.
         let noted = ids.iter().map(|id| {
             let key = key(id);
             match self
                 .clear_restore_mark(&key)
                 .and(self.session_folder(&key).map(drop))
             {
-                // Such a session has no files.
+                // Nothing is archived under an invalid id.
                 Err(TranscriptError::InvalidId { .. }) => Ok(()),
                 noted => noted,
             }
@@ -84,11 +84,11 @@ impl Archive {
                 }),
                 false => self.remove(&key(id)),
             });
-        // The others are deleted even if one fails.
+        // Continue with the others if one fails.
         noted.chain(removed).fold(Ok(()), Result::and)
     }
 
-    /// The kept sessions of a root in which the history of another kept session begins.
+    /// Returns the ids of the sessions that the archived sessions of a root continue.
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
@@ -97,7 +97,8 @@ impl Archive {
         Ok(kept.into_values().filter_map(|(base, _)| base).collect())
     }
 
-    /// Which sessions the kept ones of a root continue. One that cannot be read is logged and left out.
+    /// Reads which sessions the archived sessions of a root continue. A session that cannot be read is logged and
+    /// omitted.
     fn read_bases(&self, root: &Path) -> Result<ContinuedSessions, TranscriptError> {
         let mut kept = BTreeMap::new();
         let mut are_all_known = true;
@@ -131,8 +132,8 @@ impl Archive {
         })
     }
 
-    /// Deletes the copies in the folder of a session. It is renamed first, so that half of a session is never taken for one. Files that the
-    /// daemon did not write are put back.
+    /// Deletes the copies in the folder of a session. The folder is renamed first, so that a partly deleted session is never
+    /// taken for a complete one. If it has files that the daemon did not write, it is renamed back.
     pub(super) fn remove_copies(&self, place: &Path, key: &SessionKey) -> Result<(), TranscriptError> {
         let removing = format!("{}{}", pruning::REMOVING_PREFIX, uuid::Uuid::new_v4());
         let removing = self.folder.join(removing);
@@ -148,7 +149,7 @@ impl Archive {
             }
         };
         let removed = remove().map_err(TranscriptError::io("remove", place));
-        // A caller that unpacks takes the two locks in the other order.
+        // Release this lock first: unpacking takes the two locks in the opposite order.
         drop(locked);
         self.forget_unpacked_of(key);
         removed

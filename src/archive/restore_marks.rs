@@ -1,10 +1,10 @@
-//! The marks of transcripts that were restored from older copies: how many turns each lacks, until its conversation has reported
-//! that. Once a restored file has its name, nothing else shows what it lacks.
+//! Marks of transcripts that were restored from older copies. A mark records how many turns the transcript lacks, and is
+//! removed after its conversation has reported them. Nothing else records this once the restored file has its name.
 //!
-//! Each mark is a file of its own, outside the folder of the copies. A list of copies that is damaged, set aside, pruned or of a
-//! newer version therefore neither hides a mark nor looks like one: a transcript without a mark was not restored, or what it lacks
-//! was reported. Beside the folders of the roots is that of all marks; in it a folder for each root, and in that a file for each
-//! session.
+//! Each mark is a file of its own, outside the folder of the copies. Marks therefore do not depend on the lists of copies,
+//! which may be damaged, set aside, pruned or of a newer version. A transcript without a mark either was not restored, or its
+//! missing turns were reported. The folder of the marks is next to the folders of the roots. It has one folder per root, and in
+//! that one file per session.
 
 use std::fmt;
 use std::fs;
@@ -22,17 +22,17 @@ use crate::transcript::TranscriptError;
 /// The version of a mark that this program writes.
 const VERSION: u64 = 1;
 
-/// How many turns a transcript or a copy of it lacks. An unknown number is more than any other.
+/// How many turns a transcript or a copy of it lacks. In the order, an unknown number is greater than any known one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MissingTurns {
     /// This many turns.
     Known(u64),
-    /// An unknown number: of a copy for which no list says it, or of a mark that is damaged or that a newer version wrote.
+    /// An unknown number: the list does not state it for the copy, or the mark is damaged or of a newer version.
     Unknown,
 }
 
 impl MissingTurns {
-    /// The number of turns, 0 if it is unknown.
+    /// Returns the number of turns; 0 if it is unknown.
     #[must_use]
     pub fn turns(self) -> u64 {
         match self {
@@ -54,19 +54,20 @@ impl fmt::Display for MissingTurns {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RestoreMark {
-    /// For a user who looks into the folder.
+    /// The transcript root. For users who look into the folder.
     root: String,
     upstream_id: String,
-    /// `None` if the number is unknown. Older versions take such a mark for a damaged one, which says the same.
+    /// `None` if the number is unknown. Older versions treat such a mark as damaged, which also means an unknown
+    /// number.
     turns: Option<u64>,
 }
 
 impl Archive {
-    /// What the restored transcript of a session lacks that its conversation has not reported as missing. Nothing is restored under
-    /// an id that names no file.
+    /// Returns how many turns the restored transcript of a session lacks that its conversation has not yet reported as missing.
+    /// `None` without a mark, and for an id that is not a valid file name, under which nothing is ever restored.
     ///
     /// # Errors
-    /// [`TranscriptError::Io`] if the mark cannot be read now, which says nothing of it.
+    /// [`TranscriptError::Io`] if the mark cannot be read now, so that it is unknown whether there is one.
     pub fn unreported_missing_turns(
         &self,
         key: &SessionKey,
@@ -84,7 +85,7 @@ impl Archive {
         }))
     }
 
-    /// Records that the conversation has reported what the restored transcript lacks, or is deleted.
+    /// Removes the mark of a session, because its conversation has reported the missing turns or was deleted.
     ///
     /// # Errors
     /// [`TranscriptError::InvalidId`], [`TranscriptError::Io`].
@@ -94,8 +95,8 @@ impl Archive {
         self.remove_mark(&path)
     }
 
-    /// Restores a transcript that will lack these turns. `put` calls its argument right before the file gets its name; the mark
-    /// is durable then. If the file does not get there, the mark is as it was before. The session is locked meanwhile.
+    /// Restores a transcript that will lack these turns. `put` must call its argument right before the file gets its name; that
+    /// call writes the mark durably. If `put` fails, the earlier mark is restored. The caller must hold the session's lock.
     pub(super) fn restore_with_mark<T>(
         &self,
         key: &SessionKey,
@@ -126,7 +127,8 @@ impl Archive {
     }
 
     pub(super) fn mark_path(&self, key: &SessionKey) -> Result<PathBuf, TranscriptError> {
-        // With an ending of its own, which is no longer than a transcript's: a file is written beside itself under another ending.
+        // The suffix distinguishes a mark from the temporary files next to it. It is no longer than a transcript's, so the
+        // name is never too long.
         let mut path = self
             .folder
             .join(UNREPORTED)
@@ -136,30 +138,30 @@ impl Archive {
         Ok(path.into())
     }
 
-    /// Checks the folder of a mark that is about to be changed. Reading one follows a link to the folder, because a mark that is
-    /// not found hides a loss.
+    /// Checks the folder of a mark before a change. A read does not check it and follows a link to the folder, because an
+    /// overlooked mark would hide a loss.
     fn check_mark_folder(&self, mark: &Path) -> Result<(), TranscriptError> {
         self.check_own_folder(mark.parent().unwrap_or(mark).to_owned())
             .map(drop)
     }
 
-    /// Removes a mark. One that cannot be read, or what else is in its place, is set aside, because nothing else holds what it says.
+    /// Removes a mark. If it is unreadable or not a file, it is set aside instead, because its content exists nowhere else.
     fn remove_mark(&self, path: &Path) -> Result<(), TranscriptError> {
         self.check_mark_folder(path)?;
         match read_mark(path).map_err(TranscriptError::io("read", path))? {
             None => Ok(()),
             Some(Ok(_)) => fs::remove_file(path).and_then(|()| durable::sync_folder_of(path)),
-            // Renamed even if a newer version wrote it: in its place it would be reported at each resume, by that version too.
+            // Rename it even if a newer version wrote it. Otherwise it would be reported at each resume, also by that version.
             Some(Err(why)) => set_aside::set_aside(path, &Unreadable::Damaged(why.to_string())).map(drop),
         }
         .map_err(TranscriptError::io("remove", path))
     }
 }
 
-/// The mark at this path, or why it is none.
+/// Reads the mark at this path. The inner error says why it is not a valid mark.
 ///
 /// # Errors
-/// The system's error if it says nothing of the mark: see [`is_passing`].
+/// The system's error if it may be temporary: see [`is_transient`].
 fn read_mark(path: &Path) -> io::Result<Option<Result<RestoreMark, Unreadable>>> {
     let none_older = || serde::de::Error::custom("its version is unknown");
     let read = misplaced::find(path, Kind::File).and_then(|found| match found {

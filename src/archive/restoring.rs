@@ -1,5 +1,5 @@
-//! Restoring kept sessions to where their agents look for them: always as a copy, never over a file that differs, and the transcript
-//! after everything that belongs to it.
+//! Restores sessions from their copies to where their agents look for them. Restored files are always copies and never replace
+//! a file that differs. The transcript is restored last, after the files that belong to it.
 
 use std::fs;
 use std::io::{self, BufReader, Read, Write};
@@ -24,50 +24,51 @@ use crate::transcript::moving::open_files;
 use crate::transcript::parts::{is_lines, open_text};
 use crate::transcript::relocate::{Relocation, rewrite_lines};
 
-/// Is called when a transcript is about to get its name, with the id of its session and how many bytes it has.
+/// Called right before a restored transcript gets its name, with the session's id and the transcript's length in
+/// bytes.
 pub type OnPlacing<'a> = &'a mut dyn FnMut(&str, u64) -> Result<(), TranscriptError>;
 
-/// Returns which folders the records of a copy name when it is restored or unpacked.
+/// Returns which folders to change in the records of a copy that is restored or unpacked.
 pub type RelocationLookup<'a> = &'a dyn Fn(&CopyOrigin) -> Result<Relocation, TranscriptError>;
 
-/// Where a copy is from.
+/// The origin of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyOrigin {
-    /// The folder in which the transcript was when it was copied, below the agent's own.
+    /// The transcript's folder when it was copied, relative to the agent's folder of transcripts.
     pub folder: PathBuf,
     /// The first folder that its records name.
     pub cwd: Option<String>,
 }
 
-/// What the caller knows of a session that is to be restored.
+/// Facts that the caller provides about the sessions to restore.
 #[derive(Clone, Copy)]
 pub struct RestoreCallbacks<'a> {
-    /// Which folders the restored records name. The copies do not change between this question and the restore.
+    /// Which folders to change in the restored records. The copies do not change between this call and the restore.
     pub find_relocation: RelocationLookup<'a>,
-    /// How many turns the copy of the session of this id lacks.
+    /// How many turns the copy of the session with this id lacks.
     pub count_missing_turns: &'a dyn Fn(&str) -> Result<MissingTurns, TranscriptError>,
 }
 
 /// A session of a history.
 pub(super) struct HistorySession {
     pub(super) key: SessionKey,
-    /// Its transcript. `None` if that is missing or blank, and a copy is kept.
+    /// The agent's transcript. `None` if it is missing, blank or must be rejoined, so that the copy is read.
     pub(super) transcript: Option<PathBuf>,
-    /// What its copy is joined with, if the transcript has lost what it continues.
+    /// The joined copy, if the transcript or the newest copies have lost their beginning.
     pub(super) rejoined: Option<RejoinedCopy>,
-    /// A text that changes when something else would be unpacked from the copy.
+    /// A text that changes whenever unpacking would give a different result.
     pub(super) state: String,
 }
 
 impl Archive {
-    /// Restores a session, and those that it continues by reference, to where their agent looks for them. If `cwd` is unknown, they
-    /// go to the folder in which they were. What a transcript will lack is recorded before it is there, and `placing` is called then
-    /// too. Returns the restored files: none if the transcript is there and holds all that is kept. Other files that are there stay
-    /// as they are. A [blank](is_blank) transcript counts as missing, and is set aside if it is in the way.
+    /// Restores a session, and the sessions that it continues by reference, to where their agent looks for them. Without `cwd`,
+    /// they go to their former folder. Before a transcript gets its name, its missing turns are recorded and `placing` is
+    /// called. Returns the restored files; empty if the transcript exists and has everything that the copy has. Other existing
+    /// files are not changed. A [blank](is_blank) transcript counts as missing, and is set aside if it is in the way.
     ///
     /// # Errors
-    /// [`TranscriptError::NotFound`] if no transcript is kept, [`TranscriptError::AlreadyExists`] if one is there that holds
-    /// something else, [`TranscriptError::Io`].
+    /// [`TranscriptError::NotFound`] if the transcript has no copy, [`TranscriptError::AlreadyExists`] if there is a
+    /// transcript with different content, [`TranscriptError::Io`].
     pub fn restore(
         &self,
         dialect: &dyn Dialect,
@@ -110,7 +111,7 @@ impl Archive {
         Ok(restored)
     }
 
-    /// The folder of a session whose transcript is kept.
+    /// Opens the folder of a session whose transcript has a copy.
     pub(super) fn archived_folder(&self, key: &SessionKey) -> Result<SessionFolder<'_>, TranscriptError> {
         let folder = self.open(key)?.filter(|folder| folder.transcript().is_some());
         folder.ok_or_else(|| TranscriptError::NotFound {
@@ -119,7 +120,8 @@ impl Archive {
         })
     }
 
-    /// A session and those in which its history begins, the nearest first, as far as each is there or kept.
+    /// Returns a session and the sessions that it continues by reference, nearest first. Stops at the first one that
+    /// has neither a transcript nor a copy.
     pub(super) fn history_sessions(
         &self,
         dialect: &dyn Dialect,
@@ -156,7 +158,7 @@ impl Archive {
                             format!("{folders:?} {rest:?} {}", folder.state()),
                         )
                     }
-                    // It may never have been backed up. A reader of the session that continues it reports that.
+                    // It may never have been backed up. The reader of the session that continues it reports that.
                     Err(TranscriptError::NotFound { .. }) => break,
                     Err(error) => return Err(error),
                 },
@@ -176,8 +178,8 @@ impl Archive {
     }
 }
 
-/// The kept files of a session by their names, and where each goes below a root that is laid out as the agent's folder. The
-/// transcript is the last: a failure before it means that it is not there.
+/// Returns the names of a session's copied files, and the path of each below `root`, which has the layout of the agent's
+/// folder. The transcript is last, so that it is missing if restoring another file fails.
 pub(super) fn target_paths(
     dialect: &dyn Dialect,
     folder: &SessionFolder<'_>,
@@ -210,7 +212,7 @@ pub(super) fn target_paths(
     Ok(files)
 }
 
-/// A path from the list, which leads to nowhere else.
+/// Checks that a path from the list is relative and does not leave its folder.
 fn checked_relative_path<'a>(path: &'a Path, place: &Path) -> Result<&'a Path, TranscriptError> {
     if path.components().all(|part| matches!(part, Component::Normal(_))) {
         return Ok(path);
@@ -222,10 +224,10 @@ fn checked_relative_path<'a>(path: &'a Path, place: &Path) -> Result<&'a Path, T
     })
 }
 
-/// Whether a transcript is there that holds all that is kept of it, apart from the folder that its records name.
+/// Whether one of the existing transcripts has everything that the copy has. Ignores the folder that the records name.
 ///
 /// # Errors
-/// [`TranscriptError::AlreadyExists`] if one is there that does not.
+/// [`TranscriptError::AlreadyExists`] if none has, but one of them is not blank.
 fn has_all_copied(folder: &SessionFolder<'_>, there: &[PathBuf]) -> Result<bool, TranscriptError> {
     if there.is_empty() {
         return Ok(false);
@@ -234,7 +236,7 @@ fn has_all_copied(folder: &SessionFolder<'_>, there: &[PathBuf]) -> Result<bool,
         return Ok(false);
     };
     if bytes == 0 {
-        // Nothing is kept that could replace anything.
+        // The copy is empty, so there is nothing to restore.
         return Ok(true);
     }
     let mut other = None;
@@ -253,7 +255,8 @@ fn has_all_copied(folder: &SessionFolder<'_>, there: &[PathBuf]) -> Result<bool,
     other.map_or(Ok(false), |path| Err(TranscriptError::AlreadyExists { path }))
 }
 
-/// Writes the text of a copy, which has at least this many bytes, with other folders in its records if the file has records.
+/// Writes the text of a copy and applies `relocation` to its records, if the file has records. The text must have at least
+/// `bytes` bytes.
 ///
 /// # Errors
 /// [`TranscriptError::Io`], also if the copy is damaged.
@@ -293,8 +296,9 @@ pub(super) fn write_copy_text(
     poured().map_err(TranscriptError::io("restore", path))
 }
 
-/// Writes what is kept of a file, unless one of its name is there. A blank transcript in its place is set aside once the copy is
-/// whole. Returns whether it was written; `placing` is called with its length before the file is there.
+/// Restores a file from its copy, unless a file of its name exists. A blank transcript in its place is set aside after the
+/// temporary file is complete. Returns whether the file was restored. `placing` is called with its length before it gets its
+/// name.
 fn restore_file(
     folder: &SessionFolder<'_>,
     name: &str,
@@ -304,7 +308,7 @@ fn restore_file(
 ) -> Result<bool, TranscriptError> {
     let rejoined = rejoined.filter(|_| is_transcript(name));
     let is_rest = rejoined.is_some_and(|rejoined| rejoined.is_of(path));
-    // Files beside a transcript may be empty as they should be.
+    // Only a blank transcript is replaced. The other files of a session may be empty on purpose.
     let is_in_the_way = match path.symlink_metadata() {
         Ok(_) if is_rest => false,
         Ok(_) if is_transcript(name) && is_blank(path).map_err(TranscriptError::io("read", path))? => true,
@@ -316,11 +320,11 @@ fn restore_file(
         return Ok(false);
     };
     let parent = path.parent().unwrap_or(path);
-    // The folder of the transcript may be a link, but not one that belongs to the session.
+    // The folder of the transcript may be a link, but none of the session's own subfolders may be one.
     let above = path.ancestors().nth(Path::new(name).components().count());
     refuse_links_below(above.unwrap_or(parent), path).map_err(TranscriptError::io("write", path))?;
     make_folder(parent)?;
-    // Always the same, so that the next attempt finds what a kill left.
+    // Use the same name in each attempt, so that the next one finds what a kill left.
     let new = unfinished_path(parent, &sha256(name.as_bytes())[..16], "restored");
     none_if_absent(fs::remove_file(&new)).map_err(TranscriptError::io("remove", &new))?;
     let (temporary, ()) = fill_temporary(&new, |writer: &mut dyn Write| {
@@ -343,7 +347,7 @@ fn restore_file(
     )?;
     match settle(&temporary, path) {
         Ok(()) => Ok(true),
-        // Another process wrote it in the meantime. Files beside a transcript are not compared.
+        // Another process created the file in the meantime. Only transcripts are compared.
         Err(TranscriptError::AlreadyExists { .. }) if !is_transcript(name) => Ok(false),
         Err(error) => Err(error),
     }
@@ -352,7 +356,7 @@ fn restore_file(
 /// Sets a blank transcript aside, unless an agent has written to it since it was found to be blank.
 ///
 /// # Errors
-/// [`TranscriptError::InUse`] if another process holds it open, [`TranscriptError::AlreadyExists`] if it is not blank any more,
+/// [`TranscriptError::InUse`] if another process holds it open, [`TranscriptError::AlreadyExists`] if it is no longer blank,
 /// [`TranscriptError::Io`] otherwise.
 pub(super) fn set_blank_aside(path: &Path) -> Result<(), TranscriptError> {
     open_files::check_not_open(&[path.to_owned()])?;

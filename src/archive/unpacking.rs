@@ -1,9 +1,9 @@
-//! Unpacks backups into folders of our own with the agent's layout, so that they can be read like transcripts. Nothing is written
+//! Unpacks copies into temporary folders with the agent's layout, so that they can be read like transcripts. Nothing is written
 //! to the agent's folders.
 //!
-//! A folder is deleted when its last user drops it. Because a history is read page by page, the folders that were used last stay,
-//! up to [`UNPACKED_LIMIT_BYTES`], until the next [`Archive::forget_unpacked`]. A folder never changes: when the copies change, they are
-//! unpacked into another one.
+//! A folder is deleted when its last user drops it. Because a history is read page by page, the most recently used folders
+//! remain until the next [`Archive::forget_unpacked`], up to [`UNPACKED_LIMIT_BYTES`]. A folder never changes: after the copies
+//! change, they are unpacked into a new one.
 
 use std::fs;
 use std::io::Write;
@@ -26,14 +26,15 @@ use crate::transcript::dialect::Dialect;
 use crate::transcript::meter::Metered;
 use crate::transcript::relocate::Relocation;
 
-/// How much stays unpacked although nobody uses it, in bytes: some long transcripts. The last folder stays whatever its size.
+/// The limit for unused unpacked files, in bytes: enough for a few long transcripts. The latest folder remains even if it is
+/// larger.
 const UNPACKED_LIMIT_BYTES: u64 = 256 * 1024 * 1024;
 
-/// A kept session as its agent had it, for as long as this is held.
+/// An unpacked session in its agent's layout. Its files exist until the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Unpacked(Arc<UnpackedFolder>);
 
-/// A folder of unpacked files, which is deleted with this.
+/// A folder of unpacked files. Dropping this deletes it.
 #[derive(Debug)]
 struct UnpackedFolder {
     root: PathBuf,
@@ -50,39 +51,40 @@ impl Drop for UnpackedFolder {
 }
 
 impl Unpacked {
-    /// A folder that is laid out as the agent's own.
+    /// Returns the folder, which has the layout of the agent's own.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.0.root
     }
 
-    /// The sessions in it that are read from copies. Others are there because the agent has them.
+    /// Returns the sessions in it that are read from copies. The others are links to the agent's transcripts.
     #[must_use]
     pub fn sessions(&self) -> &[String] {
         &self.0.sessions
     }
 
-    /// Whether a session is read from its copy.
+    /// Whether this session is read from its copy.
     #[must_use]
     pub fn has_session(&self, upstream_id: &str) -> bool {
         self.sessions().iter().any(|id| id == upstream_id)
     }
 }
 
-/// What was unpacked last: the session, the state of the copies, and where it is.
+/// The most recently unpacked sessions, each with the state of its copies and its folder.
 #[derive(Debug, Default)]
 pub(super) struct RecentlyUnpacked {
     unpacked: Vec<(SessionKey, String, Unpacked)>,
-    /// Whether what an earlier daemon left was deleted.
+    /// Whether the folders that an earlier daemon left were deleted.
     is_swept: bool,
 }
 
 impl Archive {
-    /// Unpacks what is kept of a session and of those that it continues by reference, as far as its agent does not have them.
-    /// The agent's own files are found there too.
+    /// Unpacks the copies of a session, and of the sessions that it continues by reference, whose transcripts the agent does
+    /// not have. The agent's own transcripts are linked into the same folder.
     ///
     /// # Errors
-    /// [`TranscriptError::NotFound`] if nothing is kept that the agent does not have, [`TranscriptError::Io`].
+    /// [`TranscriptError::NotFound`] if there is no copy of a transcript that the agent lacks,
+    /// [`TranscriptError::Io`].
     pub fn unpack(
         &self,
         dialect: &dyn Dialect,
@@ -149,18 +151,18 @@ impl Archive {
         Ok(Unpacked(Arc::new(scratch)))
     }
 
-    /// Lets go of everything that was unpacked. Folders in use are deleted later.
+    /// Drops all unpacked sessions. Folders in use are deleted when their users drop them.
     pub fn forget_unpacked(&self) {
         self.recent().unpacked.clear();
     }
 
-    /// Lets go of what was unpacked of a session.
+    /// Drops the unpacked folders that contain this session's copy.
     pub(super) fn forget_unpacked_of(&self, key: &SessionKey) {
         let recent = &mut self.recent().unpacked;
         recent.retain(|(_, _, unpacked)| !unpacked.has_session(&key.upstream_id));
     }
 
-    /// What was unpacked last. Only one thread at a time unpacks.
+    /// Locks the recently unpacked sessions, so that only one thread at a time unpacks.
     fn recent(&self) -> MutexGuard<'_, RecentlyUnpacked> {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if !recent.is_swept {
@@ -173,7 +175,7 @@ impl Archive {
         recent
     }
 
-    /// Deletes what an earlier daemon left unpacked.
+    /// Deletes the folders that an earlier daemon left.
     fn sweep_unpacked(&self) -> Result<(), TranscriptError> {
         let all = self.check_own_folder(self.folder.join(UNPACKED))?;
         let left = entries(&all).map_err(TranscriptError::io("read the folder", &all))?;
@@ -182,7 +184,7 @@ impl Archive {
                 .file_name()
                 .and_then(|name| name.to_str())
                 .unwrap_or_default();
-            // Earlier versions made a folder for each root.
+            // Earlier versions created a folder for each root, named by its digest.
             let is_named = uuid::Uuid::try_parse(name).is_ok() || is_digest(path);
             is_named && path.symlink_metadata().is_ok_and(|found| found.is_dir())
         };
@@ -190,8 +192,8 @@ impl Archive {
     }
 }
 
-/// Writes what is kept of a file, only to be read: it need not survive a crash, and nothing is written once nobody waits for it.
-/// Returns how many bytes the copy has.
+/// Unpacks a file from its copy. The file need not survive a crash, so it is not synced. Stops if no caller waits for the
+/// result any more. Returns the length of the copy in bytes.
 fn unpack_file(
     folder: &SessionFolder<'_>,
     name: &str,

@@ -1,8 +1,8 @@
-//! The ancestry of a session: follows references from a link to the sessions that its history came from.
+//! The ancestry of a session: the sessions that its history came from, found by following references.
 //!
 //! This module owns how references are followed: through chain and lineage, never by position, never past a fresh
-//! start, and only once if they form a ring. It does not know transcripts or whether they exist; it names sessions
-//! and the points at which they are cut.
+//! start, and each only once, in case they form a ring. It does not know transcripts or whether they exist; it returns
+//! sessions and the points at which to cut them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,7 +20,7 @@ pub struct LinkOrigin {
     pub relation: Relation,
     /// The session that it came from.
     pub from_upstream_id: Option<UpstreamId>,
-    /// The checkpoint in that session; absent if it took all of it.
+    /// The checkpoint in that session; absent if the history of the whole session was taken.
     pub from_checkpoint_id: Option<CheckpointId>,
     /// How many turns were acknowledged in the session, as last recorded.
     pub turns: u64,
@@ -35,8 +35,8 @@ pub struct Ancestor {
     pub agent: AgentName,
     /// The session's absolute folder.
     pub cwd: String,
-    /// Where to cut the session before it is resumed. Absent only if the reference named no checkpoint, so that all
-    /// of it was taken.
+    /// Where to cut the session before it is resumed. Absent only if the reference named no checkpoint, so that the
+    /// whole session was taken.
     pub cut_at: Option<CheckpointId>,
     /// How many turns were acknowledged in the session.
     pub turns: u64,
@@ -49,7 +49,7 @@ pub struct Ancestor {
 pub struct HistorySource {
     /// The session.
     pub upstream_id: UpstreamId,
-    /// The last checkpoint that belongs to the history; absent if all of it does.
+    /// The last checkpoint that belongs to the history; absent if the whole session does.
     pub until: Option<CheckpointId>,
 }
 
@@ -132,8 +132,8 @@ impl From<&Link> for LinkOrigin {
     }
 }
 
-/// The origin of a session that another one refers to and that the conversation never had: with the agent and folder
-/// of the referring session.
+/// Creates an origin for a session that another one refers to but that the conversation never had. It has the agent
+/// and the folder of the referring session.
 impl From<&Ancestor> for LinkOrigin {
     fn from(ancestor: &Ancestor) -> Self {
         Self {
@@ -149,10 +149,10 @@ impl From<&Ancestor> for LinkOrigin {
 
 /// Returns the sessions that the head's history came from, nearest first, without the head.
 ///
-/// Each must be cut at the checkpoint that its child referred to, so that turns which the user edited away do not
-/// come back. For that to hold over several generations, a reference must name the session in which its turn was
-/// first acknowledged: a fork at a turn that a session only carries over from another one refers to that other one.
-/// The checkpoint's recorded origin tells which; the caller that creates the link can read it, this module cannot.
+/// Each must be cut at the checkpoint that its child referred to, so that turns which the user edited away do not come
+/// back. For that to hold over several generations, a reference must name the session in which its turn was first
+/// acknowledged. So a fork at a turn that was carried over refers to the session that it was carried over from. The
+/// checkpoint's recorded origin names that session. The caller that creates the link can read it; this module cannot.
 ///
 /// A session that `lookup` does not know is included, with the agent and folder of its child, and ends the climb.
 pub fn ancestors(head: &UpstreamId, lookup: impl Fn(&UpstreamId) -> Option<LinkOrigin>) -> Vec<Ancestor> {
@@ -179,9 +179,9 @@ pub fn ancestors(head: &UpstreamId, lookup: impl Fn(&UpstreamId) -> Option<LinkO
 
 /// Returns the transcripts that together hold the head's history, oldest first, with the head last.
 ///
-/// A session that starts fresh needs no other. A session that carries the history of another holds as much as that
-/// one's file: what precedes the one precedes both. A session that follows another is preceded by that one's history,
-/// up to the checkpoint that it referred to.
+/// A session that starts fresh has no predecessors. If a session carries the history of another, its transcript
+/// contains that history: the other one is skipped, and the other one's predecessors precede both. If a session
+/// follows another, the other one's history precedes it, up to the checkpoint that the session refers to.
 pub fn history_sources(
     head: &UpstreamId,
     lookup: impl Fn(&UpstreamId) -> Option<LinkOrigin>,

@@ -1,8 +1,8 @@
 //! The chain of a conversation: its upstream sessions, the last of which is the head.
 //!
-//! This room owns the rules of the chain and its lineage. The chain is append-only and holds at most [`CHAIN_LIMIT`]
+//! This module owns the rules of the chain and its lineage. The chain is append-only and holds at most [`CHAIN_LIMIT`]
 //! links. The last link is the head, so no call can set a head without extending the chain. Each change also returns
-//! entries for the lineage, a log that is never cut. The chain numbers them; the store keeps them.
+//! entries for the lineage, a log that is never truncated. The chain numbers the entries; the store stores them.
 //!
 //! Pure: it does not know files, clocks, tasks or databases. Times are parameters.
 
@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 
 /// How many links a chain holds.
 ///
-/// Sixteen sessions are more than a user goes back through, and keep a conversation's record small enough to be
-/// rewritten at each change. Links that left the chain stay in the lineage.
+/// No user goes back through as many as sixteen sessions, and with at most sixteen, a conversation's record is small
+/// enough to be rewritten at each change. Links that left the chain stay in the lineage.
 pub const CHAIN_LIMIT: usize = 16;
 
 /// The links of a conversation, oldest first, and the number of its next lineage entry.
@@ -47,8 +47,8 @@ pub struct NewLink {
     pub reason: LinkReason,
     /// The session's relation to the session that it came from.
     pub relation: Relation,
-    /// The session that it came from. If the checkpoint is in a part that a session carried over from another, this
-    /// is the session in which the turn was first acknowledged; see [`ancestors`].
+    /// The session that it came from: the one in which the turn of the checkpoint was first acknowledged, not a
+    /// session that only carried that turn over. See [`ancestors`].
     pub from_upstream_id: Option<UpstreamId>,
     /// The checkpoint in that session.
     pub from_checkpoint_id: Option<CheckpointId>,
@@ -56,7 +56,7 @@ pub struct NewLink {
     pub cause: Option<RollCause>,
     /// How many turns were already acknowledged in it.
     pub turns: u64,
-    /// How many turns it has from the session that it came from.
+    /// How many of its turns come from the session that it came from.
     pub carried_turns: u64,
     /// Whether its transcript is expected to exist.
     pub written: bool,
@@ -75,8 +75,7 @@ pub enum ClearReason {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "the lineage entries have to be written with the chain, in one change"]
 pub struct ChainChange {
-    /// Entries to add to the lineage, in one write with the chain. `in_chain` is derived when they are read, and
-    /// `false` here.
+    /// Entries to add to the lineage, in the same write as the chain. Their `in_chain` is `false`; readers derive it.
     pub entries: Vec<LineageEntry>,
     /// The links that left the chain, oldest first.
     pub removed_links: Vec<Link>,
@@ -135,8 +134,8 @@ impl Chain {
     /// - Any other id is appended, after an equal older link was removed. A head that was never written is removed
     ///   first, and beyond [`CHAIN_LIMIT`] the oldest link is removed.
     ///
-    /// One id names one transcript, so a link that returns keeps the older link's facts: its acknowledged turns,
-    /// whether it was written and, if the new link names no origin, its origin.
+    /// One id names one transcript, so a link that is added again keeps the facts of the older link: its acknowledged
+    /// turns, whether it was written and, if the new link names no origin, its origin.
     pub fn append(&mut self, new: NewLink, fidelity: Fidelity, at: Timestamp) -> ChainChange {
         let Some(mut link) = new.into_link(at) else {
             return ChainChange::default();
@@ -169,7 +168,8 @@ impl Chain {
         let entry = self.log(&link, link.reason.into(), fidelity);
         self.links.push(link);
         if self.links.len() > CHAIN_LIMIT {
-            // The chain grows by one link per call, so at most one leaves. It is older than a phantom.
+            // The chain grows by one link per call, so at most one link is over the limit. It is older than a removed
+            // unwritten head, so it comes first.
             left.insert(0, self.links.remove(0));
         }
         ChainChange {
@@ -180,7 +180,8 @@ impl Chain {
 
     /// Counts an acknowledged turn of the head. Returns whether there is a head.
     ///
-    /// The count needs no lineage entry: the next entry for this id has it, and a reset logs the counts of all links.
+    /// The count needs no lineage entry of its own: the next entry for this id contains it, and a reset logs the
+    /// counts of all links.
     pub fn acknowledge_turn(&mut self) -> bool {
         let Some(head) = self.links.last_mut() else {
             return false;
@@ -190,16 +191,16 @@ impl Chain {
         true
     }
 
-    /// Records that the agent took a prompt on the head, so that a transcript is expected. Returns whether this was
-    /// unknown before.
+    /// Records that the agent accepted a prompt on the head, so that a transcript is expected. Returns whether this is
+    /// new.
     pub fn mark_written(&mut self) -> bool {
         self.links
             .last_mut()
             .is_some_and(|head| !std::mem::replace(&mut head.written, true))
     }
 
-    /// Empties the chain at the user's request. The lineage continues with an entry about the former head. A reset,
-    /// which can be undone, logs the state of the other links before that.
+    /// Empties the chain at the user's request. The lineage continues with an entry about the former head. A reset can
+    /// be undone, so it first logs the state of the other links.
     pub fn clear(&mut self, reason: ClearReason, at: Timestamp) -> ChainChange {
         let left = std::mem::take(&mut self.links);
         let mut entries = Vec::new();
@@ -237,8 +238,8 @@ impl Chain {
         }
     }
 
-    /// Records that sessions run in another folder from now on: those for which `target` returns one. `target` is
-    /// told whether the link is the head, which gets this reason. The order does not change.
+    /// Moves each session for which `target` returns a folder to that folder. The second argument of `target` is
+    /// whether the link is the head. The head gets `reason`. The order does not change.
     pub fn relocate(
         &mut self,
         target: impl Fn(&Link, bool) -> Option<String>,
@@ -292,7 +293,8 @@ impl Chain {
         seq
     }
 
-    /// Logs a link that leaves the chain if it has acknowledged turns. Only the lineage then knows their number.
+    /// Logs a link that leaves the chain, if it has acknowledged turns. Their number is then recorded only in the
+    /// lineage.
     fn log_removed_link(&mut self, link: &Link, at: Timestamp) -> Option<LineageEntry> {
         let mut leaving = link.clone();
         leaving.at = at;
@@ -341,7 +343,7 @@ impl From<&Link> for NewLink {
 }
 
 impl NewLink {
-    /// A session without a history.
+    /// Creates a link to a session without a history.
     #[must_use]
     pub fn new(upstream_id: UpstreamId, agent: AgentName, cwd: String, reason: LinkReason) -> Self {
         Self {
@@ -373,7 +375,7 @@ impl NewLink {
             from_checkpoint_id: self.from_checkpoint_id,
             turns: self.turns,
             carried_turns: self.carried_turns,
-            // A turn is acknowledged only in a session that took its prompt.
+            // An acknowledged turn means that the session accepted a prompt, so it is written.
             written: self.written || self.turns > 0,
             at,
             cause: self.cause,

@@ -1,6 +1,6 @@
-//! Restores a chain that was kept elsewhere.
+//! Restores a chain from links and a lineage that were stored elsewhere.
 //!
-//! This module owns which conditions foreign links and lineage entries must meet. It does not know where they come
+//! This module owns the conditions that imported links and lineage entries must meet. It does not know where they come
 //! from.
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ pub enum ChainFault {
     /// The chain has too many links.
     #[error("its chain has more than {CHAIN_LIMIT} links")]
     TooLong,
-    /// A link has no session, or the same session as another.
+    /// A link has no session, or two links have the same one.
     #[error("its chain has a link with a missing or repeated session")]
     InvalidLink,
     /// The entries are not numbered 1, 2, 3 and so on.

@@ -1,4 +1,5 @@
-//! Finds what an undo takes back: the last edit, fork in place, move, reset or clear in a lineage that was not undone yet.
+//! Finds the change that an undo reverts: the last edit, fork in place, move, reset or clear in a lineage that was not yet
+//! undone.
 
 use bridge_protocol::UpstreamId;
 use bridge_protocol::link::{LineageEntry, LineageReason, Link, LinkReason, Relation, RollCause};
@@ -38,16 +39,16 @@ enum UndoableChange {
     Moved { from: String },
 }
 
-/// The changes that can be undone, the next one last, and the current branch.
+/// The changes that can be undone, with the next one to undo last, and the current branch.
 struct UndoStack {
     changes: Vec<UndoableChange>,
     current: Branch,
 }
 
-/// Returns what the next undo takes back. `None` if nothing is left to undo. The lineage is ordered oldest first.
+/// Returns the effect of the next undo. `None` if there is nothing to undo. The lineage is ordered oldest first.
 ///
-/// An undo never takes back another undo: after two edits, the first undo returns to the head before the second edit,
-/// and the next undo to the head before the first. Automatic changes since then (a roll, a repair) belong to the
+/// An undo never reverts another undo. After two edits, the first undo returns to the head before the second edit, and
+/// the next undo to the head before the first edit. Automatic changes since then (a roll, a repair) belong to the
 /// abandoned branch.
 #[must_use]
 pub fn next_undo(lineage: &[LineageEntry], links: &[Link]) -> Option<UndoEffect> {
@@ -56,7 +57,8 @@ pub fn next_undo(lineage: &[LineageEntry], links: &[Link]) -> Option<UndoEffect>
         current,
     } = read_undo_stack(lineage);
     let here = links.last().map(|head| &head.cwd);
-    // No entry says that a folder was moved back while the chain was empty.
+    // Skip moves from the current folder: the folder was moved back while the chain was empty, so no entry records
+    // that.
     while matches!(done.last(), Some(UndoableChange::Moved { from }) if Some(from) == here) {
         done.pop();
     }
@@ -66,19 +68,19 @@ pub fn next_undo(lineage: &[LineageEntry], links: &[Link]) -> Option<UndoEffect>
     }
 }
 
-/// Whether a move that began in this folder was not undone yet, whatever was done since.
+/// Whether a move from this folder was not undone yet, even if other changes followed it.
 #[must_use]
 pub fn has_moved_from(folder: &str, lineage: &[LineageEntry]) -> bool {
     move_from(folder, &read_undo_stack(lineage).changes).is_some()
 }
 
-/// The last move that began in this folder.
+/// Returns the index of the last move from this folder.
 fn move_from(folder: &str, done: &[UndoableChange]) -> Option<usize> {
     done.iter()
         .rposition(|done| matches!(done, UndoableChange::Moved { from } if from == folder))
 }
 
-/// Returns the undo that brings back the latest branch with this session and everything that was done after it.
+/// Returns the undo that restores the latest abandoned branch with this session. It reverts all changes since then.
 /// `None` if no branch that can be brought back has the session.
 #[must_use]
 pub fn undo_to(session: &UpstreamId, lineage: &[LineageEntry], links: &[Link]) -> Option<UndoEffect> {
@@ -116,7 +118,7 @@ fn read_undo_stack(lineage: &[LineageEntry]) -> UndoStack {
         match entry.reason {
             LineageReason::Reset => {
                 let cleared = std::mem::take(&mut current);
-                // A reset of sessions without content took nothing away.
+                // A reset of sessions without content removed nothing, so it cannot be undone.
                 if cleared.sessions.iter().any(|id| had_history(lineage, id)) {
                     done.push(UndoableChange::Branched(cleared));
                 }
@@ -135,18 +137,20 @@ fn read_undo_stack(lineage: &[LineageEntry]) -> UndoStack {
                 continue;
             }
             LineageReason::Moved => done.push(UndoableChange::Moved { from: cwd.to_owned() }),
-            // The user had the agent clear its context. The turns before it may not be in the lineage yet.
+            // The user cleared the agent's context. The lineage may not have the turns before that yet, so they are
+            // not checked.
             LineageReason::Rolled
                 if entry.cause == Some(RollCause::Cleared) && !current.sessions.is_empty() =>
             {
                 done.push(UndoableChange::Branched(std::mem::take(&mut current)));
             }
-            // The first one starts a conversation that was forked from another.
+            // If there is no session before it, the conversation was forked from another one.
             LineageReason::Forked | LineageReason::Edited if !current.sessions.is_empty() => {
                 done.push(UndoableChange::Branched(std::mem::take(&mut current)));
             }
             LineageReason::Undone => match move_from(&entry.cwd, &done) {
-                // Of a folder that was moved with all its conversations, what was done since stays.
+                // The folder was moved back with all its conversations: undo only the move, and keep the changes since
+                // then.
                 Some(place) if current.sessions.last() == Some(&entry.upstream_id) => {
                     done.remove(place);
                 }
@@ -160,7 +164,7 @@ fn read_undo_stack(lineage: &[LineageEntry]) -> UndoStack {
                     }
                 }
             },
-            // The branch was lost: the conversation returned to its source automatically.
+            // The conversation returned automatically to the source of its branch, because the branch was lost.
             _ if matches!(done.last(), Some(UndoableChange::Branched(earlier)) if earlier.sessions.last() == Some(&entry.upstream_id)) => {
                 if let Some(UndoableChange::Branched(earlier)) = done.pop() {
                     current = earlier;

@@ -1,21 +1,21 @@
-//! Commands that advice names: as they are typed in a shell, or in a chat.
+//! Commands in hints, as the user types them in a shell or in a chat.
 
 use super::args;
 
-/// A command about one conversation that a chat has too.
+/// A command about one conversation that also exists in a chat.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SuggestedCommand<'a> {
-    /// Answers the open question, with these words.
+    /// Answers the open question with these words.
     Answer(&'a str),
     /// Lists the turns.
     Checkpoints,
-    /// Continues the interrupted turn, with these options.
+    /// Continues the interrupted turn with these options.
     Continue(&'a str),
     /// Replaces this turn.
     Edit(&'a str),
     /// Branches off after this turn.
     Fork(&'a str),
-    /// Shows what was said.
+    /// Shows the messages.
     History,
     /// Sends these words.
     Send(&'a str),
@@ -37,7 +37,7 @@ pub(super) struct Advice {
 }
 
 impl Advice {
-    /// Advice about this conversation, in its chat or in a shell.
+    /// Creates advice about this conversation, for its chat or for a shell.
     pub(super) fn new(conversation: impl Into<String>, in_chat: bool) -> Self {
         Self {
             conversation: conversation.into(),
@@ -46,7 +46,7 @@ impl Advice {
         }
     }
 
-    /// The same to a user who named the daemon with these options.
+    /// Adds the options with which the user named the daemon.
     pub(super) fn with_options(self, options: &str) -> Self {
         Self {
             options: options.to_owned(),
@@ -82,8 +82,8 @@ impl Advice {
     }
 }
 
-/// Adds the options that name the daemon to the commands in a text of ours, so that they can be pasted. Quoted words of a shell
-/// stay as they are.
+/// Adds the options that name the daemon to the commands in a text of this program, so that they can be pasted. Words quoted
+/// for a shell are not changed.
 pub(super) fn with_daemon_options(text: &str, options: &str) -> String {
     if options.is_empty() {
         return text.to_owned();

@@ -1,7 +1,7 @@
-//! The command line: the program, the options of every command, and the commands.
+//! The definition of the command line: the program, its global options, and its commands.
 //!
-//! It owns what is true for all commands. The arguments of a command stand with the command; help, completions and manual
-//! pages all come from there.
+//! It owns what all commands share. Each command's module defines its arguments. Help, completions and manual pages are
+//! generated from these definitions.
 
 use std::ffi::OsString;
 
@@ -48,7 +48,7 @@ pub(super) struct Arguments {
     pub(super) name: Option<String>,
 }
 
-/// clap's own layout, with the groups of [`GROUPS`] (`before-help`) in place of the list of commands.
+/// clap's default layout, in which the groups of [`GROUPS`] (`before-help`) replace the list of commands.
 const TEMPLATE: &str =
     "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}Options:\n{options}{after-help}";
 
@@ -205,7 +205,7 @@ impl Command {
     /// Runs the command.
     ///
     /// # Errors
-    /// It did not work; the problem has the message and the exit code.
+    /// The command failed; the problem has the message and the exit code.
     pub(super) async fn run(self, context: &mut Context<'_>) -> CommandResult {
         let is_text = matches!(
             self,
@@ -278,7 +278,7 @@ const GROUPS: [(&str, &str); 6] = [
     ),
 ];
 
-/// Whether this is a command that the help lists.
+/// Whether the help lists this command.
 pub(super) fn is_command(name: &str) -> bool {
     GROUPS
         .iter()
@@ -315,7 +315,7 @@ fn groups(program: &clap::Command) -> StyledStr {
 /// Parses a command line.
 ///
 /// # Errors
-/// clap's own error for an invalid line or a request for help; it prints itself.
+/// clap's error for an invalid command line or a request for help. It can print itself.
 pub(super) fn parse(line: &[OsString]) -> Result<Arguments, clap::Error> {
     let mut command = command();
     let parsed = command.try_get_matches_from_mut(line);
@@ -326,15 +326,15 @@ pub(super) fn parse(line: &[OsString]) -> Result<Arguments, clap::Error> {
     Ok(Arguments { name, ..arguments })
 }
 
-/// Whether clap prints help or a version, and no error.
+/// Whether this is a request for help or the version, and not an error.
 pub(super) fn is_help(error: &clap::Error) -> bool {
     !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
 }
 
-/// A call that could not be understood: clap's sentence and tip, with the command that describes the one that was called.
+/// The problem of an invalid command line: clap's message and tip, and the command that shows the help.
 pub(super) fn invalid_call(error: &clap::Error, line: &[OsString]) -> Problem {
     let text = error.render().to_string();
-    // After it clap prints the usage, which the help has too.
+    // clap prints the usage after its message. The help contains it too.
     let sentence = text.split("\n\n").next().unwrap_or_default();
     let sentence = one_line(sentence.trim_start_matches("error: "));
     let mut tip = text
@@ -351,7 +351,7 @@ pub(super) fn invalid_call(error: &clap::Error, line: &[OsString]) -> Problem {
         (called.as_deref(), error.get(ContextKind::InvalidArg))
         && error.kind() == ErrorKind::UnknownArgument
     {
-        // Other programs take a title here.
+        // Other programs accept a title here.
         if name == "new" && !unknown.starts_with('-') {
             let title = paths::shell_word(unknown);
             return Problem::new(Exit::Usage, sentence)
@@ -373,7 +373,7 @@ pub(super) fn invalid_call(error: &clap::Error, line: &[OsString]) -> Problem {
     Problem::new(Exit::Usage, sentence).hint(tip.map_or(help.clone(), |tip| format!("{tip}; {help}")))
 }
 
-/// The option and its value, if an unknown argument is the value of the option before it and begins with a dash.
+/// If an unknown argument begins with a dash and is the value of the option before it, returns both.
 fn value_with_dash(name: &str, unknown: &str, line: &[OsString]) -> Option<(String, String)> {
     let command = command();
     let mut options = command.find_subcommand(name)?.get_opts();
@@ -386,7 +386,7 @@ fn value_with_dash(name: &str, unknown: &str, line: &[OsString]) -> Option<(Stri
     is_known.then(|| (option.to_string(), value.to_string()))
 }
 
-/// Whether a command takes any number of words.
+/// Whether a command accepts any number of words.
 fn takes_text(name: &str) -> bool {
     let command = command();
     let command = command.find_subcommand(name);

@@ -1,6 +1,6 @@
-//! Completions that only the daemon knows: conversations and checkpoints.
+//! Completions that the daemon provides: conversations, checkpoints and agents.
 //!
-//! It owns how long a shell waits for them. A daemon is asked if one runs; none is started.
+//! It owns how long a shell waits for them. Only a running daemon is asked; none is started.
 
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(super) fn conversation() -> ArgValueCompleter {
     ArgValueCompleter::new(conversations)
 }
 
-/// Completes the place of a turn in a conversation.
+/// Completes the number of a turn in a conversation.
 pub(super) fn checkpoint() -> ArgValueCompleter {
     ArgValueCompleter::new(checkpoints)
 }
@@ -49,7 +49,7 @@ pub(super) fn keys(keys: [&'static str; 3]) -> ArgValueCompleter {
     })
 }
 
-/// The agents whose names begin with what was typed.
+/// The agents whose names begin with the typed text.
 fn agents(typed: &OsStr) -> Vec<CompletionCandidate> {
     let typed = typed.to_string_lossy();
     ask_daemon(async |daemon, _| {
@@ -60,11 +60,11 @@ fn agents(typed: &OsStr) -> Vec<CompletionCandidate> {
     })
 }
 
-/// The conversations whose ids or titles begin with what was typed, newest first. A title that would name several is offered as
-/// the id.
+/// The conversations whose ids or titles begin with the typed text, newest first. If a title would match several, the id is
+/// offered.
 fn conversations(typed: &OsStr) -> Vec<CompletionCandidate> {
     let typed = typed.to_string_lossy();
-    // Elsewhere a space has a backslash.
+    // Outside quotes, a space is typed with a backslash.
     let is_quoted = typed.contains(' ') && !typed.contains('\\');
     let typed = unquoted(&typed);
     ask_daemon(async |daemon, _| {
@@ -96,8 +96,8 @@ fn conversations(typed: &OsStr) -> Vec<CompletionCandidate> {
     })
 }
 
-/// Why bash asks (its `COMP_TYPE`); nothing if another shell asks. bash hands over words as they were typed, and takes them as they
-/// are.
+/// The `COMP_TYPE` of bash, or `None` if another shell requests completions. bash passes words with their quoting, and inserts
+/// candidates without quoting them.
 fn asked_by_bash() -> Option<String> {
     std::env::var("_CLAP_COMPLETE_COMP_TYPE").ok()
 }
@@ -106,7 +106,7 @@ fn is_bash() -> bool {
     asked_by_bash().is_some()
 }
 
-/// A candidate with its description as one text, for a list of bash, which knows no descriptions. It inserts none of these.
+/// A candidate and its description as one text, for bash, which has no descriptions. bash only lists these, and inserts none.
 fn with_inline_help(candidate: CompletionCandidate) -> CompletionCandidate {
     let word = candidate.get_value().to_string_lossy();
     match candidate.get_help() {
@@ -117,13 +117,13 @@ fn with_inline_help(candidate: CompletionCandidate) -> CompletionCandidate {
     }
 }
 
-/// What was typed, without the quotes of the shell.
+/// The typed text, without the quotes of the shell.
 fn unquoted(typed: &str) -> String {
     let words = shlex::split(typed).filter(|_| is_bash());
     words.map_or_else(|| typed.to_owned(), |words| words.join(" "))
 }
 
-/// A text as a word of the command line. Within quotes, and in other shells, it stays as it is.
+/// A text quoted as a word of the command line. Within quotes, and in other shells, it is not changed.
 fn shell_candidate(text: &str, is_quoted: bool) -> String {
     if is_quoted || !is_bash() {
         return text.to_owned();
@@ -162,7 +162,7 @@ fn checkpoints(typed: &OsStr) -> Vec<CompletionCandidate> {
     })
 }
 
-/// Asks the daemon of the command line that is being typed. The shell passes that line after `--`.
+/// Calls the daemon that the command line being typed names. The shell passes that line after `--`.
 fn ask_daemon(
     question: impl AsyncFnOnce(&Daemon, &ArgMatches) -> Option<Vec<CompletionCandidate>>,
 ) -> Vec<CompletionCandidate> {

@@ -1,4 +1,4 @@
-//! The question before something is deleted.
+//! Asks the user for confirmation before something is deleted.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -8,7 +8,7 @@ use super::output::{ATTENTION, one_line};
 use super::problem::{CommandResult, Problem};
 use crate::paths::shell_word;
 
-/// What a command does if there is no terminal to ask on.
+/// What a command does if there is no terminal to ask for confirmation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoTerminalPolicy {
     /// It proceeds: the change can be undone.
@@ -17,7 +17,7 @@ pub(super) enum NoTerminalPolicy {
     RequireYes,
 }
 
-/// The words of this process's command line after the name of the program, as a shell takes them.
+/// The arguments of this process, quoted for a shell.
 fn this_command() -> String {
     let words = std::env::args_os().skip(1);
     let words = words.map(|word| shell_word(&word.to_string_lossy()));
@@ -25,10 +25,10 @@ fn this_command() -> String {
 }
 
 impl Context<'_> {
-    /// Says what a command is about to do and asks whether it should. `what` is a sentence without a full stop: "Delete …".
+    /// Asks the user whether a command should proceed. `what` describes the action without a full stop: "Delete …".
     ///
     /// # Errors
-    /// The user said no; or there is no terminal and `--yes` is needed.
+    /// The user declined; or there is no terminal and `--yes` is required.
     pub(super) fn confirm(&self, what: &str, unasked: NoTerminalPolicy) -> CommandResult {
         if self.yes {
             return Ok(());
@@ -50,7 +50,7 @@ impl Context<'_> {
         let mut answer = String::new();
         let asked = write!(io::stderr(), "{question} [y/N] ")
             .and_then(|()| io::stdin().lock().read_line(&mut answer))
-            // Ctrl-D ends no line.
+            // Ctrl-D does not end the line.
             .and_then(|_| match answer.ends_with('\n') {
                 true => Ok(()),
                 false => writeln!(io::stderr()),

@@ -1,7 +1,7 @@
-//! The connection to the daemon: found by its socket, started when none answers.
+//! Connects to the daemon through its socket, and starts a daemon if none answers.
 //!
-//! It owns the order in which sockets are tried, and how long a connected daemon may be silent before it is asked whether it
-//! still answers. It must not know what the answers mean.
+//! It owns the order in which sockets are tried, and how long a connected daemon may be silent before its status is requested.
+//! It must not know what the answers mean.
 
 use std::cell::Cell;
 use std::io::{self, Read};
@@ -26,45 +26,45 @@ use crate::paths::{Paths, lock_holder, ownership, shell_word};
 /// A connected daemon.
 pub(super) struct Daemon {
     client: Client,
-    /// How it was found.
+    /// The connector that found it.
     connector: DaemonConnector,
     socket: PathBuf,
     /// Its socket for editors, if the lock file names one.
     acp_socket: Option<PathBuf>,
     /// The configuration file that it was started with, if the lock file names one.
     config: Option<PathBuf>,
-    /// When its status was last requested, to see whether it still answers.
+    /// When its status was last requested, to check whether it still answers.
     last_status_check: Cell<Option<tokio::time::Instant>>,
 }
 
-/// Finds the daemon, and starts one if it may.
+/// Finds the daemon, and starts one if that is allowed.
 #[derive(Clone, Debug)]
 pub(super) struct DaemonConnector {
-    /// Where things are.
+    /// The daemon's files and folders.
     pub(super) paths: Paths,
-    /// Whether the user named the socket. Then no other one is tried.
+    /// Whether the user named the socket. If so, no other one is tried.
     pub(super) is_socket_explicit: bool,
-    /// Whether one may be started.
+    /// Whether a daemon may be started.
     pub(super) may_start: bool,
-    /// How one is started.
+    /// The options with which a daemon is started.
     pub(super) daemon_options: DaemonOptions,
 }
 
-/// How long to wait for a daemon that holds the lock and does not listen: once its socket is missing, it makes a new one within
-/// a second.
+/// How long to wait for a daemon that holds the lock but does not listen. A daemon whose socket was removed creates a new one
+/// within a second.
 pub(super) const LISTEN_LIMIT: Duration = Duration::from_secs(3);
 
 /// The pause between two attempts.
 pub(super) const LISTEN_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
-/// How long a command waits before it asks whether the daemon still answers. An agent is often silent for longer.
+/// How long a command waits before it checks whether the daemon still answers. An agent is often silent for longer.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long a daemon may take to say that it is still there, before it is sent the next command anyway.
+/// How long to wait for a daemon to confirm that it still runs, before the next command is sent anyway.
 const PRESENCE_CHECK_LIMIT: Duration = Duration::from_secs(1);
 
-/// How long a daemon may take to answer that: longer than [`FIRST_ANSWER_LIMIT`], because on a busy machine it is no reason to give
-/// up on a turn that runs.
+/// How long a daemon may take to answer that check. Longer than [`FIRST_ANSWER_LIMIT`], because a busy machine is no reason to
+/// stop following a running turn.
 const STATUS_ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// See [`sleep_while_running`].
@@ -73,10 +73,10 @@ const RUNNING_TIME_STEP: Duration = Duration::from_secs(1);
 /// The longest path of a Unix socket: what `sockaddr_un` holds on Linux, without the final zero.
 const SOCKET_PATH_LIMIT_BYTES: usize = 107;
 
-/// The most that is read of the lock file. A daemon writes a few hundred bytes.
+/// How much of the lock file is read at most. A daemon writes a few hundred bytes.
 const LOCK_FILE_LIMIT_BYTES: u64 = 64 * 1024;
 
-/// The part of the lock file that is used here.
+/// The values of the lock file that are used here.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 struct LockFile {
     pid: Option<u32>,
@@ -87,10 +87,10 @@ struct LockFile {
 }
 
 impl DaemonConnector {
-    /// Connects, and starts a daemon when none answers.
+    /// Connects to the daemon, and starts one if none answers.
     ///
     /// # Errors
-    /// A socket cannot be used, no daemon answers and none may be started, or it does not start.
+    /// A socket cannot be used, no daemon answers and none may be started, or the daemon does not start.
     pub(super) async fn connect(&self) -> CommandResult<Daemon> {
         if let Some(daemon) = self.find().await? {
             return Ok(daemon);
@@ -123,11 +123,11 @@ impl DaemonConnector {
         .hint(format!("its log is {}", self.paths.log_file().display())))
     }
 
-    /// Connects to a running daemon and starts none. Waits a while for a daemon that holds the lock and does not listen: it may
-    /// be starting or stopping, or about to replace its removed socket.
+    /// Connects to a running daemon, and never starts one. Waits up to [`LISTEN_LIMIT`] for a daemon that holds the lock but
+    /// does not listen: it may be starting or stopping, or about to replace its removed socket.
     ///
     /// # Errors
-    /// Another user owns or can change what a daemon would believe, or listens on the socket; or the socket cannot be used.
+    /// Another user owns or can change files that a daemon trusts, or listens on the socket; or the socket cannot be used.
     pub(super) async fn find(&self) -> CommandResult<Option<Daemon>> {
         let began = Instant::now();
         loop {
@@ -139,7 +139,7 @@ impl DaemonConnector {
         }
     }
 
-    /// Whether a daemon runs that should listen on a socket that is tried.
+    /// Whether a running daemon should be listening on one of the sockets that are tried.
     fn is_daemon_expected(&self) -> bool {
         let is_looked_for = |socket: &Path| !self.is_socket_explicit || socket == self.paths.bridge_socket;
         start::is_lock_held(&self.paths)
@@ -150,14 +150,14 @@ impl DaemonConnector {
 
     async fn find_once(&self) -> CommandResult<Option<Daemon>> {
         ownership::check(&self.paths)?;
-        // The file of a daemon that ended names a socket that may be anybody's by now.
+        // The lock file of a daemon that has ended names a socket that another process may use now.
         let locked = self
             .last_daemon_socket()
             .filter(|_| start::is_lock_held(&self.paths));
         for socket in socket_candidates(&self.paths.bridge_socket, self.is_socket_explicit, locked) {
             match self.connect_to(&socket).await {
                 Ok(client) => {
-                    // It may have started meanwhile.
+                    // The daemon may have started meanwhile: read its lock file again.
                     let lock = read_lock(&self.paths.lock_file()).filter(|lock| lock.socket == socket);
                     return Ok(Some(Daemon {
                         client,
@@ -168,9 +168,9 @@ impl DaemonConnector {
                         last_status_check: Cell::default(),
                     }));
                 }
-                // The socket of a process that is being killed accepts connections until its last moment.
+                // The socket of a process that is being killed accepts connections until the process ends.
                 Err(ConnectError::NotRunning { .. } | ConnectError::Closed { .. }) => {}
-                // Nothing can listen below a file; the start of a daemon there reports what is wrong.
+                // No socket can exist below a file. Starting a daemon there reports the problem.
                 Err(ConnectError::Io { source, .. }) if source.kind() == io::ErrorKind::NotADirectory => {}
                 Err(error) => return Err(connect_problem(error, self.lock_holder_pid(&socket))),
             }
@@ -178,8 +178,8 @@ impl DaemonConnector {
         Ok(None)
     }
 
-    /// Connects to a daemon that answers. A service manager may listen for one that is still starting: it has the lock by then, and
-    /// is the listener itself from when it serves.
+    /// Connects to a daemon that answers. A service manager may listen on behalf of a daemon that is still starting. That
+    /// daemon already holds the lock, and listens itself once it serves.
     async fn connect_to(&self, socket: &Path) -> Result<Client, ConnectError> {
         let (mut limit, mut waited) = (FIRST_ANSWER_LIMIT, Duration::ZERO);
         loop {
@@ -202,14 +202,14 @@ impl DaemonConnector {
         }
     }
 
-    /// The lock file if a daemon holds its lock and listens on this socket.
+    /// Reads the lock file. Returns `None` unless a daemon holds the lock and listens on this socket.
     fn read_held_lock(&self, socket: &Path) -> Option<LockFile> {
         let lock = read_lock(&self.paths.lock_file()).filter(|lock| lock.socket == socket);
         lock.filter(|_| start::is_lock_held(&self.paths))
     }
 
-    /// The process that holds the data folder now and listens on this socket. The lock file alone does not show that: it may have
-    /// been written before the lock was taken, or in another namespace of processes.
+    /// The process that now holds the lock of the data folder and listens on this socket. The lock file alone is not enough: it
+    /// may have been written before the lock was taken, or in another PID namespace.
     pub(super) fn lock_holder_pid(&self, socket: &Path) -> Option<u32> {
         let pid = self.read_held_lock(socket)?.pid?;
         let is_shown = !cfg!(target_os = "linux") || {
@@ -220,8 +220,8 @@ impl DaemonConnector {
     }
 }
 
-/// How much longer to wait for an answer on a socket, if at all. `holder` is the process of the held lock, if any; `listener` is the
-/// process that listens.
+/// How much longer to wait for an answer on a socket, if at all. `holder` is the process that holds the lock, if any;
+/// `listener` is the process that listens.
 fn next_answer_limit(
     holder: Option<Option<u32>>,
     listener: Option<u32>,
@@ -232,7 +232,7 @@ fn next_answer_limit(
 }
 
 impl DaemonConnector {
-    /// The process that held the data folder last, whether or not it still runs.
+    /// The process that last held the lock of the data folder, whether or not it still runs.
     pub(super) fn last_daemon_pid(&self) -> Option<u32> {
         read_lock(&self.paths.lock_file())?.pid
     }
@@ -257,15 +257,15 @@ impl Daemon {
     /// Calls a method.
     ///
     /// # Errors
-    /// What the daemon answers, that it is lost, or that it does not answer any more.
+    /// The daemon returns an error, the connection is lost, or the daemon does not answer any more.
     pub(super) async fn call<M: Method>(&self, params: M) -> CommandResult<M::Answer> {
         self.call_raw(params).await.map(|(answer, _)| answer)
     }
 
-    /// The same, with the bytes of the answer, which `--json` prints unchanged.
+    /// Calls a method, and also returns the bytes of the answer, which `--json` prints unchanged.
     ///
     /// # Errors
-    /// As there.
+    /// As [`call`](Self::call).
     pub(super) async fn call_raw<M: Method>(&self, params: M) -> CommandResult<(M::Answer, RawJson)> {
         let call = self.client.request(M::NAME, ByName(params));
         let raw: RawJson = self.while_responsive(call).await??;
@@ -273,10 +273,10 @@ impl Daemon {
         Ok((answer, raw))
     }
 
-    /// Subscribes to events, as they come: reading them would lose the bytes that `--json` prints.
+    /// Subscribes to events. They are returned as bytes, because `--json` prints them unchanged.
     ///
     /// # Errors
-    /// As for a call.
+    /// As [`call`](Self::call).
     pub(super) async fn subscribe(&self, to: Subscribe) -> CommandResult<Subscription<RawJson>> {
         let events = self
             .client
@@ -284,11 +284,10 @@ impl Daemon {
         Ok(self.while_responsive(events).await??)
     }
 
-    /// Waits for something that the daemon sends, which may take hours, as long as the daemon answers at all. Nothing is lost when
-    /// the future is dropped, unless it is lost with `awaited`.
+    /// Waits for `awaited`, which may take hours, as long as the daemon still answers. Cancel-safe if `awaited` is.
     ///
     /// # Errors
-    /// That the daemon does not answer any more.
+    /// The daemon does not answer any more.
     pub(super) async fn while_responsive<T>(&self, awaited: impl Future<Output = T>) -> CommandResult<T> {
         tokio::select! {
             biased;
@@ -297,7 +296,8 @@ impl Daemon {
         }
     }
 
-    /// Asks the daemon now and then whether it answers, until it does not. What else waits on this connection need not ask too.
+    /// Requests the daemon's status regularly, and returns when it does not answer. All waiters on this connection share one
+    /// schedule.
     async fn wait_until_unresponsive(&self) -> Problem {
         loop {
             wait_until_status_check_due(&self.last_status_check).await;
@@ -307,7 +307,7 @@ impl Daemon {
             tokio::select! {
                 biased;
                 answer = status => match answer {
-                    // An error is an answer too.
+                    // An error is an answer too: the daemon still runs.
                     Ok(_) | Err(ClientError::Call(_)) => {}
                     Err(error) => return error.into(),
                 },
@@ -321,7 +321,7 @@ impl Daemon {
         }
     }
 
-    /// Whether the daemon is still there. Asks it, since the end of the connection may not have been read yet.
+    /// Whether the daemon still runs. Sends a request, since the end of the connection may not have been read yet.
     pub(super) async fn is_connected(&self) -> bool {
         let status = self
             .client
@@ -329,15 +329,15 @@ impl Daemon {
         tokio::select! {
             biased;
             _answer = status => {}
-            // It is slow; the next command reports that.
+            // The daemon is slow; the next command reports that.
             () = sleep_while_running(PRESENCE_CHECK_LIMIT) => {}
         }
         self.client.is_connected()
     }
 
-    /// Waits until the connection has ended, or the daemon does not answer any more.
+    /// Waits until the connection ends or the daemon does not answer any more.
     pub(super) async fn closed(&self) {
-        // In both cases there is nothing left to wait for here; what comes next meets what is wrong.
+        // In both cases the next call on this connection reports the problem.
         let _ = self.while_responsive(self.client.on_disconnect()).await;
     }
 }
@@ -356,8 +356,8 @@ async fn wait_until_status_check_due(asked_at: &Cell<Option<tokio::time::Instant
     }
 }
 
-/// Waits for this time while this process runs. The time in which it was stopped, or its thread waited for an editor or a pager, does
-/// not count: an answer may have come that could not be read.
+/// Sleeps for this long, counting only time in which this process runs. Time in which the process was stopped, or its thread
+/// waited for an editor or a pager, is not counted: an answer may have arrived but could not be read.
 async fn sleep_while_running(limit: Duration) {
     let mut left = limit;
     while !left.is_zero() {
@@ -370,7 +370,7 @@ async fn sleep_while_running(limit: Duration) {
     }
 }
 
-/// What is wrong with a socket on which something may listen. `holder` is the daemon that should answer there: no other process is
+/// The problem of a socket on which a process may listen. `holder` is the daemon that should answer there. Only that process is
 /// named in a command that ends it, because the listener may be the user's service manager.
 fn connect_problem(error: ConnectError, holder: Option<u32>) -> Problem {
     let problem = Problem::new(Exit::NoDaemon, error.to_string());
@@ -413,7 +413,7 @@ fn alternative_socket(socket: &Path) -> PathBuf {
     socket.with_file_name(name)
 }
 
-/// A socket that cannot be connected to, whether or not a daemon listens.
+/// The problem of a socket that cannot be connected to, whether or not a daemon listens.
 fn unusable_socket(socket: &Path, error: &io::Error) -> Problem {
     let path = socket.display();
     let length = socket.as_os_str().len();
@@ -433,7 +433,7 @@ fn unusable_socket(socket: &Path, error: &io::Error) -> Problem {
     .hint("run sessiond in a terminal to see whether a daemon can listen there")
 }
 
-/// The sockets to try, in order: only the one that the user named, else the running daemon's, then the default.
+/// The sockets to try, in order: only the one that the user named, otherwise the running daemon's, then the default.
 fn socket_candidates(default: &Path, named: bool, locked: Option<PathBuf>) -> Vec<PathBuf> {
     let mut sockets = Vec::new();
     if !named {
@@ -445,7 +445,7 @@ fn socket_candidates(default: &Path, named: bool, locked: Option<PathBuf>) -> Ve
     sockets
 }
 
-/// Reads the lock file. One that cannot be read or belongs to another user is ignored: the default socket is tried then.
+/// Reads the lock file. A file that cannot be read or belongs to another user is ignored: the default socket is tried then.
 fn read_lock(lock_file: &Path) -> Option<LockFile> {
     let mut text = Vec::new();
     let read = open_own(lock_file).and_then(|file| file.take(LOCK_FILE_LIMIT_BYTES).read_to_end(&mut text));

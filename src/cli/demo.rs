@@ -1,7 +1,7 @@
-//! The demonstration: the main job, played step by step against a real daemon, and checked at each step.
+//! The demonstration: plays the main use case against a real daemon, and checks the result of each step.
 //!
-//! It owns the play, and a folder of its own that it removes again. It runs this program's own commands, each as a process of
-//! its own, and talks to the loopback agent only, whose directive `[[recall]]` returns the history that it runs on.
+//! It owns the steps, and a temporary folder that it removes afterwards. It runs commands of this program as separate
+//! processes, and talks only to the loopback agent, whose directive `[[recall]]` returns the history that it runs on.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,13 +43,13 @@ pub(in crate::cli) struct Demo {
 /// The directive that makes the built-in agent return the history that it runs on.
 const RECALL: &str = "[[recall]]";
 
-/// In place of a prompt that the daemon wrote itself to continue a turn or to pass an answer on.
+/// Replaces, in lists of prompts, a prompt that the daemon wrote to continue a turn or to pass an answer on.
 const AUTOMATIC_PROMPT: &str = "(automatic)";
 
-/// How long one command may take. Each takes milliseconds, and one that waits for a limit some seconds.
+/// How long one command may take. Most take milliseconds; one that waits for a limit takes some seconds.
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 
-/// The signal by which the system says that nobody reads.
+/// The signal of the system that the output has no reader.
 const SIGPIPE: u8 = 13;
 
 const INTRODUCTION: &str = "\
@@ -59,14 +59,14 @@ A small built-in agent plays the coding agent; [[words in brackets]] make it mis
 could type. The prompt [[recall]] asks the agent which turns it has before it: that is the proof in each step, and a turn itself, \
 so that it is counted the next time.";
 
-/// Printed before it, on a terminal.
+/// Printed before the demonstration, on a terminal.
 const DURATION: &str = "\
 This takes about a minute. The demo has its own daemon in a temporary folder; your conversations and agents are not used. Ctrl-C \
 ends it.
 ";
 
-/// The steps: `#` and the title of each, and below it what happens: a verb, and what it takes. What the verbs mean stands in
-/// [`DemoRun::run_step`].
+/// The steps. Each begins with `#` and its title; each line below is a verb and its arguments. [`DemoRun::run_step`] defines
+/// the verbs.
 const STEPS: &str = r#"
 # A conversation and two turns
 new The main job
@@ -115,18 +115,18 @@ whole
 tree
 "#;
 
-/// Plays the main job.
+/// Plays the demonstration.
 ///
 /// # Errors
-/// The play cannot be set up, is stopped by a signal, or its output cannot be written. A check that does not hold is printed and
-/// makes the exit code [`Exit::Failed`].
+/// It cannot be set up, a signal stops it, or its output cannot be written. A failed check is printed, and the exit code is
+/// then [`Exit::Failed`].
 pub(super) async fn demo(output: &mut Output, options: &Demo) -> CommandResult {
-    // From here on a signal is a request: what has been set up is taken down first.
+    // From here on a signal does not end the process at once, so that the demonstration can be cleaned up first.
     let stopped = termination_signal()
         .map_err(|error| Problem::new(Exit::Failed, format!("cannot listen for signals: {error}")))?;
     let mut play = DemoRun::set_up(output)?;
     let played = tokio::select! {
-        // Ctrl-C may also end a daemon that is being started, which is not the reason then.
+        // Checked first: Ctrl-C may also end a daemon that is being started, but that failure is not the cause.
         biased;
         number = stopped => {
             let name = match number {
@@ -139,7 +139,7 @@ pub(super) async fn demo(output: &mut Output, options: &Demo) -> CommandResult {
         }
         played = play.run_steps() => played,
     };
-    // Taken down first and reported afterwards: the output may have no reader any more.
+    // Clean up before reporting, because the output may be closed.
     let cleaned = play.clean_up(options.keep).await;
     let reported = played
         .and_then(|()| play.heading("Cleaning up"))
@@ -150,7 +150,7 @@ pub(super) async fn demo(output: &mut Output, options: &Demo) -> CommandResult {
     if let Err(problem) = reported {
         return Err(match problem.message {
             Some(_) => problem,
-            // The reader left before the end, so that nothing has been shown to hold.
+            // The output was closed before the end, so the demonstration has not shown a result.
             None => problem.with_exit(Exit::Signal(SIGPIPE)),
         });
     }
@@ -164,17 +164,18 @@ pub(super) async fn demo(output: &mut Output, options: &Demo) -> CommandResult {
     play.output.line(&holds)
 }
 
-/// What the agent should remember.
+/// The history that the agent should remember.
 #[derive(Clone, Debug, Default)]
 struct ExpectedHistory {
-    /// The prompts of the turns that ended well, in order, the recalls among them.
+    /// The prompts of the turns that ended well, in order, including the recalls.
     prompts: Vec<String>,
-    /// Prompts of turns that were cut short: the agent may remember them or not.
+    /// Prompts of interrupted turns, which the agent may or may not remember.
     cut_short: Vec<String>,
 }
 
 impl ExpectedHistory {
-    /// What is wrong with the prompts that the agent remembers; nothing if they are the whole history, once and in order.
+    /// Describes how the prompts that the agent remembers are wrong. Returns `None` if they are the whole history, once and in
+    /// order.
     fn mismatch<'p>(&self, recalled: impl Iterator<Item = &'p str>) -> Option<String> {
         let prompts = recalled.map(|prompt| match humanize::mark_daemon_prompt(prompt) {
             Some(_) => AUTOMATIC_PROMPT,
@@ -186,17 +187,17 @@ impl ExpectedHistory {
     }
 }
 
-/// A run of the demonstration: a conversation, and everything that can happen to its session.
+/// A run of the demonstration with its conversation.
 struct DemoRun<'a> {
     connector: DaemonConnector,
     output: &'a mut Output,
-    /// Everything of the demonstration.
+    /// The temporary folder with all files of the demonstration.
     folder: PathBuf,
-    /// How many headings were numbered so far.
+    /// How many numbered headings were printed so far.
     heading_count: u32,
     /// How many checks failed so far.
     failed_checks: u32,
-    /// A connection that is being made, which may be starting a daemon.
+    /// A connection attempt, which may be starting a daemon.
     pending_connection: Option<JoinHandle<CommandResult<Daemon>>>,
     /// The conversation's id, shortened as the program prints it.
     id: String,
@@ -204,8 +205,8 @@ struct DemoRun<'a> {
 }
 
 impl<'a> DemoRun<'a> {
-    /// A new private folder, with a daemon of its own: nothing of the user's is touched, and none of the user's configuration is
-    /// read. Its name is new each time, so that two demonstrations never meet.
+    /// Creates a new private folder for a separate daemon: the user's data is not touched, and the user's configuration is not
+    /// read. The folder's name is new each time, so that demonstrations do not interfere with each other.
     fn set_up(output: &'a mut Output) -> CommandResult<Self> {
         let temporary = std::env::temp_dir();
         let made = temporary.canonicalize().and_then(|temporary| {
@@ -238,10 +239,11 @@ impl<'a> DemoRun<'a> {
         })
     }
 
-    /// Stops the daemon, and removes the folder unless it is kept. Returns what was done, or what could not be done.
+    /// Stops the daemon, and removes the folder unless `keep` is set. Returns what was done, or what failed.
     async fn clean_up(&mut self, keep: bool) -> Result<String, String> {
         if let Some(connecting) = self.pending_connection.take() {
-            // A daemon that is starting has to be found. Whether it has started shows then.
+            // Wait for a daemon that is starting, so that it can be found and stopped. Whether the start succeeded does not
+            // matter.
             drop(connecting.await);
         }
         let stopped = match self.command(&["stop"]) {
@@ -263,10 +265,10 @@ impl<'a> DemoRun<'a> {
         removed
     }
 
-    /// Plays all steps. A step that cannot be played to its end counts as failed, and the next one is tried.
+    /// Plays all steps. A step that cannot be completed counts as failed, and the next one is tried.
     ///
     /// # Errors
-    /// There is no daemon to play with, or the output cannot be written.
+    /// There is no daemon, or the output cannot be written.
     async fn run_steps(&mut self) -> CommandResult {
         if self.output.look.columns.is_some() {
             self.output.line(DURATION)?;
@@ -286,7 +288,7 @@ impl<'a> DemoRun<'a> {
                         ..
                     }) => {
                         self.check(false, &message)?;
-                        // The daemon may be what ended the step.
+                        // The end of the daemon may have failed the step.
                         self.connect().await?;
                         break;
                     }
@@ -306,14 +308,14 @@ impl<'a> DemoRun<'a> {
                 self.id = humanize::short(printed.trim());
                 Ok(())
             }
-            // A turn, by how it ends.
+            // A turn, named by how it ends.
             "say" => self.send(text, Exit::Success).await,
             "limited" => self.send(text, Exit::Limited).await,
             "crashes" => self.send(text, Exit::Agent).await,
             "asks" => self.send(text, Exit::QuestionOpen).await,
-            // The conversation continues without a command.
+            // The conversation continues automatically.
             "continues" => self.wait_for_continuation().await,
-            // The daemon is killed, in a turn that the waiting command then continues; or between two commands.
+            // The daemon is killed during a turn, which the waiting command then continues, or between two commands.
             "killed" => self.kill_during_turn(text).await,
             "kill" => self.kill_and_restart().await,
             "answer" => {
@@ -321,9 +323,9 @@ impl<'a> DemoRun<'a> {
                 // A new turn passes the answer on.
                 self.wait_for_turn_end().await
             }
-            // The agent has the whole history before it.
+            // The agent has the whole history in its context.
             "whole" => self.check_history().await,
-            // A turn by the id of the first session, on a branch beside the conversation, and on one in its place.
+            // A turn sent by the id of the first session, on a branch beside the conversation, and on one that replaces it.
             "by-old-id" => {
                 let chain = self.run(&["chain", &id], Exit::Success).await?;
                 self.run(&["close", &id], Exit::Success).await?;
@@ -353,7 +355,7 @@ impl<'a> DemoRun<'a> {
         }
     }
 
-    /// Sends a prompt whose turn should end so, and adds it to what the agent should remember.
+    /// Sends a prompt, checks that the turn ends with this exit code, and adds the prompt to the expected history.
     async fn send(&mut self, text: &str, exit: Exit) -> CommandResult {
         let id = self.id.clone();
         let flag = (exit == Exit::Limited).then_some("--wait-limit");
@@ -372,7 +374,7 @@ impl<'a> DemoRun<'a> {
         self.check(true, "it continues without a command")
     }
 
-    /// Waits for the end of a turn that the daemon began, and notes its prompt.
+    /// Waits for the end of a turn that the daemon began, and adds its prompt to the expected history.
     async fn wait_for_turn_end(&mut self) -> CommandResult {
         let daemon = self.connect().await?;
         let ended = async {
@@ -433,13 +435,14 @@ impl<'a> DemoRun<'a> {
         self.check(is_another, "another daemon was started and answers")
     }
 
-    /// The process of the daemon that answers. The lock file may name one that has ended, and another process may have its number.
+    /// The process of the daemon that answers. The lock file is not used: it may name a process that has ended, whose id
+    /// another process has now.
     async fn daemon_pid(&mut self) -> CommandResult<u32> {
         let daemon = self.connect().await?;
         Ok(daemon.call(method::Status::default()).await?.pid)
     }
 
-    /// Checks that the agent runs on the whole history. Asking is a turn, which belongs to the history from then on.
+    /// Checks that the agent runs on the whole history. The check is a turn itself, which then belongs to the history.
     async fn check_history(&mut self) -> CommandResult {
         /// One turn of the history that the agent runs on: the prompt's text as it was sent.
         #[derive(Deserialize)]
@@ -461,8 +464,8 @@ impl<'a> DemoRun<'a> {
         self.check(fault.is_none(), &fault.unwrap_or(what))
     }
 
-    /// Connects to the daemon, and starts it when none runs. A start that has begun is finished even if this is dropped, so that
-    /// no daemon starts unseen: see [`clean_up`](Self::clean_up).
+    /// Connects to the daemon, and starts it if none runs. A start that has begun is finished even if the future is dropped, so
+    /// that [`clean_up`](Self::clean_up) can stop the daemon.
     async fn connect(&mut self) -> CommandResult<Daemon> {
         let reach = self.connector.clone();
         let connecting = tokio::spawn(async move { reach.connect().await });
@@ -471,7 +474,7 @@ impl<'a> DemoRun<'a> {
         connected.map_err(|error| Problem::new(Exit::Failed, error.to_string()))?
     }
 
-    /// Runs a command of this program, prints it and what it prints, and returns its standard output.
+    /// Runs a command of this program, prints the command and its output, and returns its standard output.
     async fn run(&mut self, call: &[&str], exit: Exit) -> CommandResult<String> {
         let child = self.spawn(call)?;
         self.check_exit(child, call, exit).await
@@ -486,7 +489,7 @@ impl<'a> DemoRun<'a> {
         spawned.map_err(|error| Problem::new(Exit::Failed, format!("cannot run this program: {error}")))
     }
 
-    /// A command of this program, about the daemon of the demonstration.
+    /// Builds a command of this program that uses the demonstration's daemon.
     fn command(&self, call: &[&str]) -> CommandResult<Command> {
         let mut command = Command::new(start::this_program()?);
         // The demonstration starts the daemon itself, so that it can stop it.
@@ -508,7 +511,7 @@ impl<'a> DemoRun<'a> {
         let printed = String::from_utf8_lossy(&stdout).into_owned();
         let notes = String::from_utf8_lossy(&stderr).into_owned();
         let recalls = call.contains(&RECALL);
-        // Of a turn that was seen to begin, the rest of a line may come first.
+        // If the command was watched until its turn began, the output may begin with the rest of a line.
         let printed_lines = printed.lines().skip_while(|line| line.is_empty());
         for line in printed_lines.filter(|_| !recalls).chain(notes.lines()) {
             self.print(&look.paint(DIM, &look.sanitize(line)))?;
@@ -534,7 +537,7 @@ impl<'a> DemoRun<'a> {
         self.output.line(&format!("   {text}"))
     }
 
-    /// Prints whether something holds.
+    /// Prints whether a check succeeded.
     fn check(&mut self, holds: bool, what: &str) -> CommandResult {
         self.failed_checks += u32::from(!holds);
         let verdict = match holds {

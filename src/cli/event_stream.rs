@@ -1,7 +1,7 @@
-//! The stream of a conversation's events, without a gap.
+//! The gapless stream of a conversation's events.
 //!
-//! It owns the subscription and the cursor from which it continues after it was cut off for being slow. It must not know
-//! what the events mean or how they are shown.
+//! It owns the subscription and the cursor, from which it resubscribes after the daemon dropped it for being too slow. It must
+//! not know what the events mean or how they are shown.
 
 use std::fmt::Display;
 
@@ -17,8 +17,8 @@ use super::exit::Exit;
 use super::humanize;
 use super::problem::{CommandResult, Problem};
 
-/// How often in a row a subscription may end without having brought an event, before this gives up. More than once
-/// means that events come faster than they can be shown even right after a new start.
+/// How many subscriptions in a row may end without having delivered an event before the stream fails. More than one means that
+/// events arrive faster than they can be shown, even right after a restart.
 const RESTARTS_WITHOUT_EVENT: u32 = 3;
 
 /// The stream of a conversation's events.
@@ -40,11 +40,11 @@ pub(super) struct ReceivedEvent {
 }
 
 impl<'a> EventStream<'a> {
-    /// Subscribes. What happens after an event is delivered; first comes a snapshot if none is given, or the daemon no longer holds
-    /// what came after it.
+    /// Subscribes to the events after `after`. If `after` is `None`, or the daemon no longer has all events after it, the first
+    /// event is a snapshot.
     ///
     /// # Errors
-    /// What the daemon answers.
+    /// The daemon returns an error.
     pub(super) async fn start(
         daemon: &'a Daemon,
         conversation: ConversationRef,
@@ -61,15 +61,15 @@ impl<'a> EventStream<'a> {
         Ok(follower)
     }
 
-    /// The place of the last event that was delivered.
+    /// The cursor of the last delivered event.
     pub(super) fn cursor(&self) -> Option<Cursor> {
         self.last_cursor.clone()
     }
 
-    /// The next event. Nothing is lost when the future is dropped before it is ready.
+    /// Waits for the next event. Nothing is lost if the future is dropped.
     ///
     /// # Errors
-    /// When the daemon has gone or does not answer any more, or its events cannot be read.
+    /// The daemon ended or does not answer any more, or its events cannot be read.
     pub(super) async fn next(&mut self) -> CommandResult<ReceivedEvent> {
         loop {
             let Some(subscription) = &mut self.subscription else {
@@ -125,10 +125,10 @@ fn unreadable(error: impl Display) -> Problem {
     Problem::new(Exit::Failed, format!("an event could not be read: {error}"))
 }
 
-/// What the agent reported of its session, and the turn that runs.
+/// The session as reported by the agent, and the running turn.
 ///
 /// # Errors
-/// What the daemon answers.
+/// The daemon returns an error.
 pub(super) async fn snapshot(
     daemon: &Daemon,
     id: ConversationId,

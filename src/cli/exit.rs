@@ -1,6 +1,6 @@
-//! Exit codes: what a script can rely on.
+//! Exit codes, which scripts can rely on.
 //!
-//! It owns the one table from errors, failures and stop reasons to codes. It must not know how anything is printed.
+//! It owns the mapping from errors, failures and stop reasons to codes. It must not know how anything is printed.
 
 use std::process::ExitCode;
 
@@ -10,25 +10,25 @@ use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {
-    /// It did what was asked.
+    /// The command succeeded.
     Success,
-    /// It did not, and none of the other codes says why.
+    /// The command failed, and no other code fits.
     Failed,
-    /// It was called in a way that makes no sense.
+    /// The command line is invalid.
     Usage,
     /// No daemon answers.
     NoDaemon,
-    /// There is no such conversation, or no single one.
+    /// No conversation matches, or several do.
     NotFound,
-    /// Something else is in the way.
+    /// The command conflicts with a running turn or the current state.
     Busy,
     /// The agent failed or is unavailable.
     Agent,
-    /// A usage limit.
+    /// A usage limit stopped the turn.
     Limited,
     /// A question of the agent is still open; another client can answer it.
     QuestionOpen,
-    /// A signal of this number stopped it before its end.
+    /// A signal with this number stopped the command.
     Signal(u8),
 }
 
@@ -45,12 +45,12 @@ impl Exit {
             Self::Agent => 6,
             Self::Limited => 7,
             Self::QuestionOpen => 8,
-            // The convention of shells for a process that a signal ended.
+            // The shells' convention for a process that a signal ended.
             Self::Signal(signal) => 128 + signal,
         }
     }
 
-    /// The `kind` of an error that has none from the daemon, in the words of the wire contract.
+    /// The `kind` of an error that does not come from the daemon, in the words of the wire contract.
     pub(super) const fn kind(self) -> &'static str {
         match self {
             Self::Success | Self::Failed => "failed",

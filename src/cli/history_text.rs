@@ -1,7 +1,7 @@
 //! Renders the messages of a history as text.
 //!
-//! It owns how messages look one below the other: prompts, replies, a line for each tool call with its result below it,
-//! notes. Pure: pages of messages in, text out. It must not know where they come from.
+//! It owns the layout of messages: prompts, replies, a line for each tool call with its result below it, and notes. Pure:
+//! pages of messages in, text out. It must not know where they come from.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,15 +17,15 @@ use super::talk::markdown::Markdown;
 #[cfg(test)]
 mod tests;
 
-/// How many columns of a tool call or its result are shown, where the terminal has as many.
+/// How many columns of a tool call or its result are shown, if the terminal is wide enough.
 const FOLDED_COLUMNS: usize = 100;
 
 /// Renders messages as text, page after page.
 pub(super) struct HistoryRenderer {
     look: Look,
-    /// Whether the last line is one of those that stand close together.
+    /// Whether the last line is a compact line, which has no empty line after it.
     is_after_compact_line: bool,
-    /// What waits for the next page: a call without its result, and what follows it.
+    /// Messages that wait for the next page: a call without its result, and the messages after it.
     waiting: Vec<Message>,
     /// The numbers of the turns, if they are shown.
     turn_headings: Option<TurnHeadings>,
@@ -34,16 +34,16 @@ pub(super) struct HistoryRenderer {
     text: String,
 }
 
-/// What is shown of turns above their prompts.
+/// The data for headings above the prompts that begin turns.
 pub(super) struct TurnHeadings {
-    /// The number of each, as `--at` takes it.
+    /// The number of each turn, as `--at` accepts it.
     pub(super) steps: BTreeMap<CheckpointId, u64>,
     /// The clock for their times.
     pub(super) clock: Clock,
 }
 
 impl HistoryRenderer {
-    /// Nothing has been printed yet.
+    /// Creates a renderer that has printed nothing yet.
     pub(super) fn new(look: Look) -> Self {
         Self {
             look,
@@ -60,8 +60,8 @@ impl HistoryRenderer {
         self.turn_headings = Some(turns);
     }
 
-    /// The text of the next page. A result stands below its call, also if parallel pending_calls get theirs in another order: from a call
-    /// of the last turn on whose result has not come, messages wait for the next page.
+    /// Renders the next page. Each result is printed below its call, even if the results of parallel calls arrive in another
+    /// order. If a call of the last turn has no result yet, it and the messages after it wait for the next page.
     pub(super) fn page(&mut self, messages: Vec<Message>) -> String {
         self.waiting.extend(messages);
         let is_result = |part: &&MessagePart| part.kind == "toolResult";
@@ -76,7 +76,7 @@ impl HistoryRenderer {
         self.render(&shown)
     }
 
-    /// The text of what waits, if no further page comes.
+    /// Renders the waiting messages, after the last page.
     pub(super) fn rest(&mut self) -> String {
         let rest = std::mem::take(&mut self.waiting);
         self.render(&rest)
@@ -142,7 +142,7 @@ impl HistoryRenderer {
         self.text.push_str(&format!("{line}\n"));
     }
 
-    /// All that a user said at once.
+    /// Renders a prompt with all its parts.
     fn prompt(&mut self, content: &[MessagePart]) {
         let mut said = Vec::new();
         for part in content {
@@ -150,7 +150,7 @@ impl HistoryRenderer {
                 ("text", Some(text)) if let Some(path) = attached_file(text) => {
                     said.push(format!("@{}", one_line(&path)));
                 }
-                // The daemon's words, not the user's.
+                // The daemon wrote this text, not the user.
                 ("text", Some(text)) if let Some(own) = humanize::mark_daemon_prompt(text) => {
                     self.compact_line(DIM, &own, part);
                 }
@@ -174,7 +174,7 @@ impl HistoryRenderer {
         let (text, cut_off) = (text.trim_end(), cut_off(part));
         match (message.role, message.kind) {
             _ if text.is_empty() && cut_off.is_empty() => {}
-            // Some are bracketed already.
+            // Some asides are in brackets already.
             (_, Some(MessageKind::Aside)) if text.starts_with('[') && text.ends_with(']') => {
                 self.compact_line(DIM, text, part);
             }
@@ -210,13 +210,13 @@ impl HistoryRenderer {
         self.answer(&format!("{mark}{words}"), part);
     }
 
-    /// What came of the call above.
+    /// Renders the result of the call above.
     fn answer(&mut self, words: &str, part: &MessagePart) {
         let answer = self.fold(&format!("-> {words}"));
         self.line(&format!("  {answer}"), DIM, &cut_off(part));
     }
 
-    /// A line among others that stand close together.
+    /// Renders a line without empty lines between it and other such lines.
     fn compact_line(&mut self, style: Style, text: &str, part: &MessagePart) {
         let text = self.fold(text);
         self.line(&text, style, &cut_off(part));
@@ -247,7 +247,7 @@ impl HistoryRenderer {
     }
 }
 
-/// Whether a message is what a user said, and no result of a tool.
+/// Whether a message is a prompt of the user and not the result of a tool.
 pub(super) fn is_prompt(message: &Message) -> bool {
     let is_result = message.content.iter().any(|part| part.kind == "toolResult");
     message.role == Role::User && message.kind.is_none() && !is_result
@@ -266,7 +266,7 @@ fn id_of(part: &MessagePart) -> &str {
     part.tool_call_id.as_deref().unwrap_or_default()
 }
 
-/// A part that is shown by its kind: its words, or its raw form if that is unknown here.
+/// A part rendered by its kind, or in its raw form if the kind is not known here.
 fn raw_part(part: &MessagePart) -> String {
     let raw = || part.raw.as_ref().map_or("", |raw| raw.get());
     match (part.kind.as_str(), part.text.as_deref()) {

@@ -1,6 +1,6 @@
 //! Formats times, sizes, counts and names for people.
 //!
-//! It owns what a value of the contract is called in a sentence. Pure: the present moment is passed in.
+//! It owns the words for values of the wire contract. Pure: the current time is passed in.
 
 use std::collections::BTreeSet;
 
@@ -21,17 +21,17 @@ use super::output::{Look, one_line};
 #[cfg(test)]
 mod tests;
 
-/// How many characters of an id are shown: enough to look it up, and hardly ever the same for two.
+/// How many characters of an id are shown: enough to look it up, and almost always unique.
 const SHORT_ID_CHARS: usize = 8;
 
-/// The same for an id that begins with the time, such as Codex's: its first 8 characters are the same for a minute, and only
-/// its third group is random.
+/// How many characters are shown of an id that begins with a timestamp, such as Codex's. Its first 8 characters are the same
+/// for a minute, and only its third group is random.
 const SHORT_TIMED_ID_CHARS: usize = 18;
 
-/// How old something is before its date says more than its age.
+/// The age from which on a date is shown instead of the age.
 const OLD_SECONDS: i64 = 30 * 86_400;
 
-/// How far ahead the name of a day is enough.
+/// How far ahead a time is shown with only the name of its day.
 const WEEK_SECONDS: i64 = 6 * 86_400;
 
 /// The beginning of a conversation's id.
@@ -56,7 +56,7 @@ pub(super) fn name(conversation: &Conversation) -> String {
         .to_owned()
 }
 
-/// The same in the middle of a sentence.
+/// Like [`name`], for the middle of a sentence.
 pub(super) fn name_in_sentence(conversation: &Conversation) -> String {
     let id = short_id(conversation.id);
     match one_line(&conversation.title) {
@@ -65,7 +65,7 @@ pub(super) fn name_in_sentence(conversation: &Conversation) -> String {
     }
 }
 
-/// A prompt that the daemon wrote, with a mark that says so; nothing for the words of a user.
+/// Marks a prompt that the daemon wrote. Returns `None` for a prompt of the user.
 pub(super) fn mark_daemon_prompt(prompt: &str) -> Option<String> {
     let marks = [(CONTINUE_PROMPT, "continued"), (ANSWER_PROMPT, "answer")];
     let (_, mark) = marks.iter().find(|(begins, _)| prompt.starts_with(begins))?;
@@ -81,8 +81,8 @@ fn id_prefix(id: &str, chars: usize) -> String {
     one_line(id).chars().take(chars).collect()
 }
 
-/// Ids that are shown together: on a terminal their beginnings, elsewhere whole. Each beginning is enough to name it, also
-/// beside ids that are not shown: an id that is not known to be random is shown in full.
+/// Ids that are shown together: shortened on a terminal, otherwise in full. Each shortened id is unique, even among ids that
+/// are not shown: an id that is not known to be random is shown in full.
 pub(super) fn distinct_short_ids(ids: &[impl AsRef<str>], look: Look) -> Vec<String> {
     let ids = ids.iter().map(AsRef::as_ref);
     let apart = distinct_chars(ids.clone());
@@ -94,7 +94,7 @@ pub(super) fn distinct_short_ids(ids: &[impl AsRef<str>], look: Look) -> Vec<Str
     ids.map(name).collect()
 }
 
-/// How many characters it takes to distinguish these ids, [`SHORT_ID_CHARS`] at least.
+/// How many characters are needed to distinguish these ids, at least [`SHORT_ID_CHARS`].
 fn distinct_chars<'a>(ids: impl Iterator<Item = &'a str>) -> usize {
     let mut ids: Vec<&str> = ids.collect();
     ids.sort_unstable();
@@ -107,9 +107,9 @@ fn distinct_chars<'a>(ids: impl Iterator<Item = &'a str>) -> usize {
     SHORT_ID_CHARS.max(most + 1)
 }
 
-/// The present moment and the reader's time zone.
+/// The current time and the user's time zone.
 pub(super) struct Clock {
-    /// The present moment.
+/// The current time.
     pub(super) now: Timestamp,
     /// The time zone.
     pub(super) zone: TimeZone,
@@ -127,7 +127,7 @@ impl Clock {
         largest.trim_end().to_owned()
     }
 
-    /// A time in a table: on a terminal the age, or the date if that is long ago; otherwise the local date and time.
+    /// A time in a table: on a terminal the age, or the date if it is old; otherwise the local date and time.
     pub(super) fn age_or_date(&self, at: Timestamp, look: Look) -> String {
         let form = match self.now.as_second() - at.as_second() {
             _ if look.columns.is_none() => "%Y-%m-%d %H:%M:%S",
@@ -137,7 +137,7 @@ impl Clock {
         self.local(at).strftime(form).to_string()
     }
 
-    /// A time, as short as it can be.
+    /// A time in the shortest clear form.
     pub(super) fn short(&self, at: Timestamp) -> String {
         let [local, now] = [at, self.now].map(|at| self.local(at));
         let form = match at.as_second() - self.now.as_second() {
@@ -149,7 +149,7 @@ impl Clock {
         local.strftime(form).to_string()
     }
 
-    /// A time of today with its seconds, or the day and the time; with its year if that is another one.
+    /// A time with seconds if it is today, otherwise with its day, and with its year if that is not the current one.
     pub(super) fn exact(&self, at: Timestamp) -> String {
         let (local, now) = (self.local(at), self.local(self.now));
         let form = match (local.date() == now.date(), local.year() == now.year()) {
@@ -175,7 +175,7 @@ impl Clock {
     }
 }
 
-/// A length of time in the two largest units that matter.
+/// A duration in its two largest units.
 pub(super) fn duration(seconds: i64) -> String {
     let both = |(count, unit), (rest, smaller)| match rest {
         0 => format!("{count} {unit}"),
@@ -203,7 +203,7 @@ pub(super) fn count(number: u64, one: &str, many: &str) -> String {
     }
 }
 
-/// How many turns a session has: those that it carries apart from those that were completed on it. A history also has turns
+/// How many turns a session has: carried turns and turns completed on it are counted separately. A history also contains turns
 /// that failed or were cancelled.
 pub(super) fn session_turns(carried: u64, since: u64) -> String {
     let ran = completed_turns(carried, since);
@@ -237,7 +237,7 @@ pub(super) fn path(path: &str, look: Look) -> String {
     }
 }
 
-/// A value's name on the wire with its words apart, so that it can be looked up there.
+/// The name of a value in the wire contract, split into words, so that users can look it up there.
 pub(super) fn wire_name(value: impl Serialize) -> String {
     let name = serde_json::to_value(value).unwrap_or_default();
     let letters = name.as_str().unwrap_or("unknown").chars();
@@ -258,7 +258,7 @@ pub(super) fn reason(reason: LineageReason) -> String {
     }
 }
 
-/// The sessions that an undo left: those since the session that it brought back was the head.
+/// The sessions that an undo left: those that became the head after the session that it restored.
 pub(super) fn sessions_left_by_undo(entries: &[LineageEntry]) -> BTreeSet<&UpstreamId> {
     let mut left = BTreeSet::new();
     for (at, entry) in entries.iter().enumerate() {
@@ -266,7 +266,7 @@ pub(super) fn sessions_left_by_undo(entries: &[LineageEntry]) -> BTreeSet<&Upstr
         let before = entries[..at].iter().rposition(is_it);
         if entry.reason == LineageReason::Undone
             && let Some(before) = before
-            // The undo of a move brings a folder back.
+            // The undo of a move restores a folder.
             && entries[before].cwd == entry.cwd
         {
             left.extend(entries[before..at].iter().map(|entry| &entry.upstream_id));
@@ -276,10 +276,11 @@ pub(super) fn sessions_left_by_undo(entries: &[LineageEntry]) -> BTreeSet<&Upstr
     left
 }
 
-/// The change that the last entry has undone: the first one since its session was the head.
+/// The change that the last entry has undone: the first change after its session was the head.
 pub(super) fn change_undone_last(entries: &[LineageEntry], in_chat: bool) -> &'static str {
     let since = entries.split_last().and_then(|(undone, before)| {
-        // As the head: sessions before it are updated and moved too, and a reset names the session that it left.
+        // Only entries in which it was the head: earlier sessions are updated and moved too, and a reset names the session that
+        // it left.
         let is_it = |entry: &LineageEntry| {
             use LineageReason::{Moved, Reset, Updated};
             !matches!(entry.reason, Updated | Moved | Reset) && entry.upstream_id == undone.upstream_id
@@ -292,7 +293,7 @@ pub(super) fn change_undone_last(entries: &[LineageEntry], in_chat: bool) -> &'s
         .filter_map(|entry| match entry.reason {
             LineageReason::Rolled if entry.cause == Some(RollCause::Cleared) => Some("clear"),
             LineageReason::Edited => Some("edit"),
-            // By the name of its command.
+            // Use the name of the command in a chat.
             LineageReason::Forked if in_chat => Some("rewind"),
             LineageReason::Forked => Some("in-place fork"),
             LineageReason::Reset => Some("reset"),
@@ -320,7 +321,7 @@ pub(super) fn history_kept(fidelity: Fidelity) -> &'static str {
     }
 }
 
-/// What a part of [`origin`] is about.
+/// The topic of a part of [`origin`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OriginPart {
     Reason,
@@ -331,8 +332,8 @@ pub(super) enum OriginPart {
     Turns,
 }
 
-/// How a session came to be, what it has to do with the one before it, and its turns. `after` says where it branched off,
-/// `since` how many turns were completed on it, if that is known.
+/// How a session was created, how it relates to the previous one, and its turns. `after` is where it branched off, and `since`
+/// is how many turns were completed on it, if known.
 pub(super) fn origin(entry: &LineageEntry, after: &str, since: Option<u64>) -> Vec<(OriginPart, String)> {
     let mut parts = vec![(OriginPart::Reason, reason(entry.reason))];
     let cause = entry.cause.map(|cause| format!("cause {}", self::cause(cause)));
@@ -345,7 +346,7 @@ pub(super) fn origin(entry: &LineageEntry, after: &str, since: Option<u64>) -> V
     }
     let carried = (entry.carried_turns > 0).then(|| carried_turns(entry.carried_turns));
     let relation = match entry.relation {
-        // The turns that it carries say so already.
+        // The number of carried turns already shows the relation.
         Relation::Carries if carried.is_some() => None,
         Relation::Carries => Some("carries the history".to_owned()),
         Relation::Follows => Some("follows it".to_owned()),
@@ -366,7 +367,7 @@ pub(super) fn join_origin(origin: Vec<(OriginPart, String)>) -> String {
     parts.join(", ")
 }
 
-/// What went wrong with a turn.
+/// Why a turn failed.
 pub(super) fn failure(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::RateLimited => "usage limit",
@@ -392,7 +393,7 @@ pub(super) fn failed_attempts(attempts: &[Attempt]) -> impl Iterator<Item = Stri
     })
 }
 
-/// A way to reopen a session: its name, and what became of the session.
+/// A way to reopen a session: its name, and its result.
 fn reopen_method(via: Via) -> (&'static str, &'static str) {
     match via {
         Via::Live => ("the open session", "still open"),
@@ -427,7 +428,7 @@ pub(super) fn branch_session(upstream_id: &UpstreamId, via: Option<BranchedVia>)
     format!("session {}{how}", short(upstream_id.as_str()))
 }
 
-/// How a session was reopened, and what is missing.
+/// How a session was reopened, and which history is missing.
 pub(super) fn resume_result(resumed: &Resumed) -> String {
     let (_, how) = reopen_method(resumed.via);
     let id = short(resumed.upstream_id.as_str());

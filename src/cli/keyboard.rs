@@ -1,7 +1,7 @@
 //! Reads what the user types at the terminal.
 //!
-//! `crossterm` has a stream of events. Dropping that stream leaves a wake-up behind if no key was awaited, and the next reader,
-//! such as the line editor of `chat`, takes the wake-up for a terminal that does not answer.
+//! The event stream of `crossterm` is not used. If it is dropped while it waits for a key, it leaves a wake-up behind, which
+//! makes the next reader, such as the line editor of `chat`, conclude that the terminal does not answer.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,22 +13,22 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::signals::open_terminal;
 
-/// What was typed before a question was asked: it is no answer to it, but the beginning of the next line.
+/// Keys typed before a question was asked. They are not an answer to it, but the beginning of the next line.
 static BUFFERED_EVENTS: Mutex<VecDeque<Event>> = Mutex::new(VecDeque::new());
 
-/// How long one wait for a key lasts. A resize is noticed after it at the latest, and so is that nobody waits any more.
+/// How long one wait for a key lasts. After it at the latest, a resize or the end of the caller's wait is noticed.
 const INPUT_POLL_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 250_000_000,
 };
 
-/// The next event of the terminal. No event is lost if the future is dropped.
+/// Waits for the next event of the terminal. No event is lost if the future is dropped.
 ///
 /// # Errors
 /// The terminal cannot be read.
 pub(super) async fn next_event() -> io::Result<Event> {
     loop {
-        // It may have read several events at once.
+        // `crossterm` may have read several events at once.
         if event::poll(Duration::ZERO)? {
             return event::read();
         }
@@ -36,7 +36,7 @@ pub(super) async fn next_event() -> io::Result<Event> {
     }
 }
 
-/// Waits a moment for something to be typed. Returns whether there is something to read, or the terminal has ended.
+/// Waits up to [`INPUT_POLL_INTERVAL`] for input. Returns whether there is something to read or the terminal has hung up.
 ///
 /// # Errors
 /// The terminal cannot be watched.
@@ -55,7 +55,7 @@ pub(super) async fn wait_for_input() -> io::Result<bool> {
     waited.await.map_err(io::Error::other)?
 }
 
-/// The next event of those that have happened already, if there is one.
+/// The next pending event, if there is one. Does not wait.
 ///
 /// # Errors
 /// The terminal cannot be read.
@@ -66,7 +66,7 @@ pub(super) fn poll_event() -> io::Result<Option<Event>> {
     }
 }
 
-/// Keeps what was typed until now for the next line.
+/// Buffers what was typed until now for the next line.
 ///
 /// # Errors
 /// The terminal cannot be read.
@@ -77,7 +77,7 @@ pub(super) fn buffer_typed_events() -> io::Result<()> {
     Ok(())
 }
 
-/// The next of the events that were kept.
+/// Removes and returns the next buffered event.
 pub(super) fn next_buffered_event() -> Option<Event> {
     buffered_events().pop_front()
 }

@@ -1,7 +1,7 @@
-//! `sessionctl`: the daemon's contract for people and scripts.
+//! `sessionctl`: the command line client of the daemon, for users and scripts.
 //!
-//! It owns the command line, how a daemon is found or started, and how answers and events look on a terminal. It must
-//! not know the daemon or the agents: it uses the wire contract and the paths, as any other app could.
+//! It owns the command line, how a daemon is found or started, and how answers and events look on a terminal. It must not
+//! use the daemon's or the agents' internals: it uses only the wire contract and the paths, as any other app could.
 
 mod advice;
 mod args;
@@ -47,11 +47,11 @@ use crate::paths::{Environment, Paths};
 /// Builds the definition of a program's command line.
 pub type Definition = fn() -> clap::Command;
 
-/// Runs one command to its end. The first argument is the program's name.
+/// Runs one command to completion. The first argument is the program's name.
 ///
-/// `daemon` is the daemon's command line, of which there are a manual page and completions too.
+/// `daemon` is the daemon's command line, which also has a manual page and completions.
 ///
-/// Starts a runtime of its own, so that it must not be called from within one.
+/// Starts its own runtime, so it must not be called from within one.
 pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode {
     let args: Vec<OsString> = args.collect();
     if let Some(exit) = complete(args::command, &args) {
@@ -65,7 +65,7 @@ pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode
             } else {
                 Exit::Success
             };
-            // A reader that has left needs no help text.
+            // If the output was closed, nobody reads the help text.
             return match error.print() {
                 Ok(()) | Err(_) => exit.into(),
             };
@@ -98,7 +98,7 @@ pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode
     }
 }
 
-/// Prints the help for a call without a command, where there is no terminal to pick a conversation on.
+/// Prints the help if the program is called without a command and there is no terminal to pick a conversation on.
 fn without_command(output: &mut Output) -> ExitCode {
     if output.json {
         let hint = "list the commands and their options: sessionctl help";
@@ -112,13 +112,13 @@ fn without_command(output: &mut Output) -> ExitCode {
     }
 }
 
-/// Answers a shell that asks for completions, which it does by the variable `COMPLETE`.
+/// Prints completions if a shell requests them, which it does with the environment variable `COMPLETE`.
 pub fn complete(definition: Definition, args: &[OsString]) -> Option<ExitCode> {
     let folder = std::env::current_dir().ok();
     match CompleteEnv::with_factory(definition).try_complete(args, folder.as_deref()) {
         Ok(true) => Some(ExitCode::SUCCESS),
         Ok(false) => None,
-        // Whoever asked is a shell in the middle of a command line: it shows nothing then.
+        // The user is in the middle of a command line: print nothing.
         Err(_) => Some(ExitCode::FAILURE),
     }
 }
@@ -130,7 +130,7 @@ fn log_to_stderr(verbose: u8) {
         _ => LevelFilter::TRACE,
     };
     let log = tracing_subscriber::fmt().with_max_level(level);
-    // Only a second subscriber would be refused.
+    // Fails only if a subscriber is set already.
     let _ = log.with_writer(std::io::stderr).with_ansi(false).try_init();
 }
 
@@ -152,12 +152,12 @@ fn carry_out(arguments: Arguments, daemon: Definition, output: &mut Output) -> C
         Some(command) => runtime.block_on(command.run(&mut context)),
         None => runtime.block_on(select::start_interactive(&mut context)),
     };
-    // Nothing that still runs in the background is worth waiting for: a lock that was given up on, a terminal's line.
+    // Do not wait for background work, such as taking a lock or reading a line from the terminal.
     runtime.shutdown_background();
     result
 }
 
-/// How the daemon is found and started, from the options and the environment.
+/// Builds the connector to the daemon from the options and the environment.
 fn daemon_connector(global: Global) -> CommandResult<DaemonConnector> {
     let environment = Environment::of_this_process();
     let launch = global.launch;

@@ -1,7 +1,7 @@
-//! Writing: what a command says, as text for people or as JSON for programs.
+//! The output of commands, as text for people or as JSON for programs.
 //!
-//! It owns the two streams, whether they are coloured, how wide a terminal is and which signs it can show. It must not
-//! know what is said. What was asked for goes to standard output; everything about how it went goes to standard error.
+//! It owns the two streams, whether they are coloured, how wide a terminal is and which signs it can show. It must not know
+//! what is printed. Results go to standard output; notes, progress and errors go to standard error.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -25,15 +25,15 @@ use super::table::Table;
 #[cfg(test)]
 mod tests;
 
-/// Secondary: ids of links, times, thoughts.
+/// For secondary text: ids of links, times, thoughts.
 pub(super) const DIM: Style = Style::new().dimmed();
-/// What the eye should find first.
+/// For the most important text.
 pub(super) const STRONG: Style = Style::new().bold();
-/// It worked.
+/// For success.
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
-/// It did not.
+/// For failure.
 pub(super) const BAD: Style = AnsiColor::Red.on_default();
-/// It needs attention.
+/// For text that needs attention.
 pub(super) const ATTENTION: Style = AnsiColor::Yellow.on_default();
 
 /// How text is shown: decided once, from the streams and the environment.
@@ -43,7 +43,7 @@ pub(super) struct Look {
     pub(super) coloured: bool,
     /// Whether signs outside ASCII can be shown.
     pub(super) unicode: bool,
-    /// The columns of the terminal; nothing when the output is not one.
+    /// The width of the terminal in columns, or `None` if the output is not a terminal.
     pub(super) columns: Option<usize>,
 }
 
@@ -56,7 +56,7 @@ impl Look {
         }
     }
 
-    /// The text in a style, where styles are shown.
+    /// Adds a style to the text, if styles are shown.
     pub(super) fn paint(self, style: Style, text: &str) -> String {
         if self.coloured {
             format!("{style}{text}{style:#}")
@@ -65,13 +65,13 @@ impl Look {
         }
     }
 
-    /// The first sign where it can be shown, else the second.
+    /// Returns the first sign if it can be shown, otherwise the second.
     pub(super) fn sign(self, unicode: &'static str, ascii: &'static str) -> &'static str {
         if self.unicode { unicode } else { ascii }
     }
 
-    /// Text that a terminal may be given: without the control characters with which it could be steered. What goes to
-    /// a file or a pipe stays as it is.
+    /// Makes text safe for a terminal: removes control characters that could control it. Text for a file or a pipe is not
+    /// changed.
     pub(super) fn sanitize(self, text: &str) -> String {
         if self.columns.is_some() {
             strip_controls(text)
@@ -80,8 +80,8 @@ impl Look {
         }
     }
 
-    /// The text with its lines broken between words on a terminal. What follows a break is indented as the line is, by `indent`
-    /// at least. Commands are not broken, since they are pasted as they stand.
+    /// On a terminal, breaks the lines of a text between words. Continued lines are indented like the line itself, by `indent`
+    /// at least. Commands are not broken, since users paste them.
     pub(super) fn wrap(self, text: &str, indent: usize) -> String {
         let Some(columns) = self.columns else {
             return text.to_owned();
@@ -99,13 +99,13 @@ impl Look {
     }
 }
 
-/// A line of a stream of `--json`: an object, whose members stay as they came.
+/// A line of a stream of `--json`: an object, whose members are printed as they were received.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "camelCase")]
 pub(super) enum StreamLine<'a> {
-    /// What happened.
+    /// An event.
     Event(#[serde(serialize_with = "members")] &'a RawJson),
-    /// What came of the command, or of one of the conversations that it is about.
+    /// The result of the command, or of one of its conversations.
     Result(#[serde(serialize_with = "members")] &'a RawJson),
 }
 
@@ -130,7 +130,7 @@ pub(super) struct Output {
     pub(super) daemon_options: String,
     stdout: Box<dyn Write + Send>,
     stderr: Box<dyn Write + Send>,
-    /// How many line breaks standard output ends with. Two where nothing stands above that the next text would continue.
+    /// How many line breaks standard output ends with. Two if there is no text above that the next text would continue.
     line_breaks: usize,
 }
 
@@ -153,12 +153,12 @@ impl Output {
         }
     }
 
-    /// Whether a person watches how it goes, at a terminal.
+    /// Whether notes and progress go to a terminal, where a user sees them.
     pub(super) fn is_interactive(&self) -> bool {
         self.note_look.columns.is_some() && !self.json && !self.quiet
     }
 
-    /// Writes to standard output as it is, at once.
+    /// Writes text unchanged to standard output, without buffering.
     pub(super) fn text(&mut self, text: &str) -> CommandResult {
         if text.is_empty() {
             return Ok(());
@@ -174,12 +174,12 @@ impl Output {
             .map_err(|error| Problem::output_error(&error))
     }
 
-    /// Writes one line for people to standard output: nothing if JSON was asked for.
+    /// Writes one line for people to standard output. With `--json`, writes nothing.
     pub(super) fn line(&mut self, text: &str) -> CommandResult {
         self.verbatim(&self.look.wrap(text, 0))
     }
 
-    /// The same without further line breaks: for what is laid out already, and what a person has to see as it is.
+    /// Like [`line`](Self::line), without breaking lines: for formatted text, and text that the user has to see unchanged.
     pub(super) fn verbatim(&mut self, text: &str) -> CommandResult {
         match self.json {
             true => Ok(()),
@@ -187,7 +187,7 @@ impl Output {
         }
     }
 
-    /// Writes a list for people to standard output. If it is empty, says so on standard error.
+    /// Writes a list for people to standard output. If it is empty, writes `if_empty` to standard error.
     pub(super) fn table(&mut self, table: &Table, if_empty: &str) -> CommandResult {
         match table.lines(self.look).join("\n") {
             empty if empty.is_empty() => self.note_with_commands(if_empty),
@@ -195,8 +195,8 @@ impl Output {
         }
     }
 
-    /// Writes one JSON value as one line to standard output, its bytes as they came. Line breaks between its members
-    /// are the only thing that is taken away, since a line is one value.
+    /// Writes one JSON value as one line to standard output. Its bytes are not changed, except that line breaks between
+    /// members are removed, because each line is one value.
     pub(super) fn raw(&mut self, value: &RawJson) -> CommandResult {
         self.text(&(value.get().replace('\n', " ") + "\n"))
     }
@@ -210,27 +210,27 @@ impl Output {
         self.raw(&line)
     }
 
-    /// Writes one line to standard error. With JSON, only problems are written there.
+    /// Writes one line to standard error. With `--json`, writes nothing: only problems are written there then.
     pub(super) fn note(&mut self, text: &str) -> CommandResult {
         self.note_verbatim(&self.note_look.wrap(text, 0))
     }
 
-    /// The same of a sentence that is ours and names commands.
+    /// Like [`note`](Self::note), for a sentence of this program that names commands.
     pub(super) fn note_with_commands(&mut self, text: &str) -> CommandResult {
         self.note(&self.with_daemon_options(text))
     }
 
-    /// A text of ours, with the options that name the daemon added to its commands.
+    /// Adds the options that name the daemon to the commands in a text of this program.
     pub(super) fn with_daemon_options(&self, text: &str) -> String {
         advice::with_daemon_options(text, &self.daemon_options)
     }
 
-    /// The same without further line breaks, as [`verbatim`](Self::verbatim).
+    /// Like [`note`](Self::note), without breaking lines: see [`verbatim`](Self::verbatim).
     pub(super) fn note_verbatim(&mut self, text: &str) -> CommandResult {
         if self.json || self.quiet {
             return Ok(());
         }
-        // A file gets what was asked for byte for byte; on a terminal both streams share the line.
+        // On a terminal both streams share the line. Do not add line breaks to a file: it must contain exactly the result.
         if self.look.columns.is_some() {
             self.end_line()?;
             self.line_breaks = 2;
@@ -257,18 +257,18 @@ impl Output {
         Advice::new(humanize::short_id(id), self.in_chat).with_options(&self.daemon_options)
     }
 
-    /// Ends the line of standard output: on a terminal, what goes to standard error next would continue it.
+    /// Ends the line of standard output; otherwise, on a terminal, the next text on standard error would continue it.
     pub(super) fn end_line(&mut self) -> CommandResult {
         self.text(&"\n".repeat(1_usize.saturating_sub(self.line_breaks)))
     }
 
-    /// Ends the paragraph of standard output with an empty line. After a line on the same terminal it has ended.
+    /// Ends the paragraph of standard output with an empty line, unless a note on the same terminal has ended it.
     pub(super) fn end_paragraph(&mut self) -> CommandResult {
         self.text(&"\n".repeat(2_usize.saturating_sub(self.line_breaks)))
     }
 
-    /// Writes a problem to standard error: as one line of JSON where JSON was asked for, else in words. One that cannot
-    /// be written there has nowhere else to go.
+    /// Writes a problem to standard error, as text or, with `--json`, as one line of JSON. If it cannot be written there, it is
+    /// lost.
     pub(super) fn problem(&mut self, problem: &Problem) {
         if problem.message.is_some() && self.end_line().is_err() {
             tracing::debug!("standard output is closed");
@@ -289,7 +289,7 @@ impl Output {
             return;
         }
         let Some(message) = &problem.message else { return };
-        // The words of an agent are not ours.
+        // A message of the agent may contain anything: do not edit commands in it.
         let message = match problem.kind() {
             None | Some(ErrorKind::AgentError) => one_line(message),
             Some(_) => self.with_daemon_options(&one_line(message)),
@@ -323,7 +323,7 @@ pub(super) fn one_line(text: &str) -> String {
     strip_controls(&spaced.join(" "))
 }
 
-/// Cuts text to a width in columns, with a sign that says so.
+/// Cuts text to a width in columns, and marks the cut with a sign.
 pub(super) fn truncate(text: &str, columns: usize, look: Look) -> String {
     if text.width() <= columns {
         return text.to_owned();
@@ -342,7 +342,7 @@ fn prefix_of_width(characters: impl Iterator<Item = char>, columns: usize) -> St
     fit.collect()
 }
 
-/// Cuts the middle of a text to a width in columns: of a path both ends matter.
+/// Cuts the middle out of a text that is wider than this many columns, because both ends of a path matter.
 pub(super) fn truncate_middle(text: &str, columns: usize, look: Look) -> String {
     if text.width() <= columns {
         return text.to_owned();
@@ -352,12 +352,12 @@ pub(super) fn truncate_middle(text: &str, columns: usize, look: Look) -> String 
     begin.chars().chain(end.chars().rev()).collect()
 }
 
-/// Breaks a line between words if it is too long, and indents what follows. A word that is longer than a line stays whole.
+/// Breaks a line between words if it is too long, and indents the continued lines. A word longer than a line is not broken.
 pub(super) fn wrap_line(line: &str, columns: usize, indent: usize) -> String {
     fill_lines(line.split_inclusive(' '), columns, indent)
 }
 
-/// Breaks a list of clauses into lines, each of which ends with a comma; within a clause only if that is longer than a line.
+/// Breaks a list of clauses into lines that end with a comma. A clause is broken only if it is longer than a line.
 pub(super) fn wrap_clauses(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for clause in text.split_inclusive(", ") {
@@ -374,8 +374,8 @@ pub(super) fn width_of(text: &str) -> usize {
     anstream::adapter::strip_str(text).to_string().width()
 }
 
-/// Fills lines with these parts, which stay whole. A command that is longer than a line begins on the next one if its first word
-/// does not fit.
+/// Fills lines with these parts, which are not broken. A command that is longer than a line begins on the next one if its first
+/// word does not fit.
 fn fill_lines<'t>(parts: impl IntoIterator<Item = &'t str>, columns: usize, indent: usize) -> String {
     let (mut shown, mut at) = (String::new(), 0);
     for part in parts {
@@ -394,8 +394,8 @@ fn fill_lines<'t>(parts: impl IntoIterator<Item = &'t str>, columns: usize, inde
     shown
 }
 
-/// The parts of a sentence between which a line may end: its words, and whole commands. A command begins with the name of this
-/// program, or after a colon if it fits in a line, and ends where the clause does.
+/// Splits a sentence into parts between which a line may end: words and whole commands. A command begins with the name of this
+/// program, or after a colon if it fits in a line, and ends with its clause.
 fn unbreakable_parts(line: &str, columns: usize) -> Vec<&str> {
     let (mut phrases, mut begin, mut end, mut is_command) = (Vec::new(), 0, 0, false);
     for word in line.split_inclusive(' ') {
@@ -419,8 +419,8 @@ fn unbreakable_parts(line: &str, columns: usize) -> Vec<&str> {
     parts.collect()
 }
 
-/// Takes out what steers a terminal, or lets text read other than it is: control sequences such as colours, other control characters,
-/// and those that change the direction of writing.
+/// Removes characters that control a terminal or disguise text: control sequences such as colours, other control characters,
+/// and characters that change the direction of writing.
 fn strip_controls(text: &str) -> String {
     let mut parts = text.split("\x1b[");
     let mut plain = parts.next().unwrap_or_default().to_owned();
@@ -457,7 +457,7 @@ pub(super) fn escape_controls(text: &str) -> String {
     shown
 }
 
-/// Whether the locale can show more than ASCII; the variables in the order in which they decide.
+/// Whether the locale can show more than ASCII. The variables are in order of precedence.
 fn shows_unicode(variables: [Option<String>; 3]) -> bool {
     variables
         .into_iter()
@@ -469,10 +469,10 @@ fn shows_unicode(variables: [Option<String>; 3]) -> bool {
         })
 }
 
-/// The columns of a terminal; nothing of what is none.
+/// The width of a terminal in columns, or `None` if the stream is not a terminal.
 pub(super) fn columns_of(stream: impl AsFd) -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(stream).ok()?;
-    // A terminal that does not know its width says 0.
+    // A terminal that does not know its width reports 0.
     Some(if size.ws_col == 0 {
         80
     } else {

@@ -1,6 +1,6 @@
-//! Picks a conversation on a terminal: a list that narrows as the user types, above the last turns of the selected one.
+//! Lets the user pick a conversation: a list that is filtered as the user types, above the last turns of the selected one.
 //!
-//! It owns the keys and the screen, which it restores however it ends. What a conversation is used for is the caller's.
+//! It owns the keys and the screen, which is always restored at the end. It must not know what the conversation is used for.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{self, IsTerminal, Write};
@@ -33,14 +33,14 @@ use super::signals::{self, IS_FULL_SCREEN};
 /// How many conversations are listed. The daemon searches the titles, folders and agents of the others.
 const LISTED_LIMIT: usize = 1_000;
 
-/// Of how many conversations the last turns are read before anything is typed. After that those of all are read, because the query
-/// may be of their last prompt, which only their transcripts have.
+/// For how many conversations the last turns are read before anything is typed. When the user types, the last turns of all are
+/// read, because the query may match a last prompt, which only the transcripts contain.
 const PREFETCHED_CONVERSATIONS: usize = 50;
 
-/// How many lines are held of the end of a conversation: more than a terminal has.
+/// How many lines of a conversation's end are kept: more than a terminal shows.
 const PREVIEW_LINES: u16 = 200;
 
-/// Whether there is a user to ask: the keys come from standard input, the list goes to standard error.
+/// Whether a user can be asked: keys are read from standard input, and the list is printed to standard error.
 pub(super) fn is_possible(output: &Output) -> bool {
     let is_dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb");
     !output.json && !is_dumb && output.note_look.columns.is_some() && io::stdin().is_terminal()
@@ -49,8 +49,8 @@ pub(super) fn is_possible(output: &Output) -> bool {
 /// Lets the user pick a conversation, or start one if `may_create`.
 ///
 /// # Errors
-/// The user leaves without one, which is no failure and prints nothing; a signal ends the picker; the daemon is lost; or there is none
-/// yet, and no agent to begin one with in this folder.
+/// The user leaves without picking one, which prints nothing and is not a failure; a signal ends the picker; the connection to
+/// the daemon is lost; or no conversation exists yet, and no agent is installed for one in this folder.
 pub(super) async fn pick(
     context: &mut Context<'_>,
     daemon: &Daemon,
@@ -89,16 +89,16 @@ pub(super) async fn pick(
     picked
 }
 
-/// What the user types into.
+/// The field that receives the user's keys.
 enum Input {
     Filter,
     /// The new title of the selected conversation.
     Title(String),
-    /// The answer to whether the selected conversation is deleted.
+    /// The confirmation before the selected conversation is deleted.
     Delete,
 }
 
-/// What the daemon answered while the user typed.
+/// Data that the daemon returned while the user typed.
 enum PickerData {
     /// The conversations that match a query.
     Matches(String, CommandResult<Vec<Conversation>>),
@@ -109,16 +109,16 @@ enum PickerData {
 /// The end of a conversation.
 #[derive(Default)]
 struct LastTurns {
-    /// The last prompt, which is searched.
+    /// The last prompt, which queries search too.
     prompt: String,
-    /// What is shown, or why it cannot be read.
+    /// The lines to show, or the reason why the history cannot be read.
     lines: Vec<String>,
 }
 
 /// What a key does with the selected conversation.
 enum Action {
     Fork,
-    /// Gives it this title.
+    /// Sets its title.
     Rename(String),
     Delete,
 }
@@ -128,29 +128,29 @@ struct Picker<'a> {
     look: Look,
     /// The options that name the daemon.
     options: &'a str,
-    /// What Enter does with the conversation, as the line of keys says it.
+    /// What Enter does with the conversation, as shown in the line of keys.
     enter: String,
     may_create: bool,
     all: Vec<Conversation>,
-    /// Whether there are others than `all`.
+    /// Whether there are more conversations than those in `all`.
     has_more: bool,
-    /// The query whose matches among those are in `all`.
+    /// The query with which `all` was requested from the daemon.
     searched_query: String,
-    /// Those that have each word of the query, in the order of the list.
+    /// The conversations that contain each word of the query, in the order of the list.
     matches: Vec<Conversation>,
     /// The ends of the conversations that were read so far.
     last_turns: HashMap<ConversationId, LastTurns>,
     query: String,
-    /// An index into `matched`.
+    /// An index into `matches`.
     selected: usize,
     input: Input,
-    /// What the last key did.
+    /// The result of the last key.
     message: String,
-    /// What the user should still see after the screen is restored.
+    /// Notes to print after the screen is restored.
     notes: Vec<String>,
 }
 
-/// The next key, of those that were typed before or of the terminal; nothing for another event.
+/// Reads the next key, first from those that were buffered, then from the terminal. Returns `None` for another event.
 async fn next_key(typed: &mut VecDeque<KeyEvent>) -> io::Result<Option<KeyEvent>> {
     if let Some(key) = typed.pop_front() {
         return Ok(Some(key));
@@ -158,7 +158,7 @@ async fn next_key(typed: &mut VecDeque<KeyEvent>) -> io::Result<Option<KeyEvent>
     Ok(keyboard::next_event().await?.as_key_event())
 }
 
-/// Waits for a key that leaves, and keeps the others.
+/// Waits for a key that leaves the picker, and buffers other keys.
 async fn wait_for_leave_key(typed: &mut VecDeque<KeyEvent>) -> CommandResult<Problem> {
     loop {
         let event = keyboard::next_event().await.map_err(terminal_problem)?;
@@ -173,7 +173,7 @@ async fn wait_for_leave_key(typed: &mut VecDeque<KeyEvent>) -> CommandResult<Pro
     }
 }
 
-/// Deletes a conversation and keeps its transcripts; returns the sentence that says so.
+/// Deletes a conversation and keeps its transcripts; returns a message about it.
 async fn delete(daemon: &Daemon, one: &Conversation, options: &str) -> CommandResult<String> {
     let links = daemon.call(method::Chain::of(one.id)).await?.links;
     daemon.call(method::Delete::of(one.id)).await?;
@@ -186,7 +186,7 @@ impl<'a> Picker<'a> {
         signals::start_signal_watcher();
         let screen = AlternateScreen::enter().map_err(terminal_problem)?;
         let mut reading = None;
-        // Typed while the daemon did what an earlier key asked for.
+        // Keys typed while the daemon executed an earlier action.
         let mut typed = VecDeque::new();
         loop {
             self.draw().map_err(terminal_problem)?;
@@ -196,7 +196,7 @@ impl<'a> Picker<'a> {
             tokio::select! {
                 biased;
                 key = next_key(&mut typed) => {
-                    // A new size of the terminal is drawn.
+                    // Not a key, for example a new size of the terminal: draw again.
                     let Some(key) = key.map_err(terminal_problem)? else { continue };
                     let picked = tokio::select! {
                         biased;
@@ -236,8 +236,8 @@ impl<'a> Picker<'a> {
         self.matches.get(self.selected)
     }
 
-    /// Reads what may match the query and was not looked at yet; of the conversations, the selected one first. Why the daemon cannot
-    /// answer is shown in place of what was asked for.
+    /// The next request for data that may match the query: more conversations, then last turns that were not read yet, those of
+    /// the selected conversation first. If the daemon returns an error, it is shown instead of the data.
     fn next_to_read(&self) -> Option<LocalBoxFuture<'a, PickerData>> {
         let (daemon, look) = (self.daemon, self.look);
         if self.has_more && self.query != self.searched_query {
@@ -263,11 +263,11 @@ impl<'a> Picker<'a> {
         Some(reading.boxed_local())
     }
 
-    /// Matches the conversations again; the selected one stays selected.
+    /// Filters the conversations again; the selected one stays selected.
     fn filter(&mut self) {
         let selected = self.selected().map(|one| one.id);
         let words = self.query.to_lowercase();
-        // As `ls` does it, and in the last prompt.
+        // Searches the same fields as `ls`, and the last prompt.
         let has_each_word = |one: &&Conversation| {
             let prompt = self.last_turns.get(&one.id).map_or("", |last| &last.prompt);
             let id = one.id.to_string();
@@ -280,7 +280,7 @@ impl<'a> Picker<'a> {
         self.selected = again.unwrap_or_default();
     }
 
-    /// Takes a key; gives the conversation that it picked.
+    /// Handles a key; returns the conversation if the key picked one.
     async fn handle_key(&mut self, key: KeyEvent) -> CommandResult<Option<Conversation>> {
         self.message.clear();
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
@@ -328,7 +328,7 @@ impl<'a> Picker<'a> {
         Ok(None)
     }
 
-    /// Changes the selected conversation. A refusal is shown, and the list stays.
+    /// Executes an action on the selected conversation. An error is shown, and the list stays.
     async fn run_action(&mut self, action: Action) {
         let Some(one) = self.selected().cloned() else {
             return;
@@ -387,7 +387,7 @@ impl<'a> Picker<'a> {
                 )
             }
         };
-        // The end of a long line is what the user types.
+        // Show the end of a long line, where the user types.
         let hidden = prompt.width().saturating_sub(columns.saturating_sub(1));
         let mut lines = vec![prompt.chars().skip(hidden).collect::<String>()];
         let cursor = lines[0].width();
@@ -451,7 +451,7 @@ impl<'a> Picker<'a> {
     }
 }
 
-/// Changes a line as a key says.
+/// Edits a line according to a key.
 fn edit(line: &mut String, code: KeyCode, control: bool) {
     match code {
         KeyCode::Char('u') if control => line.clear(),
@@ -461,9 +461,9 @@ fn edit(line: &mut String, code: KeyCode, control: bool) {
     }
 }
 
-/// The end of a conversation.
+/// Reads the end of a conversation.
 async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> LastTurns {
-    // A message takes a line at least.
+    // Each message takes at least one line.
     let (_, rows) = terminal::size().unwrap_or((0, PREVIEW_LINES));
     let history = method::History {
         last: Some(rows.clamp(1, PREVIEW_LINES).into()),
@@ -494,7 +494,7 @@ fn terminal_problem(error: io::Error) -> Problem {
     Problem::new(Exit::Failed, format!("the terminal cannot be used: {error}"))
 }
 
-/// The terminal while the picker has it. Dropped, also by a panic, it is as it was.
+/// A guard for the alternate screen. Dropping it restores the terminal, even after a panic.
 struct AlternateScreen;
 
 impl AlternateScreen {

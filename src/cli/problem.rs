@@ -1,6 +1,6 @@
-//! Errors of commands: one line says what is wrong, and one says what to do.
+//! Errors of commands: one line describes what failed, and a hint describes what to do.
 //!
-//! It owns the way from each error to its words, hint and exit code. It must not know where they are printed.
+//! It owns the message, hint and exit code of each error. It must not know where they are printed.
 
 use std::io;
 use std::path::Path;
@@ -20,15 +20,15 @@ use super::output::one_line;
 use crate::paths::ownership::Untrusted;
 use crate::paths::{PathsError, shell_word};
 
-/// The hint where only the doctor may know more.
+/// The hint if only the doctor may report more.
 pub(super) const DOCTOR_HINT: &str = "sessionctl doctor reports more";
 
-/// Why a command did not work.
+/// An error of a command.
 #[derive(Debug)]
 pub(super) struct Problem {
     /// The code that the process ends with.
     pub(super) exit: Exit,
-    /// What is wrong, on one line; nothing when the reader of the output has left.
+    /// What failed, on one line; `None` if nothing is to be printed, for example because the output was closed.
     pub(super) message: Option<String>,
     /// What to do next.
     pub(super) hint: Option<String>,
@@ -37,14 +37,14 @@ pub(super) struct Problem {
     cause: Cause,
 }
 
-/// Where a problem comes from.
+/// The source of a problem.
 #[derive(Debug)]
 enum Cause {
-    /// This program, which may have details for programs.
+    /// This program, with optional details for `--json`.
     Own(Option<Box<Value>>),
-    /// An error of the daemon, whose code and data are for programs.
+    /// An error of the daemon, with its code and data for `--json`.
     Daemon(Box<BridgeError>),
-    /// The connection to the daemon, which has ended.
+    /// The connection to the daemon was lost.
     Connection,
 }
 
@@ -68,7 +68,7 @@ struct ProblemJson<'a> {
 pub(super) type CommandResult<T = ()> = Result<T, Problem>;
 
 impl Problem {
-    /// A problem with these words.
+    /// Creates a problem with this message.
     pub(super) fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self {
             message: Some(message.into()),
@@ -76,7 +76,7 @@ impl Problem {
         }
     }
 
-    /// An end that prints nothing, with this code: what there is to say was printed.
+    /// Creates a problem that prints nothing, because everything was printed already. The process ends with this code.
     pub(super) fn silent(exit: Exit) -> Self {
         Self {
             exit,
@@ -87,12 +87,12 @@ impl Problem {
         }
     }
 
-    /// What is wrong, as part of another text.
+    /// The message, for use in another text.
     pub(super) fn text(&self) -> String {
         one_line(self.message.as_deref().unwrap_or_default())
     }
 
-    /// The error of the daemon, where it was one.
+    /// The error of the daemon, if the problem is one.
     fn error(&self) -> Option<&BridgeError> {
         match &self.cause {
             Cause::Daemon(error) => Some(error),
@@ -105,22 +105,22 @@ impl Problem {
         matches!(self.cause, Cause::Connection)
     }
 
-    /// Which error of the daemon it was; nothing where it was none.
+    /// The kind of the daemon's error, if the problem is one.
     pub(super) fn kind(&self) -> Option<ErrorKind> {
         self.error().map(|error| error.kind)
     }
 
-    /// What the daemon's error says under this key; nothing where it says nothing.
+    /// The text that the data of the daemon's error has under this key.
     pub(super) fn detail(&self, key: &str) -> Option<String> {
         data_text(self.error()?, key)
     }
 
-    /// What the session offers that refused a setting.
+    /// The session that refused a setting, with the settings that it offers.
     pub(super) fn offered_session(&self) -> Option<SessionInfo> {
         serde_json::from_value(self.error()?.detail("session")).ok()
     }
 
-    /// The process that the problem is about, if it is known.
+    /// The id of the process that the problem is about, if known.
     pub(super) fn pid(&self) -> Option<u64> {
         match &self.cause {
             Cause::Own(details) => details.as_deref()?["pid"].as_u64(),
@@ -128,7 +128,7 @@ impl Problem {
         }
     }
 
-    /// The ids of the candidates that the daemon's error lists under this key.
+    /// The ids that the daemon's error lists under this key.
     pub(super) fn ids(&self, key: &str) -> Vec<String> {
         let listed = self.error().map(|error| error.detail(key));
         let candidates = listed.as_ref().and_then(Value::as_array).into_iter().flatten();
@@ -136,13 +136,13 @@ impl Problem {
         ids.map(str::to_owned).collect()
     }
 
-    /// The same, with what a program needs to act on it.
+    /// Adds details that a program needs to handle the problem.
     pub(super) fn with_details(mut self, details: Value) -> Self {
         self.cause = Cause::Own(Some(Box::new(details)));
         self
     }
 
-    /// The problem as one line of JSON, with this hint; nothing when the reader of the output has left.
+    /// The problem as one line of JSON, with this hint; `None` if it has no message.
     pub(super) fn json(&self, hint: Option<&str>) -> Option<String> {
         let message = self.message.as_deref()?;
         let error = self.error();
@@ -169,13 +169,13 @@ impl Problem {
         self
     }
 
-    /// The same, with what to do next.
+    /// Sets the hint.
     pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The same, with what to do next after this error of the daemon.
+    /// Sets the hint, if the problem is an error of the daemon of this kind.
     pub(super) fn hint_if(self, kind: ErrorKind, hint: impl Into<String>) -> Self {
         match self.kind() == Some(kind) {
             true => self.hint(hint),
@@ -183,20 +183,20 @@ impl Problem {
         }
     }
 
-    /// The same problem, whose cause is that this conversation has no turns.
+    /// Describes the cause of the problem, which is that this conversation has no turns.
     pub(super) fn without_turns(self, advice: &Advice) -> Self {
         let send = advice.command(SuggestedCommand::Send("Hello"));
         self.with_message(format!("conversation {} has no turns yet", advice.conversation))
             .hint(format!("send the first prompt: {send}"))
     }
 
-    /// The same, with another code.
+    /// Replaces the exit code.
     pub(super) fn with_exit(mut self, exit: Exit) -> Self {
         self.exit = exit;
         self
     }
 
-    /// A file or folder could not be used. The hint shows the nearest one that exists, and who may use it.
+    /// The problem of a file or folder that could not be used. The hint shows the permissions of the nearest existing path.
     pub(super) fn file_error(doing: &str, path: &Path, error: &io::Error) -> Self {
         let message = format!("could not {doing} {}: {error}", path.display());
         let whole = std::path::absolute(path).unwrap_or_default();
@@ -205,7 +205,7 @@ impl Problem {
         Self::new(Exit::Failed, message).hint(format!("see who may use it: ls -ld {}", shell_word(&nearest)))
     }
 
-    /// The output could not be written. A reader that has left wants nothing more: that is no failure.
+    /// The problem of output that could not be written. If the output was closed, nothing is printed and it is not a failure.
     pub(super) fn output_error(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::silent(Exit::Success);
@@ -213,7 +213,7 @@ impl Problem {
         Self::new(Exit::Failed, format!("could not write the output: {error}"))
     }
 
-    /// The daemon has gone while it was needed.
+    /// The problem of a daemon that ended while it was needed.
     pub(super) fn connection_lost() -> Self {
         let hint =
             "try again; if it happens again, see the end of its log (sessionctl status prints its folder)";
@@ -288,7 +288,7 @@ impl From<PathsError> for Problem {
     }
 }
 
-/// The daemon's sentence. A time in it is on the user's clock.
+/// The daemon's message, with times converted to the user's time zone.
 fn message_of(error: &BridgeError) -> String {
     let (id, deleted) = (data_text(error, "conversationId"), data_text(error, "deletedAt"));
     match (id, deleted.and_then(|at| at.parse::<Timestamp>().ok())) {
@@ -300,12 +300,12 @@ fn message_of(error: &BridgeError) -> String {
     }
 }
 
-/// What an error's data has under this key, where it is text.
+/// The value of a key in an error's data, if it is text.
 fn data_text(error: &BridgeError, key: &str) -> Option<String> {
     error.detail(key).as_str().map(str::to_owned)
 }
 
-/// What to do next after an error of the daemon, where its message does not always say so itself.
+/// The hint for an error of the daemon whose message does not always contain one.
 fn hint_for(error: &BridgeError) -> Option<String> {
     let id = data_text(error, "conversationId").map(|id| humanize::short(&id));
     if let Some(hint) = id.and_then(|id| hint_about(error, &id)) {
@@ -329,7 +329,7 @@ fn hint_for(error: &BridgeError) -> Option<String> {
     Some(hint.to_owned())
 }
 
-/// What to do next after an error about the conversation with this id.
+/// The hint for an error about the conversation with this id.
 fn hint_about(error: &BridgeError, id: &str) -> Option<String> {
     let hint = match error.kind {
         ErrorKind::NotFound if !error.detail("deletedAt").is_null() => {

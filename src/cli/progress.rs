@@ -1,7 +1,7 @@
-//! How far a command has come that takes long, on a terminal.
+//! Shows the progress of a long call on a terminal.
 //!
-//! It owns when a bar is shown and where its figures come from: while a call runs, the daemon is asked on the same
-//! connection how far that has come. It must not know what the call does.
+//! It owns when a progress line is shown and where its figures come from: while a call runs, the daemon is polled on the
+//! same connection. It must not know what the call does.
 
 use std::future::Future;
 use std::io::{self, Write as _};
@@ -17,23 +17,23 @@ use tokio::time::Instant;
 use super::connect::Daemon;
 use super::output::{Look, Output, columns_of, truncate};
 
-/// What takes less is over before one would look.
+/// How long to wait before progress is shown. A shorter call needs none.
 const SHOW_DELAY: Duration = Duration::from_millis(500);
 
-/// How often the figures are looked up: often enough to be seen moving.
+/// How often the figures are polled: often enough to look continuous.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How often the spinner moves.
 const SPINNER_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How often the line is drawn at most, per second.
+/// Maximum number of redraws per second.
 const DRAWS_PER_SECOND: u8 = 20;
 
 /// The width of the spinner and the time, such as `⠋ 59m `.
 const TIME_COLUMNS: usize = 7;
 
-/// Waits for a call of this method. Where it takes long and standard error is a terminal, a bar is shown there, and is
-/// gone at the end.
+/// Waits for a call of this method. If it takes long and standard error is a terminal, a progress line is shown there and
+/// removed at the end.
 pub(super) async fn with_progress<T>(
     output: &Output,
     daemon: &Daemon,
@@ -63,24 +63,24 @@ pub(super) struct ProgressPoller<'a> {
 }
 
 impl<'a> ProgressPoller<'a> {
-    /// Those of a call of this method.
+    /// Creates a poller for a call of this method.
     pub(super) fn new(daemon: &'a Daemon, method: &'a str) -> Self {
         let next = Instant::now() + SHOW_DELAY;
         Self { daemon, method, next }
     }
 
-    /// The next figures once it is time for them; nothing where the daemon has none. Nothing is lost when this is not waited for
-    /// to its end.
+    /// Waits until the next poll is due and returns the figures, or `None` if the daemon has none. The future can be dropped
+    /// without loss.
     pub(super) async fn next(&mut self) -> Option<Work> {
         tokio::time::sleep_until(self.next).await;
         let running = self.daemon.call(method::RunningWork::default()).await;
         self.next = Instant::now() + POLL_INTERVAL;
-        // A daemon that cannot say it is none to fail for.
+        // Progress is optional: an error of the daemon is ignored.
         newest_work(running.ok()?.work, self.method)
     }
 }
 
-/// Of several such calls the one that began last is most likely this one.
+/// The newest work of this method: if several clients make such calls, the last one is most likely this one.
 fn newest_work(work: Vec<Work>, method: &str) -> Option<Work> {
     work.into_iter().rev().find(|one| one.method == method)
 }
@@ -92,10 +92,10 @@ pub(super) struct ProgressLine {
 }
 
 impl ProgressLine {
-    /// A spinner that shows the time.
+    /// Creates a spinner that shows the elapsed time.
     pub(super) fn new(look: Look) -> Self {
         let target = match ProgressDrawTarget::stderr() {
-            // Such as a terminal that cannot move its cursor.
+            // For example, the terminal cannot move its cursor.
             hidden if hidden.is_hidden() => hidden,
             _ => ProgressDrawTarget::term_like_with_hz(Box::<UnpaddedStderr>::default(), DRAWS_PER_SECOND),
         };
@@ -106,7 +106,7 @@ impl ProgressLine {
         shown
     }
 
-    /// Shows a spinner, the time and what is done.
+    /// Shows a spinner, the elapsed time and the current activity.
     pub(super) fn show_activity(&self, what: &str) {
         self.style("{spinner} {elapsed} {wide_msg}");
         let columns = self.look.columns.unwrap_or(usize::MAX);
@@ -114,7 +114,7 @@ impl ProgressLine {
         self.bar.set_message(truncate(what, room, self.look));
     }
 
-    /// Shows how far it has come; only the time where that is not known.
+    /// Shows the progress, or only the elapsed time if the progress is not known.
     pub(super) fn show(&self, work: Option<&Work>) {
         match work.map_or((0, 0), |work| (work.done_bytes, work.total_bytes)) {
             (0, 0) => self.show_activity(""),
@@ -124,7 +124,7 @@ impl ProgressLine {
             }
             (done, total) => {
                 self.style("[{bar:30}] {percent:>3}%  {binary_bytes} of {binary_total_bytes}");
-                // A file that is written to meanwhile may have more than there was.
+                // A file that is written to meanwhile may have grown.
                 self.bar.set_length(total.max(done));
                 self.bar.set_position(done);
             }
@@ -132,7 +132,7 @@ impl ProgressLine {
         self.bar.tick();
     }
 
-    /// Writes while it is out of the way.
+    /// Hides the line while `write` runs.
     pub(super) fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
         self.bar.suspend(write)
     }
@@ -155,11 +155,11 @@ impl Drop for ProgressLine {
 
 /// Standard error without the spaces that `indicatif` writes up to the last column.
 ///
-/// There the terminal's echo of a key, such as `^C`, would begin a new line, and the next drawing would clear that one only. So
-/// the cursor also returns to the first column: the echo stays in the line that is cleared next.
+/// After the last column, the terminal's echo of a key, such as `^C`, would begin a new line, and the next redraw would clear
+/// only that one. The cursor is therefore returned to the first column, so that the echo is in the line that is cleared next.
 #[derive(Debug, Default)]
 struct UnpaddedStderr {
-    /// What is written at the next flush, so that no half-drawn line is seen.
+    /// Text for the next flush, so that no partly drawn line is visible.
     pending: Mutex<String>,
 }
 
@@ -171,7 +171,7 @@ impl UnpaddedStderr {
 
     /// Moves the cursor; the letter is the direction.
     fn move_cursor(&self, cells: usize, direction: char) -> io::Result<()> {
-        // Zero would be read as one.
+        // A terminal reads 0 as 1.
         if cells > 0 {
             self.add(&format!("\x1b[{cells}{direction}"));
         }

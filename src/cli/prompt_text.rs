@@ -1,13 +1,13 @@
-//! What a user typed, of a prompt as a transcript has it.
+//! Extracts what a user typed from a prompt in a transcript.
 //!
-//! It owns the marks that agents put around words: of attached files, and of Claude Code's own commands with their output. Pure.
+//! It owns the markup that agents add: for attached files, and for Claude Code's own commands and their output. Pure.
 
-/// How the text begins and ends that agents make of an attached file.
+/// The beginning and the end of the text into which agents convert an attached file.
 const ATTACHED: &str = "<context ref=\"";
 const ATTACHED_END: &str = "</context>";
 
-/// The words of a prompt: a command as it was typed, and the name of each attached file in place of the text that the agent was
-/// given of it. The end of a long prompt may be missing.
+/// The readable text of a prompt: a command as it was typed, and the name of each attached file in place of its content. The
+/// end of a long prompt may be missing.
 pub(super) fn readable_prompt(prompt: &str) -> String {
     if let Some(tagged) = untagged(prompt) {
         return tagged.text();
@@ -32,7 +32,8 @@ pub(super) fn readable_prompt(prompt: &str) -> String {
     words + rest
 }
 
-/// The file of a text that agents make of an attached one: `<context ref="file:///PATH">`, its content, and the end.
+/// The path of an attached file, from the text that agents make of it: `<context ref="file:///PATH">`, its content, and the
+/// end.
 pub(super) fn attached_file(text: &str) -> Option<String> {
     let (uri, _) = text.trim_start().strip_prefix(ATTACHED)?.split_once("\">\n")?;
     let path = uri.strip_prefix("file://").filter(|path| !path.contains('"'))?;
@@ -55,12 +56,12 @@ pub(super) fn attached_file(text: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A text that Claude Code wrote in tags, without them. Either part may be empty.
+/// A text without the tags that Claude Code added. Either part may be empty.
 #[derive(Default)]
 pub(super) struct Untagged {
     /// A command with its arguments, a line for the shell, or the summary of a notification.
     pub(super) typed: String,
-    /// What a command printed.
+    /// The output of a command.
     pub(super) output: String,
 }
 
@@ -74,14 +75,14 @@ impl Untagged {
     }
 }
 
-/// Takes off the tags of Claude Code's commands, its shell lines and its notifications (2.1.316); nothing for a text that has anything
-/// else. The end may be missing.
+/// Removes the tags of Claude Code's commands, shell lines and notifications (2.1.316). Returns `None` if the text contains
+/// anything else. The end of the text may be missing.
 pub(super) fn untagged(text: &str) -> Option<Untagged> {
     let whole = text.trim();
     let (mut found, mut rest) = (Untagged::default(), whole);
     while !rest.is_empty() {
         let Some((tag, inner)) = rest.strip_prefix('<')?.split_once('>') else {
-            // The end of the text cuts this tag.
+            // The text ends within this tag.
             return (rest.len() < whole.len()).then_some(found);
         };
         let (body, after) = inner.split_once(&format!("</{tag}>")).unwrap_or((inner, ""));
@@ -89,7 +90,7 @@ pub(super) fn untagged(text: &str) -> Option<Untagged> {
         match tag {
             "command-name" => found.typed.insert_str(0, body),
             "command-args" if !body.is_empty() => found.typed.extend([" ", body]),
-            // The name again, or words for the model.
+            // The name of the command again, or text for the model.
             "command-args" | "command-message" | "local-command-caveat" => {}
             "bash-input" => found.typed = format!("! {body}"),
             "task-notification" => {
@@ -111,7 +112,7 @@ pub(super) fn untagged(text: &str) -> Option<Untagged> {
     Some(found)
 }
 
-/// The output of a command, in which Claude Code escapes what could be a tag.
+/// Unescapes the output of a command: Claude Code escapes text that could be a tag.
 fn plain(output: &str) -> String {
     let marks = [
         ("&lt;", "<"),

@@ -1,7 +1,7 @@
-//! The conversation that a command is about.
+//! Selects the conversation that a command uses.
 //!
-//! It owns what a command's `CONV` may be, and what is printed about it. The daemon knows the conversations; the picker shows
-//! them if none was named.
+//! It owns which values a command's `CONV` may have, and what is printed about the selected conversation. The daemon looks
+//! conversations up; the picker shows them if none was named.
 
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method;
@@ -37,7 +37,8 @@ impl ConversationArgs {
     }
 }
 
-/// The conversation that is meant, or that the user picks if none was named. Prints which one, unless its id was named.
+/// Returns the named conversation, or lets the user pick one if none was named. Prints which one it is, unless it was named by
+/// id.
 ///
 /// # Errors
 /// No conversation or several match, or none was named and there is no terminal to pick one on.
@@ -58,7 +59,7 @@ pub(super) async fn conversation(
     Ok(conversation)
 }
 
-/// The same, and prints nothing.
+/// Like [`conversation`], but prints nothing.
 ///
 /// # Errors
 /// No conversation or several match, or none was named and there is no terminal to pick one on.
@@ -83,24 +84,24 @@ fn no_conversation_named() -> Problem {
         .hint("sessionctl ls lists them; . is the last one of this folder")
 }
 
-/// Whether the word is the beginning of an id of this conversation, also of a session that it once had: then it need
-/// not be printed which conversation was found.
+/// Whether the word is a prefix of the conversation's id or of one of its sessions' ids, past ones included. The conversation
+/// need not be printed then.
 fn is_id_prefix(found: &Conversation, word: &str) -> bool {
     found.id.to_string().starts_with(word) || !is_conversation_id(found, word)
 }
 
-/// Whether the word means the conversation itself, and no session of it.
+/// Whether the word names the conversation itself, and not one of its sessions.
 pub(super) fn is_conversation_id(found: &Conversation, word: &str) -> bool {
     let has_title = || found.title.to_lowercase().contains(&word.to_lowercase());
     word == HERE || found.id.to_string().starts_with(word) || has_title()
 }
 
-/// Finds the conversation of an id, a prefix, a part of a title, or of this folder.
+/// Finds a conversation by id, prefix of an id, part of its title, or `.` for this folder's.
 ///
 /// # Errors
 /// No conversation or several match.
 pub(super) async fn resolve(daemon: &Daemon, word: &str) -> CommandResult<Conversation> {
-    // A folder that was deleted has no conversation of its own, and needs none for an id.
+    // If the current folder was deleted, `.` fails, but other names still work.
     let cwd = match word {
         HERE => Some(this_folder()?),
         _ => this_folder().ok(),
@@ -116,9 +117,9 @@ pub(super) async fn look_up(daemon: &Daemon, word: &str) -> CommandResult<Conver
     look_up_in_folder(daemon, word, None).await
 }
 
-/// Finds a conversation. If it runs in `cwd`, `.` means it there from now on.
+/// Finds a conversation. If it runs in `cwd`, `.` names it there from now on.
 async fn look_up_in_folder(daemon: &Daemon, word: &str, cwd: Option<String>) -> CommandResult<Conversation> {
-    // As from a variable of a script that is not set.
+    // For example, from an unset variable of a script.
     if word.trim().is_empty() {
         return Err(no_conversation_named());
     }
@@ -151,7 +152,7 @@ async fn look_up_in_folder(daemon: &Daemon, word: &str, cwd: Option<String>) -> 
     }
 }
 
-/// The same problem with the conversations of which one was meant.
+/// Adds the conversations that match to a problem with an ambiguous name.
 async fn with_candidates(daemon: &Daemon, mut problem: Problem, word: &str) -> Problem {
     for id in problem.ids("candidates") {
         if let Ok(found) = daemon.call(method::GetConversation::of(id.as_str())).await {
@@ -163,19 +164,19 @@ async fn with_candidates(daemon: &Daemon, mut problem: Problem, word: &str) -> P
     }
     let count = problem.candidates.len();
     let problem = problem.with_message(format!("{word:?} matches {count} conversations"));
-    // For ids, more characters help.
+    // If the word is an id, more characters make it unique.
     match is_id(word) {
         true => problem.hint("give more characters of the id"),
         false => problem.hint("name it by its id"),
     }
 }
 
-/// Has `.` mean this conversation in this folder, if it is one of this folder. It is a convenience: a failure is not reported.
+/// Makes `.` name this conversation in this folder, if it runs here. Failures are ignored, because `.` is only a convenience.
 pub(super) async fn set_current(daemon: &Daemon, id: ConversationId) {
     set_current_in(daemon, id, this_folder().ok()).await;
 }
 
-/// Has `.` mean this conversation, which was started just now, in its folder.
+/// Makes `.` name this new conversation in its folder.
 pub(super) async fn set_current_as_started(daemon: &Daemon, conversation: &Conversation) {
     set_current_in(daemon, conversation.id, Some(conversation.cwd.clone())).await;
 }
@@ -193,7 +194,7 @@ pub(super) fn is_id(word: &str) -> bool {
             .all(|letter| letter.is_ascii_hexdigit() || letter == '-')
 }
 
-/// `sessionctl` without a command: the user picks or starts a conversation and talks in it.
+/// Runs `sessionctl` without a command: the user picks or starts a conversation and chats in it.
 pub(super) async fn start_interactive(context: &mut Context<'_>) -> CommandResult {
     let daemon = context.connect().await?;
     let conversation = picker::pick(context, &daemon, true).await?;
@@ -201,7 +202,7 @@ pub(super) async fn start_interactive(context: &mut Context<'_>) -> CommandResul
     chat::chat_in(context, daemon, conversation).await
 }
 
-/// Fails if this folder has transcripts of an agent, and only the built-in agent is found.
+/// Fails if this folder has transcripts of an agent, but only the built-in agent is installed.
 pub(super) async fn can_continue(daemon: &Daemon) -> CommandResult {
     let known = daemon.call(method::ListAgents::default()).await?;
     if has_real_agent(&known.agents) {

@@ -1,7 +1,7 @@
-//! Ctrl-C, the signals that end a process, and the end of its terminal.
+//! Handles Ctrl-C, signals that end the process, and the hang-up of its terminal.
 //!
-//! It decides who receives Ctrl-C: the newest listener, else this process, which restores the terminal and exits. A thread of its
-//! own watches, because the command may be waiting for a line, a pager or an editor.
+//! It decides who receives Ctrl-C: the newest listener, or if there is none, this process, which restores the terminal and
+//! exits. A separate thread watches for signals, because the command may be waiting for a line, a pager or an editor.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -31,7 +31,7 @@ pub(super) static IS_FULL_SCREEN: AtomicBool = AtomicBool::new(false);
 /// Listeners for Ctrl-C; the newest receives it.
 static CTRL_C_LISTENERS: Mutex<Vec<Arc<Notify>>> = Mutex::new(Vec::new());
 
-/// The numbers of the signals.
+/// Numbers of signals.
 const HANG_UP: u8 = 1;
 const INTERRUPT: u8 = 2;
 const TERMINATE: u8 = 15;
@@ -40,7 +40,7 @@ const TERMINATE: u8 = 15;
 pub(super) struct CtrlCListener(Arc<Notify>);
 
 impl CtrlCListener {
-    /// Takes Ctrl-C over from earlier listeners.
+    /// Starts to receive Ctrl-C in place of earlier listeners.
     pub(super) fn listen() -> Self {
         start_signal_watcher();
         let own = Arc::new(Notify::new());
@@ -48,7 +48,7 @@ impl CtrlCListener {
         Self(own)
     }
 
-    /// The next Ctrl-C. None is lost if the future is dropped.
+    /// Waits for the next Ctrl-C. None is lost if the future is dropped.
     pub(super) async fn next_signal(&self) {
         self.0.notified().await;
     }
@@ -60,14 +60,14 @@ impl Drop for CtrlCListener {
     }
 }
 
-/// While this exists, the terminal does not show what is typed, and passes it on character by character: a line editor reads only
-/// the first of several lines that it gets at once. Ctrl-C stays a signal, and discards nothing.
+/// A guard that turns off the terminal's echo and line buffering. Typed text is passed on character by character, because a
+/// line editor reads only the first of several lines that it gets at once. Ctrl-C stays a signal, and discards nothing.
 pub(super) struct NoEchoMode {
     terminal: OwnedFd,
     saved_modes: Termios,
 }
 
-/// The modes of the terminal before that, for other programs that use it meanwhile.
+/// The modes of the terminal before [`NoEchoMode`], for other programs that use it meanwhile.
 static MODES_BEFORE_NO_ECHO: Mutex<Option<Termios>> = Mutex::new(None);
 
 impl NoEchoMode {
@@ -103,10 +103,10 @@ fn modes_before_no_echo() -> MutexGuard<'static, Option<Termios>> {
         .unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Hands the terminal to another program while this exists: Ctrl-C is for that program, and this process must outlive it.
+/// A guard that hands the terminal to another program: Ctrl-C is for that program, and must not end this process.
 pub(super) struct TerminalHandover {
     _interrupts: CtrlCListener,
-    /// The terminal and its modes in this process, if they are not those of other programs.
+    /// The terminal and its modes in this process, if they differ from those for other programs.
     own_modes: Option<(OwnedFd, Termios)>,
 }
 
@@ -134,21 +134,21 @@ impl Drop for TerminalHandover {
         {
             tracing::debug!(%error, "the mode of the terminal cannot be set back");
         }
-        // What was pressed until now was for the other program, also if it is handled only now.
+        // Wait until all earlier signals are handled: a Ctrl-C that arrived until now was for the other program.
         if let Some(requests) = barrier_sender() {
             let (handled, all_handled) = std_mpsc::channel();
             if requests.try_send(handled).is_ok() {
-                // The other end is dropped: nothing is ever sent.
+                // Returns when the sender is dropped: nothing is ever sent.
                 let _ = all_handled.recv();
             }
         }
     }
 }
 
-/// Runs a program that uses the terminal, to its end.
+/// Runs a program that uses the terminal, and waits until it ends.
 ///
 /// # Errors
-/// It cannot be started.
+/// The program cannot be started.
 pub(super) fn run_at_terminal(command: &mut Command) -> io::Result<ExitStatus> {
     let _lent = TerminalHandover::begin();
     command.status()
@@ -157,20 +157,20 @@ pub(super) fn run_at_terminal(command: &mut Command) -> io::Result<ExitStatus> {
 /// How long the screen may take to be restored when a signal ends this process.
 const RESET_LIMIT: Duration = Duration::from_millis(500);
 
-/// How many barriers can be queued: one program at a time has the terminal.
+/// How many barriers can be queued: only one program at a time has the terminal.
 const MAX_QUEUED_BARRIERS: usize = 1;
 
 /// A barrier: dropped after all signals that arrived before it was sent have been handled.
 type SignalBarrier = std_mpsc::Sender<()>;
 
-/// Begins to watch, once for the whole process. From here on a signal or the end of the terminal ends this process with the
-/// terminal as it is now. A signal that was ignored stays ignored, as in a background job of a script. The end of the terminal
-/// is watched too, because `crossterm` would read the end of a closed terminal for ever where its signal is ignored.
+/// Starts to watch for signals, once per process. From here on a signal or the hang-up of the terminal restores the terminal to
+/// its current state and ends this process. A signal that was ignored stays ignored, as in a background job of a script. The
+/// hang-up is watched too: if its signal is ignored, `crossterm` would endlessly read from the closed terminal.
 pub(super) fn start_signal_watcher() {
     barrier_sender();
 }
 
-/// The way to the watching thread, which begins with the first call.
+/// The channel to the watching thread, which the first call starts.
 fn barrier_sender() -> Option<&'static mpsc::Sender<SignalBarrier>> {
     static WATCH: OnceLock<Option<mpsc::Sender<SignalBarrier>>> = OnceLock::new();
     let started = WATCH.get_or_init(|| {
@@ -190,7 +190,7 @@ fn spawn_watcher_thread() -> io::Result<mpsc::Sender<SignalBarrier>> {
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
         let failed = runtime.and_then(|runtime| runtime.block_on(handle_signals(saved, requests, &ready)));
-        // The receiver is gone if the start succeeded.
+        // The receiver is dropped if the start succeeded.
         let _ = ready.send(failed);
     })?;
     is_ready.recv().map_err(io::Error::other)??;
@@ -203,17 +203,17 @@ async fn handle_signals(
     mut requests: mpsc::Receiver<SignalBarrier>,
     ready: &std_mpsc::Sender<io::Result<()>>,
 ) -> io::Result<()> {
-    // Before any of them is caught.
+    // Read this before any signal is caught.
     let ignored = ignored_signals();
     let mut hang_up = catch_unless_ignored(HANG_UP, ignored)?;
     let mut interrupt = catch_unless_ignored(INTERRUPT, ignored)?;
     let mut terminate = catch_unless_ignored(TERMINATE, ignored)?;
-    // A process that reads no keys may outlive its terminal.
+    // A process that does not read keys may continue after its terminal has hung up.
     let outlives = contains_signal(ignored, HANG_UP) && !io::stderr().is_terminal();
     let terminal = saved.as_ref().filter(|_| !outlives);
     let terminal = terminal.map(|saved| saved.terminal.try_clone());
     let mut hung_up = std::pin::pin!(wait_for_hang_up(terminal.transpose()?));
-    // The receiver is gone if the command ended meanwhile.
+    // The receiver is dropped if the command ended meanwhile.
     let _ = ready.send(Ok(()));
     loop {
         tokio::select! {
@@ -230,7 +230,7 @@ async fn handle_signals(
     }
 }
 
-/// The signals that this process inherited as ignored, a bit for each; none on a system that does not report them.
+/// The signals that this process inherited as ignored, as a bit mask; 0 on a system that does not report them.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let bits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -242,7 +242,7 @@ fn contains_signal(signals: u64, number: u8) -> bool {
     signals & (1 << (number - 1)) != 0
 }
 
-/// Catches a signal; one that is ignored stays so.
+/// Catches a signal, unless it is ignored.
 fn catch_unless_ignored(number: u8, ignored: u64) -> io::Result<Option<Signal>> {
     let kind = SignalKind::from_raw(number.into());
     (!contains_signal(ignored, number))
@@ -250,7 +250,7 @@ fn catch_unless_ignored(number: u8, ignored: u64) -> io::Result<Option<Signal>> 
         .transpose()
 }
 
-/// The next signal of this kind; never one that is ignored.
+/// Waits for the next signal of this kind; never resolves for an ignored signal.
 async fn next(caught: &mut Option<Signal>) {
     match caught {
         Some(caught) => drop(caught.recv().await),
@@ -258,7 +258,8 @@ async fn next(caught: &mut Option<Signal>) {
     }
 }
 
-/// Catches the signals that end a process, so that what it has set up is taken down first; gives the number of the first.
+/// Catches the signals that end a process, so that the caller can clean up first. The future resolves with the number of the
+/// first signal.
 pub(super) fn termination_signal() -> io::Result<impl Future<Output = u8>> {
     let mut hang_up = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -294,7 +295,7 @@ struct SavedTerminal {
 }
 
 impl SavedTerminal {
-    /// As it is now; nothing if this process has none.
+    /// Saves the current modes. Returns `None` if this process has no terminal.
     fn save() -> Option<Self> {
         let terminal = open_terminal().ok()?;
         let modes = tcgetattr(&terminal).ok()?;
@@ -302,7 +303,7 @@ impl SavedTerminal {
     }
 
     fn restore(&self) {
-        // In the background its modes are those of another program, and setting them would stop this process.
+        // In the background the modes belong to another program, and setting them would stop this process.
         let is_own = tcgetpgrp(&self.terminal).is_ok_and(|foreground| foreground == getpgrp());
         let is_changed = tcgetattr(&self.terminal).is_ok_and(|now| now.local_modes != self.modes.local_modes);
         if !(is_own && is_changed) {
@@ -312,14 +313,14 @@ impl SavedTerminal {
         if let Err(error) = restored {
             tracing::debug!(%error, "the terminal could not be restored");
         }
-        // A terminal that accepts nothing, as after Ctrl-S, must not hold up the end.
+        // A terminal that does not accept output, as after Ctrl-S, must not delay the exit.
         let (written, is_written) = std_mpsc::channel();
         thread::spawn(move || {
             let mut reset = execute!(io::stderr(), DisableBracketedPaste, Show);
             if IS_FULL_SCREEN.load(Ordering::Relaxed) {
                 reset = reset.and(execute!(io::stderr(), LeaveAlternateScreen));
             }
-            // The receiver is gone if this took too long.
+            // The receiver is dropped if this took too long.
             let _ = written.send(reset);
         });
         if let Ok(Err(error)) = is_written.recv_timeout(RESET_LIMIT) {
@@ -340,10 +341,10 @@ async fn wait_for_hang_up(terminal: Option<OwnedFd>) {
     }
 }
 
-/// Waits for the end of the terminal; false on a system that does not report it of terminals.
+/// Blocks until the terminal hangs up. Returns false on a system that does not report this for terminals.
 fn poll_for_hang_up(terminal: &OwnedFd) -> bool {
     loop {
-        // The system reports a hang-up without any flag.
+        // The system reports a hang-up even if no flag is requested.
         let mut watched = [PollFd::new(terminal, PollFlags::empty())];
         match poll(&mut watched, None) {
             Err(rustix::io::Errno::INTR) => {}

@@ -1,8 +1,8 @@
-//! Starting a daemon in the background, and waiting until it is ready.
+//! Starts a daemon in the background, and waits until it is ready.
 //!
-//! It owns the agreement with the daemon's hidden way of being called: the program's own file with the first argument
-//! `daemon`, `--detach` and `--ready-on-stdin`, its standard input being the write end of a pipe. The daemon writes `ready` there
-//! when its sockets listen; a pipe that closes without it means that the daemon has died. It must not know how a daemon works.
+//! It owns the protocol for starting the daemon: this program's own file is run with the arguments `daemon`, `--detach` and
+//! `--ready-on-stdin`, and its standard input is the write end of a pipe. The daemon writes `ready` there when its sockets
+//! listen. If the pipe closes without that, the daemon has died. It must not know how a daemon works.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -30,17 +30,17 @@ use crate::paths::{Paths, shell_word};
 /// The hidden first argument that makes the program the daemon.
 const DAEMON_ARGUMENT: &str = "daemon";
 
-/// How long a start may take. A daemon answers within milliseconds, but first ends what a killed one left behind, and
-/// may have to rebuild its store.
+/// How long a start may take. A daemon usually answers within milliseconds, but it first ends processes left behind by a
+/// killed daemon, and may have to rebuild its store.
 pub(super) const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// What the daemon writes when its sockets listen.
 const READY: &[u8] = b"ready";
 
-/// The most that is read of the pipe: the word and a line end.
+/// How much is read of the pipe at most: more than the word and a line break.
 const READY_LIMIT_BYTES: u64 = 64;
 
-/// The most that is read of the log for what a daemon said before it died.
+/// How much is read of the log at most, for the messages of a daemon before it died.
 const LOG_TAIL_LIMIT_BYTES: u64 = 16 * 1024;
 
 /// The options that name a daemon and are passed to it when it is started.
@@ -57,13 +57,13 @@ pub(super) struct DaemonOptions {
     pub(super) config: Option<PathBuf>,
 }
 
-/// On the command line a path may depend on the current folder; from here on none does.
+/// Makes a path of the command line absolute.
 fn whole_path() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(std::path::absolute)
 }
 
 impl DaemonOptions {
-    /// The options that were given, as a command takes them.
+    /// The options that were given, as arguments of a command.
     fn options(&self) -> impl Iterator<Item = &OsStr> {
         let options = [
             ("--home", &self.home),
@@ -82,7 +82,7 @@ impl DaemonOptions {
         arguments.map(OsStr::to_owned).collect()
     }
 
-    /// The command by which a person starts the same daemon.
+    /// The command with which a user starts the same daemon.
     pub(super) fn command(&self) -> String {
         with_daemon_options("sessionctl start", &self.shell_options())
     }
@@ -94,10 +94,10 @@ impl DaemonOptions {
     }
 }
 
-/// Takes the lock for starting a daemon on a data folder, which one command holds at a time. Closing the file releases it.
+/// Takes the lock for starting a daemon on a data folder. Only one command holds it at a time. Closing the file releases it.
 ///
 /// # Errors
-/// When the data folder cannot be made, or another command has been starting a daemon for too long.
+/// The data folder cannot be created, or another command has been starting a daemon for too long.
 pub(super) async fn acquire_start_lock(paths: &Paths) -> CommandResult<File> {
     ensure_private_folder(Role::Data, &paths.data)?;
     let path = paths.data.join("start.lock");
@@ -105,7 +105,7 @@ pub(super) async fn acquire_start_lock(paths: &Paths) -> CommandResult<File> {
     wait_for_lock(file, FlockOperation::LockExclusive, &path).await
 }
 
-/// Opens a file of this user, and makes it if it is missing.
+/// Opens a file of this user, and creates it if it is missing.
 fn open_own_file(options: &mut OpenOptions, path: &Path) -> CommandResult<File> {
     let options = options.create(true).mode(0o600).custom_flags(NO_LINK);
     let opened = options.open(path);
@@ -120,10 +120,10 @@ pub(in crate::cli) fn is_lock_held(paths: &Paths) -> bool {
     flock(&file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
 }
 
-/// Waits until no process holds the daemon's lock, so that the daemon has ended altogether.
+/// Waits until no process holds the daemon's lock, which means that the daemon has ended completely.
 ///
 /// # Errors
-/// When it still holds the lock after [`START_LIMIT`].
+/// A process still holds the lock after [`START_LIMIT`].
 pub(super) async fn wait_for_daemon_end(paths: &Paths) -> CommandResult {
     let path = paths.lock_file();
     match open_own(&path) {
@@ -163,8 +163,8 @@ async fn wait_for_lock(file: File, operation: FlockOperation, path: &Path) -> Co
 /// Starts a daemon and waits until its sockets listen.
 ///
 /// # Errors
-/// When it cannot be started, dies at the start, or is not ready within [`START_LIMIT`]; what it said is in the
-/// message.
+/// It cannot be started, dies during its start, or is not ready within [`START_LIMIT`]. The message contains what the daemon
+/// logged.
 pub(super) async fn start_daemon(launch: &DaemonOptions, paths: &Paths) -> CommandResult {
     ensure_private_folder(Role::Log, &paths.log)?;
     let log_path = paths.log_file();
@@ -201,7 +201,7 @@ pub(super) async fn start_daemon(launch: &DaemonOptions, paths: &Paths) -> Comma
     })
 }
 
-/// The file of this program; after an update, the file that replaced it.
+/// The path of this program's file. After an update, it is the path of the file that replaced it.
 pub(super) fn this_program() -> CommandResult<PathBuf> {
     match std::env::current_exe() {
         Ok(program) => Ok(replacement_of(program)),
@@ -212,7 +212,7 @@ pub(super) fn this_program() -> CommandResult<PathBuf> {
     }
 }
 
-/// Linux adds a word to the path of a program whose file was replaced.
+/// Removes the suffix that Linux adds to the path of a program whose file was replaced.
 fn replacement_of(program: PathBuf) -> PathBuf {
     let replaced = program.as_os_str().as_bytes().strip_suffix(b" (deleted)");
     match replaced {
@@ -221,8 +221,8 @@ fn replacement_of(program: PathBuf) -> PathBuf {
     }
 }
 
-/// Starts a process that starts the daemon and ends: the daemon is no descendant of this process, which an editor may end with
-/// everything that descends from it.
+/// Starts a process that starts the daemon and ends. The daemon is therefore not a descendant of this process: an editor may
+/// end this process and all its descendants.
 async fn spawn_daemon(launch: &DaemonOptions, log: File) -> CommandResult<pipe::Receiver> {
     let program = this_program()?;
     let pipe_failed = |error: io::Error| {
@@ -237,10 +237,10 @@ async fn spawn_daemon(launch: &DaemonOptions, log: File) -> CommandResult<pipe::
     let errors = log.try_clone().map_err(pipe_failed)?;
     let mut starter = Command::new(&program)
         .args(launch.arguments())
-        // It outlives this command, and must not keep the folder that this was called in.
+        // The daemon outlives this command, and must not keep the current folder in use.
         .current_dir("/")
         .process_group(0)
-        // A daemon that is started from inside an agent is not one of that agent's processes.
+        // A daemon that an agent started must not be taken for one of the agent's processes.
         .env_remove("SESSIOND_MARK")
         .stdin(Stdio::from(OwnedFd::from(writer)))
         .stdout(log)
@@ -252,7 +252,7 @@ async fn spawn_daemon(launch: &DaemonOptions, log: File) -> CommandResult<pipe::
     Ok(receiver)
 }
 
-/// What a daemon said before it died.
+/// The error that a daemon logged before it died.
 fn startup_error(log_path: &Path, from: u64) -> Option<Problem> {
     let mut text = Vec::new();
     let read = open_own(log_path).and_then(|mut log| {
@@ -271,7 +271,7 @@ fn startup_error(log_path: &Path, from: u64) -> Option<Problem> {
     }
 }
 
-/// The last line that says what was wrong, and the last that says what to do; without such, the last line.
+/// The last error line and the last hint line of a log; if it has none, its last line.
 fn parse_startup_error(text: &str) -> Option<Problem> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let lines: Vec<&str> = lines.collect();
@@ -284,7 +284,7 @@ fn parse_startup_error(text: &str) -> Option<Problem> {
     })
 }
 
-/// Makes a folder that only its owner may enter; an existing folder must be this user's, and keeps its mode.
+/// Creates a folder that only its owner can access. An existing folder must belong to this user, and keeps its mode.
 fn ensure_private_folder(role: Role, folder: &Path) -> CommandResult {
     ownership::create_and_check(role, folder).map_err(|error| match error {
         ClaimError::Untrusted(untrusted) => untrusted.into(),

@@ -1,4 +1,4 @@
-//! Lists as tables: aligned columns with headers on a terminal, tab-separated lines elsewhere.
+//! Formats lists as tables: aligned columns with headers on a terminal, tab-separated lines elsewhere.
 //!
 //! It owns which columns fit and where a line is cut. It must not know what is listed.
 
@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::output::{DIM, Look, one_line, truncate, truncate_middle, wrap_clauses};
 
-/// The least width of the last column. Optional columns are left out until it has that much.
+/// The minimum width of the last column. Optional columns are omitted until it has this width.
 const LEAST_COLUMNS: usize = 24;
 
 /// The space between two columns.
@@ -38,9 +38,9 @@ pub(super) struct Column {
 enum Layout {
     Left,
     Right,
-    /// Loses its middle where there is no room.
+    /// Its middle is cut out if it does not fit.
     Path,
-    /// Continues on further lines where it is the last column.
+    /// Continues on further lines if it is the last column.
     Clauses,
 }
 
@@ -53,7 +53,7 @@ impl Column {
         }
     }
 
-    /// The same; left out if the terminal is too narrow, the last one first.
+    /// Makes the column optional: it is omitted if the terminal is too narrow, the last such column first.
     pub(super) const fn optional(self) -> Self {
         Self {
             is_optional: true,
@@ -62,34 +62,34 @@ impl Column {
     }
 }
 
-/// A column that aligns to the left.
+/// A left-aligned column.
 pub(super) const fn left(header: &'static str) -> Column {
     Column::new(header, Layout::Left)
 }
 
-/// A column that aligns to the right.
+/// A right-aligned column.
 pub(super) const fn right(header: &'static str) -> Column {
     Column::new(header, Layout::Right)
 }
 
-/// A column of what loses its middle where there is no room, such as paths.
+/// A column whose cells, such as paths, lose their middle if they do not fit.
 pub(super) const fn path(header: &'static str) -> Column {
     Column::new(header, Layout::Path)
 }
 
-/// A column of lists of clauses, which continue on further lines where it is the last one.
+/// A column of lists of clauses, which continue on further lines if it is the last column.
 pub(super) const fn wrapped(header: &'static str) -> Column {
     Column::new(header, Layout::Clauses)
 }
 
-/// A list. The last column is cut to the terminal's width, no other is cut.
+/// A list. Only the last column is cut to the terminal's width.
 pub(super) struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
 }
 
 impl Table {
-    /// An empty list with these columns.
+    /// Creates an empty list with these columns.
     pub(super) fn new(columns: impl Into<Vec<Column>>) -> Self {
         Self {
             columns: columns.into(),
@@ -104,7 +104,7 @@ impl Table {
             .push(cells.map(|(text, style)| (one_line(&text), style)).collect());
     }
 
-    /// The lines as they are printed: on a terminal the headers are the first line.
+    /// The lines to print. On a terminal, the headers are the first line.
     pub(super) fn lines(&self, look: Look) -> Vec<String> {
         let Some(columns) = look.columns else {
             let texts = |row: &Vec<Cell>| row.iter().map(|(text, _)| text.clone()).collect::<Vec<_>>();
@@ -124,7 +124,8 @@ impl Table {
             .collect()
     }
 
-    /// A row with these columns, each an index and its width: one line, and those on which its last cell continues.
+    /// Renders a row with these columns, each an index and a width: one line, and further lines on which the last cell
+    /// continues.
     fn row_lines(&self, row: &[Cell], widths: &[(usize, usize)], columns: usize, look: Look) -> Vec<String> {
         let (mut line, mut taken, mut further) = (String::new(), 0, Vec::new());
         for (place, (index, width)) in widths.iter().enumerate() {
@@ -163,7 +164,7 @@ impl Table {
         Vec::new()
     }
 
-    /// Takes out optional columns until the last one has room.
+    /// Removes optional columns until the last one has room.
     fn omit_columns(&self, widths: &mut Vec<(usize, usize)>, columns: usize) {
         let least = |(index, width): &(usize, usize)| match self.is_path(*index) {
             true => (*width).min(LEAST_COLUMNS),
@@ -187,7 +188,7 @@ impl Table {
             widths.iter_mut().partition(|(index, _)| self.is_path(*index));
         let taken: usize = others.iter().map(|(_, width)| width).sum();
         let mut room = columns.saturating_sub(gaps + taken);
-        // What a short one does not need is left to the long ones.
+        // Begin with the shortest, so that the room it does not need is available for longer ones.
         paths.sort_unstable_by_key(|(_, width)| *width);
         let count = paths.len();
         for (place, (index, width)) in paths.into_iter().enumerate() {

@@ -1,6 +1,6 @@
-//! Drawing a conversation with its sessions, steps and forks.
+//! Draws a conversation with its sessions, steps and forks as a tree.
 //!
-//! It owns the shape of the picture. Pure: objects of the contract in, lines out. It must not know where they come from.
+//! It owns the layout of the tree. Pure: objects of the contract in, lines out. It must not know where they come from.
 
 use std::collections::BTreeSet;
 
@@ -20,13 +20,13 @@ use super::table::{Cell, dim, plain};
 #[cfg(test)]
 mod tests;
 
-/// How many steps of a session are drawn, the newest.
+/// How many of the newest steps of a session are drawn.
 const STEPS_DRAWN: usize = 5;
 
-/// The least columns to which a part of a line is cut.
+/// The minimum width to which a part of a line is cut.
 const MIN_PART_COLUMNS: usize = 8;
 
-/// The columns that such a part needs to say something: below that, other parts are left out.
+/// The width that such a part needs to be useful. If it would be narrower, other parts are omitted.
 const USEFUL_PART_COLUMNS: usize = 20;
 
 /// How many columns of a step's prompt are drawn.
@@ -50,11 +50,11 @@ struct Node {
 /// What happens to a part of a line if the terminal is too narrow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NarrowFit {
-    /// It stays whole.
+    /// It is always shown in full.
     Keep,
-    /// It loses its middle.
+    /// Its middle is cut out.
     TruncateMiddle,
-    /// It is left out, that with the lowest number first.
+    /// It is omitted; the part with the lowest number first.
     Omit(u8),
 }
 
@@ -64,7 +64,7 @@ struct Line {
 }
 
 impl Line {
-    /// The line in this many columns, after so many that are taken.
+    /// Renders the line in this many columns, of which `taken` are used already.
     fn render(&self, taken: usize, look: Look) -> String {
         let columns = look.columns.unwrap_or(usize::MAX);
         let mut parts: Vec<&(Cell, NarrowFit)> = self.parts.iter().collect();
@@ -97,7 +97,7 @@ impl Line {
     }
 }
 
-/// The lines of the picture, from the first conversation. `asked_for` is marked if it is another one.
+/// Draws the tree, starting with the first conversation. `asked_for` is marked if it is another one.
 pub(super) fn draw(
     members: &[TreeConversation],
     asked_for: Option<ConversationId>,
@@ -137,7 +137,8 @@ struct TreeDrawing<'a> {
 }
 
 impl TreeDrawing<'_> {
-    /// A conversation, and below it its sessions, oldest first, each with its newest steps and the forks that began in it.
+    /// A conversation with its sessions below it, oldest first. Each session has its newest steps and the forks that began in
+    /// it.
     fn conversation(&self, member: &TreeConversation, parent: Option<&TreeConversation>) -> Node {
         let conversation = &member.member.conversation;
         let forks = |from: Option<&UpstreamId>| {
@@ -191,7 +192,8 @@ impl TreeDrawing<'_> {
         }
     }
 
-    /// The session of `parent` in which a fork of it began; nothing inside if that is unknown.
+    /// The session of `parent` in which `fork` began. Returns `None` if it is not a fork of `parent`, and `Some(None)` if the
+    /// session is unknown.
     fn origin<'m>(
         &self,
         fork: &TreeConversation,
@@ -209,7 +211,7 @@ impl TreeDrawing<'_> {
         Some(known.into_iter().find(|id| Some(*id) == from))
     }
 
-    /// The step of its parent after which a conversation began. The parent may have gone back since, and the fork too.
+    /// The step of its parent after which a conversation began. Either of them may have dropped that step since.
     fn fork_step(&self, member: &TreeConversation, parent: Option<&TreeConversation>) -> Option<u64> {
         let at = member
             .member
@@ -223,8 +225,8 @@ impl TreeDrawing<'_> {
             .or_else(|| step_of(at, &member.steps))
     }
 
-    /// The newest steps of a session, as `--at` takes them, and those after which a fork began. Those up to `drawn` stand in
-    /// the parent's part of the picture.
+    /// The newest steps of a session, as `--at` accepts them, and the steps after which a fork began. Steps up to `drawn` are
+    /// omitted, because the parent's part of the tree shows them.
     fn steps(&self, member: &TreeConversation, id: &UpstreamId, drawn: u64) -> Vec<Node> {
         let of_session = member.steps.iter().filter(|step| step.upstream_id == *id);
         let of_session: Vec<_> = of_session.collect();
@@ -310,7 +312,7 @@ impl TreeDrawing<'_> {
         let origin = humanize::origin(&session.entry, &after, Some(session.entry.turns));
         parts.extend(origin.into_iter().map(|(about, text)| match about {
             OriginPart::Reason => whole(plain(text)),
-            // The turns below say it, or `chain` does.
+            // The turns below show this too, or `chain` lists it.
             OriginPart::History => (plain(format!(", {text}")), NarrowFit::Omit(0)),
             OriginPart::Cause => (plain(format!(", {text}")), NarrowFit::Omit(1)),
             OriginPart::Turns => (plain(format!(", {text}")), NarrowFit::Omit(2)),
@@ -325,13 +327,13 @@ impl TreeDrawing<'_> {
 
 /// An upstream session of a conversation.
 struct DrawnSession {
-    /// How it came to be, with its turns of today.
+    /// The entry that created it, with its current number of turns.
     entry: LineageEntry,
     is_abandoned: bool,
     is_in_chain: bool,
 }
 
-/// The sessions of a conversation in the order in which they came.
+/// The sessions of a conversation in the order of their creation.
 fn sessions(member: &TreeConversation) -> Vec<DrawnSession> {
     let mut sessions: Vec<DrawnSession> = Vec::new();
     for entry in &member.member.entries {
@@ -356,7 +358,7 @@ fn sessions(member: &TreeConversation) -> Vec<DrawnSession> {
         match entry.reason {
             LineageReason::Updated => {}
             LineageReason::Abandoned => session.is_abandoned = true,
-            // What has happened to it since, such as a move, does not change how it came to be.
+            // Keep the entry that created the session: later changes, such as a move, do not replace it.
             _ => {
                 if matches!(
                     session.entry.reason,
@@ -381,7 +383,7 @@ fn sessions(member: &TreeConversation) -> Vec<DrawnSession> {
     sessions
 }
 
-/// The number of a checkpoint in a history that has it or a copy of it.
+/// The number of a checkpoint in a history that contains it or a copy of it.
 fn step_of(at: &CheckpointId, steps: &[Checkpoint]) -> Option<u64> {
     let mut found = steps
         .iter()

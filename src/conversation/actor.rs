@@ -1,9 +1,9 @@
 //! The task of one live conversation: passes every input to the state machine and carries out the effects.
 //!
 //! It owns everything about the conversation and is its only writer. It never waits for a subscriber, a client or another
-//! conversation: slow work runs as a job or a write beside the loop and returns as an input. Callers, writes, the job and the
-//! deadlines come before the agent's lines, of which at most 64 are taken a round, so that a flood never delays a
-//! cancellation.
+//! conversation: slow work runs as a job or a write next to the loop, and its result comes back as an input. Calls, writes, the
+//! job and the deadlines come before the agent's lines. At most 64 lines are taken per round, so that a flood of lines
+//! never delays a cancellation.
 
 mod agent_lines;
 mod execution;
@@ -49,14 +49,14 @@ use super::upstream::UpstreamSession;
 use super::wakeups::ContinuationSlot;
 use panic_recovery::{panic_message, restart_pause};
 
-/// How often the daemon checks whether an agent's background commands have ended, before it closes the session on its own
-/// account.
+/// How often the daemon checks whether an agent's background commands have ended, before it closes a session on its own
+/// initiative.
 const BACKGROUND_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How many lines of the agent are taken before everything else is looked at again.
+/// How many lines of the agent are taken before everything else is checked again.
 const LINES_PER_ROUND: usize = 64;
 
-/// How many calls may wait for one conversation. A desktop app has a handful; more come from a loop.
+/// How many calls may wait for one conversation. A desktop app sends a handful; more come from a faulty loop.
 pub const MAILBOX_CAPACITY: usize = 256;
 
 /// How long a conversation at rest without subscribers keeps its task, and with it the events for clients that reconnect.
@@ -65,7 +65,7 @@ pub(in crate::conversation) const REST_BEFORE_END: Duration = Duration::from_sec
 /// Where an answer goes.
 pub type Reply = oneshot::Sender<Result<Answer, ConversationError>>;
 
-/// What comes into a conversation's mailbox.
+/// A message in a conversation's mailbox.
 pub enum Message {
     /// A call.
     Call(Box<IncomingCall<Reply>>),
@@ -73,10 +73,10 @@ pub enum Message {
     Subscribe {
         /// The subscriber.
         subscriber: Box<dyn Subscriber>,
-        /// The last event that it has seen.
+        /// The last event that the subscriber received.
         after: Option<Cursor>,
     },
-    /// Asks for a snapshot, for subscribers of all conversations.
+    /// A request for a snapshot, for subscribers to all conversations.
     Snapshot {
         /// Whether the subscriber missed events.
         gap: bool,
@@ -85,41 +85,41 @@ pub enum Message {
     },
     /// The transcript of its head has grown.
     TranscriptGrown(Box<TranscriptGrowth>),
-    /// The time of a scheduled continuation has come, and there is a place for it.
+    /// The scheduled continuation is due, and has a slot.
     ContinuationDue(ContinuationSlot),
-    /// A session that was opened for this conversation by the one that it branched off, and the client for which it runs.
+    /// A session that the source conversation opened for this branch, and the client for which it runs.
     TakeOverSession(
         Box<OpenedSession>,
         Box<UpstreamSession>,
         Option<Arc<ClientProfile>>,
     ),
-    /// A client's message for the agent, which is passed on as it is.
+    /// A client's message for the agent, forwarded unchanged.
     ForwardToAgent(Box<ClientMessage>),
-    /// The client for which the agent is to run.
+    /// The client for which the agent must run from now on.
     RunFor(Arc<ClientProfile>, ClientSwitchReason),
 }
 
 /// Why an agent is to run for another client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientSwitchReason {
-    /// The client opens the session. If it is open for another client, and no turn runs, it is reopened.
+    /// The client opens the session. It is reopened if it is open for another client and no turn runs.
     Opening,
-    /// The client opens the session, whose settings have changed. If it is open, and no turn runs, it is reopened.
+    /// The client opens the session with changed settings. It is reopened if it is open and no turn runs.
     Reopening,
-    /// The client uses the session, which stays as it is if it is open.
+    /// The client uses the session. An open session is not reopened.
     Using,
 }
 
-/// Puts a message into the mailbox of another conversation, or gives it back.
+/// Puts a message into the mailbox of another conversation, or returns it.
 pub type Deliver = Box<dyn Fn(ConversationId, Message) -> Result<(), Message> + Send + Sync>;
 
 /// Work that runs next to the loop.
 struct Job {
     number: u64,
     work: BoxFuture<'static, JobResult>,
-    /// Whether it changes the conversation's files: such a job is never abandoned.
+    /// Whether it changes the conversation's files. Such a job is never abandoned.
     changes_files: bool,
-    /// What ends such a job early, if anything does.
+    /// Ends such a job early, if it can be ended.
     progress: Option<Arc<Progress>>,
 }
 
@@ -155,7 +155,7 @@ impl Job {
     }
 }
 
-/// A call while the folder that it names is looked at, which may not respond. Calls behind it wait.
+/// A call that waits for a check of the folder that it names. The folder may not respond. Later calls wait too.
 struct FolderCheck {
     call: Box<IncomingCall<Reply>>,
     result: BoxFuture<'static, Result<String, ConversationError>>,
@@ -179,13 +179,13 @@ pub struct Actor {
     model: Model<Reply>,
     stream: Stream,
     mailbox: mpsc::Receiver<Message>,
-    /// The call that is next, while the folder that it names is looked at.
+    /// The next call, while the folder that it names is checked.
     folder_check: Option<FolderCheck>,
     published: watch::Sender<Arc<Conversation>>,
     stop: CancellationToken,
     stop_grace_ms: Arc<AtomicU64>,
     deliver: Deliver,
-    /// The client for which the agent runs; none for the daemon itself.
+    /// The client for which the agent runs. `None`: the daemon itself.
     client: Option<Arc<ClientProfile>>,
     /// The open session.
     session: Option<UpstreamSession>,
@@ -193,9 +193,9 @@ pub struct Actor {
     last_resource: UnrecordedResource,
     questions: Vec<OpenQuestion>,
     job: Option<Job>,
-    /// The agent that died last, until its transcript was read for the prompt.
+    /// The agent that died last, until its transcript was searched for the prompt.
     dead_agent: Option<Lease>,
-    /// Held while a scheduled continuation runs: few may run at a time.
+    /// The slot of the running scheduled continuation: only a few may run at a time.
     continuation_slot: Option<ContinuationSlot>,
     /// The deletion of the originals of the last move.
     move_cleanup: Option<JoinHandle<()>>,
@@ -205,28 +205,28 @@ pub struct Actor {
     closing: Option<Job>,
     writes: FuturesOrdered<Write>,
     deadlines: Vec<(Deadline, Instant)>,
-    /// When to check again whether a process that is to be left still runs something in the background.
+    /// When to check again whether background commands still run in a process that the session has to leave.
     next_leave_check: Option<Instant>,
     has_ended: bool,
 }
 
-/// What a new actor is given.
+/// The parts of a new actor.
 pub struct ActorParts {
     /// The rest of the daemon.
     pub services: Arc<Services>,
-    /// The conversation as it stands.
+    /// The conversation's state.
     pub model: Model<Reply>,
-    /// Calls.
+    /// Its mailbox.
     pub mailbox: mpsc::Receiver<Message>,
-    /// Where clients see the conversation.
+    /// Where the client's view of the conversation is published.
     pub published: watch::Sender<Arc<Conversation>>,
-    /// The daemon stops.
+    /// Cancelled when the daemon stops.
     pub stop: CancellationToken,
-    /// How long a running turn gets then, in milliseconds.
+    /// How long a running turn may then take to end, in milliseconds.
     pub stop_grace_ms: Arc<AtomicU64>,
-    /// The way to other conversations.
+    /// Sends messages to other conversations.
     pub deliver: Deliver,
-    /// The sessions that earlier tasks have closed.
+    /// The sessions that earlier tasks closed.
     pub(super) closed_sessions: ClosedSessions,
 }
 
@@ -245,7 +245,7 @@ enum LoopEvent {
 }
 
 impl Actor {
-    /// An actor that has not begun.
+    /// Creates an actor, which does not run yet.
     #[must_use]
     pub fn new(parts: ActorParts) -> Self {
         let ActorParts {
@@ -292,8 +292,8 @@ impl Actor {
         self.model.id()
     }
 
-    /// Runs until the conversation is deleted, at rest for long, or the daemon stops. Returns what came in too late. After a
-    /// panic it begins anew from what is on disk, with the same subscribers.
+    /// Runs until the conversation is deleted or has been at rest for long, or the daemon stops. Returns the messages that came
+    /// too late. After a panic it restarts from what is on disk, with the same subscribers.
     pub async fn run(mut self) -> Vec<Message> {
         let (mut began, mut pause) = (Instant::now(), Duration::ZERO);
         let mut fault = panic_message(self.serve()).await;
@@ -327,7 +327,7 @@ impl Actor {
         unread
     }
 
-    /// Takes what comes, one after the other.
+    /// Handles events of the loop, one after the other.
     async fn serve(&mut self) {
         let mut lines: Vec<Incoming> = Vec::with_capacity(LINES_PER_ROUND);
         let mut rest = Instant::now() + REST_BEFORE_END;
@@ -405,8 +405,8 @@ impl Actor {
         }
     }
 
-    /// Closes the session, so that its process can end: Codex holds a closed session until then, and no other process can open
-    /// it. Background commands would end with the session, and are waited for.
+    /// Closes the session so that its process can end. Codex holds a closed session until then, and no other process can open
+    /// it. Waits for background commands first, because they would end with the session.
     fn leave_process(&mut self) {
         self.next_leave_check = None;
         if self.has_background_work() {
@@ -418,24 +418,24 @@ impl Actor {
         self.carry_out(effects, now);
     }
 
-    /// Whether something is under way beside the loop.
+    /// Whether a job, a closing or a write runs next to the loop.
     fn has_work_in_progress(&self) -> bool {
         self.job.is_some() || self.closing.is_some() || !self.writes.is_empty()
     }
 
-    /// One input: the state machine decides, the effects are carried out, clients see the result, callers are
-    /// answered, in this order.
+    /// Applies one input. In this order: the state machine decides, the effects are carried out, clients see the result,
+    /// callers get their answers.
     fn apply_input(&mut self, input: Input<Reply>) {
         self.apply_input_at(input, now());
     }
 
-    /// The same for what is known to have happened at this moment.
+    /// Like [`Actor::input`], for an input whose time is known.
     fn apply_input_at(&mut self, input: Input<Reply>, at: Timestamp) {
         let effects = self.model.apply(input, at);
         self.carry_out(effects, at);
     }
 
-    /// Everything that one input causes has its time, so that no event is dated later than the next one.
+    /// Carries out the effects of one input. All have the time of the input, so that no event is dated later than the next one.
     fn carry_out(&mut self, mut effects: Vec<Effect<Reply>>, at: Timestamp) {
         let answers = effects.split_off(effects.partition_point(|effect| effect.rank() == 0));
         let transcripts = self.transcripts_to_recheck(&effects);
@@ -485,7 +485,7 @@ impl Actor {
             && !live.needs_new_process
             && !self.has_background_work()
         {
-            // Another conversation found that nobody is signed in there. Background commands would end with the session.
+            // Another conversation found that the user is not signed in there. Background commands would end with the session.
             self.apply_input(Input::AgentRetired);
         }
         match message {
@@ -502,7 +502,7 @@ impl Actor {
                 let kept = match kept.transpose() {
                     Ok(kept) => kept.flatten(),
                     Err(error) => {
-                        // It may have been carried out before, and must not be carried out twice.
+                        // The call may have been carried out before, and must not be carried out twice.
                         tracing::error!(conversation = %self.model.id(), error = chain_text(&error), "a requestId cannot be looked up");
                         let _gone = asked.reply.send(Err(error.into()));
                         return;
@@ -531,7 +531,7 @@ impl Actor {
             Message::Subscribe { subscriber, after } => self.subscribe(subscriber, after.as_ref()),
             Message::Snapshot { gap, reply } => {
                 if let Some(snapshot) = self.snapshot(gap, false) {
-                    // A caller that is gone needs no snapshot.
+                    // A caller that disconnected needs no snapshot.
                     let _gone = reply.send(snapshot);
                 }
             }
@@ -539,7 +539,7 @@ impl Actor {
                 self.continuation_slot = Some(place);
                 self.drop_disconnected_client();
                 self.apply_input(Input::ContinuationDue(TurnId::mint()));
-                // The clock may have been set back meanwhile: then it is woken again.
+                // If the clock was set back meanwhile, the conversation is woken again.
                 let continuation = self.model.record.continuation.as_ref();
                 if let Some(at) = continuation
                     .map(|continuation| continuation.at)
@@ -557,7 +557,7 @@ impl Actor {
             Message::RunFor(client, occasion) => self.switch_client(client, occasion),
             Message::TakeOverSession(opened, session, client) => {
                 self.client = client;
-                // It is used or closed at once; what waits for its write keeps its place.
+                // The session is used or closed at once. What the last job made may still wait for its write.
                 let earlier = std::mem::replace(&mut self.last_resource, UnrecordedResource::from(*session));
                 self.apply_input(Input::SessionHandedOver(opened));
                 self.last_resource = earlier;
@@ -573,7 +573,7 @@ impl Actor {
         self.set_client(Some(client), occasion == ClientSwitchReason::Reopening);
     }
 
-    /// Once the editors have left, the agent runs for the daemon itself: nobody else has their files and terminals.
+    /// Runs the agent for the daemon itself once all editors have disconnected: only they provide their files and terminals.
     fn drop_disconnected_client(&mut self) {
         let is_busy = self.model.turn.is_some() || self.model.operation.is_some();
         if self.client.is_some() && !is_busy && !self.stream.has_editors() {
@@ -581,7 +581,7 @@ impl Actor {
         }
     }
 
-    /// Has the agent run for a client. `anew`: whether a session that is open for it already is reopened.
+    /// Makes the agent run for a client. `anew`: whether a session that is already open for this client is reopened.
     fn set_client(&mut self, client: Option<Arc<ClientProfile>>, anew: bool) {
         self.client = client;
         let entry = self
@@ -590,7 +590,7 @@ impl Actor {
         let (Some(session), Ok(entry)) = (&self.session, entry) else {
             return;
         };
-        // Codex gives a session back only when the process ends, which others still use.
+        // Codex releases a session only when its process ends, and other conversations still use that process.
         let is_held = entry.kind.shares_process && session.lease.connection().attached_count() > 1;
         let is_its_own = !anew && session.lease.key().is_same_launch(&entry.pool_key());
         if !is_its_own && !is_held && !self.has_background_work() {
@@ -598,7 +598,7 @@ impl Actor {
         }
     }
 
-    /// The folder that the next call names was looked at.
+    /// Handles the result of checking the folder that the next call names.
     fn folder_checked(&mut self, found: Result<String, ConversationError>) {
         let Some(FolderCheck { call: mut asked, .. }) = self.folder_check.take() else {
             return;
@@ -614,7 +614,7 @@ impl Actor {
                     stored_request: kept,
                 });
             }
-            // A caller that is gone needs no answer.
+            // A caller that disconnected needs no answer.
             Err(error) => drop(asked.reply.send(Err(error))),
         }
     }
@@ -635,7 +635,7 @@ impl Actor {
                     matches!(&self.model.session, Session::Live(live) if live.has_exclusive_process);
                 let idle = match self.model.rules.idle_ms {
                     milliseconds if milliseconds > 0 && !is_apart => Duration::from_millis(milliseconds),
-                    // A process of its own is stopped as soon as nothing runs in it.
+                    // An unshared process is stopped as soon as nothing runs in it.
                     _ => BACKGROUND_CHECK_INTERVAL,
                 };
                 self.deadlines.push((Deadline::Idle, Instant::now() + idle));
@@ -646,8 +646,8 @@ impl Actor {
     }
 }
 
-/// Whether something changed that clients see and that no event of its own reports. Checked where the change is published, so
-/// that no path is forgotten.
+/// Whether clients see a change that no event of its own reports. Checked where the change is published, so that no code path
+/// is missed.
 fn has_unreported_change(before: &Conversation, now: &Conversation) -> bool {
     before.title != now.title
         || before.cwd != now.cwd
@@ -657,7 +657,7 @@ fn has_unreported_change(before: &Conversation, now: &Conversation) -> bool {
         || before.cut_short != now.cut_short
 }
 
-/// Looks at the folder that a call names.
+/// Checks the folder that a call names.
 async fn run_folder_check(looking: &mut Option<FolderCheck>) -> Result<String, ConversationError> {
     match looking {
         Some(looking) => (&mut looking.result).await,
@@ -665,7 +665,7 @@ async fn run_folder_check(looking: &mut Option<FolderCheck>) -> Result<String, C
     }
 }
 
-/// Runs the job in its place, from which it is removed when it is done or panics.
+/// Runs the job, and removes it when it is done or panics.
 async fn run_job(job: &mut Option<Job>) -> (u64, JobResult) {
     let Some(running) = job else {
         return std::future::pending().await;
@@ -679,7 +679,7 @@ async fn run_job(job: &mut Option<Job>) -> (u64, JobResult) {
     }
 }
 
-/// Takes lines of the agent, at most as many as belong to a round.
+/// Receives lines of the agent, at most as many as one round allows.
 async fn take_lines(session: &mut Option<UpstreamSession>, lines: &mut Vec<Incoming>) {
     match session {
         Some(session) if !session.early_lines.is_empty() => lines.append(&mut session.early_lines),

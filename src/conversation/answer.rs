@@ -17,12 +17,12 @@ use super::error::ConversationError;
 pub use crate::store::CallKey;
 use crate::store::{RECORD_VERSION, RequestRecord};
 
-/// What a fingerprint begins with. Those of earlier versions begin otherwise and cannot be compared.
+/// The prefix of a fingerprint. Fingerprints of earlier versions have other prefixes and cannot be compared.
 pub const FINGERPRINT_VERSION: &str = "2:";
 
 impl CallKey {
-    /// Whether the call that was remembered with this fingerprint has the same content. One that an earlier version
-    /// remembered counts as the same: to carry a call out twice would be worse.
+    /// Whether the call that was recorded with this fingerprint has the same content. A call recorded by an earlier version
+    /// counts as the same, because carrying out a call twice would be worse.
     #[must_use]
     pub fn has_same_content(&self, remembered: &str) -> bool {
         self.fingerprint == remembered || !remembered.starts_with(FINGERPRINT_VERSION)
@@ -43,8 +43,8 @@ impl CallKey {
         }
     }
 
-    /// The record of this call, which was about no conversation, with its result. To be committed together with what the call
-    /// changed: a kill in between would have the call carried out again.
+    /// The record of this call, which was about no conversation, with its result. Commit it together with the changes of the
+    /// call: after a kill in between, the call would be carried out again.
     #[must_use]
     pub fn to_answered_record(&self, answer: &Answer, at: Timestamp) -> RequestRecord {
         RequestRecord {
@@ -53,7 +53,7 @@ impl CallKey {
         }
     }
 
-    /// The refusal of a call whose key stands for another one.
+    /// The error for a call whose key was used for another call.
     #[must_use]
     pub fn content_conflict(&self) -> ConversationError {
         ConversationError::Conflict(format!(
@@ -63,8 +63,8 @@ impl CallKey {
     }
 }
 
-/// What is recorded of a call in place of its result: the conversation that it made, while that is not open yet, or once it was
-/// deleted.
+/// The conversation that a call made. The call's record has it instead of a result while the conversation is not open yet,
+/// and after it was deleted.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MadeConversation {
@@ -72,13 +72,13 @@ pub struct MadeConversation {
 }
 
 impl MadeConversation {
-    /// As the record of a call has it.
+    /// The JSON for the record of a call.
     #[must_use]
     pub fn to_json(conversation_id: ConversationId) -> Option<RawJson> {
         RawJson::from_value(&Self { conversation_id }).ok()
     }
 
-    /// The conversation that is recorded of a call without a result.
+    /// The conversation in the record of a call without a result.
     #[must_use]
     pub fn from_request(request: &RequestRecord) -> Option<ConversationId> {
         let made = request.error.as_ref()?.read::<Self>().ok()?;
@@ -86,10 +86,10 @@ impl MadeConversation {
     }
 }
 
-/// Who made a call.
+/// The caller of a call.
 #[derive(Debug)]
 pub struct Caller<R> {
-    /// Where the answer goes; none if nobody waits for it.
+    /// Where the answer goes. `None` if no client waits for it.
     pub reply: Option<R>,
     /// The idempotency key.
     pub key: Option<CallKey>,
@@ -105,7 +105,7 @@ impl<R> Caller<R> {
         }
     }
 
-    /// Nobody: the daemon itself starts it.
+    /// No caller: the daemon itself starts the work.
     #[must_use]
     pub fn none() -> Self {
         Self {
@@ -115,7 +115,7 @@ impl<R> Caller<R> {
     }
 }
 
-/// The answer of a call. Each call has one shape; an answer that was kept from an earlier life has the same JSON.
+/// The answer to a call. Each method has one shape. A stored answer from an earlier run has the same JSON.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// The conversation.
@@ -130,9 +130,9 @@ pub enum Answer {
     Forked(Box<ForkAnswer>),
     /// How the turn of an edit ended, and its branch.
     Edited(Box<EditAnswer>),
-    /// What was taken back.
+    /// What was undone.
     Undone(Box<UndoAnswer>),
-    /// What was found in a transcript, and the copy in which it was repaired.
+    /// The result of checking a transcript, and the repaired copy.
     Checked(Box<CheckAnswer>),
     /// What was moved.
     Moved(Box<MoveAnswer>),
@@ -140,11 +140,11 @@ pub enum Answer {
     Responded(Option<TurnId>),
     /// The scheduled continuation.
     Continued(ContinueAnswer),
-    /// What is still there of a conversation that was deleted.
+    /// What remains of a deleted conversation.
     Deleted(DeleteAnswer),
-    /// Nothing to say.
+    /// An empty answer.
     Done,
-    /// Any answer that nothing decides on, as JSON.
+    /// Any other answer, as JSON.
     Json(RawJson),
 }
 
@@ -152,7 +152,7 @@ impl Answer {
     /// An answer of any shape.
     ///
     /// # Errors
-    /// When serde cannot write it, which its types rule out.
+    /// If serde cannot write it, which its types rule out.
     pub fn from_value<T: Serialize>(answer: &T) -> Result<Self, ConversationError> {
         RawJson::from_value(answer).map(Self::Json).map_err(|error| {
             tracing::error!(%error, "an answer cannot be written as JSON");
@@ -163,7 +163,7 @@ impl Answer {
     /// The answer in the shape of its method.
     ///
     /// # Errors
-    /// When it has another shape, which the methods rule out.
+    /// If it has another shape, which the methods rule out.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, ConversationError> {
         let typed = self.to_json().and_then(|json| json.read());
         typed.map_err(|error| {
@@ -172,10 +172,10 @@ impl Answer {
         })
     }
 
-    /// The answer as the wire has it.
+    /// The answer as JSON for the wire.
     ///
     /// # Errors
-    /// When serde cannot write it, which its types rule out.
+    /// If serde cannot write it, which its types rule out.
     pub fn to_json(&self) -> Result<RawJson, serde_json::Error> {
         match self {
             Self::Conversation(conversation) => RawJson::from_value(&ConversationAnswer {

@@ -1,9 +1,9 @@
-//! What passes between an agent and its clients without the conversation's doing.
+//! Messages between an agent and its clients that the conversation only passes on.
 //!
-//! An agent's requests for the files and terminals of its client, and those that the protocol does not name: one subscriber of the
-//! conversation gets each of them, in its place among the updates. The answer goes straight to the agent. Nothing about them is
-//! kept: what the client's machine did is in the answer alone. The other way, the requests and notifications of clients that the
-//! protocol does not name.
+//! From the agent: requests for the files and terminals of a client, and requests that the protocol does not name. One
+//! subscriber of the conversation gets each request, in order with the updates. The answer goes directly to the agent. Nothing
+//! about the request is stored: what the client's machine did is only in the answer. From clients: requests and notifications
+//! that the protocol does not name.
 
 use bridge_protocol::raw::RawJson;
 use serde_json::Value;
@@ -26,9 +26,9 @@ pub enum ClientSuitability {
     Unsuited,
     /// It can.
     Suited,
-    /// It can, and it runs the turn.
+    /// It can, and its own turn runs.
     RunsTurn,
-    /// Only it can: the request is about a terminal of its own.
+    /// Only this client can: the request is about one of its terminals.
     HasTerminal,
 }
 
@@ -56,13 +56,13 @@ impl ClientRequest {
         }
     }
 
-    /// Passes the client's result or error on, byte for byte.
+    /// Passes the client's result or error to the agent, byte for byte.
     pub fn answer(mut self, outcome: Result<&RawValue, &RawValue>) {
         self.is_answered = true;
         self.log(self.connection.relay(&self.id, outcome));
     }
 
-    /// No client can answer it.
+    /// Refuses the request, because no client can answer it.
     pub(super) fn refuse(mut self) {
         let why = format!("no client that has this session open offers {}", self.method);
         let code = match RequestKind::of(self.method.as_str()) {
@@ -85,22 +85,22 @@ impl ClientRequest {
     }
 }
 
-/// A message of a client for the agent of a conversation.
+/// A client's message for the agent of a conversation.
 #[derive(Debug)]
 pub struct ClientMessage {
     /// Its method.
     pub method: String,
     /// Its parameters. The session's id is replaced, unless it is that of a subagent's session.
     pub params: RawJson,
-    /// Whether they name such a session.
+    /// Whether the parameters name a subagent's session.
     pub is_of_subagent: bool,
-    /// Receives the agent's answer to a request; if it is dropped, the session is not open. None for a notification. If the
+    /// Receives the agent's answer to a request; if it is dropped, the session is not open. `None` for a notification. If the
     /// receiver is dropped, the request is cancelled.
     pub reply: Option<oneshot::Sender<Result<Box<RawValue>, CallError>>>,
 }
 
 impl ClientMessage {
-    /// Sends it to the agent.
+    /// Sends the message to the agent.
     pub(super) fn send(self, session: &mut UpstreamSession) {
         let connection = session.lease.connection().clone();
         let handle = RawJson::from(Value::from(session.attachment.handle.as_str()));

@@ -12,7 +12,7 @@ use crate::transcript::checkpoint::PlaceRef;
 
 use super::effect::OpenedSession;
 
-/// What an edit's turn has of its branch.
+/// The state of an edit, in its turn.
 #[derive(Debug)]
 pub struct TurnEdit {
     /// The turn to replace, by a place in it.
@@ -32,13 +32,13 @@ impl TurnEdit {
 /// A branch that was made and opened for the new prompt.
 #[derive(Clone, Debug)]
 pub struct EditBranch {
-    /// Its session, open in the agent; its own link is below.
+    /// Its session, open in the agent, without a link: that is `link`.
     pub opened: OpenedSession,
-    /// What is to become the head.
+    /// The link that is to become the head.
     pub link: NewLink,
-    /// How much of what stood before the turn came along.
+    /// How much of the history before the turn it contains.
     pub fidelity: Fidelity,
-    /// How many turns are in the history no longer, the replaced one included.
+    /// How many turns the history no longer contains, including the replaced one.
     pub dropped: u64,
     /// How it was made.
     pub via: BranchedVia,

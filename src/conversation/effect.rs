@@ -52,18 +52,18 @@ pub enum Input<R> {
     },
     /// Work outside the state machine is done.
     WorkDone {
-        /// The number under which it was begun.
+        /// The number of the job.
         job: u64,
         /// Its result.
         found: Result<WorkResult, ConversationError>,
     },
-    /// The write that was under way has ended, with the store's result.
+    /// The running write has ended, with the store's result.
     WriteDone(Result<(), StoreFailure>),
     /// The end of the head's transcript was read, before the prompt of this turn is sent.
     AnchorRead {
         /// The turn.
         turn_id: TurnId,
-        /// The end; none where it cannot be read, an error where the folder does not respond.
+        /// The end. `None` if it cannot be read, an error if the folder does not respond.
         anchor: Result<Option<Anchor>, ConversationError>,
         /// Whether the earlier interrupted prompt, if any, is in the transcript.
         earlier: Option<PromptArrival>,
@@ -74,7 +74,7 @@ pub enum Input<R> {
     PromptAnswered {
         /// Its result, or its error.
         answer: Result<RawJson, RawJson>,
-        /// Whether prompts of other conversations in its process failed with it.
+        /// Whether prompts of other conversations in the same process failed together with it.
         in_company: bool,
     },
     /// The prompt did not leave the daemon, so no agent has it.
@@ -90,10 +90,10 @@ pub enum Input<R> {
         kind: InterruptKind,
         /// ACP's request parameters.
         params: RawJson,
-        /// Under which id the conversation keeps it.
+        /// The id under which the conversation stores it.
         interrupt_id: InterruptId,
     },
-    /// The agent took a question back.
+    /// The agent withdrew a question.
     QuestionWithdrawn(InterruptId),
     /// The agent's process ended.
     AgentDied {
@@ -104,35 +104,35 @@ pub enum Input<R> {
         /// How this conversation was involved.
         involvement: DeathInvolvement,
     },
-    /// The session is to be opened in another process before anything is done in it: this one reported a missing sign-in, or runs
-    /// for another client.
+    /// The session must be opened in another process before its next use: this process reported a missing sign-in, or runs for
+    /// another client.
     AgentRetired,
     /// A deadline passed.
     Elapsed(Deadline),
-    /// The conversation that this one branched off hands the branch's session over.
+    /// The conversation from which this one was forked hands over the session of this branch.
     SessionHandedOver(Box<OpenedSession>),
     /// The conversation's task failed. Only what is on disk counts.
     Recovered {
         /// Why it failed.
         why: String,
-        /// Whether the write that was under way is on disk.
+        /// Whether the write that was running is on disk.
         is_written: bool,
     },
     /// The daemon stops.
     Stop {
-        /// How long a running turn gets, in milliseconds.
+        /// How long a running turn may take to end, in milliseconds.
         grace_ms: u64,
     },
 }
 
-/// Work outside the state machine: that of the conversation's operation, and beside it the closing of a session.
+/// Work outside the state machine: for the conversation's operation, or to close a session while an operation runs.
 #[derive(Debug)]
 pub enum Work {
     /// Climb the ladder.
     Open {
         /// The least fidelity that is acceptable.
         min_fidelity: Fidelity,
-        /// Ids that have refused already.
+        /// The sessions that already refused the prompt, how each was opened, and the agent's message.
         refused: Vec<(UpstreamId, Via, String)>,
         /// Whether no caller waits for it: the conversation continues automatically.
         is_automatic: bool,
@@ -141,9 +141,9 @@ pub enum Work {
     },
     /// Make a branch.
     Branch {
-        /// What was asked for.
+        /// The requested branch.
         fork: Fork,
-        /// The session to branch off. If the call names a place, that decides.
+        /// The session to branch off, unless the call names a place.
         from: UpstreamId,
         /// Whether a turn runs. The branch then omits that turn.
         busy: bool,
@@ -171,7 +171,7 @@ pub enum Work {
     Move {
         /// Where they go.
         destination: Destination,
-        /// What is known of the old folders, shared by all conversations that move together.
+        /// What is known about the old folders, shared by all conversations that move together.
         neighbours: SharedRemainingForks,
         /// Counts the progress.
         progress: Arc<Progress>,
@@ -189,7 +189,7 @@ pub enum Work {
     Configure(Box<Settings>, Option<Box<EditorSettings>>),
 }
 
-/// What [`Work`] has done.
+/// The result of [`Work`].
 #[derive(Debug)]
 pub enum WorkResult {
     /// The ladder brought the session back.
@@ -200,11 +200,11 @@ pub enum WorkResult {
     Edited(Box<EditBranch>),
     /// The change to undo, if there is one.
     LookedBack(Option<UndoEffect>),
-    /// The session is closed. Of the transcripts that were to be deleted then, these still exist.
+    /// The session is closed. Lists the transcripts that should have been deleted but still exist.
     Closed(Vec<RemainingTranscript>),
     /// The conversation's files are in the other folder.
     Moved(MoveAnswer),
-    /// What was found in the head's transcript, and the repaired copy, if there was something to repair.
+    /// The result of checking the head's transcript, and the repaired copy, if there was something to repair.
     Repaired((Box<CheckAnswer>, Option<Box<NewBranch>>)),
     /// Whether the prompt is in the transcript.
     Ascertained(PromptArrival),
@@ -223,11 +223,11 @@ pub struct OpenedSession {
     pub resumed: Resumed,
     /// The history in words, to be sent before the first prompt.
     pub preamble: Option<String>,
-    /// What was loaded, where a transcript was and can be read.
+    /// The loaded history, if a transcript was loaded and can be read.
     pub loaded: Option<LoadedHistory>,
     /// Whether the agent can bring it back once it is closed.
     pub can_reopen: bool,
-    /// What the agent said of it when it opened it.
+    /// What the agent reported about the session when it opened it.
     pub session_info: SessionInfo,
 }
 
@@ -238,9 +238,9 @@ pub struct NewBranch {
     pub upstream_id: UpstreamId,
     /// The session that it branches off.
     pub source: UpstreamId,
-    /// Where it left that.
+    /// The checkpoint at which it branches off.
     pub checkpoint: Option<CheckpointId>,
-    /// How much of the history came along.
+    /// How much of the history it contains.
     pub fidelity: Fidelity,
     /// How many turns its transcript contains; 0 if they cannot be counted.
     pub turns: u64,
@@ -264,10 +264,10 @@ impl NewBranch {
     }
 }
 
-/// What a change says beside the record: it goes down in the same write or, when that fails, with the next.
+/// What a change writes in addition to the record: in the same write or, if that fails, in the next one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ledger {
-    /// What the lineage gains.
+    /// New entries of the lineage.
     pub lineage: Vec<LineageEntry>,
     /// Upstream ids that resolve to the conversation from now on.
     pub upstream: Vec<UpstreamId>,
@@ -275,12 +275,12 @@ pub struct Ledger {
     pub requests: Vec<RequestRecord>,
     /// Events to send once the change is on disk. (Events that must be sent even if it is not are with the milestone.)
     pub events: Vec<Event>,
-    /// Whether what the conversation has said must not stay in the files of the store.
+    /// Whether the conversation's content must be erased from the files of the store.
     pub erases_content: bool,
 }
 
 impl Ledger {
-    /// The one that records the state of a call, if the call has a key.
+    /// A ledger that records the state of a call, if the call has a key.
     #[must_use]
     pub fn with_request(request: Option<RequestRecord>) -> Self {
         Self {
@@ -300,7 +300,7 @@ impl Ledger {
         }
     }
 
-    /// Whether it says nothing.
+    /// Whether it contains nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lineage.is_empty()
@@ -310,11 +310,11 @@ impl Ledger {
             && !self.erases_content
     }
 
-    /// Puts what another says behind.
+    /// Appends the contents of another ledger.
     pub fn append(&mut self, mut other: Self) {
         self.lineage.append(&mut other.lineage);
         self.upstream.append(&mut other.upstream);
-        // One state a call: while the disk fails, a caller that tries again and again adds nothing.
+        // One state per call: while the disk fails, a caller that retries adds nothing.
         self.requests.retain(|request| {
             other
                 .requests
@@ -327,19 +327,19 @@ impl Ledger {
     }
 }
 
-/// One of the reasons for which a step writes.
+/// A part of a write: what is written with the record, and what waits for it.
 #[derive(Debug)]
 pub struct WritePart<R> {
-    /// What goes down with the record, and out again when it could not be written.
+    /// What is written with the record. If the write fails, the next one has it, unless the change is undone.
     pub ledger: Ledger,
-    /// What waits for it.
+    /// What waits for the write.
     pub milestone: Milestone<R>,
 }
 
 /// What waits for a change to be on disk.
 #[derive(Debug)]
 pub enum Milestone<R> {
-    /// Nothing but what the ledger says.
+    /// Nothing except the events of the ledger.
     Saved,
     /// The open session may be announced and used.
     SessionOpened(Box<OpenedSession>),
@@ -351,40 +351,40 @@ pub enum Milestone<R> {
     PromptQueued(TurnId),
     /// Prompts that will not be sent are removed from the record.
     PromptsDropped {
-        /// Which.
+        /// The dropped prompts.
         prompts: Vec<DroppedPrompt<R>>,
-        /// Who cancelled them.
+        /// The callers that cancelled them.
         cancels: Vec<Caller<R>>,
     },
     /// The question may be shown.
     QuestionRaised(InterruptId),
-    /// The question is settled: it is reported, then the agent is answered, then the caller. The agent is answered although the
-    /// write failed, since it waits.
+    /// The question is settled. This is reported first, then the agent gets its answer, then the caller. The agent gets it even
+    /// if the write failed, because it waits.
     QuestionSettled(Box<SettledQuestion<R>>),
     /// A call may be answered.
     Changed(Box<CallChange<R>>),
 }
 
-/// What a call has changed.
+/// A change made by a call, with the answer to the caller.
 #[derive(Debug)]
 pub struct CallChange<R> {
     /// Who made the call.
     pub caller: Caller<R>,
     /// The answer.
     pub answer: Answer,
-    /// What is reported before the answer, if the change could be written.
+    /// The events to send before the answer, if the change could be written.
     pub events: Vec<Event>,
-    /// The record before the change, until it is restored because the change could not be written. `None` if the change is a new
-    /// conversation.
+    /// The record before the change, until it is restored because the change could not be written. `None` if the change is a
+    /// new conversation.
     pub before: Option<Box<ConversationRecord>>,
-    /// Whether it is the result of the operation, which is over when this is written.
+    /// Whether it is the result of the operation, which ends when this is written.
     pub ends_operation: bool,
     /// The session that the operation opened for the conversation in the answer.
     pub opened_session: Option<Box<OpenedSession>>,
 }
 
 impl<R> CallChange<R> {
-    /// A change of the record only, which was this before.
+    /// A change of the record alone. `before` is the record before the change.
     pub fn new(caller: Caller<R>, answer: Answer, before: ConversationRecord) -> Self {
         Self {
             caller,
@@ -397,7 +397,7 @@ impl<R> CallChange<R> {
     }
 }
 
-/// What becomes of what the last job made: a session, a copy or moved files.
+/// What to do with what the last job made: a session, a copy or moved files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
     /// A record on disk names it, so copy and files stay.
@@ -411,11 +411,11 @@ pub enum Disposition {
 /// A question of the agent that is settled.
 #[derive(Debug)]
 pub struct SettledQuestion<R> {
-    /// What is reported.
+    /// The events to send.
     pub events: Vec<Event>,
-    /// What the agent is answered, unless it has its answer.
+    /// The answer to the agent, unless it already has one.
     pub answer: Option<AgentAnswer>,
-    /// Who settled it.
+    /// The caller that settled it, if one did.
     pub caller: Option<Caller<R>>,
 }
 
@@ -433,48 +433,48 @@ pub struct AgentAnswer {
 /// A deadline that the state machine set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadline {
-    /// A prompt that was sent and not refused until now counts as accepted.
+    /// A prompt that was sent and has not been refused by now counts as accepted.
     Accept,
-    /// A cancelled turn that has not ended until now loses its session.
+    /// A cancelled turn that has not ended by now loses its session.
     Cancel,
-    /// A climb that only a cancelled turn had waited for and that has not ended until now is given up.
+    /// A climb for which only a cancelled turn waited, and which has not ended by now, is given up.
     Climb,
-    /// A conversation without a turn until now hibernates.
+    /// A conversation that has had no turn by now hibernates.
     Idle,
-    /// What could not be written is tried again.
+    /// A failed write is repeated.
     Rewrite,
 }
 
-/// Something that is to be done.
+/// An action for the actor to carry out.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "an effect is carried out where it is made"
 )]
 pub enum Effect<R> {
-    /// Make durable what the writer has under way.
+    /// Commit the write that the writer has begun.
     Write,
-    /// Tell the subscribers.
+    /// Send an event to the subscribers.
     Emit(Event),
-    /// Tell those who listen to all that there is a new conversation, which is on disk.
+    /// Notify the subscribers to all conversations of a new conversation, which is on disk.
     Announce(Box<Conversation>),
-    /// Tell a caller.
+    /// Answer a caller.
     Answer(R, Result<Answer, ConversationError>),
     /// Begin work outside the state machine, as the job with this number.
     Work(u64, Work),
-    /// Decide about what the last job made.
+    /// Keep, drop or leave what the last job made.
     Dispose(Disposition),
-    /// Look where the head's transcript ends, before the prompt of this turn is sent.
+    /// Find the end of the head's transcript, before the prompt of this turn is sent.
     Anchor(TurnId),
     /// Drop a job whose result is no longer needed.
     AbandonJob,
-    /// Give up a climb at which the agent hangs: the next one is in another process, and this one ends with its other users.
+    /// Give up a climb because the agent hangs. The next climb uses another process; this one ends with its other users.
     GiveUpClimb,
     /// Drop the open session: its updates are ignored, and it is closed at the agent, without waiting.
     Detach,
-    /// Take the open session of the last job as the conversation's own. The copy that it was opened from goes with it.
+    /// Use the open session of the last job as the conversation's own, with the copy from which it was opened.
     Attach,
-    /// A record names the open session: the copy that it was opened from stays.
+    /// Keep the copy from which the open session was opened: a record names the session now.
     KeepCopy,
     /// Give the open session of the last job to another conversation.
     HandOver(ConversationId, Box<OpenedSession>),
@@ -488,15 +488,14 @@ pub enum Effect<R> {
     AnswerAgent(InterruptId, RawJson),
     /// Set a deadline this many milliseconds from now.
     Arm(Deadline, u64),
-    /// Lift a deadline.
+    /// Cancel a deadline.
     Disarm(Deadline),
     /// The conversation is deleted: the actor ends. Always the last effect.
     End,
 }
 
 impl<R> Effect<R> {
-    /// Its place among the effects of one input. Answers come behind everything else, since a turn's events precede the answer to
-    /// its prompt.
+    /// The position among the effects of one input. Answers come last: a turn's events precede the answer to its prompt.
     #[must_use]
     pub fn rank(&self) -> u8 {
         match self {

@@ -20,7 +20,7 @@ pub enum ConversationError {
     /// There is no such conversation, session or question.
     #[error("{what}")]
     NotFound {
-        /// What was looked for, as a sentence.
+        /// What was not found, as a sentence.
         what: String,
     },
     /// There is no such agent.
@@ -45,60 +45,60 @@ pub enum ConversationError {
         /// When.
         at: Timestamp,
     },
-    /// The name fits several conversations.
+    /// The name matches several conversations.
     #[error("{}", ambiguous(name, candidates, *is_whole))]
     Ambiguous {
-        /// What was given.
+        /// The given name.
         name: String,
-        /// What it fits.
+        /// The matching conversations.
         candidates: Vec<ConversationId>,
-        /// Whether it is a whole upstream id, so that more of it would not help.
+        /// Whether it is a complete upstream id, so that more characters would not help.
         is_whole: bool,
     },
-    /// What a user typed fits several conversations.
+    /// The user's input matches several conversations.
     #[error("\"{name}\" matches {} conversations: {}; use the id of one of them", candidates.len(), title_list(candidates))]
     AmbiguousName {
-        /// What was given.
+        /// The given name.
         name: String,
-        /// What it fits; only some if there are many.
+        /// The matching conversations; only some if there are many.
         candidates: Vec<Candidate>,
     },
-    /// The ids of several transcripts start with what a user typed.
+    /// The ids of several transcripts start with the user's input.
     #[error(
         "\"{name}\" matches {count} transcripts: {}{}; give more characters",
         title_list(candidates), if candidates.len() < *count { ", …" } else { "" }
     )]
     AmbiguousTranscript {
-        /// What was given.
+        /// The given name.
         name: String,
         /// Which transcripts; only some if there are many.
         candidates: Vec<Candidate>,
         /// How many there are.
         count: usize,
     },
-    /// What a user typed fits no conversation.
+    /// The user's input matches no conversation.
     #[error(
         "no conversation matches \"{name}\"; give its id, the agent's own session id, at least 6 characters of either, or a \
          part of its title"
     )]
     NoConversation {
-        /// What was given.
+        /// The given name.
         name: String,
-        /// The transcripts whose ids start so: each can be adopted; only some if there are many.
+        /// The transcripts whose ids start with it and that can be adopted; only some if there are many.
         transcripts: Vec<Candidate>,
     },
-    /// Several agents have a transcript of this id.
+    /// Several agents have a transcript with this id.
     #[error(
         "several agents have a transcript \"{name}\": {}; pass one of them as agent",
         join_list(agents)
     )]
     AmbiguousAgents {
-        /// What was given.
+        /// The given name.
         name: String,
         /// Which agents.
         agents: Vec<AgentName>,
     },
-    /// A transcript that nothing can be resumed from.
+    /// Nothing can be resumed from the transcript.
     #[error("{0}")]
     TranscriptDamaged(String),
     /// Something else has to end first.
@@ -107,17 +107,17 @@ pub enum ConversationError {
     /// A turn runs in some of the conversations that a call is about.
     #[error("{what}")]
     BusyConversations {
-        /// What stands in the way, as a sentence.
+        /// What runs, as a sentence.
         what: String,
         /// Which.
         conversations: Vec<ConversationId>,
     },
-    /// What is to be undone went together with others.
+    /// The move to undo was part of a move of the whole folder.
     #[error(
         "the conversation was moved together with its folder; undo the move of the folder: sessionctl mv --undo {undo_id}"
     )]
     PartOfTree {
-        /// What `transcript/undo` takes.
+        /// The id for `transcript/undo`.
         undo_id: String,
     },
     /// The folder cannot be used.
@@ -162,27 +162,27 @@ pub enum ConversationError {
         message: String,
         /// Its JSON-RPC error.
         upstream: Option<RawJson>,
-        /// The limit, where it is one.
+        /// The limit, if the failure is a usage limit.
         limit: Option<Limit>,
     },
-    /// The agent wants one to sign in.
+    /// The agent requires a sign-in.
     #[error("{0}")]
     AuthRequired(String),
-    /// It cannot be done.
+    /// The operation is not supported.
     #[error("{0}")]
     Unsupported(String),
-    /// Nothing brought the session back with the fidelity asked for.
+    /// The session could not be brought back with the requested fidelity.
     #[error("the session could not be reopened with fidelity {}; {}", fidelity_word(*wanted), attempts_text(attempts))]
     NotResumable {
-        /// The least that was asked for.
+        /// The least fidelity that was requested.
         wanted: Fidelity,
         /// Everything that was tried.
         attempts: Vec<Attempt>,
     },
-    /// It contradicts what is there.
+    /// The call conflicts with the present state.
     #[error("{0}")]
     Conflict(String),
-    /// A file that a backup would replace.
+    /// Restoring a backup would replace an existing file.
     #[error(
         "{} exists and differs from the backup; to restore the backup, move that file away first",
         path.display()
@@ -194,10 +194,10 @@ pub enum ConversationError {
     /// The question has been answered.
     #[error("the question was already answered by {by}")]
     InterruptResolved {
-        /// Who was first.
+        /// Who answered it first.
         by: String,
     },
-    /// Somebody changed the conversation first.
+    /// Another client changed the conversation first.
     #[error("the conversation is at revision {is}, not {expected}; read it again and repeat the change")]
     RevisionMismatch {
         /// What was expected.
@@ -211,7 +211,7 @@ pub enum ConversationError {
     /// The daemon is stopping.
     #[error("the daemon is stopping")]
     ShuttingDown,
-    /// What is wrong with a conversation or session whose id the caller needs: it was just made, or named otherwise.
+    /// An error about a conversation or session whose id the caller needs, because it is new or the call named it otherwise.
     #[error("{error}")]
     Of {
         /// The member of the error's data that has the id.
@@ -227,7 +227,7 @@ pub enum ConversationError {
 }
 
 impl ConversationError {
-    /// The refusal of a parameter.
+    /// The error for an invalid parameter.
     #[must_use]
     pub fn invalid(parameter: &'static str, why: impl Into<String>) -> Self {
         Self::InvalidParams {
@@ -236,7 +236,7 @@ impl ConversationError {
         }
     }
 
-    /// This error of a conversation or session, whose id becomes this member of the error's data.
+    /// This error with the id of the conversation or session, as this member of the error's data.
     #[must_use]
     pub fn with_id(self, member: &'static str, id: &impl ToString) -> Self {
         Self::Of {
@@ -246,7 +246,7 @@ impl ConversationError {
         }
     }
 
-    /// The refusal of a cursor that no page of the list has.
+    /// The error for a cursor that no page of the list has.
     #[must_use]
     pub(super) fn invalid_cursor() -> Self {
         Self::invalid(
@@ -255,7 +255,7 @@ impl ConversationError {
         )
     }
 
-    /// The refusal of a parameter because of what the file says that it names.
+    /// The error for a parameter that names a file with invalid content.
     #[must_use]
     pub(super) fn in_named_file(self, parameter: &'static str) -> Self {
         match self {
@@ -265,19 +265,19 @@ impl ConversationError {
     }
 }
 
-/// A conversation or transcript that may be meant.
+/// A conversation or transcript that the user may have meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// Its id.
     pub id: String,
-    /// Its title; empty if it has none, or was deleted.
+    /// Its title. Empty if it has none or was deleted.
     pub title: String,
 }
 
 /// Why something could not be made durable, or read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreFailure {
-    /// What went wrong, with its causes, and what to do where that is known.
+    /// What went wrong, with its causes and, if known, what to do.
     pub text: String,
     /// Whether the same call may succeed later.
     pub is_transient: bool,
@@ -289,7 +289,7 @@ impl From<StoreError> for ConversationError {
     }
 }
 
-/// Why a transcript cannot be read or restored. A temporary error, such as a full disk, does not mean that the transcript is damaged.
+/// Why a transcript cannot be read or restored. A temporary error, such as a full disk, is no sign of a damaged transcript.
 impl From<TranscriptError> for ConversationError {
     fn from(error: TranscriptError) -> Self {
         let what = chain_text(&error);
@@ -302,13 +302,13 @@ impl From<TranscriptError> for ConversationError {
 }
 
 impl ConversationError {
-    /// Whether something could not be read or written that may succeed later.
+    /// Whether a read or write failed that may succeed later.
     #[must_use]
     pub(super) fn is_transient_failure(&self) -> bool {
         matches!(self, Self::StoreFailed(failure) if failure.is_transient)
     }
 
-    /// Damage of a transcript in these words, unless the error says nothing of the transcript.
+    /// Damage of a transcript, described in these words. An error that may pass is reported as such: it is no sign of damage.
     pub(super) fn from_damage(error: &TranscriptError, words: impl FnOnce(String) -> String) -> Self {
         match StoreFailure::from_transient_read(error) {
             Some(failure) => Self::StoreFailed(failure),
@@ -416,19 +416,19 @@ fn title_list(candidates: &[Candidate]) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// What was tried. Nothing is tried only where an agent offers no way and nothing can be retold: each way that there is
-/// is tried.
+/// The attempts as text. Each available way is tried, so the list is empty only if the agent offers no way and there is no
+/// history to send as text.
 fn attempts_text(attempts: &[Attempt]) -> String {
     match attempts {
         [] => "nothing was tried, because the agent can neither resume nor load a session and too little of the history \
                can be read"
             .to_owned(),
-        // A single reason is all that there is to say, as that a session was archived.
+        // A single reason says everything, for example that a session was archived.
         [only] => match &only.error {
             Some(error) => format!("1 attempt failed: {error}"),
             None => "1 attempt failed".to_owned(),
         },
-        // Each has its reason in the error's details; the last way was the last hope.
+        // The error's details have the reason of each attempt. The message has that of the last one.
         [.., last] => match &last.error {
             Some(error) => format!("{} attempts failed, the last one with: {error}", attempts.len()),
             None => format!("{} attempts failed", attempts.len()),

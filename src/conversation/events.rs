@@ -1,4 +1,4 @@
-//! Sends events to subscribers: encodes each event once, numbers it, keeps it for a while, and hands it on without
+//! Sends events to subscribers: encodes each event once, numbers it, keeps it for a while, and delivers it without
 //! waiting.
 //!
 //! A [`Stream`] belongs to the actor of one conversation. The [`Hub`] belongs to the daemon: it numbers the events of
@@ -27,7 +27,7 @@ use crate::agent::message::RawId;
 
 pub use ring::{Ring, RingLimits};
 
-/// One event as every subscriber gets it: the JSON of an `EventEnvelope`.
+/// An encoded event, as every subscriber gets it: the JSON of an `EventEnvelope`.
 #[derive(Clone, Debug)]
 pub struct EncodedEvent {
     /// Its number.
@@ -36,20 +36,20 @@ pub struct EncodedEvent {
     pub conversation: ConversationId,
     /// The JSON text.
     pub text: Arc<str>,
-    /// For an update: where the agent's own JSON stands in the text.
+    /// For an update: the range of the agent's own JSON in the text.
     update: Option<Range<usize>>,
-    /// Whether that is an update of a turn.
+    /// Whether the update belongs to a turn.
     is_of_turn: bool,
-    /// For an update: the parameters that it came with, if there is more in them than a session and the update.
+    /// For an update: the parameters that it came with, if they contain more than a session and the update.
     params: Option<Arc<str>>,
-    /// Whether it is an update in the session of a subagent: it has parameters and no text.
+    /// Whether it is an update in the session of a subagent. It has parameters and no text then.
     is_of_subagent: bool,
     /// For the snapshot of an editor: the updates of the running turn that are still held.
     turn_updates: Option<Box<[EncodedEvent]>>,
 }
 
 impl EncodedEvent {
-    /// An event that is no update.
+    /// An event that is not an update.
     fn new(sequence: u64, conversation: ConversationId, text: String) -> Self {
         Self {
             sequence,
@@ -63,36 +63,36 @@ impl EncodedEvent {
         }
     }
 
-    /// How many bytes it takes.
+    /// Its size in bytes.
     fn len_bytes(&self) -> usize {
         self.text.len() + self.params.as_ref().map_or(0, |params| params.len())
     }
 
-    /// The parameters of an update in the session of a subagent, which only clients get that know those sessions.
+    /// The parameters of an update in the session of a subagent. Only clients that know such sessions get it.
     #[must_use]
     pub fn subagent_params(&self) -> Option<&str> {
         self.params().filter(|_| self.is_of_subagent)
     }
 
-    /// The parameters that the agent's update came with, byte for byte, if there is more in them than a session and the update.
+    /// The parameters that the agent's update came with, byte for byte, if they contain more than a session and the update.
     #[must_use]
     pub fn params(&self) -> Option<&str> {
         self.params.as_deref()
     }
 
-    /// The updates of the running turn, when the event is a snapshot.
+    /// The updates of the running turn, if the event is a snapshot.
     #[must_use]
     pub fn turn_updates(&self) -> &[Self] {
         self.turn_updates.as_deref().unwrap_or_default()
     }
 
-    /// The agent's update, byte for byte, when the event is one.
+    /// The agent's update, byte for byte, if the event is one.
     #[must_use]
     pub fn update(&self) -> Option<&str> {
         self.text.get(self.update.clone()?)
     }
 
-    /// The same as JSON of its own.
+    /// The agent's update as separate JSON.
     #[must_use]
     pub fn to_update(&self) -> Option<RawJson> {
         RawJson::from_text(self.update()?.to_owned()).ok()
@@ -102,35 +102,36 @@ impl EncodedEvent {
 /// Whether an event was delivered to a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// It did.
+    /// It was delivered.
     Delivered,
-    /// Its queue is full: send `lagged` and drop it.
+    /// The queue is full: send `lagged` and drop the subscriber.
     QueueFull,
-    /// It has disconnected.
+    /// The subscriber has disconnected.
     Disconnected,
 }
 
-/// What the snapshots that a subscriber to everything was told show already: everything of this conversation up to this
-/// number.
+/// A conversation, and the number of the last event that its snapshot already covers for a subscriber to all
+/// conversations.
 pub type SnapshotMark = (ConversationId, u64);
 
 /// A subscriber to events. Implemented by the room that knows the wire.
 pub trait Subscriber: Send {
-    /// Hands an event on without waiting.
+    /// Delivers an event without waiting.
     fn deliver(&mut self, event: &EncodedEvent) -> Delivery;
 
-    /// Sends one of the first events of a subscription once there is room; false if the subscriber has disconnected.
+    /// Delivers one of the first events of a subscription once there is room. Returns false if the subscriber has
+    /// disconnected.
     fn deliver_when_room<'a>(&'a mut self, event: &'a EncodedEvent) -> BoxFuture<'a, bool>;
 
-    /// It missed events. Ends the subscription, and sends the cursor after which the subscriber can continue; or returns the
-    /// subscriber, which then gets the next events.
+    /// The subscriber missed events. Ends the subscription and sends the cursor after which the subscriber can continue; or
+    /// returns the subscriber, which then gets the next events.
     fn lagged(self: Box<Self>, text: String) -> Option<Box<dyn Subscriber>>;
 
     /// Whether it has disconnected.
     fn is_disconnected(&self) -> bool;
 
-    /// Whether its client is an editor: the agent may run for it, and its snapshots have the updates of the running turn beside the
-    /// text.
+    /// Whether its client is an editor. The agent may run for an editor, and an editor's snapshots also have the updates of the
+    /// running turn.
     fn is_editor(&self) -> bool {
         false
     }
@@ -140,24 +141,24 @@ pub trait Subscriber: Send {
         ClientSuitability::Unsuited
     }
 
-    /// Passes a request that suits it on to its client.
+    /// Passes a suitable request on to its client.
     fn forward_request(&mut self, _: ClientRequest) {}
 
-    /// The agent no longer wants the answer to its request with this id; if none is given, the session of all of them has ended.
+    /// The agent no longer waits for the answer to its request with this id. `None`: the session of all requests has ended.
     fn withdraw_requests(&mut self, _: Option<&RawId>) {}
 
     /// A notification of the agent that the conversation does not act on.
     fn forward_notification(&mut self, _method: &str, _params: &str) {}
 }
 
-/// A subscriber and the last event that it took.
+/// A subscriber, and the number of the last event that it got.
 struct ActiveSubscriber {
     subscriber: Box<dyn Subscriber>,
     last_delivered: u64,
 }
 
 impl ActiveSubscriber {
-    /// Hands on what comes before the live events. Gives the seat up if that is not taken.
+    /// Delivers the events that precede the live ones. Drops the subscriber if they cannot be delivered.
     fn with_backlog<'a>(
         mut self,
         events: impl IntoIterator<Item = &'a EncodedEvent>,
@@ -176,7 +177,7 @@ impl ActiveSubscriber {
         Some(self)
     }
 
-    /// Hands an event on; false when the seat is to be given up.
+    /// Delivers an event, and records its number.
     fn deliver(&mut self, event: &EncodedEvent) -> Delivery {
         let taken = self.subscriber.deliver(event);
         if taken == Delivery::Delivered {
@@ -186,7 +187,7 @@ impl ActiveSubscriber {
     }
 }
 
-/// The daemon's side: numbers, and those who listen to all conversations.
+/// The daemon's part of events: their numbers, and the subscribers to all conversations.
 pub struct Hub {
     epoch: String,
     last: AtomicU64,
@@ -202,7 +203,7 @@ struct HubState {
 }
 
 impl Hub {
-    /// A hub of a new life of the daemon, with the limits of its own ring and of each conversation's.
+    /// A hub for a new run of the daemon. `own` limits its ring, `each` the ring of each conversation.
     #[must_use]
     pub fn new(own: RingLimits, each: RingLimits) -> Arc<Self> {
         let epoch = Uuid::new_v4().simple().to_string().chars().take(12).collect();
@@ -224,7 +225,7 @@ impl Hub {
         Cursor::new(format!("{}-{sequence}", self.epoch))
     }
 
-    /// The number that a cursor of this life stands for.
+    /// The number of a cursor, if the cursor belongs to this run of the daemon.
     #[must_use]
     pub fn sequence_of(&self, cursor: &Cursor) -> Option<u64> {
         let (epoch, sequence) = cursor.as_str().rsplit_once('-')?;
@@ -244,7 +245,7 @@ impl Hub {
     }
 
     /// Adds a subscriber to all conversations. It first gets the events after `after`, if they are still held, or else the
-    /// events since its snapshots were made; then live events. `since` is the number of the last event before the first
+    /// events since its snapshots were made; then live events. `since`: the number of the last event before the first
     /// snapshot was requested.
     pub fn subscribe(
         &self,
@@ -262,11 +263,11 @@ impl Hub {
         if !all.ring.holds_after(last)
             && let Some(newest) = all.newest
         {
-            // It took its snapshots so slowly that what came meanwhile is gone.
+            // The snapshots took so long that the ring no longer holds the events that came meanwhile.
             subscriber.lagged(self.lagged_text(newest, last, at));
             return;
         }
-        // What a snapshot shows already is not told again.
+        // Events that a snapshot already covers are not sent again.
         let is_shown = |event: &&EncodedEvent| {
             let mut shown = shown.iter();
             shown.any(|(conversation, sequence)| {
@@ -291,7 +292,7 @@ impl Hub {
         }));
     }
 
-    /// The events of one conversation after this number; none when not all of them are held.
+    /// The events of one conversation after this number. `None` if not all of them are held.
     fn after(&self, sequence: u64, conversation: ConversationId) -> Option<Vec<EncodedEvent>> {
         let all = self.lock();
         let held = all.ring.holds_after(sequence);
@@ -306,7 +307,7 @@ impl Hub {
         self.lock().ring.holds_after(sequence)
     }
 
-    /// Tells an event of a conversation that has no task, to those who listen to all.
+    /// Sends an event of a conversation that has no task to the subscribers to all conversations.
     pub fn announce(&self, conversation: ConversationId, event: &Event, at: &str) {
         let sequence = self.next();
         let text = encode_event(conversation, &self.cursor(sequence), at, event);
@@ -333,7 +334,7 @@ impl Hub {
     }
 
     fn lock(&self) -> MutexGuard<'_, HubState> {
-        // A panic while the lock was held leaves the ring whole: its pushes do not fail half-way.
+        // A panic while the lock was held leaves the ring intact: its pushes do not fail half-way.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -341,7 +342,7 @@ impl Hub {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The last word to a subscriber that lags: it has no number of its own.
+    /// The JSON of the `lagged` event for a subscriber. It has no number of its own.
     fn lagged_text(&self, conversation: ConversationId, last: u64, at: &str) -> String {
         let cursor = self.cursor(last);
         let event = Event::Lagged {
@@ -351,7 +352,8 @@ impl Hub {
     }
 }
 
-/// Offers an event to every subscriber. Those that do not take it are notified, if they are still connected, and dropped.
+/// Delivers an event to every subscriber. A subscriber that does not take it is dropped and, if still connected, gets
+/// `lagged`.
 fn deliver_to_all(
     seats: &mut Vec<ActiveSubscriber>,
     event: &EncodedEvent,
@@ -376,7 +378,7 @@ fn deliver_to_all(
 pub struct Stream {
     hub: Arc<Hub>,
     conversation: ConversationId,
-    /// `{"conversationId":"…","cursor":"epoch-`, which all its events begin with.
+    /// The beginning of all its events: `{"conversationId":"…","cursor":"epoch-`.
     head: String,
     ring: Ring,
     subscribers: Vec<ActiveSubscriber>,
@@ -385,7 +387,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The stream of a conversation that comes to life now.
+    /// The stream of a conversation whose task begins now.
     #[must_use]
     pub fn new(hub: Arc<Hub>, conversation: ConversationId) -> Self {
         let head = format!(
@@ -404,7 +406,7 @@ impl Stream {
         }
     }
 
-    /// Tells an event to everyone who listens. `at` is an RFC 3339 time.
+    /// Sends an event to all subscribers. `at` is an RFC 3339 time.
     pub fn emit(&mut self, event: &Event, at: &str) {
         let Ok(json) = serde_json::to_string(event) else {
             tracing::error!(
@@ -431,13 +433,13 @@ impl Stream {
         EncodedEvent::new(sequence, self.conversation, text)
     }
 
-    /// Emits an update of the agent, byte for byte. `params`: what it came with, if that is more than the update.
+    /// Sends an update of the agent, byte for byte. `params`: the parameters that it came with, if they contain more.
     pub fn emit_update(&mut self, turn: Option<&TurnId>, update: &str, params: Option<&str>, at: &str) {
         let sequence = self.hub.next();
         let mut text = self.envelope_start(sequence, at, update.len() + 96);
         text.push_str("{\"type\":\"update\",");
         if let Some(turn) = turn {
-            // Turn ids are our own UUIDs, or a store's record of them: nothing in them needs escaping.
+            // Turn ids are UUIDs made by the daemon, so they need no escaping.
             text.push_str("\"turnId\":\"");
             text.push_str(turn.as_str());
             text.push_str("\",");
@@ -458,7 +460,7 @@ impl Stream {
         );
     }
 
-    /// Emits an update in the session of a subagent, with the parameters that it came with.
+    /// Sends an update in the session of a subagent, with the parameters that it came with.
     pub fn emit_update_of_subagent(&mut self, is_of_turn: bool, params: &str, at: &str) {
         let sequence = self.hub.next();
         let event = EncodedEvent {
@@ -470,7 +472,7 @@ impl Stream {
         self.publish(event, at);
     }
 
-    /// Passes a request of the agent to the subscriber whose client is suited best; gives it back if no client is.
+    /// Passes a request of the agent to the subscriber whose client is suited best. Returns the request if no client is suited.
     pub fn forward_request(&mut self, request: ClientRequest) -> Result<(), ClientRequest> {
         let seats = self.subscribers.iter_mut();
         let suited = seats.map(|seat| (seat.subscriber.suitability(&request), seat));
@@ -484,22 +486,22 @@ impl Stream {
         Ok(())
     }
 
-    /// Withdraws a request of the agent, or all if none is named.
+    /// Withdraws a request of the agent. `None`: all of them.
     pub fn withdraw_requests(&mut self, id: Option<&RawId>) {
         for seat in &mut self.subscribers {
             seat.subscriber.withdraw_requests(id);
         }
     }
 
-    /// Passes a notification of the agent on.
+    /// Passes a notification of the agent to the subscribers.
     pub fn forward_notification(&mut self, method: &str, params: &str) {
         for seat in &mut self.subscribers {
             seat.subscriber.forward_notification(method, params);
         }
     }
 
-    /// Whether what came after this cursor is still held, here or in the daemon's ring, which goes back further unless
-    /// other conversations are loud.
+    /// The number of this cursor, if all later events are still held, here or in the daemon's ring. The daemon's ring goes
+    /// back further unless other conversations have many events.
     #[must_use]
     pub fn holds_after(&self, cursor: &Cursor) -> Option<u64> {
         self.hub
@@ -514,7 +516,8 @@ impl Stream {
         self.hub.after(sequence, self.conversation)
     }
 
-    /// Adds a subscriber: first exactly what it missed, when `after` is still held, else the snapshot; then live.
+    /// Adds a subscriber. It first gets exactly the events after `after` or, without `after`, the snapshot; then live events.
+    /// If the events after `after` are no longer held, it gets `lagged`.
     pub fn subscribe(
         &mut self,
         subscriber: Box<dyn Subscriber>,
@@ -555,7 +558,7 @@ impl Stream {
         })
     }
 
-    /// The updates of the running turn that are still held, and whether older ones are not.
+    /// The updates of the running turn that are still held, and whether older ones are missing.
     #[must_use]
     pub fn turn_updates(&self) -> (Vec<EncodedEvent>, bool) {
         let truncated = !self.ring.holds_after(self.turn_start);
@@ -566,10 +569,10 @@ impl Stream {
         )
     }
 
-    /// Something was lost before it came here (an agent faster than the conversation): every subscriber is told, and
-    /// no cursor before this counts as held.
+    /// Lines of the agent were lost, because it was faster than the conversation. Notifies every subscriber, and treats all
+    /// earlier cursors as no longer held.
     pub fn lag_everyone(&mut self, at: &str) {
-        // A number that no event has stands for what is missing.
+        // The missing events are represented by a number that no event has.
         let lost = self.hub.next();
         self.ring.lose_until(lost);
         let (hub, conversation) = (&self.hub, self.conversation);
@@ -623,7 +626,7 @@ fn encode_event(conversation: ConversationId, cursor: &Cursor, at: &str, event: 
     )
 }
 
-/// A snapshot of a conversation that is not live, for those who listen to all.
+/// A snapshot of a conversation that is not live, for subscribers to all conversations.
 #[must_use]
 pub fn snapshot_of_record(hub: &Hub, conversation: ConversationId, at: &str, event: &Event) -> EncodedEvent {
     let sequence = hub.last();

@@ -19,32 +19,32 @@ use super::state::Model;
 /// A prompt to run as a turn, with its caller.
 #[derive(Debug)]
 pub struct PromptRequest<R> {
-    /// Whose prompt it is.
+    /// The id of its turn.
     pub turn_id: TurnId,
     /// Further parameters for the agent.
     pub params: Option<RawJson>,
-    /// What was asked.
+    /// The prompt itself.
     pub prompt: PromptContent,
     /// When it was admitted.
     pub asked_at: Timestamp,
-    /// The least fidelity that will do.
+    /// The least fidelity that is acceptable.
     pub min_fidelity: Fidelity,
-    /// Who waits for the end; nobody for a turn that the daemon started.
+    /// The caller that waits for the end of the turn; none for a turn that the daemon started.
     pub caller: Caller<R>,
-    /// What to do when it meets a usage limit.
+    /// What to do if the turn hits a usage limit.
     pub on_limit: OnLimit,
     /// Whether it is a scheduled continuation.
     pub is_continuation: bool,
-    /// Its place in the queue, if it had to wait.
+    /// Its position in the queue, if it had to wait.
     pub queue_position: Option<u64>,
-    /// Whether an earlier daemon queued it, and no client has sent its request again since.
+    /// Whether an earlier daemon queued it, and no client has re-sent its request since.
     pub is_held: bool,
-    /// Whether it is sent because the conversation continues, even if a client has sent its request again since.
+    /// Whether it is sent because the conversation continues, even if a client has re-sent its request since.
     pub is_released: bool,
     /// Whether the conversation continues with it, and after it with the other held prompts. Until its turn is recorded,
     /// the continuation in the record belongs to it.
     pub is_first_of_release: bool,
-    /// That continuation, once it is recorded.
+    /// That continuation, once the turn is recorded.
     pub release_continuation: Option<PendingContinuation>,
 }
 
@@ -75,7 +75,7 @@ impl<R> PromptRequest<R> {
         }
     }
 
-    /// A prompt that is held, on its way out.
+    /// A held prompt that is being released.
     #[must_use]
     pub fn from_held(place: u64, held: &QueuedPromptRecord) -> Self {
         let caller = Caller {
@@ -129,14 +129,14 @@ impl<R> PromptRequest<R> {
 /// A prompt that will not be sent.
 #[derive(Debug)]
 pub struct DroppedPrompt<R> {
-    /// Who waits for its end; nobody for a turn that the daemon started and for a prompt that is held.
+    /// The caller that waits for its end; none for a turn that the daemon started and for a held prompt.
     pub caller: Caller<R>,
-    /// The answer to their callers, whether the change could be recorded or not.
+    /// The answer to the caller, whether or not the change could be recorded.
     pub result: Result<Answer, ConversationError>,
 }
 
 impl<R> Model<R> {
-    /// The prompts that are held, in their order.
+    /// The held prompts, in order.
     pub fn held_prompts(&self) -> impl Iterator<Item = (u64, &QueuedPromptRecord)> {
         let running = self.turn.as_ref().and_then(|turn| turn.request.queue_position);
         let waits = move |place: &u64| {
@@ -179,7 +179,7 @@ impl<R> Model<R> {
     }
 }
 
-/// A prompt that is held, as clients know it.
+/// A held prompt as clients see it.
 #[must_use]
 pub fn held_prompt_view(prompt: &QueuedPromptRecord) -> QueuedPrompt {
     QueuedPrompt {

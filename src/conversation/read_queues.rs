@@ -1,7 +1,7 @@
 //! Limits how many callers read from a folder at once. A folder that does not respond blocks nobody else.
 //!
-//! Owns the turns of readers and when one counts as stalled. Looks at a folder, pages of a history and checks of whole files have
-//! turns of their own, so that what is short does not wait for what is long. It does not know what is read.
+//! Owns the turns of reads, and when a read counts as stalled. Quick looks at a folder, pages of a history and reads of whole
+//! files have separate queues, so that short reads do not wait for long ones. It does not know what is read.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -16,19 +16,18 @@ use super::error::{ConversationError, StoreFailure};
 use super::running_work::Progress;
 use crate::transcript::meter::{Meter, with_meter};
 
-/// How many callers have one folder read at once at each pace, or the transcripts of one project: each takes a core while it runs,
-/// and memory for what it notes of a transcript.
+/// How many reads of one class run at once in one folder, or in the transcripts of one project. Each read uses a core, and
+/// memory for its index of the transcript.
 const READS_PER_FOLDER: usize = 2;
 
-/// How many callers have the transcripts of all projects of an agent read at once at each pace: a project that does not respond leaves
-/// turns to the others.
+/// How many reads of one class run at once in the transcripts of all projects of an agent: more than for one project, so that
+/// a project that does not respond leaves turns to the others.
 const READS_OF_ALL_PROJECTS: usize = 2 * READS_PER_FOLDER;
 
-/// How many exports into files and imports run at once: each takes a core and what the disk gives for as long as it runs.
+/// How many exports to files and imports run at once. Each uses a core and the full speed of the disk while it runs.
 const EXPORTS_AND_IMPORTS_AT_ONCE: usize = 1;
 
-/// How many readings of one folder and pace may be stalled while others take their turns: each is a thread that waits for the
-/// system.
+/// How many reads of one queue may be stalled while others take their turns. Each is a thread that waits for the system.
 const MAX_STALLED: usize = 8;
 
 /// How many readings of all projects of one agent and pace may be stalled while others take their turns: two of each project.
@@ -46,22 +45,22 @@ const LEVELS_ABOVE: usize = 3;
 /// of them for all that blocks.
 const LOOKS_AT_ONCE: usize = MAX_STALLED << (LEVELS_ABOVE + 1);
 
-/// After how many times the limit of its pace a caller gets an error, even if others read from the same folder meanwhile.
+/// After how many time limits without progress a caller gets an error, even if other reads of the same folder progress.
 const STALL_PERIODS: u32 = 4;
 
-/// How long a reading takes when all is well.
+/// A class of reads, by how long they usually take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReadClass {
-    /// A look at a folder, or at the end of a transcript before a prompt. It does not wait for those who read whole files.
+    /// A look at a folder, or at the end of a transcript before a prompt. It does not wait for reads of whole files.
     Look,
-    /// A page of a history, which reads the transcript once and notes where its records are; and a look for a session by its id.
+    /// A page of a history, which reads the transcript once and indexes its records; or a search for a session by its id.
     Quick,
-    /// All else: it may copy, compress and sync for a while without reading anything.
+    /// Everything else. Such work may copy, compress and sync for a while without reading anything.
     Long,
 }
 
 impl ReadClass {
-    /// How long a reading may read nothing before it counts as stalled. A sleeping disk takes up to 10 s to start.
+    /// How long a read may read nothing before it counts as stalled. A sleeping disk takes up to 10 s to start.
     const fn stall_limit(self) -> Duration {
         match self {
             Self::Look | Self::Quick => Duration::from_secs(15),
@@ -70,24 +69,24 @@ impl ReadClass {
     }
 }
 
-/// The folders that are read now: those of transcripts, and those that conversations run in.
+/// The queues of reads, by folder: those of transcripts, and those in which conversations run.
 #[derive(Default)]
 pub struct ReadQueues {
     queues: Mutex<HashMap<QueueKey, Arc<ReadQueue>>>,
 }
 
-/// A folder (with `None`, all that hold transcripts), the project whose transcripts are read there or the kind of work, and the
-/// pace.
+/// The key of a queue: a folder (`None`: all folders of transcripts), the project whose transcripts are read there or the
+/// kind of work, and the class.
 type QueueKey = (Option<PathBuf>, Option<String>, ReadClass);
 
-/// A folder, all that hold transcripts, or the transcripts of a project in a folder.
+/// The queue of reads of a folder, of all folders of transcripts, or of the transcripts of a project in a folder.
 pub struct ReadQueue {
     folder: Option<PathBuf>,
     pace: ReadClass,
     at_once: usize,
     permits: Arc<Semaphore>,
     running: Mutex<Vec<RunningRead>>,
-    /// How many of its readings may be stalled while others take their turns.
+    /// How many of its reads may be stalled while others take their turns.
     stalled_limit: usize,
     /// The place of more than this one, where a reading needs a turn too: the folder above, or the transcripts of all projects.
     above: Option<Arc<ReadQueue>>,
@@ -119,7 +118,7 @@ impl Wait {
     }
 }
 
-/// The turn of one reading, which ends when this is dropped.
+/// The turn of one read. Dropping it ends the turn.
 pub struct ReadPermit {
     queue: Arc<ReadQueue>,
     progress: Arc<Progress>,
@@ -127,14 +126,14 @@ pub struct ReadPermit {
 }
 
 impl ReadQueues {
-    /// A folder; with `None`, those who look into all that hold transcripts.
+    /// The queue of a folder. `None`: of reads in all folders of transcripts.
     pub fn folder_queue(&self, folder: Option<PathBuf>, pace: ReadClass) -> Arc<ReadQueue> {
         let place = ReadQueue::new(folder.clone(), pace, READS_PER_FOLDER);
         self.get_or_insert((folder, None, pace), place)
     }
 
-    /// The transcripts of a project in a folder. Those that are stalled keep their turns, so that one project cannot use up what
-    /// the folder allows.
+    /// The queue of the transcripts of a project in a folder. Stalled reads keep their turns, so that one project cannot use up
+    /// the limit of the folder.
     pub fn project_queue(&self, folder: PathBuf, cwd: String, pace: ReadClass) -> Arc<ReadQueue> {
         let folder = Some(folder);
         let all = (folder.clone(), Some(String::new()), pace);
@@ -190,20 +189,20 @@ impl ReadQueues {
         self.get_or_insert((Some(folder.into()), Some(name), ReadClass::Look), place)
     }
 
-    /// Exports to a file, and imports.
+    /// The queue of exports to a file, and of imports.
     pub fn export_import_queue(&self) -> Arc<ReadQueue> {
         self.named_queue(None, "carried", EXPORTS_AND_IMPORTS_AT_ONCE)
     }
 
-    /// Lists of the transcripts in a folder; with `None`, in all. On a slow disk a list may look at files for a while and read
-    /// nothing.
+    /// The queue of lists of the transcripts in a folder. `None`: in all folders. On a slow disk, a list may look at files for
+    /// a while without reading anything.
     pub fn list_queue(&self, folder: Option<PathBuf>) -> Arc<ReadQueue> {
         self.named_queue(folder, "listed", READS_PER_FOLDER)
     }
 
     fn named_queue(&self, folder: Option<PathBuf>, name: &str, at_once: usize) -> Arc<ReadQueue> {
         let place = ReadQueue::new(folder.clone(), ReadClass::Long, at_once);
-        // A project is an absolute path.
+        // The name cannot be that of a project, which is an absolute path.
         self.get_or_insert((folder, Some(name.to_owned()), ReadClass::Long), place)
     }
 
@@ -230,7 +229,7 @@ impl ReadQueue {
     /// Waits for a turn. One that reads nothing lends its own.
     ///
     /// # Errors
-    /// When too many readings are stalled.
+    /// If too many reads are stalled.
     pub async fn acquire(self: &Arc<Self>, progress: Arc<Progress>) -> Result<ReadPermit, ConversationError> {
         self.turn_within(progress, &mut Wait::at(self)).await
     }
@@ -260,7 +259,7 @@ impl ReadQueue {
     }
 
     async fn acquire_permit(&self, wait: &mut Wait) -> Result<OwnedSemaphorePermit, ConversationError> {
-        // One wait, so that nobody who comes later is before this one.
+        // A single wait, so that later callers do not overtake this one.
         let mut acquired = pin!(Arc::clone(&self.permits).acquire_owned());
         let mut lends = self.lends_from(Instant::now());
         loop {
@@ -296,10 +295,10 @@ impl ReadQueue {
         })
     }
 
-    /// Waits for a turn and looks at this place, on a thread that may block.
+    /// Waits for a turn, and runs `look` on a thread that may block.
     ///
     /// # Errors
-    /// Those of the look; a failure that may pass if what is looked at does not respond.
+    /// Those of `look`, or a temporary failure if the folder does not respond.
     pub async fn run_blocking<T: Send + 'static>(
         self: &Arc<Self>,
         look: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
@@ -314,10 +313,10 @@ impl ReadQueue {
         self.unless_stalled(&progress, async { looking.await? }).await
     }
 
-    /// The result of a reading that has a turn.
+    /// Waits for the result of a read that has a turn.
     ///
     /// # Errors
-    /// Those of the reading; a failure that may pass if it is stalled. Its thread waits for the system then.
+    /// Those of the read, or a temporary failure if it is stalled. Its thread then still waits for the system.
     pub async fn unless_stalled<T>(
         &self,
         progress: &Progress,
@@ -330,7 +329,7 @@ impl ReadQueue {
                 return result;
             }
             let (done_now, all_now) = (progress.done_bytes(), self.progress_by_read());
-            // A reading may wait for another one of the same file.
+            // A read may wait for another read of the same file.
             stalled = if done_now == done { stalled + 1 } else { 0 };
             if stalled >= STALL_PERIODS || stalled > 0 && is_stalled(&all, &all_now) {
                 return Err(self.stalled_error());
@@ -339,7 +338,7 @@ impl ReadQueue {
         }
     }
 
-    /// How far each running reading is.
+    /// The progress of each running read.
     fn progress_by_read(&self) -> Seen {
         let running = lock(&self.running);
         let done = running
@@ -405,7 +404,7 @@ impl Drop for ReadPermit {
     }
 }
 
-/// Whether the same readings run, and none has read anything.
+/// Whether the same reads run, and none has read anything.
 fn is_stalled(before: &[(Arc<Progress>, u64)], now: &[(Arc<Progress>, u64)]) -> bool {
     let same = |(one, other): (&(Arc<Progress>, u64), &(Arc<Progress>, u64))| {
         Arc::ptr_eq(&one.0, &other.0) && one.1 == other.1
@@ -414,7 +413,7 @@ fn is_stalled(before: &[(Arc<Progress>, u64)], now: &[(Arc<Progress>, u64)]) -> 
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each change is one call: it is whole after any panic.
+    // The value is intact after any panic: each change is one call.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -258,7 +258,7 @@ impl Registry {
     /// The form in which conversations of the folder of this parameter `cwd` are looked up.
     ///
     /// # Errors
-    /// As [`wanted_folder`] and [`Services::read_at_folder`].
+    /// As [`normalized_folder`] and [`Services::read_at_folder`].
     pub async fn wanted_folder(&self, cwd: Option<&str>) -> Result<Option<String>, ConversationError> {
         let Some(cwd) = cwd else { return Ok(None) };
         let wanted = self

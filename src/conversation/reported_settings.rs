@@ -14,14 +14,14 @@ use serde_json::Value;
 
 use crate::store::{ConversationRecord, ReportedSettings};
 
-/// How many options are kept. Agents have a handful, and each stands in every list of conversations.
+/// How many options are stored. Agents have a handful, and each is in every list of conversations.
 const OPTIONS_LIMIT: usize = 16;
 
-/// The longest id or value that is kept, in bytes. They are words from a menu; what is longer is text, which whoever
-/// wants it finds in the snapshot's `configOptions`.
+/// The longest id or value that is stored, in bytes. They are choices from a menu. A longer value is text, which clients
+/// find in the snapshot's `configOptions`.
 const VALUE_LIMIT_BYTES: usize = 256;
 
-/// The settings as they are shown: what was asked for, and what the agent reports of the rest.
+/// The settings to show: those that a client set, and what the agent reports about the others.
 #[must_use]
 pub fn shown_settings(record: &ConversationRecord) -> Settings {
     let (mut shown, reported) = (record.settings.clone(), &record.reported);
@@ -36,7 +36,7 @@ pub fn shown_settings(record: &ConversationRecord) -> Settings {
     shown
 }
 
-/// Takes over what the agent reports; what it does not speak of stays as it was.
+/// Stores what the agent reports. Settings that it does not mention stay as they were.
 pub fn record_session_info(reported: &mut ReportedSettings, session: &SessionInfo) {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -52,13 +52,13 @@ pub fn record_session_info(reported: &mut ReportedSettings, session: &SessionInf
     }
 }
 
-/// Takes over the values of ACP's `configOptions`.
+/// Stores the values of ACP's `configOptions`.
 pub fn record_options(reported: &mut ReportedSettings, options: &RawJson) {
     reported.model = model_of_options(options).filter(|model| is_short(model));
     reported.config = values_of_options(options, reported.mode.is_some());
 }
 
-/// Takes over the current mode.
+/// Stores the current mode.
 pub fn record_mode(reported: &mut ReportedSettings, mode: Option<&str>) {
     reported.mode = mode.filter(|mode| is_short(mode)).map(str::to_owned);
 }
@@ -149,7 +149,7 @@ pub fn option_of(options: Option<&RawJson>, category: &str) -> String {
     id.unwrap_or(category).to_owned()
 }
 
-/// Whether an option is the one of this category, which older agents name by its id alone.
+/// Whether an option has this category. Older agents indicate the category only by the option's id.
 #[must_use]
 pub fn has_category(option: &Value, category: &str) -> bool {
     let is = |key: &str| option.get(key).and_then(Value::as_str) == Some(category);

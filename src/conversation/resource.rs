@@ -1,16 +1,17 @@
 //! The resources that a job created and that no record names yet: an open session, a copy of a transcript, or moved files.
 //!
-//! It is kept when the record on disk names it, and undone when none will. If that is uncertain, the next start decides.
+//! They are kept once the record on disk names them, and undone if no record will. If that is uncertain, the next start
+//! decides.
 
 use crate::transcript::moving::RunningMove;
 
 use super::uncommitted_copies::UncommittedCopy;
 use super::upstream::UpstreamSession;
 
-/// What a job has made.
+/// The resources that a job created.
 #[derive(Default)]
 pub(super) struct UnrecordedResource {
-    /// An open session. It has the copy that it was opened from, if there is one.
+    /// An open session. It has the copy from which it was opened, if there is one.
     pub session: Option<UpstreamSession>,
     /// A copy of a transcript that is not open.
     pub copy: Option<UncommittedCopy>,
@@ -37,7 +38,7 @@ impl From<UncommittedCopy> for UnrecordedResource {
 }
 
 impl UnrecordedResource {
-    /// Adds what a later job has made.
+    /// Adds the resources that a later job created.
     pub(super) fn add(&mut self, later: Self) {
         debug_assert!(
             later.session.is_none() || self.session.is_none(),
@@ -48,7 +49,7 @@ impl UnrecordedResource {
         self.files = later.files.or(self.files.take());
     }
 
-    /// Leaves copies and files to the next start. Returns the session, which is to be closed.
+    /// Leaves copies and files to the next start. Returns the session, which the caller has to close.
     pub(super) fn leave_to_next_start(self) -> Option<UpstreamSession> {
         let mut session = self.session;
         let of_session = session.as_mut().and_then(|session| session.copy.take());

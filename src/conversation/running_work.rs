@@ -1,7 +1,7 @@
-//! The progress of calls that take long because of the files that they read or write.
+//! The running calls that take long because of the files that they read or write, and their progress.
 //!
-//! Owns the list of running calls for `daemon/work`, and the signal that ends such a call early: its caller
-//! disconnected, or the daemon stops. It does not know what a call does.
+//! Owns the list of running calls for `daemon/work`, and the signal that ends such a call early, because its caller
+//! disconnected or the daemon stops. It does not know what a call does.
 
 use std::error::Error;
 use std::io;
@@ -21,7 +21,7 @@ pub struct RunningWork {
     list: Mutex<Vec<Arc<Progress>>>,
 }
 
-/// How far one call has come. Counted by the thread that works for it.
+/// The progress of one call, counted by the thread that works for it.
 #[derive(Debug, Default)]
 pub struct Progress {
     method: &'static str,
@@ -32,18 +32,18 @@ pub struct Progress {
     stop: CancellationToken,
 }
 
-/// A call that is on the list for as long as this is held; its work ends early when this is let go of first.
+/// An entry of a call in the list. Dropping it removes the call, and ends the work early if it still runs.
 pub struct WorkGuard {
     running_work: Arc<RunningWork>,
     progress: Arc<Progress>,
 }
 
-/// The call ended before its work: its caller no longer waits.
+/// The error of work whose call ended first: its caller no longer waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it was ended before it was done")]
 pub struct EndedEarly;
 
-/// Whether a read or write failed because its call was to end early.
+/// Whether a read or write failed because its call ended early.
 #[must_use]
 pub fn is_ended_early(error: &io::Error) -> bool {
     let inner = error.get_ref();
@@ -51,7 +51,7 @@ pub fn is_ended_early(error: &io::Error) -> bool {
 }
 
 impl RunningWork {
-    /// Puts a call on the list.
+    /// Adds a call to the list.
     #[must_use]
     pub fn track(
         self: &Arc<Self>,
@@ -74,24 +74,24 @@ impl RunningWork {
         }
     }
 
-    /// The calls that run, those that began first first.
+    /// The running calls, the oldest first.
     #[must_use]
     pub fn report(&self) -> Vec<Work> {
         self.lock().iter().map(|progress| progress.report()).collect()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Progress>>> {
-        // Each change to the list is one call: it is whole after any panic.
+        // The list is intact after any panic: each change to it is one call.
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl WorkGuard {
-    /// Does work that reads transcripts on a blocking thread, and counts what it reads.
+    /// Runs work that reads transcripts on a blocking thread, and counts what it reads.
     ///
     /// # Errors
-    /// Those of the work, [`ConversationError::Lost`] when it panicked, and [`ConversationError::ShuttingDown`] when it was
-    /// ended early: what it could not read any more looks to it as if that could not be read.
+    /// Those of the work, [`ConversationError::Lost`] if it panicked, and [`ConversationError::ShuttingDown`] if it was ended
+    /// early: the work itself would report what it no longer read as unreadable.
     pub async fn run_blocking<T: Send + 'static>(
         self,
         work: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
@@ -103,7 +103,7 @@ impl WorkGuard {
         done?
     }
 
-    /// What the thread that does the work counts on.
+    /// The counter for the thread that does the work.
     #[must_use]
     pub fn progress(&self) -> Arc<Progress> {
         Arc::clone(&self.progress)
@@ -120,15 +120,15 @@ impl Drop for WorkGuard {
 }
 
 impl Progress {
-    /// There are so many bytes more to do.
+    /// Adds to the number of bytes to process.
     pub fn expect_bytes(&self, bytes: u64) {
         self.total_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many bytes more are done.
+    /// Adds to the number of processed bytes.
     ///
     /// # Errors
-    /// When it is to end.
+    /// If the work has to end early.
     pub fn add_done_bytes(&self, bytes: u64) -> Result<(), EndedEarly> {
         self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
         if self.must_end_early.load(Ordering::Relaxed) || self.stop.is_cancelled() {
@@ -137,21 +137,21 @@ impl Progress {
         Ok(())
     }
 
-    /// How many bytes are done.
+    /// The number of processed bytes.
     #[must_use]
     pub fn done_bytes(&self) -> u64 {
         self.done_bytes.load(Ordering::Relaxed)
     }
 
-    /// Has the work end early.
+    /// Makes the work end early.
     pub fn end_early(&self) {
         self.must_end_early.store(true, Ordering::Relaxed);
     }
 
-    /// As [`Progress::step`], among reads and writes.
+    /// Like [`Progress::add_done_bytes`], with the error as an I/O error.
     ///
     /// # Errors
-    /// When it is to end.
+    /// If the work has to end early.
     pub fn add_done_bytes_io(&self, bytes: u64) -> io::Result<()> {
         self.add_done_bytes(bytes).map_err(io::Error::other)
     }
@@ -176,7 +176,7 @@ impl Meter for Progress {
     }
 }
 
-/// Background reading, which ends when the daemon stops.
+/// The meter of background reads, which end when the daemon stops.
 pub struct StopMeter(pub CancellationToken);
 
 impl Meter for StopMeter {

@@ -1,4 +1,4 @@
-//! What every conversation needs from the rest of the daemon. Shared, and without the state of any conversation.
+//! The daemon's services for conversations. Shared by all of them, and without the state of any conversation.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -35,48 +35,48 @@ use super::transcript_growth::RecheckQueue;
 use super::uncommitted_copies::{CopyPlans, UncommittedCopy};
 use super::wakeups::WakeupQueue;
 
-/// The rest of the daemon, as a conversation sees it.
+/// The parts of the daemon that conversations use.
 pub struct Services {
-    /// What is durable.
+    /// The store of everything durable.
     pub store: Store,
     /// The agents' processes.
     pub pool: Pool,
-    /// The agents that are configured.
+    /// The configured agents.
     pub catalog: Catalog,
     /// Events of all conversations.
     pub hub: Arc<Hub>,
     /// Limits and deadlines of each conversation.
     pub rules: Rules,
-    /// The folder that the daemon keeps everything in.
+    /// The daemon's data folder.
     pub data_folder: PathBuf,
-    /// How much of what an agent says may wait for a conversation.
+    /// How much of an agent's output may wait for a conversation.
     pub inbox_limits: InboxLimits,
     /// How long an agent may take to open, fork or close a session.
     pub session_deadline: Duration,
-    /// Where records stand in transcripts that were read.
+    /// The positions of records in transcripts that were read.
     pub index_cache: IndexCache,
-    /// Turns that have ended, for the task that watches transcripts.
+    /// Transcripts to check after the end of a turn, for the task that watches transcripts.
     pub rechecks: RecheckQueue,
-    /// How much of transcripts is not new, for the same.
+    /// How much of each transcript is not new, for the same task.
     pub old_bytes: OldBytes,
     /// Copies of transcripts that are being made.
     pub copy_plans: CopyPlans,
     /// The queue of scheduled continuations.
     pub wakeups: WakeupQueue,
-    /// Copies of transcripts.
+    /// The backups of transcripts, and the sessions that wait to be backed up.
     pub backups: Backups,
-    /// Calls that take long because of the files that they read or write.
+    /// The running calls that take long because of the files that they read or write.
     pub running_work: Arc<RunningWork>,
-    /// Who may read now, of each folder.
+    /// The queues of readers, by folder.
     pub read_queues: ReadQueues,
 }
 
 impl Services {
-    /// Makes a copy of a transcript as that of a new session, which `make` writes. It is noted before it is made, and is deleted
-    /// unless a conversation comes to refer to it.
+    /// Copies a transcript into a new session; `make` writes the copy. The copy is noted before it is made, and is deleted
+    /// unless a conversation later refers to it.
     ///
     /// # Errors
-    /// Those of `make`, and when it cannot be noted.
+    /// Those of `make`, and if the copy cannot be noted.
     pub(super) fn copy_transcript<T>(
         &self,
         (dialect, home): AgentTranscripts<'_>,
@@ -100,7 +100,7 @@ impl Services {
         Ok((copy, made))
     }
 
-    /// The transcripts below an agent's folder, with what was read of them before.
+    /// The transcripts in an agent's folder, with the index of what was read before.
     pub(super) fn home<'a>(&'a self, root: &'a Path) -> Home<'a> {
         Home {
             index_cache: &self.index_cache,
@@ -108,12 +108,12 @@ impl Services {
         }
     }
 
-    /// A session of an agent whose folder is `root`, which runs in the folder `cwd`.
+    /// A session that runs in the folder `cwd`, of the agent whose folder is `root`.
     pub(super) fn session<'a>(&'a self, root: &'a Path, cwd: &'a str, id: &'a UpstreamId) -> Session<'a> {
         self.home(root).session(Some(cwd), id.as_str())
     }
 
-    /// Does work on a thread that may block.
+    /// Runs work on a thread that may block.
     pub fn blocking<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Arc<Self>) -> T + Send + 'static,
@@ -122,10 +122,10 @@ impl Services {
         tokio::task::spawn_blocking(move || work(&services))
     }
 
-    /// Looks at a folder, or reads the end of a file in it, on a thread that may block.
+    /// Checks a folder, or reads the end of a file in it, on a thread that may block.
     ///
     /// # Errors
-    /// Those of the look; a failure that may pass if the folder does not respond.
+    /// Those of `look`, or a temporary failure if the folder does not respond.
     pub async fn read_at_folder<T: Send + 'static>(
         &self,
         folder: &str,
@@ -170,7 +170,7 @@ impl Services {
         self.look_at_project(root, cwd, look).await
     }
 
-    /// The agent of this name.
+    /// The agent with this name.
     ///
     /// # Errors
     /// [`ConversationError::UnknownAgent`] with the names that are known.
@@ -184,7 +184,7 @@ impl Services {
             })
     }
 
-    /// The agent of this name, as it is started for a client.
+    /// The agent with this name, as it is started for a client.
     ///
     /// # Errors
     /// As [`Services::agent`].
@@ -196,7 +196,7 @@ impl Services {
         Ok(self.agent(name)?.for_client(client))
     }
 
-    /// Tells those who listen to all that there is a new conversation.
+    /// Notifies the subscribers to all conversations of a new conversation.
     pub fn announce_new(&self, conversation: Conversation) {
         let id = conversation.id;
         let event = Event::Snapshot {
@@ -209,13 +209,13 @@ impl Services {
     }
 }
 
-/// A copy of a transcript, which is that of a new session.
+/// A copy of a transcript, as the transcript of a new session.
 pub(super) struct NewCopy {
     /// The session.
     pub upstream_id: UpstreamId,
     /// Its transcript.
     pub path: PathBuf,
-    /// Deletes it, unless it is kept.
+    /// Deletes the copy, unless it is kept.
     pub uncommitted: UncommittedCopy,
 }
 
@@ -224,15 +224,15 @@ pub(super) struct NewCopy {
 pub struct SessionRef {
     /// The agent that has it.
     pub agent: AgentName,
-    /// The folder that it runs in.
+    /// The folder in which it runs.
     pub cwd: String,
-    /// The agent's own id of it.
+    /// The agent's own id of the session.
     pub upstream_id: UpstreamId,
 }
 
 impl SessionRef {
-    /// The session of this id. One that is not in the chain, such as the branch of an edit whose prompt was not accepted,
-    /// runs where the conversation does.
+    /// The session with this id. A session that is not in the chain, such as the branch of an edit whose prompt was not
+    /// accepted, runs in the conversation's folder.
     #[must_use]
     pub fn in_conversation(record: &ConversationRecord, id: &UpstreamId) -> Self {
         let mut links = record.chain.links().iter();
@@ -257,13 +257,13 @@ impl From<&Link> for SessionRef {
     }
 }
 
-/// The time. The one place where this room reads the clock.
+/// The current time. This is the only place where this room reads the clock.
 #[must_use]
 pub fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// An error with everything that caused it, in one line. An agent's words are among it, which may be meant for a terminal.
+/// An error with all its causes, in one line. It may contain an agent's text, which may have been meant for a terminal.
 #[must_use]
 pub fn chain_text(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();

@@ -34,20 +34,20 @@ use super::writer::RecordWriter;
 /// Limits and deadlines of one conversation, from the configuration.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// How many prompts may wait behind a running turn. A person queues a handful; more is a loop gone wrong.
+    /// How many prompts may be queued. A user queues a handful; more come from a faulty loop.
     pub prompt_queue: usize,
-    /// How long a cancelled turn has to answer before its session is closed under it, in milliseconds.
+    /// How long a cancelled turn may take to end before its session is closed, in milliseconds.
     pub cancel_grace_ms: u64,
-    /// How long a prompt that was sent may be refused before it counts as accepted, in milliseconds. An agent that
-    /// does not know the session says so at once; one that works may be silent for long.
+    /// After how long without a refusal a sent prompt counts as accepted, in milliseconds. An agent that does not
+    /// know the session reports that at once; a working agent may be silent for long.
     pub accept_grace_ms: u64,
     /// After how long without a turn the session is closed, in milliseconds; 0: never.
     pub idle_ms: u64,
-    /// What is done with the questions of its agent.
+    /// How the agent's questions are handled.
     pub interrupts: InterruptPolicy,
     /// The time zone of an agent's reset time, if the agent names none.
     ///
-    /// Asked for when it is needed: to find the system's own means to walk its database of zones.
+    /// Looked up only when needed: finding the system's own zone requires a walk through its time zone database.
     pub zone: fn() -> TimeZone,
 }
 
@@ -56,57 +56,57 @@ pub struct Rules {
 pub enum TurnPhase {
     /// Waits until the session is open.
     Waiting,
-    /// Is being written down.
+    /// Is being recorded.
     Recording,
-    /// Sent; the agent may still say that it does not know the session.
+    /// Sent; the agent may still report that it does not know the session.
     Sent,
     /// The agent works on it.
     Accepted,
-    /// Over; its end is being written down.
+    /// Over; its end is being recorded.
     Ending,
 }
 
 /// The running turn.
 #[derive(Debug)]
 pub struct Turn<R> {
-    /// Who asked and what.
+    /// The prompt and its caller.
     pub request: PromptRequest<R>,
     /// How far it has come.
     pub phase: TurnPhase,
-    /// Whether its acceptance was reported: from then on its end is reported too.
+    /// Whether its acceptance was reported. If so, its end must be reported too.
     pub announced: bool,
-    /// Whether the agent showed that it has the prompt; the lack of a refusal in time is no evidence.
+    /// Whether the agent showed that it has the prompt. The lack of a refusal is no evidence.
     pub is_prompt_confirmed: bool,
-    /// Whether the agent cleared its session in this turn and has said nothing since: of the turn the new one may hold
-    /// nothing.
+    /// Whether the agent cleared its session in this turn and has sent nothing since. The new session may then contain
+    /// nothing of the turn.
     pub was_session_cleared: bool,
     /// When it was admitted.
     pub started_at: Timestamp,
-    /// Whether someone cancelled it.
+    /// Whether it was cancelled.
     pub cancelled: bool,
-    /// Who waits for the cancellation.
+    /// The callers that wait for the cancellation.
     pub cancel_callers: Vec<Caller<R>>,
     /// How the session was brought back for it.
     pub resumed: Option<Resumed>,
-    /// What its updates said about a failure.
+    /// Signs of a failure in its updates.
     pub signs: FailureSigns,
     /// Ids that refused this prompt, and how they were opened: the next climb continues after those steps.
     pub refused: Vec<(UpstreamId, Via, String)>,
     /// The orphaned question whose answer this turn sends.
     pub orphan_answer: Option<OrphanAnswer<R>>,
-    /// Whether it went out a second time, since the agent died before the prompt was in its transcript.
+    /// Whether the prompt was sent a second time, because the agent died before the prompt was in its transcript.
     pub sent_again: bool,
-    /// How its agents ended that took an open session along before they were sent the prompt.
+    /// How those agents ended that had the session open but died before the prompt was sent to them.
     pub deaths: Vec<String>,
-    /// Whether the daemon's stop cut it short.
+    /// Whether it was cut short because the daemon stopped.
     pub was_cut_by_daemon_stop: bool,
     /// Questions that the agent withdrew, until its next update.
     pub withdrawn_questions: Vec<Interrupt>,
-    /// What it had to do with the end of its agent, once that has ended.
+    /// How it was involved in the end of its agent, once the agent has ended.
     pub death_involvement: DeathInvolvement,
-    /// Whether its session is to be opened in a process of its own.
+    /// Whether its session must be opened in a process of its own.
     pub needs_exclusive_process: bool,
-    /// What it replaces, when it is the turn of an edit.
+    /// What it replaces, if it is the turn of an edit.
     pub edit: Option<TurnEdit>,
 }
 
@@ -119,14 +119,14 @@ pub struct OrphanAnswer<R> {
     pub outcome: RawJson,
     /// Who answered, as reported to other clients.
     pub by: String,
-    /// The question itself, once it is off the record and as long as that may have to be taken back.
+    /// The question itself, after it was removed from the record, for as long as it may have to be restored.
     pub question: Option<Interrupt>,
     /// Who made the call.
     pub caller: Caller<R>,
 }
 
 impl<R> OrphanAnswer<R> {
-    /// Refuses it: the question stays open.
+    /// Refuses the answer: the question stays open.
     pub fn refused(self, error: ConversationError) -> DroppedPrompt<R> {
         DroppedPrompt {
             caller: self.caller,
@@ -136,14 +136,14 @@ impl<R> OrphanAnswer<R> {
 }
 
 impl<R> Turn<R> {
-    /// Whether it is the turn of this id, and on its way to the disk.
+    /// Whether it is the turn with this id, and is being recorded.
     #[must_use]
     pub fn is_recorded_as(&self, turn_id: &TurnId) -> bool {
         self.phase == TurnPhase::Recording && self.request.turn_id == *turn_id
     }
 
-    /// Whether it replaces an earlier turn and its prompt has not been accepted, so that nobody knows which session is the head
-    /// when it is.
+    /// Whether it replaces an earlier turn and its prompt has not been accepted. Until then it is unknown which session will be
+    /// the head.
     #[must_use]
     pub fn is_unaccepted_edit(&self) -> bool {
         let accepted = |edit: &TurnEdit| edit.branch.as_ref().is_some_and(|branch| branch.accepted);
@@ -170,7 +170,7 @@ pub struct LiveSession {
     pub can_reopen: bool,
     /// Whether the next turn has to open the session in another process.
     pub needs_new_process: bool,
-    /// Whether its process is shared with no other conversation, and given up when nothing runs in it.
+    /// Whether it has a process of its own, which is stopped as soon as nothing runs in it.
     pub has_exclusive_process: bool,
 }
 
@@ -183,17 +183,17 @@ pub enum Session {
     Live(LiveSession),
 }
 
-/// What the conversation does with the help of work outside the state machine. One at a time: the next begins when what
-/// this one has changed is on disk.
+/// An operation of the conversation that needs work outside the state machine. Only one runs at a time: the next begins
+/// when the changes of this one are on disk.
 #[derive(Debug)]
 pub struct Operation<R> {
     /// What it does.
     pub kind: OperationKind,
     /// Who made the call, if one began it.
     pub caller: Caller<R>,
-    /// How far it has come.
+    /// Its current stage.
     pub stage: Stage,
-    /// Whether the turn that it was begun for was cancelled, and nobody else waited for it.
+    /// Whether the turn for which it was begun was cancelled, and no other caller waited for it.
     pub is_unwanted: bool,
 }
 
@@ -202,17 +202,17 @@ pub struct Operation<R> {
 pub enum OperationKind {
     /// Climbs the ladder.
     Open {
-        /// The least fidelity that it was asked for.
+        /// The least fidelity that was requested.
         min_fidelity: Fidelity,
     },
-    /// Asks the transcript whether it has a prompt: that of the turn whose agent died of this, or the one that the
-    /// conversation is to continue with.
+    /// Checks whether the transcript contains a prompt: that of the turn whose agent died with this failure, or the
+    /// one with which the conversation continues.
     CheckArrival(Option<Failure>),
     /// Makes a branch.
     Branch(Fork),
     /// Makes and opens the branch on which the prompt of this turn replaces an earlier one.
     Edit(TurnId),
-    /// Reads the lineage for what to undo. The progress is that of the files, if they have to move back.
+    /// Reads the lineage to find the target of an undo. The progress counts the files, if they have to move back.
     Undo(Arc<Progress>),
     /// Moves the conversation's files to another folder.
     Move {
@@ -227,21 +227,20 @@ pub enum OperationKind {
     Reset,
     /// Deletes the conversation.
     Delete {
-        /// Whether its transcripts are deleted too, and with them what the record says.
+        /// Whether its transcripts are deleted too, and the content of the record.
         transcripts: bool,
     },
     /// Applies settings to the open session.
     Configure {
-        /// The title that the same call gives.
+        /// The title that the same call sets.
         title: Option<String>,
-        /// The settings as they are when the agent has taken them.
+        /// The settings once the agent has accepted them.
         settings: Box<Settings>,
     },
 }
 
 impl OperationKind {
-    /// Whether it makes something beside the record, which is undone when the record cannot be written: a session, a copy or
-    /// moved files.
+    /// Whether it creates a session, a copy or moved files, which are undone if the record cannot be written.
     #[must_use]
     pub fn creates_resource(&self) -> bool {
         !matches!(self, Self::Reset | Self::Undo(_))
@@ -257,21 +256,21 @@ impl<R> Operation<R> {
     }
 }
 
-/// How far an operation has come.
+/// The stage of an operation.
 #[derive(Debug)]
 pub enum Stage {
-    /// The session is being closed. Then this work begins, if there is any.
+    /// The session is being closed. After that, this work begins, if there is any.
     Closing(Option<Work>),
-    /// The work with this number is under way. The result of an earlier number comes too late.
+    /// The work with this number is running. A result with an earlier number comes too late.
     Working(u64),
     /// Its result is being written.
     Writing,
-    /// Its result could not be written. The work with this number undoes what it has made.
+    /// Its result could not be written. The work with this number undoes what the operation made.
     UndoingWork(u64),
 }
 
 impl Stage {
-    /// Whether the work with this number is under way.
+    /// Whether the work with this number is running.
     #[must_use]
     pub fn is_running(&self, number: u64) -> bool {
         matches!(self, Self::Working(job) | Self::UndoingWork(job) if *job == number)
@@ -281,25 +280,25 @@ impl Stage {
 /// A session that is being closed.
 #[derive(Debug)]
 pub struct Closing<R> {
-    /// Distinguishes it from earlier ones.
+    /// Distinguishes it from earlier closings.
     pub number: u64,
-    /// Who waits for it.
+    /// The callers that wait for it.
     pub callers: Vec<Caller<R>>,
 }
 
-/// A call with an idempotency key that has not been answered yet, and who else waits for its answer.
+/// An unanswered call with an idempotency key, and the repeated calls that wait for the same answer.
 #[derive(Debug)]
 pub struct OpenRequest<R> {
     /// The key.
     pub key: CallKey,
-    /// Those who asked the same again.
+    /// Where the answers to the repeated calls go.
     pub followers: Vec<R>,
 }
 
 /// A live conversation.
 #[derive(Debug)]
 pub struct Model<R> {
-    /// What is durable.
+    /// The durable record.
     pub record: ConversationRecord,
     /// The kind of its agent.
     pub kind: &'static AgentKind,
@@ -309,36 +308,36 @@ pub struct Model<R> {
     pub session: Session,
     /// The running turn.
     pub turn: Option<Turn<R>>,
-    /// Prompts that wait behind it. Each has its place on the record too; what has a place there and is not here is held.
+    /// Prompts that wait for the running turn. The record lists each of them too; a prompt that only the record lists is held.
     pub queue: VecDeque<PromptRequest<R>>,
-    /// What it does with the help of work outside the state machine.
+    /// The running operation.
     pub operation: Option<Operation<R>>,
-    /// A session that is being closed, also beside an operation. No session is opened until it is closed.
+    /// A session that is being closed, possibly while an operation runs. No session is opened until it is closed.
     pub closing: Option<Closing<R>>,
-    /// Who waits for the session to be open, with the fidelity asked for.
+    /// The callers that wait for the session to be open, with the fidelity that each requested.
     pub resume_waiters: Vec<(Caller<R>, Fidelity)>,
-    /// Calls with an idempotency key that run now.
+    /// Running calls with an idempotency key.
     pub open_requests: Vec<OpenRequest<R>>,
     /// The turn of a scheduled continuation that is due, until it begins.
     pub due_turn: Option<TurnId>,
-    /// What the agent last said of its session.
+    /// What the agent last reported about its session.
     pub session_info: SessionInfo,
     /// How the record gets to disk.
     pub writer: RecordWriter<R>,
     /// Whether it starts nothing new, because it is about to move together with others.
     pub is_paused: bool,
-    /// Numbers the work outside the state machine.
+    /// The number of the last job.
     pub last_job: u64,
     /// Whether the daemon is stopping.
     pub stopping: bool,
-    /// The time at which the input came that is being applied.
+    /// The time of the input that is being applied.
     pub now: Now,
-    /// What that input has caused so far.
+    /// The effects of that input so far.
     pub effects: Vec<Effect<R>>,
 }
 
 impl<R> Model<R> {
-    /// A conversation as its record has it: nothing open, nothing running.
+    /// A conversation from its record: nothing is open, nothing runs.
     #[must_use]
     pub fn new(record: ConversationRecord, kind: &'static AgentKind, rules: Rules) -> Self {
         let now = record.updated_at;
@@ -370,7 +369,7 @@ impl<R> Model<R> {
         self.record.id
     }
 
-    /// What it is doing.
+    /// The state to report.
     #[must_use]
     pub fn state(&self) -> ConversationState {
         match &self.turn {
@@ -387,14 +386,14 @@ impl<R> Model<R> {
         }
     }
 
-    /// Whether it is moving to another folder, or is held because it is to move.
+    /// Whether it is moving to another folder, or is held because it is about to move.
     #[must_use]
     pub fn is_moving(&self) -> bool {
         let kind = self.operation.as_ref().map(|op| &op.kind);
         self.is_paused || matches!(kind, Some(OperationKind::Move { .. }))
     }
 
-    /// The conversation as clients may know it now.
+    /// The conversation as clients may see it now.
     #[must_use]
     pub fn view(&self) -> Conversation {
         let on_disk = &self.writer.on_disk;
@@ -417,7 +416,7 @@ impl<R> Model<R> {
         view
     }
 
-    /// The conversation as clients may know it when the record is on disk as it stands.
+    /// The conversation as clients may see it once the current record is on disk.
     #[must_use]
     pub fn view_when_on_disk(&self) -> Conversation {
         let mut view = view_of_record(&self.record);
@@ -430,7 +429,7 @@ impl<R> Model<R> {
         view
     }
 
-    /// The turn that the agent's updates belong to at present. None belong to a turn that has ended or was not reported yet.
+    /// The turn to which the agent's updates belong now. A turn that has ended or was not reported yet gets none.
     #[must_use]
     pub fn turn_of_updates(&self) -> Option<&TurnId> {
         self.turn
@@ -439,7 +438,7 @@ impl<R> Model<R> {
             .map(|turn| &turn.request.turn_id)
     }
 
-    /// The running turn as a new subscriber sees it; its updates come from the ring of events.
+    /// The running turn for a new subscriber. Its updates come from the ring of events.
     #[must_use]
     pub fn running_turn(&self, updates: Vec<RawJson>, truncated: bool) -> Option<RunningTurn> {
         self.turn
@@ -454,7 +453,7 @@ impl<R> Model<R> {
             })
     }
 
-    /// Whether the actor may go: nothing is open, runs or waits.
+    /// Whether the actor may end: nothing is open, runs or waits.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
         self.session == Session::Closed
@@ -481,7 +480,7 @@ pub fn resting_state(resting: RestingState, is_unfinished: bool) -> Conversation
     }
 }
 
-/// The wire's view of a conversation that is not live: the callers of its queued prompts ended with its task.
+/// What clients see of a conversation that is not live. Its queued prompts have no callers: those ended with its task.
 #[must_use]
 pub fn view_of_record(record: &ConversationRecord) -> Conversation {
     Conversation {

@@ -1,8 +1,8 @@
 //! How a conversation changes: one input in, effects out. Pure: no I/O, no clock, no runtime.
 //!
-//! `apply` runs to its end; slow work comes back as another input. What must be durable before it is reported is a part of
-//! a write with a [`Milestone`](super::effect::Milestone), and is reported when that write is over. The
-//! state (`prompting`, `awaiting`) is not a promise and is reported at once; ids, ends and answers wait for the disk.
+//! `apply` never waits; the result of slow work comes back as another input. What must be durable before it is reported is a
+//! part of a write with a [`Milestone`](super::effect::Milestone), and is reported when that write has ended. The
+//! state (`prompting`, `awaiting`) is no promise and is reported immediately; ids, ends and answers wait for the disk.
 
 mod agent_updates;
 mod branching;
@@ -99,19 +99,19 @@ impl<R> Model<R> {
         self.take_effects()
     }
 
-    /// What the input has caused, in the order in which it is carried out.
+    /// Takes the effects of the input, in the order in which they are carried out.
     pub(super) fn take_effects(&mut self) -> Vec<Effect<R>> {
         let mut effects = std::mem::take(&mut self.effects);
         effects.sort_by_key(Effect::rank);
         effects
     }
 
-    /// Tells the subscribers.
+    /// Sends an event to the subscribers.
     fn emit(&mut self, event: Event) {
         self.effects.push(Effect::Emit(event));
     }
 
-    /// Starts what has been waiting for its turn, when nothing is in its way.
+    /// Starts whatever waits and can start now.
     fn start_waiting_work(&mut self) {
         if self.operation.is_some() || self.closing.is_some() || self.is_paused {
             return;
@@ -122,7 +122,7 @@ impl<R> Model<R> {
         }
         let continuation = self.record.continuation.as_ref();
         if continuation.is_none_or(|continuation| continuation.at > self.now) {
-            // Another has taken the place of the one that was due, or none.
+            // The continuation that was due was replaced or removed.
             self.due_turn = None;
         }
         if self.turn.is_none()
@@ -145,20 +145,20 @@ impl<R> Model<R> {
         }
     }
 
-    /// Begins an operation with its work outside.
+    /// Begins an operation, with its work outside the state machine.
     fn start(&mut self, kind: OperationKind, caller: Caller<R>, work: Work) {
         let number = self.begin_work(work);
         self.set_operation(kind, caller, Stage::Working(number));
     }
 
-    /// Begins work outside. Returns the number under which its result comes back.
+    /// Begins work outside the state machine. Returns the number of the job, which comes back with the result.
     fn begin_work(&mut self, work: Work) -> u64 {
         self.last_job += 1;
         self.effects.push(Effect::Work(self.last_job, work));
         self.last_job
     }
 
-    /// Lets no other operation begin until this one is over.
+    /// Sets the running operation. No other one begins until it is over.
     fn set_operation(&mut self, kind: OperationKind, caller: Caller<R>, stage: Stage) {
         self.operation = Some(Operation {
             kind,
@@ -168,7 +168,7 @@ impl<R> Model<R> {
         });
     }
 
-    /// The result of work outside. What nothing waits for any more is undone.
+    /// Handles the result of work outside the state machine. A result that no operation waits for is undone.
     fn work_done(&mut self, number: u64, result: Result<WorkResult, ConversationError>) {
         if let Ok(WorkResult::Closed(remaining)) = result {
             self.session_closed(number, remaining);
@@ -223,7 +223,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Answers a call and everyone who asked the same with the same key.
+    /// Answers a call, and all repeated calls with the same key.
     fn answer(&mut self, caller: Caller<R>, result: Result<Answer, ConversationError>) {
         if let Some(request) = &caller.key
             && let Some(index) = self
@@ -248,7 +248,7 @@ impl<R> Model<R> {
         });
     }
 
-    /// The record of a call that is answered with this.
+    /// The record of a call with this answer.
     fn answered_request_record(&self, request: Option<&CallKey>, answer: &Answer) -> Option<RequestRecord> {
         let request = request?;
         let result = answer.to_json().ok()?;

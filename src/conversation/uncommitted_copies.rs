@@ -219,7 +219,7 @@ impl CopyPlans {
         Ok(Intent::find(&COPY_INTENTS, &self.data, upstream_id.as_str())?)
     }
 
-    /// A copy that is whole, and whose plan was [noted](Self::note).
+    /// A copy that is whole, and whose plan was [recorded as complete](Self::record_complete).
     #[must_use]
     pub fn uncommitted(&self, upstream_id: &UpstreamId, transcript: PathBuf) -> UncommittedCopy {
         UncommittedCopy(Some(CopyFiles {
@@ -311,7 +311,8 @@ impl CopyPlans {
         .map_err(TranscriptError::io("remove", &path))
     }
 
-    /// Brings the files that a fork of the agent's own names, as [`bring_files`] does. The next start continues if this one is killed.
+    /// Copies the files that the agent's own fork names, as [`copy_borrowed_files`] does. If this is killed, the next start
+    /// continues.
     ///
     /// # Errors
     /// [`TranscriptError::Io`].

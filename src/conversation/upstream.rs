@@ -1,6 +1,6 @@
 //! One session of an agent: opening, forking, configuring and closing it, with its lines in order.
 //!
-//! Owns waiting for an answer that arrives through the inbox of a session. Decides nothing about conversations.
+//! Owns the wait for an answer that arrives through the inbox of a session. Decides nothing about conversations.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -36,29 +36,29 @@ use super::transcript_growth::PromptTally;
 pub use super::uncommitted_copies::UncommittedCopy;
 use super::unended_session::{UnendedSession, discard_copy};
 
-/// A session that is open at an agent, and everything that is needed to use it.
+/// A session that is open in an agent, with everything that is needed to use it.
 pub struct UpstreamSession {
-    /// The process, for as long as the session is used.
+    /// A lease of the process, for as long as the session is used.
     pub lease: Lease,
-    /// The session's place in the process's routes.
+    /// The session's entry in the process's routes.
     pub attachment: Attachment,
-    /// The sending side of its lines: new requests name it.
+    /// The sending side of its inbox, for new requests.
     pub sender: InboxSender,
-    /// Its lines.
+    /// The agent's lines for this session.
     pub inbox: InboxReceiver,
-    /// Lines that came while it was being opened and are still to be heard.
+    /// Lines that came while the session was being opened and were not handled yet.
     pub early_lines: Vec<Incoming>,
-    /// The prompt that the agent has not answered: its turn runs.
+    /// The prompt that the agent has not answered yet: its turn runs.
     pub prompt: Option<RequestId>,
-    /// The requests of clients that the agent has not answered.
+    /// The requests of clients that the agent has not answered yet.
     pub forwarded_requests: HashMap<RequestId, oneshot::Sender<Result<Box<RawValue>, CallError>>>,
-    /// Whether its own process still writes when the agent has answered that it is closed.
+    /// Whether the session's own process may still write after the agent has reported that the session is closed.
     pub close_answers_early: bool,
-    /// How many prompts may stand in its transcript.
+    /// How many prompts its transcript may contain.
     pub prompt_tally: PromptTally,
-    /// How long the agent may take to close it, unless that is forced.
+    /// How long the agent may take to close the session, unless the close is forced.
     pub deadline: Duration,
-    /// The copy of a transcript that it was opened from, until it is taken into use; of an edit's branch until the record names it.
+    /// The copy of a transcript from which it was opened, until the session is used or, for an edit, its branch is recorded.
     pub copy: Option<UncommittedCopy>,
 }
 
@@ -67,22 +67,22 @@ impl Drop for UpstreamSession {
         if let Some(copy) = self.copy.take() {
             discard_copy(copy, self.lease.agent().has_stopped());
         }
-        // Nothing that the agent still says under this handle is ours; a newer attachment is left alone.
+        // What the agent still sends under this handle is ignored. A newer attachment stays.
         self.lease.connection().detach(&self.attachment);
     }
 }
 
-/// What the agent said when it opened a session.
+/// The agent's answer when it opened a session.
 #[derive(Clone, Debug)]
 pub struct OpenResponse {
     /// The id under which the session is known.
     pub upstream_id: UpstreamId,
-    /// What it says of the session.
+    /// What the agent reported about the session.
     pub info: SessionInfo,
 }
 
 impl OpenResponse {
-    /// The session as the conversation learns of it.
+    /// The report of the opened session for the conversation.
     #[must_use]
     pub fn into_opened(self, session: &UpstreamSession, resumed: Resumed) -> OpenedSession {
         let capabilities = &session.lease.initialized().capabilities;
@@ -98,30 +98,30 @@ impl OpenResponse {
     }
 }
 
-/// Which way a session is opened.
+/// The way in which a session is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// `session/new`.
     New {
-        /// The mode that the conversation was in before, which it keeps unless its settings name one: the mode decides which
-        /// tools run without a question, and the agent may begin in one that asks less.
+        /// The previous mode of the conversation. It is applied unless the settings name a mode: the mode decides which tools
+        /// run without a question, and a new session may begin in a mode that asks less.
         last_mode: Option<String>,
     },
     /// `session/resume`.
     Resume(UpstreamId),
     /// `session/load`; the updates that it replays are not sent to subscribers.
     Load(UpstreamId),
-    /// `session/fork` of this session, up to and with a message by the agent's own name of it, or whole.
+    /// `session/fork` of this session: up to and including the message with this id of the agent's own, or whole.
     Fork(UpstreamId, Option<String>),
 }
 
 /// Why a session was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The agent did not open it.
+    /// The agent did not open the session.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// It was opened, but refused one of the conversation's settings.
+    /// The agent opened the session, but refused one of the conversation's settings.
     #[error("the agent refused the setting {setting} = {value}")]
     Setting {
         /// Which: `model`, `mode` or the id of an option.
@@ -130,7 +130,7 @@ pub enum OpenError {
         value: String,
         /// What the session offers instead.
         offered: Box<SessionInfo>,
-        /// What the agent said.
+        /// The agent's error.
         #[source]
         source: CallError,
     },
@@ -155,12 +155,12 @@ impl OpenError {
     }
 }
 
-/// Opens a session in a running process and applies the settings to it. Given up half-way, nobody else is sent to that
-/// process: it hangs, or has the session open under which the next one comes. A session that is not returned, but that the
-/// agent may still write to, is added to the closed ones.
+/// Opens a session in a running process and applies the settings to it. If the opening is given up half-way, the process
+/// gets no new sessions: it hangs, or already has the session open that a later call would open. A session that is not
+/// returned, but to which the agent may still write, is added to `closed`.
 ///
 /// # Errors
-/// What the agent answered, with which setting it refused where it did.
+/// The agent's error, with the setting if the agent refused one.
 pub(super) async fn open_session(
     services: &Services,
     entry: &AgentEntry,
@@ -170,7 +170,7 @@ pub(super) async fn open_session(
     settings: &Settings,
     closed: &ClosedSessions,
 ) -> Result<(UpstreamSession, OpenResponse), OpenError> {
-    // No transcript of the conversation belongs to a session whose id is not known yet.
+    // A session whose id is not known yet has no transcript of the conversation.
     let unended = match opening {
         OpenMode::New { .. } | OpenMode::Fork(..) => None,
         OpenMode::Resume(id) | OpenMode::Load(id) => Some(UnendedSession::new(
@@ -189,7 +189,7 @@ pub(super) async fn open_session(
     };
     let opened = open_attached(services, entry, &mut giving_up, opening, cwd, settings).await;
     giving_up.has_ended = true;
-    // Without an answer the agent may still open it.
+    // An agent that did not answer may still open the session.
     if let Err(OpenError::Call(CallError::TimedOut { .. } | CallError::Stalled)) = &opened
         && let Some(unended) = giving_up.unended.take()
     {
@@ -198,8 +198,8 @@ pub(super) async fn open_session(
     opened
 }
 
-/// The opening of a session. Takes back the route of one that is not opened, and retires the process when the opening is given
-/// up half-way.
+/// A guard for the opening of a session. Removes the route of a session that was not opened, and retires the process if the
+/// opening is given up half-way.
 struct OpenGuard<'a> {
     lease: Lease,
     /// The route, if the session exists already.
@@ -235,7 +235,7 @@ async fn open_attached(
     let lease = giving_up.lease.clone();
     let mut options = session_options(entry, cwd, settings);
     if let OpenMode::Fork(_, Some(point)) = opening {
-        // The standard has no field for it, and who does not know this one takes all along.
+        // ACP has no field for the fork point. An agent that does not know this one copies the whole session.
         let meta = entry.kind.fork_point_meta(point);
         options
             .meta
@@ -263,7 +263,7 @@ async fn open_attached(
     let answer = answer.unwrap_or(Err(CallError::TimedOut { after: deadline }));
     let (raw, bound) = answer.inspect_err(|error| {
         if wants_sign_in(entry, error) {
-            // It may have looked at its start only, and a person signs in beside it.
+            // The process may check the sign-in only when it starts, and the user signs in outside of it.
             lease.note_signed_out();
         }
     })?;
@@ -312,7 +312,7 @@ async fn open_attached(
     Ok((session, answer))
 }
 
-/// ACP's `modes` with another one as the current one; none where that is the current one, or the agent does not offer it.
+/// ACP's `modes` with another current mode. `None` if it is already the current one, or the agent does not offer it.
 fn modes_with_current(modes: &RawJson, mode: &str) -> Option<RawJson> {
     let mut modes: Value = modes.read().ok()?;
     let is_offered = modes["availableModes"]
@@ -326,8 +326,8 @@ fn modes_with_current(modes: &RawJson, mode: &str) -> Option<RawJson> {
     Some(RawJson::from(modes))
 }
 
-/// Applies model, mode and options to an open session, where they are not what the agent says they are already. `known`: what it
-/// says. `asked`: those of them that an editor asked for.
+/// Applies model, mode and options to an open session, unless the agent reports that they are set already. `known`: what the
+/// agent reports. `asked`: the settings that an editor requested.
 ///
 /// # Errors
 /// The first setting that the agent refused, or the end of the agent.
@@ -405,7 +405,7 @@ pub async fn configure(
     Ok(())
 }
 
-/// What went wrong, in the terms of a call about a conversation.
+/// The error of opening a session, as the error of a call about a conversation.
 #[must_use]
 pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> ConversationError {
     let text = chain_text(error);
@@ -510,7 +510,7 @@ fn error_evidence<'a>(error: &'a AgentError, data: Option<&'a Value>) -> Evidenc
     }
 }
 
-/// What kind of failure an agent's error is.
+/// Classifies an agent's error.
 #[must_use]
 pub fn classify(entry: &AgentEntry, error: &AgentError) -> failure::Failure {
     let data = error_data(error);
@@ -528,7 +528,7 @@ pub fn upstream_json(error: &AgentError) -> Option<RawJson> {
     if let Some(raw) = &error.raw {
         return Some(RawJson::new(raw.clone()));
     }
-    // Written by members: `json!` would decode the data and lose digits.
+    // Built from its members: `json!` would decode the data and lose digits.
     #[derive(serde::Serialize)]
     struct Members<'a> {
         code: i64,
@@ -568,7 +568,7 @@ fn session_options(entry: &AgentEntry, cwd: &str, settings: &Settings) -> Sessio
     }
 }
 
-/// Waits for one answer; everything else that comes is kept in its order.
+/// Waits for one answer. Everything else that arrives is kept, in order.
 async fn await_answer(
     inbox: &mut InboxReceiver,
     request: RequestId,
@@ -576,7 +576,7 @@ async fn await_answer(
 ) -> Result<(Box<RawValue>, Option<Attachment>), CallError> {
     let mut batch = Vec::new();
     loop {
-        // One at a time: what comes behind the answer stays in the inbox.
+        // One at a time: lines after the answer stay in the inbox.
         inbox.recv_up_to(&mut batch, 1).await;
         for incoming in batch.drain(..) {
             match incoming {
@@ -595,8 +595,8 @@ async fn await_answer(
     }
 }
 
-/// Whether a line is part of the replay of `session/load`: the history, which every client can read by itself. What
-/// the agent says of the session as it stands now is not.
+/// Whether a line belongs to the replay of `session/load`, that is, to the history, which every client can read itself.
+/// Reports of the session's present state do not belong to it.
 fn is_replay(incoming: &Incoming) -> bool {
     match incoming {
         Incoming::Notification { line, .. } => !line.update_kind().is_some_and(|kind| {
@@ -625,7 +625,7 @@ fn read_answer(raw: &RawValue, attachment: &Attachment) -> OpenResponse {
     };
     let (modes, config_options) = (given("modes"), given("configOptions"));
     OpenResponse {
-        // As the chain holds it: an id never begins or ends with blanks.
+        // Trimmed, as in the chain: an id never begins or ends with blanks.
         upstream_id: attachment.handle.as_str().trim().into(),
         info: SessionInfo {
             modes,

@@ -1,8 +1,7 @@
-//! The queue of scheduled continuations that wait for their time.
+//! The queue of scheduled continuations, by the time at which they are due.
 //!
-//! Owns their order, and that only a few are sent at a time. Times are of the wall clock and are compared with it again
-//! and again, so that a sleeping machine or a changed clock delays nothing for long. The conversations store what
-//! survives a restart.
+//! Owns their order, and the limit on how many run at a time. Times are compared with the wall clock repeatedly, so that
+//! a sleeping machine or a changed clock delays nothing for long. What survives a restart is stored by the conversations.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,11 +14,11 @@ use tokio::time::Instant;
 
 use super::services::now;
 
-/// After how long without a word of its agent a turn keeps no other one from beginning: a tool that runs for long asks no
-/// model for anything, and an agent that hangs must not hold up everybody.
+/// After how long without a line from its agent a turn frees its slot. A tool that runs for long uses no model, and an
+/// agent that hangs must not delay all others.
 const SILENCE_LIMIT: Duration = Duration::from_secs(120);
 
-/// How often the clock is read while a conversation waits.
+/// How often the clock is checked while a conversation waits.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The scheduled continuations of all conversations, by the time at which they are due.
@@ -30,7 +29,7 @@ pub struct WakeupQueue {
     slots: Arc<Semaphore>,
 }
 
-/// One of the few slots for running continuations; dropping it frees it for the next one.
+/// A slot for a running continuation, of which there are few. Dropping it frees it for the next one.
 #[derive(Debug)]
 pub struct ContinuationSlot {
     _permit: OwnedSemaphorePermit,
@@ -59,7 +58,7 @@ impl ContinuationSlot {
 }
 
 impl WakeupQueue {
-    /// An empty queue. This many may run at a time: a thousand that met the same limit must not all meet the next one.
+    /// An empty queue, with this many slots: a thousand conversations that hit the same limit must not all hit the next one.
     #[must_use]
     pub fn new(at_once: usize) -> Self {
         Self {
@@ -69,7 +68,7 @@ impl WakeupQueue {
         }
     }
 
-    /// Sets the time at which a conversation is woken, or removes it.
+    /// Sets the time at which a conversation is woken. `None` removes it.
     pub fn set(&self, id: ConversationId, at: Option<Timestamp>) {
         let mut due = self.lock();
         due.retain(|(_, waiting)| *waiting != id);
@@ -78,7 +77,7 @@ impl WakeupQueue {
         self.changed.notify_one();
     }
 
-    /// Wakes a conversation later that could not be woken now, unless it has set another time since.
+    /// Schedules a conversation that could not be woken for a later time, unless another time was set since.
     fn retry_later(&self, id: ConversationId, at: Timestamp) {
         let mut due = self.lock();
         if !due.iter().any(|(_, waiting)| *waiting == id) {
@@ -86,8 +85,8 @@ impl WakeupQueue {
         }
     }
 
-    /// Wakes each conversation when its time has come and a slot is free. Never returns. `wake` gets the conversation, and
-    /// returns whether it could be woken.
+    /// Wakes each conversation when it is due and a slot is free. Never returns. `wake` returns whether the conversation could
+    /// be woken.
     pub async fn run(&self, wake: impl Fn(ConversationId, ContinuationSlot) -> bool) {
         loop {
             let time = now();
@@ -106,7 +105,7 @@ impl WakeupQueue {
             let Ok(permit) = Arc::clone(&self.slots).acquire_owned().await else {
                 return;
             };
-            // It may have been called off while it stood in line.
+            // The continuation may have been cancelled while it waited for a slot.
             if !self.remove_due(at, id) {
                 continue;
             }
@@ -126,7 +125,7 @@ impl WakeupQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<(Timestamp, ConversationId)>> {
-        // The set is whole after any panic: each change to it is one call.
+        // The set is intact after any panic: each change to it is one call.
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,9 +1,9 @@
 //! Writes of a conversation's record: one at a time, each with the parts that wait for it. Pure.
 //!
-//! A step changes the record in memory. At its end the record is written as it stands, or after the write that is under
-//! way. Whatever has to wait for the disk is a part of a write, so a prompt is sent only when the record on disk names its
-//! turn and its session. If a write fails, the ledgers of its parts go into the next one. The change of a call is undone
-//! instead, unless the record has changed since.
+//! A step changes the record in memory. At the end of the step the record is written or, if a write is already running,
+//! after that write. Whatever has to wait for the disk is a part of a write: for example, a prompt is sent only when the
+//! record on disk names its turn and its session. If a write fails, the ledgers of its parts go into the next one. The
+//! change of a call is undone instead, unless the record has changed since.
 
 use bridge_protocol::event::Event;
 use bridge_protocol::id::TurnId;
@@ -12,31 +12,31 @@ use crate::store::{ConversationRecord, RequestId, RequestRecord};
 
 use super::effect::{Ledger, Milestone, Now, WritePart};
 
-/// How the record gets to disk.
+/// The writer of a conversation's record.
 #[derive(Debug)]
 pub struct RecordWriter<R> {
     /// The record as it is on disk. Clients see no session and no settings that are not in it.
     pub on_disk: ConversationRecord,
-    /// The write that is under way.
+    /// The running write.
     pub in_progress: Option<PendingWrite<R>>,
     /// The parts of the next write.
     pub next: Vec<WritePart<R>>,
-    /// A new conversation that is to be written, in a write of its own.
+    /// A new conversation to write, in a write of its own.
     pub new_conversation: Option<PendingWrite<R>>,
     /// Entries for the next write that nothing waits for.
     pub unsaved_ledger: Ledger,
     /// Whether the record has changed since the last write began.
     pub has_changes: bool,
-    /// Whether the last write failed. A deadline tries again, or the next step that adds a part.
+    /// Whether the last write failed. It is repeated after a deadline, or by the next step that adds a part.
     pub has_failed: bool,
 }
 
-/// A write that is under way.
+/// A write that is running or about to begin.
 #[derive(Debug)]
 pub struct PendingWrite<R> {
-    /// The record as it is written: that of the conversation, or of one that branches off it.
+    /// The record to write: that of the conversation, or of a branch that becomes a new conversation.
     pub record: ConversationRecord,
-    /// What is written with it, and what waits for that.
+    /// The parts of the write.
     pub parts: Vec<WritePart<R>>,
 }
 
@@ -63,7 +63,7 @@ impl<R> RecordWriter<R> {
         self.in_progress.is_none() && is_empty && !self.has_changes
     }
 
-    /// Begins a write, if one is due and none is under way. Returns whether it did.
+    /// Begins a write, if one is due and none is running. Returns whether it did.
     pub fn begin(&mut self, record: &mut ConversationRecord, now: Now) -> bool {
         let is_due = !self.next.is_empty() || self.has_changes && !self.has_failed;
         if self.in_progress.is_some() || !is_due && self.new_conversation.is_none() {
@@ -93,7 +93,7 @@ impl<R> RecordWriter<R> {
         true
     }
 
-    /// The state of a call with an idempotency key that is not on disk yet, the latest one.
+    /// The latest state of a call with an idempotency key, if it is not on disk yet.
     #[must_use]
     pub fn unwritten_request(&self, id: &RequestId) -> Option<&RequestRecord> {
         let under_way = self.in_progress.iter().flat_map(|write| &write.parts);
@@ -122,7 +122,7 @@ impl<R> RecordWriter<R> {
         self.next.push(part);
     }
 
-    /// Whether an edit waits to be reported until it is on disk. Not while a failed write waits to be repeated.
+    /// Whether an edit that is not on disk yet waits to be reported. False while a failed write waits to be repeated.
     #[must_use]
     pub fn has_unwritten_edit(&self) -> bool {
         let under_way = self.in_progress.iter().flat_map(|write| &write.parts);

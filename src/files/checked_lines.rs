@@ -2,9 +2,9 @@
 //!
 //! This module owns the format, and how such a file is created, appended to and read. A file gets its name together
 //! with its first line, so a file without a readable first line is damaged. A kill may leave the beginning of a later
-//! line, without a newline; that line was never acknowledged and does not count. Any other unreadable line makes the
-//! whole file unreadable, because its content is unknown. Lines without version and checksum are from an older
-//! version. Blocks. Does not know what a value means.
+//! line, without a newline; that line was never acknowledged and is ignored. Any other unreadable line makes the whole
+//! file unreadable, because its content is unknown. Lines without version and checksum are from an older version.
+//! Blocks. Does not know what a value means.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -132,7 +132,7 @@ impl CheckedFile {
     /// Appends lines and syncs them together.
     ///
     /// # Errors
-    /// The system's error. Some of the lines may then be in the file, and an incomplete one, which does not count.
+    /// The system's error. The file may then have some of the lines, and an incomplete one, which is ignored.
     pub(crate) fn append_all<N: Serialize>(&mut self, notes: &[N]) -> io::Result<()> {
         let lines = notes.iter().map(|note| encode(VERSION, note));
         let lines = lines.collect::<io::Result<Vec<_>>>()?.concat();
@@ -171,7 +171,7 @@ pub(crate) fn read<N: DeserializeOwned>(path: &Path) -> Result<Vec<N>, ReadError
     Ok(notes)
 }
 
-/// The name of a file until it has its first line. A file left under this name by a kill is useless.
+/// Returns the name of a file until it has its first line. If a kill leaves a file under this name, it has no content.
 fn incomplete_name(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(INCOMPLETE_SUFFIX);
@@ -239,7 +239,8 @@ fn whole(text: &[u8]) -> &[u8] {
     &text[..end.map_or(0, |end| end + 1)]
 }
 
-/// Whether this is what a kill or a power failure leaves of a line: its beginning, or zeros.
+/// Whether the bytes are an unfinished line, as a kill or a power failure leaves it: the beginning of a line, or
+/// zeros.
 fn is_torn(rest: &[u8]) -> bool {
     let end = rest.iter().rposition(|byte| *byte != 0);
     let written = &rest[..end.map_or(0, |end| end + 1)];

@@ -18,12 +18,13 @@ use super::none_if_absent;
 /// How many bytes are written at once.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// A temporary name in the folder of `target`, different in each call.
+/// Returns a temporary name in the folder of `target`, different in each call.
 pub(crate) fn temporary_path(target: &Path) -> PathBuf {
     target.with_file_name(format!(".{}.tmp", Uuid::new_v4()))
 }
 
-/// A temporary name in `folder`, the same in each call, so that a later start can find and delete what a kill left.
+/// Returns a temporary name in `folder`, the same in each call, so that a later start can find and delete what a kill
+/// left.
 pub(crate) fn unfinished_path(folder: &Path, owner: &str, what: &str) -> PathBuf {
     folder.join(format!(".{owner}.{what}.tmp"))
 }
@@ -194,7 +195,8 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)
 }
 
-/// Renames a file if the new name is free. If the file system cannot do that in one step, the file has both names.
+/// Renames a file if the new name is free. If the file system cannot do that in one step, this creates a hard link and
+/// the file has both names.
 ///
 /// # Errors
 /// [`io::ErrorKind::AlreadyExists`] if the name is taken, or the system's error.

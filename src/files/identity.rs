@@ -80,7 +80,7 @@ pub(crate) fn same_content(left: &Path, right: &Path) -> io::Result<bool> {
     same_bytes(&mut left, &mut right, ours.len())
 }
 
-/// Whether two readers have the same content for so many bytes. One that ends earlier has not.
+/// Whether the next `bytes` bytes of two readers are equal. False if one of them ends earlier.
 ///
 /// # Errors
 /// The readers' errors.
@@ -103,7 +103,7 @@ pub(crate) fn same_bytes(
     Ok(true)
 }
 
-/// A reader or writer that hashes and counts what it passes on.
+/// A reader or writer that hashes and counts the bytes that pass through it.
 pub(crate) struct Hashed<T> {
     inner: T,
     hash: Sha256,
@@ -119,12 +119,12 @@ impl<T> Hashed<T> {
         }
     }
 
-    /// The SHA-256 of what was passed on so far, in hexadecimal digits.
+    /// Returns the SHA-256 of the bytes so far, in hexadecimal digits.
     pub(crate) fn digest(&self) -> String {
         hex(&self.hash.clone().finalize())
     }
 
-    /// The same, and how many bytes that was.
+    /// Returns the SHA-256 and the number of the bytes so far.
     pub(crate) fn digest_and_bytes(&self) -> (String, u64) {
         (self.digest(), self.bytes)
     }

@@ -2,18 +2,16 @@
 //!
 //! Copies without a conversation, imports, moves and tree moves work alike. A log is synced before the first change.
 //! It describes the work, and each step before that step begins. It is deleted when a record elsewhere says that the
-//! work is done. A start that finds a log asks its owner whether that record exists; if so, the work is committed, or
-//! else undone. An unreadable log is set aside, a log of a newer version stays in place, and neither is undone.
+//! work is done. A start that finds a log asks its owner whether that record exists. If so, the work is committed;
+//! otherwise it is undone. An unreadable log is set aside, a log of a newer version stays in place, and neither is
+//! undone.
 //!
 //! | work | log | what else it needs |
 //! |---|---|---|
-//! | copies | `copies/ID` | the file's identity once it is complete; the request; a fork's files, which are copied
-//! again |
-//! | imports | `imports/ID/plan` | a folder for the unpacked files; each file's session, which may have an owner by
-//! now |
+//! | copies | `copies/ID` | the file's identity once it is complete; the request; a fork's files, which are copied again |
+//! | imports | `imports/ID/plan` | a folder for the unpacked files; each file's session, which may have an owner by now |
 //! | moves | `moves/NAME/journal` | the originals, kept until the record is written |
-//! | tree moves | `trees/ID` | no steps: the moves of its parts have theirs. The log stays, so that the tree move can
-//! be undone |
+//! | tree moves | `trees/ID` | no steps: its moves have their own logs. The log stays, so that it can be undone |
 //!
 //! This module owns the format of a log, and how a step is undone. An undo deletes a file only if it is unchanged,
 //! and never replaces one. Blocks. Does not know what the work is for.
@@ -253,7 +251,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         &self.path
     }
 
-    /// Returns the path of a kept original.
+    /// Returns the path to which an original was moved away.
     pub(crate) fn original_path(&self, original: &Original) -> PathBuf {
         self.path.join(KEPT).join(&original.kept)
     }
@@ -282,7 +280,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         Ok(())
     }
 
-    /// The log, to append to it. One of an earlier version is rewritten in the current format first.
+    /// Opens the log for appending. A log of an earlier version is rewritten in the current format first.
     fn file(&mut self) -> io::Result<&mut CheckedFile> {
         let log = log_of(&self.path, self.log);
         let file = match self.file.take() {
@@ -318,8 +316,8 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         removed
     }
 
-    /// Undoes all steps, the last group first, and deletes the log. Leaves a file that was changed or replaced, or
-    /// whose session may have an owner. Returns whether everything was undone; otherwise the log stays.
+    /// Undoes all steps, the last group first, and deletes the log. Does not touch a file that was changed or
+    /// replaced, or whose session may have an owner. Returns whether everything was undone; otherwise the log stays.
     pub(crate) fn undo(&self, may_have_owner: &dyn Fn(&str) -> bool) -> bool {
         let mut is_done = true;
         let mut touched = BTreeSet::new();
@@ -341,7 +339,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         is_done && self.remove_undone()
     }
 
-    /// Deletes the log of undone work. Originals that no step names are set aside with it.
+    /// Deletes the log of undone work. If originals remain that no step names, the intent is set aside instead.
     fn remove_undone(&self) -> bool {
         match fs::remove_dir(self.path.join(KEPT)) {
             Err(error) if !is_absence(&error) => {
@@ -352,7 +350,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         }
     }
 
-    /// Checks that each original is kept or in its place. Otherwise the new file is the only copy.
+    /// Checks that each original was moved away or is still in its place. Otherwise the new file is the only copy.
     fn check_originals(&self, group: &[IntentStep]) -> io::Result<()> {
         for original in group.iter().filter_map(IntentStep::original) {
             let there = match fs::symlink_metadata(&original.from) {
@@ -457,7 +455,7 @@ pub(crate) fn settle<S: Serialize + DeserializeOwned>(
 ) -> bool {
     let mut is_all_settled = true;
     for path in left {
-        // Nothing was done before the log had its name.
+        // No step begins before the log has its final name.
         if kind.log.is_none() && checked_lines::is_incomplete_name(path) {
             is_all_settled &= ok_if_absent(fs::remove_file(path)).is_ok();
             continue;
@@ -534,7 +532,7 @@ fn log_of(path: &Path, log: Option<&'static str>) -> PathBuf {
     log.map_or_else(|| path.to_owned(), |log| path.join(log))
 }
 
-/// Deletes an intent. The log last, because the files would be set aside without it.
+/// Deletes an intent. The log is deleted last, because a start would set the files aside without it.
 fn remove(path: &Path, log: Option<&'static str>) -> io::Result<()> {
     if let Some(log) = log {
         for path in entries(path)?.into_iter().filter(|path| !path.ends_with(log)) {
@@ -558,7 +556,7 @@ fn remove(path: &Path, log: Option<&'static str>) -> io::Result<()> {
 
 fn remove_if_empty(all: &Path) {
     let _nothing_begins = FOLDERS.write().unwrap_or_else(PoisonError::into_inner);
-    // Fails if the folder is not empty.
+    // Ignore the error: this fails if the folder is not empty.
     let _ = fs::remove_dir(all);
 }
 
@@ -576,10 +574,10 @@ fn ok_if_absent(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Moves an original back. An existing file there stays, and so does the original, unless both are the same.
+/// Moves an original back. If a different file exists there, both files stay and this fails.
 fn restore_original(kept: &Path, from: &Path) -> io::Result<()> {
     if !exists(kept)? {
-        // The original was not moved away, or is back.
+        // The original was never moved away, or is already back.
         return Ok(());
     }
     make_folders(from.parent().unwrap_or(Path::new("/")))?;
@@ -598,7 +596,7 @@ fn restore_original(kept: &Path, from: &Path) -> io::Result<()> {
 pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     match rename_if_free(from, to) {
         Ok(()) => {
-            // Some file systems only link.
+            // On some file systems, `rename_if_free` only creates a hard link.
             let both = (fs::symlink_metadata(from), fs::symlink_metadata(to));
             match both {
                 (Ok(left), Ok(right)) if FileIdentity::of(&left) == FileIdentity::of(&right) => {
@@ -631,7 +629,7 @@ fn copy_over(from: &Path, to: &Path) -> io::Result<()> {
         durable::sync_folder_of(to)
     };
     let copied = copy();
-    // If the file system only links, the copy has both names.
+    // If `rename_if_free` only creates a hard link, the copy has both names.
     ok_if_absent(fs::remove_file(&temporary))?;
     copied?;
     fs::remove_file(from)

@@ -1,6 +1,6 @@
 //! Finds entries of the daemon's own folders that have the wrong kind, such as links. By following a link, the daemon
-//! would read, write and delete files that it does not own. This module changes nothing; it reports what to do.
-//! Blocks.
+//! would read, write and delete files that it does not own. This module changes nothing; it returns a hint for the
+//! user. Blocks.
 
 use std::fs::{self, FileType};
 use std::io;
@@ -25,7 +25,7 @@ pub struct Misplaced {
 }
 
 impl Misplaced {
-    /// Suggests another folder. Required if entries of the current one are found again.
+    /// Suggests another folder. Required if the daemon would find the entry again in the current one.
     #[must_use]
     pub(crate) fn moved_to(self, folder: &Path) -> Self {
         let to = folder.to_owned();

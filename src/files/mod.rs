@@ -1,4 +1,4 @@
-//! Files and folders with any content: durable writes, and files that cannot be read.
+//! Operations on files and folders, independent of their content: durable writes, and handling of unreadable files.
 //!
 //! Does not know transcripts, agents or conversations. Everything here blocks.
 
@@ -23,8 +23,8 @@ pub(crate) const FILE_NAME_LIMIT_BYTES: usize = 255;
 /// How many bytes of a file are read at once.
 pub(crate) const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Whether an error means that nothing is at the path. Dangling and circular links count as nothing. After any other
-/// error it is unknown what is there.
+/// Whether an error means that the path does not exist. Dangling and circular links count as missing. Any other error
+/// leaves open whether the path exists.
 pub(crate) fn is_absence(error: &io::Error) -> bool {
     let is_circle = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
     is_circle
@@ -34,10 +34,10 @@ pub(crate) fn is_absence(error: &io::Error) -> bool {
         )
 }
 
-/// What a call found; none if nothing is at the path.
+/// Turns an error for a missing path into `None`.
 ///
 /// # Errors
-/// The call's error, if it is another one.
+/// Any other error of the call.
 pub(crate) fn none_if_absent<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -65,7 +65,7 @@ pub(crate) fn open_file(path: &Path) -> io::Result<File> {
     open_with_metadata(path).map(|(file, _)| file)
 }
 
-/// As [`open_file`], with what the system says of the open file.
+/// As [`open_file`], but also returns the metadata of the open file.
 ///
 /// # Errors
 /// As [`open_file`].
@@ -85,7 +85,7 @@ pub(crate) fn open_with_metadata(path: &Path) -> io::Result<(File, Metadata)> {
     }
 }
 
-/// Reads a regular file whole.
+/// Reads a whole regular file.
 ///
 /// # Errors
 /// As [`open_file`].
@@ -95,8 +95,8 @@ pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether an error means that the process or the system lacks something that may be free later: room on a disk, memory or open
-/// files.
+/// Whether an error means that the process or the system is short of a resource: disk space, memory or open files. A later try
+/// may succeed.
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let shortages = [
@@ -110,8 +110,7 @@ pub(crate) fn is_shortage(error: &io::Error) -> bool {
     is_one_of(error, &shortages)
 }
 
-/// Whether an error says nothing of what is at the path, so that the same call may succeed later: a shortage, or a disk or mount
-/// that fails.
+/// Whether an error may be temporary and does not depend on the file itself: a shortage, or a failing disk or mount.
 pub(crate) fn is_passing(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let failures = [
@@ -129,10 +128,11 @@ fn is_one_of(error: &io::Error, all: &[rustix::io::Errno]) -> bool {
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-/// Refuses a path that passes through a symbolic link below `folder`, which is above it: the write would land elsewhere.
+/// Refuses a path that passes through a symbolic link below `folder`, because a write would go elsewhere. `folder` is a
+/// parent of the path.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`] if one of the folders between is a link; the system's error.
+/// [`io::ErrorKind::InvalidInput`] if one of the folders in between is a link; the system's error.
 pub(crate) fn refuse_links_below(folder: &Path, path: &Path) -> io::Result<()> {
     debug_assert!(
         path.starts_with(folder),

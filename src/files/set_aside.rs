@@ -1,8 +1,8 @@
 //! Sets aside files that the daemon cannot use: they are renamed and reported, but never deleted.
 //!
-//! This module owns the names. The new name is `NAME.set-aside-N`, with a long name truncated. The old name is free
-//! again, nothing reads the file again, and the user can find it. A file of a newer version stays where that version
-//! expects it. Blocks.
+//! This module owns the names. The new name is `NAME.set-aside-N`, with a long name truncated. The daemon can reuse
+//! the old name and no longer reads the file, but the user can find it. A file of a newer version stays where that
+//! version expects it. Blocks.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub enum Unreadable {
     /// It describes a copy without a conversation, and the file may have been used since it was written.
     #[error("no conversation owns the copy, but its file may have been used since it was written")]
     CopyChanged,
-    /// It holds the originals of a recorded move, and not all of them are known to be in their new places.
+    /// It contains the originals of a recorded move, and some of them may not be at their destinations.
     #[error("the files of a finished move are not known to be where they went, so its originals are kept")]
     OriginalsDiffer,
     /// A newer version of the program wrote it.
@@ -42,7 +42,7 @@ pub enum Unreadable {
 /// Sets a file or folder aside and logs that. Returns its new path.
 ///
 /// # Errors
-/// The system's error if it cannot be renamed. It stays where it is then.
+/// The system's error if it cannot be renamed. It keeps its name then.
 pub(crate) fn set_aside(path: &Path, why: &Unreadable) -> io::Result<PathBuf> {
     if matches!(why, Unreadable::Newer { .. }) {
         tracing::error!(path = %path.display(), %why, "cannot use a file; leaving it for the version that wrote it");

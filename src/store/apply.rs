@@ -1,4 +1,4 @@
-//! Applying a journal change to the trees: records, indexes and counters. A commit and a replay give the same result.
+//! Applies a journal change to the trees: records, indexes and counters. A commit and a replay give the same result.
 //!
 //! This module owns the keys of all trees, and which index entries follow from which record. It does not know the
 //! journal's file. The result depends only on the change and the trees.
@@ -27,13 +27,14 @@ pub(super) const FORMAT: u32 = 3;
 /// The key of [`AppliedState`] in [`TreeId::Meta`].
 const APPLIED_STATE_KEY: &[u8] = b"mark";
 
-/// Distinguishes ranks that are numbers of changes from those that are times, and puts them last. Times begin with other bits.
+/// Added to ranks that are change numbers, to distinguish them from ranks that are times and to sort them last. No time has
+/// these bits.
 const RANK_BY_NUMBER: u64 = 3 << 62;
 
-/// Estimate of what an entry adds to the journal besides its value, in bytes.
+/// The estimated overhead of an entry in the journal besides its value, in bytes.
 const LINE_OVERHEAD_BYTES: u64 = 120;
 
-/// A change as the journal holds it. An unknown member is an error, because a compaction would drop it.
+/// A change in the journal. An unknown member is an error, because a compaction would drop it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(super) struct JournalChange {
@@ -64,7 +65,7 @@ pub(super) struct LineageValue {
     pub(super) value: StoredValue,
 }
 
-/// An upstream id that a conversation holds.
+/// An upstream id that a conversation owns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct UpstreamOwner {
@@ -88,11 +89,11 @@ pub(super) struct RequestKey {
 pub(super) struct AppliedState {
     pub(super) format: u32,
     pub(super) position: Position,
-    /// Conversations that are not deleted.
+    /// The number of conversations that are not deleted.
     pub(super) conversations: u64,
     /// Estimated length of a fully compacted journal, in bytes.
     pub(super) live_bytes: u64,
-    /// Whether the files hold earlier states that a change erased.
+    /// Whether the files still contain data that a change erased.
     #[serde(default)]
     pub(super) is_to_erase: bool,
 }
@@ -150,7 +151,7 @@ struct RequestHeader {
 }
 
 impl JournalChange {
-    /// Parses the change of a line and checks it, so that applying it can fail only in the trees.
+    /// Parses the change of a line and validates it, so that applying it can fail only because of the trees.
     pub(super) fn read(change: &str) -> Result<Self, StoreError> {
         let entry: Self = serde_json::from_str(change).map_err(StoreError::unreadable("change"))?;
         for value in &entry.conversations {
@@ -162,8 +163,8 @@ impl JournalChange {
         Ok(entry)
     }
 
-    /// Removes what the trees may know better, if they may be ahead: older conversation records, unanswered requests
-    /// that they already have, and removals.
+    /// Removes the parts that would overwrite newer data, if the trees may be ahead of the journal: conversation
+    /// records older than theirs, unanswered requests that they already have, and removals.
     pub(super) fn retain_newer(&mut self, draft: &WriteBatch<'_>) -> Result<(), StoreError> {
         let mut conversations = Vec::new();
         for value in std::mem::take(&mut self.conversations) {
@@ -211,12 +212,12 @@ impl RequestHeader {
 }
 
 impl ConversationHeader {
-    /// Orders states of one conversation by age.
+    /// Returns a key that orders records of one conversation by age.
     fn age(&self) -> (u64, Timestamp) {
         (self.revision, self.updated_at)
     }
 
-    /// The number of the record's last change, if `next` is that of the change which writes it.
+    /// Returns the number of the record's last change. `next` is the number of the change that writes the record.
     pub(super) fn order_of(&self, record: &ConversationRecord, next: u64) -> u64 {
         match self.age() == (record.revision, record.updated_at) {
             true => self.order,
@@ -224,7 +225,8 @@ impl ConversationHeader {
         }
     }
 
-    /// Orders conversations by their last change. Those that only an earlier version has changed come first, by time.
+    /// Returns a key that orders conversations by their last change. Conversations that only an earlier version has
+    /// changed come first, by time.
     fn rank(&self) -> u64 {
         match self.order {
             0 => ascending(self.updated_at),
@@ -234,7 +236,7 @@ impl ConversationHeader {
 }
 
 impl AppliedState {
-    /// The mark of trees that have applied nothing from this journal.
+    /// Creates the state of trees that have applied nothing from this journal.
     pub(super) fn at(position: Position) -> Self {
         Self {
             format: FORMAT,
@@ -339,7 +341,7 @@ pub(super) fn check_request(bytes: &[u8]) -> Result<(), StoreError> {
     StoredValue::stored_header::<RequestHeader>("request", bytes).map(drop)
 }
 
-/// The key of a lineage entry. The entries of a conversation are adjacent and in order.
+/// Returns the key of a lineage entry. The entries of a conversation are adjacent and in order.
 pub(super) fn lineage_key(id: ConversationId, seq: u64) -> Vec<u8> {
     let mut key = id.as_bytes().to_vec();
     key.extend_from_slice(&seq.to_be_bytes());
@@ -355,14 +357,14 @@ pub(super) fn read_lineage_key(key: &[u8]) -> Option<(ConversationId, u64)> {
     ))
 }
 
-/// The common prefix of an upstream id's keys, across all roots.
+/// Returns the common prefix of an upstream id's keys, across all roots.
 pub(super) fn upstream_prefix(upstream_id: &UpstreamId) -> Vec<u8> {
     let mut key = upstream_id.as_str().as_bytes().to_vec();
     key.push(0);
     key
 }
 
-/// The common prefix of an upstream id's keys under one root.
+/// Returns the common prefix of an upstream id's keys under one root.
 pub(super) fn upstream_root_prefix(upstream_id: &UpstreamId, root: &TranscriptRoot) -> Vec<u8> {
     let mut key = upstream_prefix(upstream_id);
     key.extend_from_slice(root.as_str().as_bytes());
@@ -388,19 +390,19 @@ pub(super) fn read_upstream_key(key: &[u8]) -> Option<UpstreamOwner> {
     })
 }
 
-/// The key of a request record.
+/// Returns the key of a request record.
 pub(super) fn request_key(key: &RequestKey) -> Vec<u8> {
     let mut bytes = request_prefix(key.conversation_id);
     bytes.extend_from_slice(key.request_id.as_str().as_bytes());
     bytes
 }
 
-/// The common prefix of a conversation's request keys. Zeroes for requests that create a conversation.
+/// Returns the common prefix of a conversation's request keys: zeroes for requests that create a conversation.
 pub(super) fn request_prefix(conversation_id: Option<ConversationId>) -> Vec<u8> {
     conversation_id.map_or_else(|| vec![0; 16], |id| id.as_bytes().to_vec())
 }
 
-/// The key that orders a conversation's requests by time.
+/// Returns the key that orders a conversation's requests by time.
 pub(super) fn request_order_key(key: &RequestKey, at: Timestamp) -> Vec<u8> {
     let mut bytes = request_prefix(key.conversation_id);
     bytes.extend_from_slice(&ascending(at).to_be_bytes());
@@ -421,7 +423,7 @@ pub(super) fn read_request_order_key(key: &[u8]) -> Option<(u64, RequestId)> {
     Some((u64::from_be_bytes(*at), RequestId::new(request_id)))
 }
 
-/// Maps a time to a number that sorts the same way. Microseconds suffice for any time that a store sees.
+/// Maps a time to a number that sorts in the same order. It has the resolution of microseconds.
 pub(super) fn ascending(at: Timestamp) -> u64 {
     at.as_microsecond().cast_unsigned() ^ (1 << 63)
 }
@@ -480,7 +482,8 @@ fn put_conversation(
     Ok(())
 }
 
-/// Packs the members that lists filter by. Empty if one of them moved to a body or the summary is too long.
+/// Packs the members that lists filter by. Returns an empty summary if one of them moved to a body or the summary is
+/// too long.
 fn summary_of(
     value: &StoredValue,
     header: &ConversationHeader,

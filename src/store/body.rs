@@ -1,8 +1,8 @@
 //! Bodies: files for values that are too large for the database, named by their content.
 //!
 //! A body is written whole (temporary file, sync, rename, folder sync) before the journal line that names it, and
-//! never changed. Equal content shares one file. Only a start that compacts the journal removes unreferenced bodies,
-//! so no reader loses one. This module does not know what a body means.
+//! never changed. Equal content shares one file. Unreferenced bodies are removed only by a start that compacts the
+//! journal, so no reader loses one. This module does not know what a body means.
 
 use std::collections::HashSet;
 use std::fs;
@@ -34,13 +34,13 @@ pub(super) struct Bodies {
     name_durability: Mutex<NameDurability>,
 }
 
-/// Which names in the folder are durable. Each successful write syncs all of them.
+/// Which file names in the folder are durable. Each successful write syncs all of them.
 #[derive(Debug, Default)]
 struct NameDurability {
-    /// Whether they are known to be synced. A kill or a failed sync may have left some that are not.
+    /// Whether all names are known to be synced. A kill or a failed sync may have left some unsynced.
     are_synced: bool,
-    /// The names that are not, because there was no room to write their bodies. The others stay durable, so a change that needs
-    /// only those succeeds on a full disk.
+    /// The exceptions: names whose bodies could not be written again on a full disk. The other names stay durable, so a change
+    /// that needs only those succeeds.
     unwritten: HashSet<String>,
 }
 
@@ -52,7 +52,7 @@ impl Bodies {
         }
     }
 
-    /// Makes the content durable, unless it already is. Only one thread may call this.
+    /// Writes the content durably, unless that was already done. Only one thread may call this.
     pub(super) fn put(&self, content: &[u8]) -> Result<BodyRef, StoreError> {
         let body = BodyRef {
             sha256: sha256(content),
@@ -64,7 +64,8 @@ impl Bodies {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let is_synced = names.are_synced && !names.unwritten.contains(&body.sha256);
-        // Write a damaged body again, and one that may not be synced: a sync that succeeds after a failed one proves nothing.
+        // Write a damaged body again, and one that may be unsynced. Syncing it again is not enough: after a failed sync, a
+        // later one may succeed although data is lost.
         if is_synced && read(&path).is_ok_and(|found| found == content) {
             return Ok(body);
         }
@@ -90,7 +91,7 @@ impl Bodies {
         }
     }
 
-    /// Reads a body and checks it against its hash. `member` is the part of the record that it holds.
+    /// Reads a body and checks its hash. `member` is the part of the record that is stored in it.
     pub(super) fn get(&self, body: &BodyRef, member: &str) -> Result<String, LostPart> {
         let path = self.path(body);
         let loss = match read(&path) {
@@ -110,8 +111,9 @@ impl Bodies {
         })
     }
 
-    /// Removes bodies that are not in `named`, and returns how many. Leaves files that the store did not write, and sets
-    /// damaged bodies aside: a conversation may have continued without what they held.
+    /// Removes bodies that are not in `named`, and returns how many. Ignores files that the store did not write. Damaged
+    /// bodies are set aside instead of removed: one may be unreferenced only because a conversation continued without
+    /// its content.
     pub(super) fn remove_unreferenced(&self, named: &HashSet<String>) -> Result<usize, StoreError> {
         let listed = match fs::read_dir(&self.folder) {
             Ok(listed) => listed,
@@ -130,7 +132,7 @@ impl Bodies {
             }
             if name.to_str().is_some_and(|name| is_damaged(&file.path(), name)) {
                 let why = Unreadable::Damaged("its content does not match its name".to_owned());
-                // A file that cannot be renamed stays, which is logged.
+                // If the file cannot be renamed, it stays. `set_aside` logs that.
                 drop(set_aside::set_aside(&file.path(), &why));
                 continue;
             }
@@ -145,7 +147,7 @@ impl Bodies {
     }
 }
 
-/// Reads a file that the store wrote. It wrote no link, and what a link names may change.
+/// Reads a file that the store wrote. Does not follow a link, because the store writes none and the target may change.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     match path.symlink_metadata()?.is_symlink() {
         true => Err(ErrorKind::InvalidInput.into()),

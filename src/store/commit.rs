@@ -4,9 +4,9 @@
 //! trees together with the journal's position, answer. All queued changes share one write, one sync and one batch.
 //! This module does not know how the trees are read.
 //!
-//! The trees are not synced here. The batch carries the journal's position and is recovered whole or not at all.
-//! Trees that lost their newest batches show it by their position, and the next start replays from there. Trees that
-//! may have lost anything else are not trusted (see the module `trust`).
+//! The trees are not synced here. The batch carries the journal's position and is recovered whole or not at all. If
+//! trees lost their newest batches, their position shows it, and the next start replays from there. Trees that may
+//! have lost anything else are not trusted (see the module `trust`).
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
@@ -34,7 +34,7 @@ use super::trust::TrustFile;
 use super::value::StoredValue;
 use crate::files::set_aside;
 
-/// How many changes may wait to be committed. Beyond that, a commit is refused.
+/// How many changes may be queued. Beyond that, a commit is refused.
 ///
 /// At least as many as the requests that the daemon admits at once (256 connections with 64 each), so that no
 /// admitted request is refused here. A change takes a few kilobytes.
@@ -47,7 +47,7 @@ pub(super) const GROUP_LIMIT: usize = 256;
 /// How many conversations the first page of a list shows.
 const FIRST_LIST_ENTRIES: usize = 64;
 
-/// How many bytes of lines are written at once. Further changes go into the next group.
+/// The maximum length of the lines that are written at once, in bytes. Further changes go into the next group.
 const GROUP_LIMIT_BYTES: usize = 4 << 20;
 
 /// For how many days a request is remembered.
@@ -56,14 +56,15 @@ pub const REQUEST_MEMORY_DAYS: u64 = 7;
 /// [`REQUEST_MEMORY_DAYS`] in microseconds.
 const MEMORY_MICROSECONDS: u64 = REQUEST_MEMORY_DAYS * 24 * 60 * 60 * 1_000_000;
 
-/// A lower bound of the current time, by a clock that nobody sets: the time of the last change of earlier runs, unless the clock is
-/// behind it, and what has passed since. A clock that is ahead does not let anything expire early.
+/// A clock that gives a lower bound of the current time: the time of the last change of earlier runs, or the system's time if
+/// that is lower, plus the time since the start. It is not affected by setting the system's clock, so a clock that is ahead
+/// lets nothing expire early.
 pub(super) struct MinimumClock {
     from: Timestamp,
     since: Duration,
 }
 
-/// Returns the time since an arbitrary point, including the time in which the machine sleeps. `Instant` stops then.
+/// Returns the time since an arbitrary point. Unlike `Instant`, it also counts the time in which the machine sleeps.
 fn continuous_time() -> Duration {
     #[cfg(target_os = "linux")]
     const CLOCK: ClockId = ClockId::Boottime;
@@ -82,14 +83,14 @@ impl MinimumClock {
         }
     }
 
-    /// Returns the time, which may be behind.
+    /// Returns the lower bound of the current time.
     pub(super) fn now(&self) -> Timestamp {
         self.from
             .saturating_add(continuous_time().saturating_sub(self.since))
             .unwrap_or(self.from)
     }
 
-    /// The time of the oldest request that is remembered.
+    /// Returns the time before which requests are forgotten.
     fn oldest_remembered(&self) -> u64 {
         apply::ascending(self.now()).saturating_sub(MEMORY_MICROSECONDS)
     }
@@ -127,12 +128,12 @@ pub(super) enum Job {
     },
 }
 
-/// What could not be read of a journal that was then rewritten.
+/// The damage of a journal that was then rewritten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalDamage {
     /// The unreadable parts.
     pub damaged: Vec<BadRegion>,
-    /// How many changes no readable line holds.
+    /// How many changes are in no readable line.
     pub missing: u64,
     /// Path of the damaged file's copy.
     pub copy: PathBuf,
@@ -141,23 +142,23 @@ pub struct JournalDamage {
 /// The state of the committing thread.
 pub(super) struct Writer {
     shared: Arc<Shared>,
-    /// None in memory.
+    /// `None` for a store in memory.
     journal: Option<Journal>,
     trust: Option<TrustFile>,
     applied: AppliedState,
-    /// None in memory.
+    /// `None` for a store in memory.
     paths: Option<StorePaths>,
     /// Why the trees must not be used: a batch failed in them and they could not be replaced yet.
     unusable_trees: Option<StoreError>,
-    /// Set once trees in memory have replaced a failed database.
+    /// Set after trees in memory have replaced a failed database.
     fallback: Option<MemoryFallback>,
-    /// Whether the changes that are being committed erase earlier states.
+    /// Whether a change that is being committed requires erasing earlier states from the files.
     erases: bool,
 }
 
 /// Trees in memory that replace a failed database until the next start.
 struct MemoryFallback {
-    /// Whether the journal that they were read from was damaged. The database may still hold what is missing.
+    /// Whether the journal that they were read from was damaged. The database may still have the missing changes.
     is_incomplete: bool,
 }
 
@@ -186,13 +187,13 @@ impl Writer {
 
     /// Runs the thread until a shutdown, or until all senders are dropped.
     pub(super) fn run(mut self, mut queue: mpsc::Receiver<Job>, now: Option<Timestamp>) {
-        // Done here to keep it off the start's critical path. If it fails, a commit tries again.
+        // Do this here so that the start need not wait for it. If it fails, a commit tries again.
         if let Some(trust) = &mut self.trust
             && let Err(error) = trust.mark_open()
         {
             tracing::warn!(%error, "cannot mark the store as in use; the next commit retries");
         }
-        // Loads the pages that the first list needs, so that no client waits for them.
+        // Load the pages for the first list, so that no client waits for them.
         let newest = self.shared.recent_page(None, FIRST_LIST_ENTRIES);
         let elapsed = newest.as_ref().ok().zip(now).map(|(page, now)| {
             let last = page.first().map(|(_, found)| found.record.updated_at);
@@ -200,13 +201,13 @@ impl Writer {
         });
         let mut pruning = elapsed.as_ref().map(|_| Vec::new());
         let oldest_kept = elapsed.as_ref().map_or(0, MinimumClock::oldest_remembered);
-        // Nothing else sets it.
+        // Cannot fail: nothing else sets it.
         let _is_set = self.shared.minimum_clock.set(elapsed);
         if let Err(error) = newest {
             tracing::warn!(%error, "cannot read the newest conversations");
             self.fail_over_if_database_failed(&error);
         }
-        // An earlier run was killed before it had erased everything, or had no room for that.
+        // An earlier run was killed before the erasure was complete, or had no disk space for it.
         if self.applied.is_to_erase {
             self.erase_or_log();
         }
@@ -241,7 +242,7 @@ impl Writer {
             }
             self.commit(group);
             if let Some(answer) = rewrite.take() {
-                // The caller may be gone; the journal is rewritten anyway.
+                // Ignore a dropped caller: the journal is rewritten anyway.
                 drop(answer.send(self.rewrite_journal()));
             }
         }
@@ -261,13 +262,13 @@ impl Writer {
         }
         drop(self);
         if let Some(answer) = stop {
-            // The caller may be gone; the store is closed anyway.
+            // Ignore a dropped caller: the store is closed anyway.
             drop(answer.send(closed));
         }
     }
 
-    /// Waits for the next job. Until it arrives, deletes expired requests, once per run: those of inactive
-    /// conversations would stay forever.
+    /// Waits for the next job. Meanwhile deletes expired requests, once per run. Without this, the requests of
+    /// inactive conversations would never be deleted.
     ///
     /// `pruning` is the key after which to continue; `None` when all requests were checked.
     fn prune_until_next_job(
@@ -360,7 +361,7 @@ impl Writer {
         }
     }
 
-    /// Commits some of the waiting changes. Returns why there was no room for others, which were refused.
+    /// Commits some of the queued changes. Returns the reason if others were refused for lack of disk space.
     fn commit_some(
         &mut self,
         waiting: &mut impl Iterator<Item = (Change, CommitReply)>,
@@ -398,7 +399,7 @@ impl Writer {
                     last_line_bytes = line.len();
                     lines.extend_from_slice(&line);
                 }
-                // The database failed, not this change. It is replaced before the next change.
+                // The error is the database's, not this change's. The database is replaced before the next change.
                 Err(error) if error.is_database_error() => {
                     send_answer(answer, Err(error.clone()));
                     return Err(error);
@@ -469,7 +470,7 @@ impl Writer {
     }
 
     /// Replaces a failed database with trees in memory, read from the journal. Until the next start rebuilds the
-    /// database, they take as much memory as everything that is stored.
+    /// database, all stored data is in memory.
     fn fail_over(&mut self, error: &StoreError) -> Result<(), StoreError> {
         let (Some(journal), Some(trust), Some(paths), None) =
             (&mut self.journal, &mut self.trust, &self.paths, &self.fallback)
@@ -496,7 +497,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Rewrites a damaged journal from the trees, which hold everything acknowledged, and keeps a copy of the damaged
+    /// Rewrites a damaged journal from the trees, which have every acknowledged change. Keeps a copy of the damaged
     /// file.
     ///
     /// If the new journal cannot be put in place, nothing has changed. If it is in place but cannot be opened, the
@@ -510,7 +511,7 @@ impl Writer {
             return Err(error.clone());
         }
         if self.fallback.as_ref().is_some_and(|trees| trees.is_incomplete) {
-            // Only the database holds what the journal lost. The next start reads it.
+            // The changes that the journal lost are only in the failed database. The next start reads it.
             return Err(StoreError::BothDamaged {
                 path: paths.journal.clone(),
             });
@@ -549,7 +550,7 @@ impl Writer {
 
     fn erase_or_log(&mut self) {
         let failure = self.erase().err();
-        // Turns may be running. What was replaced takes no more room now.
+        // Turns may be running, so reserve room for their ends. The replaced journal no longer takes space.
         if let Some(journal) = &mut self.journal {
             journal.try_ensure_reserve();
         }
@@ -562,8 +563,8 @@ impl Writer {
         self.shared.set_erasure_failure(failure);
     }
 
-    /// Rewrites journal and database, so that their files hold only what is stored now. Deletes the databases that were
-    /// replaced, and the bodies that nothing references any more.
+    /// Rewrites journal and database, so that their files contain only the current data. Deletes replaced databases and
+    /// unreferenced bodies.
     ///
     /// # Errors
     /// [`StoreError::SetAsideFilesRemain`] if set-aside files remain that may be the only copy of something. The rest is erased.
@@ -583,7 +584,7 @@ impl Writer {
         }
         journal.remove_leftover()?;
         trust.mark_open()?;
-        // First, because the copies need room.
+        // Remove these first, to make room for the copies.
         let mut outcome = open::remove_replaced(&paths.journal);
         let opened = {
             let keyspace = shared.keyspace();
@@ -594,7 +595,7 @@ impl Writer {
             let (mark, named) = journal_text.put_in_place()?;
             *journal = Journal::open(&paths.journal, mark.position.clone())?;
             self.applied = mark;
-            // After a kill the old database is adopted, and this begins again.
+            // If a kill comes here, the next start uses the old database and erases again.
             compact::record_position(&keyspace, &self.applied)?;
             if let Some(bodies) = &shared.bodies {
                 let _readers_wait = shared
@@ -634,7 +635,7 @@ impl Writer {
 /// Removes the bodies that are not in `named`, unless a set-aside file may reference them.
 ///
 /// # Errors
-/// [`StoreError::SetAsideFilesRemain`] if anything may still hold what was erased.
+/// [`StoreError::SetAsideFilesRemain`] if set-aside files may still contain the erased data.
 fn remove_erased_bodies(
     paths: &StorePaths,
     bodies: &Bodies,
@@ -683,7 +684,7 @@ fn prepare(
         entry.conversations.push(value);
     }
     for (id, mut lineage) in change.lineage {
-        // Not stored: readers derive it from the chain.
+        // Do not store it: readers derive it from the chain.
         lineage.in_chain = false;
         entry.lineage.push(LineageValue {
             id,
@@ -725,8 +726,9 @@ fn prepare(
     Ok(entry)
 }
 
-/// The requests to delete because of these: those that expired by the time of the new ones and are older than
-/// `oldest_kept`, and the oldest beyond the count. They are part of the change, so that a replay deletes the same ones.
+/// Returns the requests to delete when these are added: those that are expired at the time of the new ones and older
+/// than `oldest_kept`, and the oldest ones beyond the maximum count. They are part of the change, so that a replay
+/// deletes the same ones.
 fn expired_requests(
     keyspace: &Keyspace,
     requests: &[RequestRecord],
@@ -748,7 +750,7 @@ fn expired_requests(
         let expired = newest.saturating_sub(MEMORY_MICROSECONDS);
         let oldest_kept = oldest_kept.map_or(expired, |oldest_kept| oldest_kept.min(expired));
         let prefix = apply::request_prefix(conversation_id);
-        // One page holds all: a conversation never has more than this.
+        // One page is enough: a conversation never has more requests than this.
         let limit = REQUEST_MEMORY_COUNT + GROUP_LIMIT;
         let known = packed::page(
             keyspace,
@@ -762,7 +764,7 @@ fn expired_requests(
             .filter_map(|(key, _)| apply::read_request_order_key(&key))
             .filter(|(_, request_id)| new.iter().all(|request| request.request_id != *request_id))
             .collect();
-        // What has a later time was asked before, when the clock was ahead.
+        // A request with a later time than the new ones arrived earlier, while the clock was ahead.
         known.sort_by_key(|(at, _)| *at <= newest);
         let too_many = (known.len() + new.len()).saturating_sub(REQUEST_MEMORY_COUNT);
         let leaving = known
@@ -803,7 +805,7 @@ fn check_length(what: &'static str, text: &str, limit_bytes: usize) -> Result<()
 }
 
 fn send_answer(answer: CommitReply, outcome: Result<Sequence, StoreError>) {
-    // The caller may be gone; the outcome stands anyway.
+    // Ignore a dropped caller: the outcome does not change.
     drop(answer.send(outcome));
 }
 

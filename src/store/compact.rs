@@ -1,4 +1,4 @@
-//! Compaction: writes a new journal that holds only what is in the trees.
+//! Compaction: writes a new journal with only the content of the trees.
 //!
 //! This module owns the steps and their order. A crash may follow any of them:
 //!
@@ -7,8 +7,8 @@
 //! 3. Write its position to the trees.
 //! 4. Remove unreferenced bodies.
 //!
-//! Before the rename the old journal counts; afterwards the new one does, and the next start updates trees whose mark
-//! still names the old one. The lineage is always copied in full.
+//! Before the rename, the old journal is used; afterwards, the new one is. If the trees' mark still names the old one,
+//! the next start updates it. The lineage is always copied in full.
 
 use std::collections::HashSet;
 use std::ops::Bound;
@@ -31,7 +31,7 @@ pub(super) struct CompactedJournal {
     applied: AppliedState,
     /// The bodies that the new journal references.
     referenced_bodies: HashSet<String>,
-    /// How many of its conversations are not deleted.
+    /// The number of its conversations that are not deleted.
     conversations: u64,
 }
 
@@ -69,7 +69,7 @@ pub(super) fn write(
         compacted.copy(keyspace, space)?;
     }
     if mark.is_to_erase {
-        // A database that a later start rebuilds from this journal has no other sign of it.
+        // Write this to the journal too, because a later start may rebuild the database from it.
         compacted.push(&JournalChange {
             erases: true,
             ..JournalChange::default()
@@ -195,7 +195,7 @@ pub(super) fn record_position(keyspace: &Keyspace, mark: &AppliedState) -> Resul
 /// Removes the bodies that the journal in place does not reference.
 pub(super) fn remove_unreferenced_bodies(bodies: &Bodies, named: &HashSet<String>) -> usize {
     bodies.remove_unreferenced(named).unwrap_or_else(|error| {
-        // They only take room; the next compaction tries again.
+        // They only take disk space; the next compaction tries again.
         tracing::warn!(%error, "cannot remove unused bodies");
         0
     })

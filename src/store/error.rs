@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::record::ResolvedBy;
 use crate::files::is_passing;
 
-/// A part of a record that cannot be read, because its body file cannot.
+/// A part of a record that is lost because its body file cannot be read.
 #[derive(Clone, Debug, Error)]
 #[error("{member} in {}: {loss}", path.display())]
 pub struct LostPart {
@@ -26,13 +26,13 @@ pub struct LostPart {
 /// Why a body file cannot be read.
 #[derive(Clone, Debug, Error)]
 pub enum BodyLoss {
-    /// There is no file.
+    /// The file does not exist.
     #[error("the file is missing")]
     Missing,
     /// Its content does not match its name.
     #[error("the file is damaged")]
     Damaged,
-    /// It may be whole.
+    /// Reading failed. The file itself may be intact.
     #[error("{0}")]
     Unreadable(std::sync::Arc<io::Error>),
 }
@@ -53,7 +53,7 @@ pub enum StoreError {
         #[source]
         source: std::sync::Arc<io::Error>,
     },
-    /// The journal was removed, so what is written to it would be lost with this process.
+    /// The journal was removed, so later writes to it would be lost when this process ends.
     #[error(
         "{} was removed while the daemon was using it, so nothing more can be saved; the daemon stops, and its next start uses the files that it finds",
         path.display()
@@ -79,7 +79,7 @@ pub enum StoreError {
         /// The program that wrote it, if the file says so.
         written_by: Option<String>,
     },
-    /// A valid line of the journal has content that this version does not know. Nothing of it was applied.
+    /// A valid line of the journal has content that this version does not know. The line was not applied.
     #[error(
         "{} was written by a newer version: change {sequence}, at byte {offset}, is unknown to this version, {}",
         path.display(),
@@ -105,7 +105,8 @@ pub enum StoreError {
         /// The journal.
         path: PathBuf,
     },
-    /// Set-aside files may hold what a change erased. They may also hold what no other file holds, so they stay.
+    /// Set-aside files may still contain data that a change erased. They were not deleted, because they may also be
+    /// the only copy of other data.
     #[error(
         "these damaged files were set aside and may contain it; delete them if you do not need them: {}",
         paths.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>().join(", ")
@@ -114,7 +115,7 @@ pub enum StoreError {
         /// The files and folders.
         paths: Vec<PathBuf>,
     },
-    /// A value in the database is not what was written there.
+    /// A value in the database differs from what was written.
     #[error("a {what} in the database is damaged")]
     DamagedValue {
         /// What kind of value.
@@ -164,7 +165,7 @@ pub enum StoreError {
         /// The version of its record.
         version: u32,
     },
-    /// Something is over its limit.
+    /// A value exceeds its limit.
     #[error("{what} has {}, the limit is {}", BinaryBytes(*bytes as u64), BinaryBytes(*limit_bytes as u64))]
     TooLarge {
         /// Which value.
@@ -213,7 +214,7 @@ pub enum LookupError {
 }
 
 impl LostPart {
-    /// Whether it is this member of the record, or a part of that.
+    /// Whether the part is this member of the record or is inside it.
     #[must_use]
     pub fn is_within(&self, member: &str) -> bool {
         self.member.split('.').next() == Some(member)
@@ -221,7 +222,7 @@ impl LostPart {
 }
 
 impl StoreError {
-    /// The path that lacked disk space, if that was the cause.
+    /// Returns the path that lacked disk space, if that was the cause.
     #[must_use]
     pub fn full_disk_path(&self) -> Option<&Path> {
         let (path, kind) = match self {
@@ -254,7 +255,7 @@ impl StoreError {
         }
     }
 
-    /// Whether something could not be read, rather than written.
+    /// Whether reading failed, not writing.
     #[must_use]
     pub fn is_read_error(&self) -> bool {
         match self {

@@ -2,13 +2,13 @@
 //!
 //! This module owns the file's format, appending and reading. The first line is a header with the file's format and
 //! generation; every later format keeps the members of [`Format`] readable. Each further line is
-//! `{"seq":N,"sum":"<crc32>","change":{…}}`, with the checksum over sequence and change. A line counts once it is
-//! synced. This module does not know what a change holds.
+//! `{"seq":N,"sum":"<crc32>","change":{…}}`, with the checksum over sequence and change. A line is valid once it is
+//! synced. This module does not know the content of changes.
 //!
-//! **A failed append leaves nothing.** Whatever a failed write or sync left is cut off. If that fails too, it is
-//! tried before the next append, which otherwise overwrites it. Linux reports a failed sync once and may then drop
-//! the pages, so nothing of that write is relied on: the lines are written again or not at all. All earlier lines
-//! were synced before.
+//! **A failed append leaves nothing.** The bytes of a failed write or sync are cut off. If that fails too, the next
+//! append tries again, and otherwise overwrites them. Linux reports a failed sync only once and may then drop the
+//! pages, so none of these bytes are reused: the lines are written again or not at all. All earlier lines are already
+//! synced.
 //!
 //! **A torn tail is cut off.** A kill during an append leaves whole lines and the beginning of one, none of them
 //! acknowledged. Any other bad line is damage; the module `open` handles it.
@@ -35,23 +35,24 @@ const FORMAT: u32 = 1;
 /// into memory whole.
 pub(super) const LINE_LIMIT_BYTES: usize = 64 << 20;
 
-/// How much room after the last line is kept free for changes that cannot be refused. The end of a turn takes a few kilobytes.
+/// How many bytes are reserved after the last line for changes that cannot be refused. The end of a turn takes a few
+/// kilobytes.
 const RESERVE_BYTES: u64 = 256 << 10;
 
-/// How much more is allocated at once, if there is room.
+/// How many further bytes are allocated at once, if the disk has space.
 const PREALLOCATED_BYTES: u64 = 16 << 10;
 
 /// The file operations that the journal needs. Tests substitute a failing file.
 pub(super) trait AppendFile: Send {
     /// Writes all bytes at the offset.
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// Allocates the bytes from here to there, without changing the length.
+    /// Allocates disk space for this range, without changing the length.
     fn allocate(&mut self, from: u64, to: u64) -> io::Result<()>;
     /// Makes data and length durable.
     fn sync(&mut self) -> io::Result<()>;
     /// Truncates the file to this length.
     fn cut(&mut self, length: u64) -> io::Result<()>;
-    /// Whether the file lost all its names, including this path.
+    /// Whether the file was unlinked: it has no name any more, not even this path.
     fn is_removed(&self, path: &Path) -> io::Result<bool>;
 }
 
@@ -89,7 +90,7 @@ impl AppendFile for File {
         if own.nlink() > 0 {
             return Ok(false);
         }
-        // Some file systems do not count links.
+        // Some file systems do not report the number of links, so check the path too.
         match std::fs::symlink_metadata(path) {
             Ok(found) => Ok((found.dev(), found.ino()) != (own.dev(), own.ino())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
@@ -140,7 +141,7 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// The position before the first line.
+    /// Returns the position before the first line.
     pub(super) fn before_lines(generation: Uuid, sequence: u64, offset: u64) -> Self {
         Self {
             generation,
@@ -163,7 +164,7 @@ pub(super) struct Journal {
     file: Box<dyn AppendFile>,
     path: PathBuf,
     position: Position,
-    /// Up to where room was allocated; 0 if that is unknown.
+    /// The end of the allocated space; 0 if unknown.
     allocated: u64,
     /// Whether a failed append may have left bytes after the end.
     may_have_leftover: bool,
@@ -181,13 +182,13 @@ pub struct BadRegion {
 /// The result of reading the file.
 #[derive(Clone, Debug)]
 pub(super) struct JournalScan {
-    /// After the last good line.
+    /// The position after the last good line.
     pub(super) position: Position,
     /// Bad regions before the last good line.
     pub(super) damaged: Vec<BadRegion>,
     /// The bad region after the last good line.
     pub(super) unreadable_end: Option<BadRegion>,
-    /// Sequences without a good line, before the last one that has one.
+    /// The sequences before the last good line for which there is no good line.
     pub(super) missing: Vec<RangeInclusive<u64>>,
 }
 
@@ -214,7 +215,7 @@ pub(super) fn encode_line(sequence: u64, change: &str) -> Vec<u8> {
     format!("{{\"seq\":{sequence},\"sum\":\"{sum:08x}\",\"change\":{change}}}\n").into_bytes()
 }
 
-/// A journal under construction, which is to replace another one.
+/// A journal under construction that will replace the existing one.
 pub(super) struct NewJournal {
     file: BufWriter<File>,
     temporary: PathBuf,
@@ -317,8 +318,7 @@ pub(super) fn read_header(path: &Path) -> Result<Option<(Header, u64)>, StoreErr
         .map(|header| (header, line.len() as u64)))
 }
 
-/// Whether the line before the position exists, is whole, and is the line that was there when the position was
-/// recorded.
+/// Whether the line before the position exists, is complete, and is the same as when the position was recorded.
 pub(super) fn contains_line_at(path: &Path, position: &Position) -> Result<bool, StoreError> {
     let (Some(length), true) = (
         position.end_offset.checked_sub(position.line_offset),
@@ -343,8 +343,8 @@ pub(super) fn contains_line_at(path: &Path, position: &Position) -> Result<bool,
 
 /// Reads the lines after a position and passes each good line with a new sequence to `each`.
 ///
-/// `base` is the header's: lines up to it may share one sequence, as a compaction writes them. If the header cannot
-/// be read, any line may.
+/// `base` is the header's: lines up to it may share one sequence, as a compaction writes them. Without a readable
+/// header, any lines may.
 pub(super) fn scan(
     path: &Path,
     from: &Position,
@@ -438,7 +438,7 @@ fn scan_until(
             continue;
         };
         scanned.damaged.extend(scanned.unreadable_end.take());
-        // Without a header, nothing is known about what came before the first line.
+        // Without a header, it is unknown which changes came before the first line.
         let before = match base {
             Some(base) => last.max(base),
             None if last == 0 => good.seq,
@@ -500,10 +500,11 @@ impl Journal {
         }
     }
 
-    /// Keeps room for the changes that cannot be refused after a change that can, with which this many bytes will be appended.
+    /// Ensures that after appending this many bytes, there is still room for changes that cannot be refused. Called for a
+    /// change that can be refused.
     ///
     /// # Errors
-    /// If there is no room for both.
+    /// If there is not enough room.
     pub(super) fn ensure_reserve(&mut self, bytes: usize) -> Result<(), StoreError> {
         let from = self.position.end_offset;
         let to = from + bytes as u64 + RESERVE_BYTES;
@@ -518,26 +519,26 @@ impl Journal {
         match allocated {
             Ok(to) => self.allocated = to,
             Err(error) if is_disk_full(&error) => return Err(StoreError::io("write", &self.path)(error)),
-            // The file system cannot do that.
+            // The file system cannot allocate space.
             Err(_) => self.allocated = u64::MAX,
         }
         Ok(())
     }
 
-    /// Keeps the same room without a change, if there is any. Otherwise the next change that can be refused tries again.
+    /// Tries to reserve the same room without appending. If that fails, the next change that can be refused tries again.
     pub(super) fn try_ensure_reserve(&mut self) {
         if let Err(error) = self.ensure_reserve(0) {
             tracing::warn!(%error, "there is no room yet for the ends of running turns");
         }
     }
 
-    /// The position after the last synced line.
+    /// Returns the position after the last synced line.
     pub(super) fn position(&self) -> &Position {
         &self.position
     }
 
     /// Appends lines with one write and one sync. `sequence` is that of the last line, which has `last_line_bytes`
-    /// bytes. On an error, none of the lines counts.
+    /// bytes. On an error, none of the lines is valid.
     pub(super) fn append(
         &mut self,
         lines: &[u8],
@@ -582,7 +583,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Takes back the last append, because its change could not be applied.
+    /// Undoes the last append, because its change could not be applied.
     pub(super) fn undo_append(&mut self, before: Position) -> Result<(), StoreError> {
         self.position = before;
         self.may_have_leftover = true;
@@ -602,7 +603,7 @@ impl Journal {
             .cut(self.position.end_offset)
             .and_then(|()| self.file.sync())
             .map_err(StoreError::io("cut", &self.path))?;
-        // What was allocated after the end may have been freed.
+        // Truncating may have freed the space that was allocated after the end.
         self.allocated = 0;
         self.may_have_leftover = false;
         self.try_ensure_reserve();

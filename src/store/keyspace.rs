@@ -33,15 +33,15 @@ const FILLING_CACHE_BYTES: u64 = 64 << 20;
 
 /// How long sled may buffer writes, in milliseconds.
 ///
-/// Nothing waits for it, because the journal is what makes changes durable. It only limits how much a start has to
-/// replay.
+/// Nothing waits for it, because the journal is what makes changes durable. The interval only limits how much a start
+/// has to replay.
 const FLUSH_EVERY_MS: u64 = 1_000;
 
 /// The size of sled's segments, in bytes. sled moves a page of more than a quarter of it to a file that it never
 /// syncs. A page holds at most 17 values, none over [`super::VALUE_LIMIT_BYTES`].
 const SEGMENT_BYTES: usize = 1 << 20;
 
-/// How many entries an iteration reads at once.
+/// How many entries are read at once when iterating over a tree.
 pub(super) const PAGE_ENTRIES: usize = 256;
 
 /// The name of a tree.
@@ -59,9 +59,9 @@ pub(super) enum TreeId {
     RequestExpiry,
     /// Mark → process record.
     Processes,
-    /// Packed: inverted number (or time) of the last change, conversation id.
+    /// Packed: inverted number (or time) of the last change, conversation id → summary.
     Recent,
-    /// Ids of the conversations that a start has to handle.
+    /// Ids of the conversations that a start must handle, because they are not idle.
     Unfinished,
     /// The format and the position in the journal.
     Meta,
@@ -89,7 +89,7 @@ impl TreeId {
         )
     }
 
-    /// The tree's name on disk.
+    /// Returns the tree's name on disk.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Conversations => "conversations",
@@ -120,7 +120,7 @@ pub(super) enum Keyspace {
     Sled(SledTrees),
     /// In memory.
     Memory(RwLock<MemoryTrees>),
-    /// Fails all writes, and reads too if there is nothing to read from.
+    /// Fails all writes. Fails reads too if it has no inner keyspace.
     #[cfg(test)]
     Failing(Option<Box<Keyspace>>),
 }
@@ -137,8 +137,8 @@ pub(super) struct SledTrees {
 const RELEASE_LIMIT_MS: u64 = 2_000;
 
 /// Waits until sled's threads have released a database that this process closed. Opening it earlier fails. No other
-/// process has it open, because the daemon holds the lock of the data folder; if one does anyway, sled reports it
-/// after this gives up.
+/// process should have it open, because the daemon holds the lock of the data folder. If one does, sled reports that
+/// after this wait ends.
 fn wait_until_free(path: &Path) {
     let file = path.join("db");
     // sled reports a missing or unreadable file.
@@ -299,7 +299,7 @@ impl Keyspace {
         }
     }
 
-    /// Applies the writes one by one. For a database that is not trusted until it is complete.
+    /// Applies the writes one by one, not atomically. For a database that is not used until it is complete.
     ///
     /// Keys come in order, so that each page is read and written only a few times. Nothing is pinned meanwhile, so
     /// sled frees pages as it goes.
@@ -353,7 +353,7 @@ fn test_failure() -> StoreError {
 
 impl SledTrees {
     fn tree(&self, space: TreeId) -> &sled::Tree {
-        // The enum's order is the order in which the trees are opened.
+        // The trees are opened in the order of the enum.
         &self.trees[space as usize]
     }
 
@@ -449,11 +449,11 @@ impl<'a> WriteBatch<'a> {
             .find_map(|((_, key), value)| value.as_ref().map(|value| (key.clone(), value.clone())));
         let mut below = self.base.last(space, until)?;
         while let Some((found, _)) = &below {
-            // The batch has this key or a later one.
+            // The batch has the same key or a later one, which is the last pair.
             if written.as_ref().is_some_and(|(key, _)| key >= found) {
                 return Ok(written);
             }
-            // The batch removes this key: look further down.
+            // The batch removes this key, so continue with the previous one.
             if !self.writes.contains_key(&(space, found.clone())) {
                 break;
             }

@@ -27,16 +27,16 @@ use super::value::StoredValue;
 use super::{SCAN_STEP_ENTRIES, ScanStep};
 use crate::chain::Chain;
 
-/// How many candidates an ambiguous name is reported with.
+/// How many candidates are reported for an ambiguous name.
 const CANDIDATES_LIMIT: usize = 16;
 
-/// The structures of a conversation that mean the same without one of their parts.
+/// The structures of a conversation that remain valid if one of their parts is lost.
 const SEPARABLE_MEMBERS: &[&str] = &["settings", "waiting"];
 
-/// How many owners of one upstream id, or of those that start with the same characters, are considered.
+/// How many owners of one upstream id, or of one prefix of upstream ids, are considered.
 ///
-/// An id has one owner, and a few more if its transcript was adopted again. Parallel forks of a transcript have ids
-/// of their own.
+/// An id usually has one owner, or a few if its transcript was adopted again. Parallel forks of a transcript have
+/// separate ids.
 const OWNERS_LIMIT: usize = 1_024;
 
 /// A conversation that branched off another one.
@@ -69,7 +69,7 @@ impl Shared {
         self.salvage_from(&keyspace, id)
     }
 
-    /// The record as far as it can be read. A chain that is lost is replaced by an empty one that continues the lineage.
+    /// Returns the readable part of a record. A lost chain is replaced by an empty one that continues the lineage.
     fn salvage_from(
         &self,
         keyspace: &Keyspace,
@@ -98,7 +98,7 @@ impl Shared {
         let mut last: Option<Vec<u8>> = None;
         loop {
             let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-            // The lock of the trees is not held while files are read.
+            // Release the lock of the trees before reading files.
             let page = self
                 .keyspace()
                 .page(TreeId::Conversations, from, SCAN_STEP_ENTRIES)?;
@@ -303,7 +303,7 @@ impl Shared {
     ) -> Result<Vec<LineageEntry>, StoreError> {
         let keyspace = self.keyspace();
         let _snapshot = self.snapshot();
-        // The lineage is whole, whatever the record lacks.
+        // Use the salvaged record: the lineage is complete even if parts of the record are lost.
         let Some(SalvagedRecord { record, .. }) = self.salvage_from(&keyspace, id)? else {
             return Ok(Vec::new());
         };
@@ -397,7 +397,7 @@ impl Shared {
         what: &'static str,
         key: &[u8],
     ) -> Result<Option<T>, StoreError> {
-        // A body is deleted only while nobody reads.
+        // Bodies are deleted only while no reader has a snapshot.
         let _snapshot = self.snapshot();
         keyspace
             .get(space, key)?

@@ -1,13 +1,14 @@
-//! The store: everything that must survive the daemon.
+//! The store: all data of the daemon that must survive a restart.
 //!
 //! It has two sides. The journal (`journal.jsonl`) is authoritative: it has one line per change, synced before the
-//! change is acknowledged. The trees (sled, in `store/`) answer queries. Each batch of changes is applied to them as
-//! a whole, together with the journal's position, so that a start can replay what they lack, or rebuild them if they
-//! are damaged. They are not synced with each commit: the journal has what they lose; the modules `commit` and
-//! `trust` explain why that suffices. Values that are too large are files in `bodies/`, named by their content.
+//! change is acknowledged. The trees (sled, in `store/`) answer queries. Each batch of changes is applied to them
+//! atomically, together with the journal's position. A start can therefore replay the changes that they lack, or
+//! rebuild them if they are damaged. They are not synced with each commit, because the journal has every change that
+//! they may lose; the modules `commit` and `trust` explain why that suffices. Values that are too large are files in
+//! `bodies/`, named by their content.
 //!
-//! The store owns these files and all indexes over them. It does not know what a turn, an agent or a client does with
-//! a record, nor any wire code. Reads are synchronous and take microseconds. Changes go through one thread, in order.
+//! The store owns these files and all indexes over them. It does not know what turns, agents or clients do with a
+//! record, or any wire code. Reads are synchronous and take microseconds. Changes go through one thread, in order.
 
 mod apply;
 mod body;
@@ -63,7 +64,7 @@ use open::StorePaths;
 use shared::Shared;
 use trust::TrustFile;
 
-/// How many conversations an iteration by time reads at once.
+/// How many conversations [`Store::recent`] reads at once.
 const RECENT_PAGE: usize = 64;
 
 /// How many conversations one step of a scan examines.
@@ -88,8 +89,8 @@ pub struct StoreOptions {
     /// The current time. If given, requests older than [`REQUEST_MEMORY_DAYS`] are deleted in the background.
     /// Otherwise they are deleted only when new requests of the same conversation arrive.
     pub now: Option<Timestamp>,
-    /// Whether something else shows that the folder held a store before. If it holds none now, its content counts as
-    /// lost.
+    /// Whether the folder is known to have contained a store before. If it contains none now, that store is reported
+    /// as lost.
     pub existed_before: bool,
 }
 
@@ -98,7 +99,7 @@ pub struct StoreOptions {
 pub struct Store {
     shared: Arc<Shared>,
     writer: Arc<WriterThread>,
-    /// None in memory.
+    /// `None` for a store in memory.
     journal: Option<Arc<Path>>,
     open_report: Arc<OpenReport>,
 }
@@ -118,9 +119,10 @@ pub struct StoreStatus {
     pub is_ephemeral: bool,
     /// Why the last commit failed, if it did.
     pub failure: Option<StoreError>,
-    /// Why the database is not used. Everything is served from memory until the next start rebuilds the database.
+    /// Why the database is not used, if it failed. All data is served from memory until the next start rebuilds the
+    /// database.
     pub database_failure: Option<StoreError>,
-    /// Why earlier states of what is stored may be in the files although a change erases them. The next start tries again.
+    /// Why data that a change erased may still be in the files. The next start tries again to erase it.
     pub erasure_failure: Option<StoreError>,
 }
 
@@ -134,7 +136,7 @@ struct WriterThread {
 impl Store {
     /// Opens the store in this folder, or creates it. Blocks while it reads.
     ///
-    /// The caller holds the lock that keeps a second daemon out of the folder.
+    /// The caller must hold the lock of the folder, so that no second daemon uses it.
     ///
     /// # Errors
     /// If a file cannot be read or written, or if a newer version wrote the journal. Damage is not an error: journal
@@ -152,7 +154,7 @@ impl Store {
         Ok((store, opened.report))
     }
 
-    /// Creates a store that keeps everything in memory and touches no file.
+    /// Creates a store in memory that uses no files.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -169,8 +171,8 @@ impl Store {
 
     /// Makes a change durable and then visible, as a whole or not at all.
     ///
-    /// The change is queued when this returns, so two calls are carried out in order, however their futures are
-    /// awaited. Dropping the future does not cancel the change.
+    /// The change is queued before this returns, so calls are carried out in order, even if their futures are awaited
+    /// in another order. Dropping the future does not cancel the change.
     ///
     /// # Errors
     /// If the change was not made: it is too large, it rewrites a record of a newer version, the queue is full, or
@@ -210,7 +212,7 @@ impl Store {
         self.report_if_failed(self.shared.conversation(id))
     }
 
-    /// Returns the record of a conversation without the parts that cannot be read, and those parts.
+    /// Returns the record of a conversation without its unreadable parts, and a list of those parts.
     ///
     /// # Errors
     /// If the record cannot be read even without them.
@@ -218,7 +220,8 @@ impl Store {
         self.report_if_failed(self.shared.salvaged_conversation(id))
     }
 
-    /// Returns the conversations, without deleted ones, that lack parts because body files cannot be read. Reads all bodies.
+    /// Returns the conversations with unreadable body files, and the parts that are lost with them. Omits deleted
+    /// conversations. Reads all bodies.
     ///
     /// # Errors
     /// If a record cannot be read.
@@ -229,8 +232,8 @@ impl Store {
     /// Finds the conversation with this name: its id, a prefix of its id, or an upstream id that it ever had.
     ///
     /// A complete id takes precedence. A name is ambiguous if it is a prefix of one conversation's id and an upstream
-    /// id of another, or a prefix of several ids. Deleted conversations count, so that a deletion never changes what
-    /// a short name refers to.
+    /// id of another, or a prefix of several ids. Deleted conversations are included, so that a deletion never changes
+    /// the meaning of a short name.
     ///
     /// # Errors
     /// See [`LookupError`].
@@ -270,8 +273,8 @@ impl Store {
     /// Iterates over conversations by the time of their last change, newest first, without deleted ones. Starts after
     /// the cursor, if given.
     ///
-    /// A conversation that changes during the iteration moves to the front and is not visited again. A record
-    /// whose chain is lost is an error, after which the iteration continues.
+    /// A conversation that changes during the iteration moves to the front and is not visited again. For a record
+    /// whose chain is lost, it returns an error and then continues.
     pub fn recent(
         &self,
         after: Option<RecentCursor>,
@@ -284,7 +287,7 @@ impl Store {
         }
     }
 
-    /// One step of a scan of all conversations after a cursor, newest first, without deleted ones. Returns the ids
+    /// Makes one step of a scan of all conversations after a cursor, newest first, without deleted ones. Returns the ids
     /// that `fits` accepts, at most `limit`. A step examines at most [`SCAN_STEP_ENTRIES`] conversations of one snapshot, in
     /// some tens of microseconds.
     ///
@@ -424,15 +427,15 @@ impl Store {
         answered.blocking_recv().map_err(|_| StoreError::Closed)?
     }
 
-    /// Returns a lower bound of the current time, whatever the clock shows: the time of the last change of an earlier run and
-    /// what has passed since this one began. For what is deleted by its age. `None` if nothing is to be deleted. Blocks
-    /// until it is known.
+    /// Returns a lower bound of the current time that does not trust the system's clock: the time of the last change of an
+    /// earlier run, plus the time since this run began. Use it to delete data by age. `None` if nothing is to be deleted.
+    /// Blocks until it is known.
     #[must_use]
     pub fn minimum_time(&self) -> Option<Timestamp> {
         self.shared.minimum_clock.wait().as_ref().map(MinimumClock::now)
     }
 
-    /// Waits until a change finds that the store's files were removed. Nothing can be saved from then on.
+    /// Waits until a change finds that the store's files were removed. From then on, nothing can be saved.
     pub async fn removed(&self) {
         self.shared.removed.cancelled().await;
     }
@@ -468,7 +471,7 @@ impl Store {
         })
     }
 
-    /// Passes a read's result on, and reports a failure of the database.
+    /// Returns the result of a read, and reports a failure of the database.
     fn report_if_failed<T>(&self, read: Result<T, StoreError>) -> Result<T, StoreError> {
         read.inspect_err(|error| self.report_failure(error))
     }
@@ -485,7 +488,7 @@ impl Store {
         }
     }
 
-    /// Queues a job without waiting. A caller that waited could be overtaken by a later change.
+    /// Queues a job without waiting for room. If callers waited, a later change could overtake an earlier one.
     fn enqueue(&self, job: Job) -> Result<(), StoreError> {
         let queue = self.writer.queue.as_ref().ok_or(StoreError::Closed)?;
         queue.try_send(job).map_err(|refused| match refused {
@@ -507,7 +510,8 @@ impl WriterThread {
 }
 
 impl Drop for WriterThread {
-    /// Closes the queue and waits for the thread, so that the folder is free once the last store is dropped.
+    /// Closes the queue and waits for the thread, so that the folder is no longer in use when the last store was
+    /// dropped.
     fn drop(&mut self) {
         self.queue = None;
         self.join();

@@ -14,8 +14,8 @@
 //!    was never acknowledged: it is cut off. Any other invalid end may have been acknowledged, because an unsynced
 //!    database may be older than the journal: it is copied, cut off and reported.
 //!
-//! A database is built in a separate folder and renamed once it is complete. The database that it replaces is kept
-//! under another name, and so is a damaged journal (module `set_aside_files`). The module `report` owns what is reported.
+//! A database is built in a separate folder and renamed once it is complete. The database that it replaces is kept under
+//! another name, and so is a damaged journal (module `set_aside`). The module `report` owns the report of the losses.
 
 mod report;
 mod set_aside;
@@ -50,10 +50,11 @@ const REPLAY_BATCH: usize = 256;
 /// order take a fraction of the time of many small ones.
 const LOAD_BYTES: usize = 32 << 20;
 
-/// Name of a set-aside database that holds nothing that the journal did not hold, followed by a number.
+/// Name of a set-aside database whose content is all in the journal, followed by a number.
 const BROKEN_STORE: &str = "store.broken";
 
-/// The same for a database that may hold what the journal does not. While one exists, no body is removed.
+/// Name of a set-aside database that may have content that the journal lacks, followed by a number. While one exists,
+/// no body is removed.
 const DAMAGED_STORE: &str = "store.damaged";
 
 /// Name of a copy of a damaged journal, followed by a number.
@@ -101,8 +102,8 @@ impl StorePaths {
     }
 }
 
-/// Opens the store in this folder, or creates it. `existed_before` says that the folder held a store before, even if
-/// nothing is left of it.
+/// Opens the store in this folder, or creates it. `existed_before` says whether the folder is known to have contained
+/// a store, even if none of its files are left.
 pub(super) fn open(folder: &Path, existed_before: bool) -> Result<OpenedStore, StoreError> {
     durable::make_folders(folder).map_err(StoreError::io("create", folder))?;
     // sled checks much of what it reads with assertions, so a panic counts as an error.
@@ -173,14 +174,15 @@ fn open_with(
     }
     if replayed.is_damaged || compact::is_due(&mark) {
         if report.rebuild_reason.is_none() {
-            // An up-to-date database was not built from all lines of the journal: read them before they are replaced.
+            // The database was not rebuilt, so this start has not read the whole journal. Read all lines before
+            // replacing them.
             survey_journal(&paths.journal, &file)?;
         }
-        // Later writes to the database are not synced.
+        // Mark the database as open first, because later writes to it are not synced.
         trust.mark_open_if_trusted()?;
         let before_bytes = mark.position.end_offset;
         let written = compact::write(&paths.journal, &keyspace, &mark)?;
-        // After everything that may fail for lack of disk space.
+        // Do this after all steps that may fail for lack of disk space.
         if replayed.is_damaged || keeps_end {
             report.journal_copy = Some(copy_aside(&paths.journal, DAMAGED_JOURNAL)?);
         }
@@ -201,7 +203,7 @@ fn open_with(
     }
     let journal = Journal::open(&paths.journal, mark.position.clone())?;
     if report.rebuild_reason == Some(RebuildReason::Missing) && report.replayed == 0 && !report.is_damaged() {
-        // The very first start.
+        // This is the first start, so nothing was rebuilt.
         report.rebuild_reason = None;
     }
     Ok(OpenedStore {
@@ -215,7 +217,7 @@ fn open_with(
     })
 }
 
-/// Whether anything is left of a store whose journal and database are missing.
+/// Whether other files of a store exist although its journal and database are missing.
 fn has_leftovers(folder: &Path, paths: &StorePaths) -> Result<bool, StoreError> {
     let has_bodies = match fs::read_dir(&paths.bodies) {
         Ok(mut bodies) => bodies.next().is_some(),
@@ -243,7 +245,7 @@ impl JournalFile {
         self.head.as_ref().map(|(header, _)| header.base)
     }
 
-    /// The position of the first line. Without a header, the journal is read from its first byte.
+    /// Returns the position of the first line. Without a header, this is the first byte.
     fn beginning(&self) -> Position {
         let (generation, begin) = self
             .head
@@ -267,9 +269,9 @@ impl JournalFile {
     }
 }
 
-/// What a start builds on.
+/// The data that a start uses.
 enum StartSource {
-    /// The database, and where the journal continues after it.
+    /// The existing database, and the position from which to replay the journal.
     Database {
         keyspace: Keyspace,
         mark: Box<AppliedState>,
@@ -289,9 +291,9 @@ struct RebuildPlan {
     from: ReplayFrom,
     /// Whether the journal has lost changes.
     has_lost_changes: bool,
-    /// Whether the existing database may hold what the journal does not.
+    /// Whether the existing database may have content that the journal lacks.
     may_hold_more: bool,
-    /// Whether to copy the end of the journal before it is cut off.
+    /// Whether to copy the unreadable end of the journal before it is cut off.
     copies_end: bool,
     /// See [`OpenReport::is_uncertain`].
     is_uncertain: bool,
@@ -305,14 +307,14 @@ struct ReplayFrom {
     base: Option<u64>,
     /// The last change in the database.
     last_known: u64,
-    /// All changes of this journal up to here are in the database.
+    /// The database has all changes of this journal up to this sequence.
     covered_until: u64,
-    /// Up to this sequence, only what is newer than the database is applied.
+    /// Up to this sequence, only changes that are newer than the database are applied.
     newer_only_until: u64,
 }
 
 impl ReplayFrom {
-    /// All lines, for an empty database.
+    /// Selects all lines, for an empty database.
     fn beginning(file: &JournalFile) -> Self {
         Self {
             position: file.beginning(),
@@ -324,7 +326,7 @@ impl ReplayFrom {
     }
 }
 
-/// Decides what to build on. Changes nothing, except that sled may write when it opens a database.
+/// Decides which data to use. Changes nothing, except that sled may write when it opens a database.
 fn choose_source(
     paths: &StorePaths,
     file: &JournalFile,
@@ -358,7 +360,7 @@ fn choose_source(
     }
     let survey = survey_journal(&paths.journal, file)?;
     let known = mark.as_ref().map_or(0, |mark| mark.position.sequence);
-    // Journal and database began as one store, and each has changes that the other lacks.
+    // Journal and database come from the same store, but each has changes that the other lacks.
     let has_branched = match &mark {
         Some(mark) if survey.is_whole && known <= survey.last => {
             file.is_generation_of(mark) && !journal::contains_line_at(&paths.journal, &mark.position)?
@@ -387,13 +389,13 @@ fn choose_source(
         .unreadable_end
         .as_ref()
         .is_some_and(|torn| torn.has_whole_line);
-    // Only a database of this journal can show that nothing but one unfinished line is missing at its end.
+    // Only a database of this journal can prove that its end lost no more than one unfinished line.
     let keeps_end = holds_a_line || (survey.unreadable_end.is_some() && !is_of_journal);
     let lost_its_end = !file.exists || known > survey.last || survey.unreadable_end.is_some();
     let is_uncertain = match is_lost {
         true => {
             let is_complete = keyspace.is_some() && mark.is_some() && is_trusted;
-            // If both changed the same thing, one of the changes is lost.
+            // If both have changed the same record, one of the changes is lost.
             !is_complete || has_branched || (lost_its_end && !was_closed)
         }
         false => holds_a_line || (keeps_end && was_closed),
@@ -418,8 +420,8 @@ fn choose_source(
     }))
 }
 
-/// Where the journal continues after the state of the database. `None` if the database is not a state of this
-/// journal, or the journal lost the line at the database's position.
+/// Returns the position where the journal continues after the state of the database. `None` if the database is not a
+/// state of this journal, or the journal lost the line at the database's position.
 fn position_after(
     path: &Path,
     file: &JournalFile,
@@ -431,7 +433,7 @@ fn position_after(
     if file.is_generation_of(mark) {
         return Ok(journal::contains_line_at(path, &mark.position)?.then(|| mark.position.clone()));
     }
-    // A compaction was interrupted after the rename. Its lines say nothing new.
+    // A compaction was interrupted after the rename. The database already has its lines.
     Ok((header.base == mark.position.sequence).then(|| Position {
         sequence: header.base,
         ..file.beginning()
@@ -440,7 +442,7 @@ fn position_after(
 
 /// The result of reading the whole journal.
 struct JournalSurvey {
-    /// Whether all of it is readable, except for a torn end.
+    /// Whether all lines are readable, except for a torn end.
     is_whole: bool,
     unreadable_end: Option<UnreadableEnd>,
     /// Its last sequence.
@@ -493,7 +495,7 @@ fn rebuild_database(
         true => {
             let replayed = replay(&paths.journal, &making, &mut mark, &rebuild.from, None, report)?;
             match replayed.unreadable_end {
-                // It was acknowledged, or follows acknowledged lines.
+                // The torn line was acknowledged, or follows acknowledged lines.
                 Some(torn) if rebuild.has_lost_changes => report.damaged.push(torn.region),
                 torn => report.cut_off = torn.map(|torn| torn.region),
             }
@@ -510,7 +512,7 @@ fn rebuild_database(
         true => Some(compact::write(&paths.journal, &making, &mark)?),
         false => None,
     };
-    // After everything that may fail for lack of disk space.
+    // Do this after all steps that may fail for lack of disk space.
     if file.exists && (rebuild.has_lost_changes || rebuild.copies_end) {
         report.journal_copy = Some(copy_aside(&paths.journal, DAMAGED_JOURNAL)?);
     }
@@ -587,14 +589,14 @@ pub(super) fn fill_from_journal(journal: &Path, keyspace: &Keyspace) -> Result<F
     })
 }
 
-/// Opens a database and reads its mark, or returns why it must be rebuilt.
+/// Opens a database and reads its mark. The inner error is the reason to rebuild it.
 fn open_database(path: &Path) -> Result<Result<(Keyspace, Option<AppliedState>), RebuildReason>, StoreError> {
     if !exists(path)? {
         return Ok(Err(RebuildReason::Missing));
     }
     let keyspace = match catch_unwind(|| Keyspace::open(path)) {
         Ok(Ok(keyspace)) => keyspace,
-        // The database is fine, but there is no disk space to use it.
+        // The database is not damaged, but there is no disk space to use it.
         Ok(Err(error)) if error.full_disk_path().is_some() => return Err(error),
         Ok(Err(error)) => {
             tracing::error!(%error, "cannot open the database");
@@ -615,7 +617,7 @@ fn open_database(path: &Path) -> Result<Result<(Keyspace, Option<AppliedState>),
 /// The bytes after the last good line.
 struct UnreadableEnd {
     region: BadRegion,
-    /// Whether they contain more than one unfinished line, so that a copy is kept.
+    /// Whether they contain more than one unfinished line, so that they must be copied.
     has_whole_line: bool,
 }
 
@@ -726,14 +728,14 @@ fn write_first_mark(keyspace: &Keyspace, mark: &AppliedState) -> Result<(), Stor
     keyspace.flush_to_system()
 }
 
-/// A copy of the database that has not replaced it yet, in the folder of unfinished databases.
+/// A copy of the database, in the folder of unfinished databases, that will replace it.
 pub(super) struct DatabaseCopy<'a> {
     paths: &'a StorePaths,
     keyspace: Keyspace,
 }
 
 impl<'a> DatabaseCopy<'a> {
-    /// Copies all trees. sled keeps earlier states of a value in its files; the copy has none.
+    /// Copies all trees. Unlike sled's files, the copy has no earlier states of a value.
     pub(super) fn copy(paths: &'a StorePaths, from: &Keyspace) -> Result<Self, StoreError> {
         remove_folder(&paths.unfinished)?;
         durable::make_folders(&paths.unfinished).map_err(StoreError::io("create", &paths.unfinished))?;
@@ -742,7 +744,7 @@ impl<'a> DatabaseCopy<'a> {
         Ok(Self { paths, keyspace })
     }
 
-    /// Replaces the database, which may still be open. Its folder is then below that of unfinished databases.
+    /// Replaces the database, which may still be open. The old one is moved into the folder of unfinished databases.
     ///
     /// After a kill between the two renames, the next start rebuilds the database from the journal.
     pub(super) fn put_in_place(self, mark: &AppliedState) -> Result<Keyspace, StoreError> {
@@ -758,7 +760,7 @@ impl<'a> DatabaseCopy<'a> {
         rename_durably(database, &old)?;
         let opened = rename_durably(&new, database).and_then(|()| Keyspace::open(database));
         if opened.is_err() {
-            // The old one is still open and has everything.
+            // On an error, move the old one back, which is still open and complete.
             if exists(database)? {
                 rename_durably(database, &new)?;
             }
@@ -768,7 +770,7 @@ impl<'a> DatabaseCopy<'a> {
     }
 }
 
-/// Removes unfinished databases, and what was replaced.
+/// Removes unfinished and replaced databases.
 pub(super) fn remove_unfinished(paths: &StorePaths) -> Result<(), StoreError> {
     remove_folder(&paths.unfinished)
 }

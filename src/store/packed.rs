@@ -1,8 +1,8 @@
 //! Packs many small entries into few values: an ordered map in which neighbours share a chunk.
 //!
 //! sled needs from twenty bytes to half a kilobyte of bookkeeping per key, and reads its page table at each start.
-//! With a key per entry in four trees, a hundred thousand conversations would take most of a start's time and memory.
-//! Packed, the trees other than `conversations` have a few keys per hundred entries.
+//! With one key per entry in four trees, a hundred thousand conversations would take most of the time and memory of a
+//! start. Packed, the trees other than `conversations` have a few keys per hundred entries.
 //!
 //! This module owns the format of a chunk, and splits and joins chunks. A chunk's key is a tag and the chunk's lowest entry;
 //! the first chunk's key is only the tag. This module does not know what the entries mean.
@@ -61,7 +61,7 @@ pub(super) fn remove(
         draft.put(space, FIRST_CHUNK_KEY, encode(&entries));
         return Ok(Some(removed));
     }
-    // It may have been named after the removed entry, of which nothing may stay.
+    // Write the chunk under a new key: the old one may contain the removed entry, which must not remain in any form.
     draft.remove(space, &chunk_key);
     let before = match size(&entries) < SMALL_CHUNK_BYTES {
         true => draft.last(space, Bound::Excluded(&chunk_key))?,
@@ -177,8 +177,8 @@ fn size(entries: &[KeyValue]) -> usize {
         .sum()
 }
 
-/// The index at which to split a chunk: the first entry past half of its bytes, but neither the first nor past the
-/// last.
+/// Returns the index at which to split a chunk: the first entry past half of its bytes, but neither the first nor past
+/// the last.
 fn split_index(entries: &[KeyValue]) -> usize {
     let half = size(entries) / 2;
     let mut before = 0;
@@ -194,7 +194,7 @@ fn split_index(entries: &[KeyValue]) -> usize {
 fn encode(entries: &[KeyValue]) -> Vec<u8> {
     let mut chunk = Vec::with_capacity(size(entries));
     for (key, value) in entries {
-        // Longer keys and values were refused before; saturating only avoids a panic.
+        // Longer keys and values were refused earlier. Saturating only avoids a panic.
         for part in [key, value] {
             chunk.extend_from_slice(&u16::try_from(part.len()).unwrap_or(u16::MAX).to_be_bytes());
         }

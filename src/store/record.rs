@@ -1,7 +1,7 @@
 //! The stored records, each with its version, and the change that carries them.
 //!
-//! Members that a later version adds are optional (`#[serde(default)]`), so that older records stay readable. Of a
-//! record of a newer version, only the known members are read, and it is never rewritten.
+//! Members that a later version adds are optional (`#[serde(default)]`), so that older records stay readable. A record
+//! of a newer version is read without its unknown members, and never rewritten.
 
 mod continuation;
 
@@ -48,11 +48,11 @@ pub struct ConversationRecord {
     /// The conversation that this one branched off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
-    /// How to set up the session.
+    /// The settings with which to open the session.
     #[serde(default)]
     pub settings: Settings,
-    /// The set-up that the agent last reported. It is only shown, except that the mode is applied to a session that
-    /// replaces another.
+    /// The settings that the agent last reported. They are only displayed, except that the mode is applied to a
+    /// session that replaces another one.
     #[serde(default, skip_serializing_if = "ReportedSettings::is_empty")]
     pub reported: ReportedSettings,
     /// The usage that the agent last reported, as of the end of the last turn.
@@ -61,7 +61,7 @@ pub struct ConversationRecord {
     /// The usage limit that was hit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
-    /// The prompt whose turn was cut short, until something makes up for it.
+    /// The prompt whose turn was cut short, until it is continued or superseded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<CutShortPrompt>,
     /// The scheduled continuation.
@@ -70,14 +70,15 @@ pub struct ConversationRecord {
     /// The open questions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<Interrupt>,
-    /// The last answered questions and who answered them, so that a late answer can be told who was first.
+    /// The last answered questions and who answered them, so that the reply to a late answer can name who was first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answered: Vec<AnsweredInterrupt>,
     /// The turn that has begun and has not ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<PendingTurn>,
-    /// The queued prompts by position. A prompt without a caller in this run of the daemon is held. A map, so that
-    /// each long prompt is a file that is not rewritten when another prompt is added or removed.
+    /// The queued prompts by position. A prompt without a caller in this run of the daemon is held. This is a map so
+    /// that a long prompt is stored in a separate file, which is not rewritten when another prompt is added or
+    /// removed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub waiting: BTreeMap<u64, QueuedPromptRecord>,
     /// The state while no turn runs.
@@ -93,8 +94,8 @@ pub struct ConversationRecord {
     /// How many durable changes it has had.
     #[serde(default)]
     pub revision: u64,
-    /// The number of its last change among those of all conversations: the order of lists. Only the store sets and reads
-    /// it. A time would not do, since a clock may have been wrong.
+    /// The number of its last change, counted over all conversations. Lists are ordered by it and not by time, because
+    /// the clock may have been wrong. Only the store sets and reads it.
     #[serde(default, skip_serializing_if = "is_zero", skip_deserializing)]
     pub order: u64,
     /// The number of the change that created it: the order of siblings. Only the store sets and reads it; 0 in records of earlier
@@ -106,16 +107,16 @@ pub struct ConversationRecord {
     pub deleted_at: Option<Timestamp>,
 }
 
-/// The record of a conversation as far as it can be read.
+/// The readable part of a conversation's record.
 #[derive(Clone, Debug)]
 pub struct SalvagedRecord {
-    /// The record without those parts.
+    /// The record without the lost parts.
     pub record: ConversationRecord,
-    /// What is left out; mostly nothing.
+    /// The lost parts; usually empty.
     pub lost: Vec<LostPart>,
 }
 
-/// The set-up of a session, as the agent reports it.
+/// The settings of a session, as the agent reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReportedSettings {
@@ -232,14 +233,14 @@ pub struct CutShortPrompt {
     /// Whether a tool had started. Then the prompt is never sent again.
     #[serde(default, skip_serializing_if = "is_false")]
     pub tool_started: bool,
-    /// Whether a question of the agent was open when the turn was cut short. Refusing that question ends the turn
+    /// Whether a question of the agent was open when the turn was cut short. To refuse that question ends the turn
     /// too.
     #[serde(default, skip_serializing_if = "is_false")]
     pub asks: bool,
     /// Whether the transcript has the prompt, if that was checked before a later prompt was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrived: Option<bool>,
-    /// The request that the prompt came with, if repeating that call still carries it out.
+    /// The request of the prompt, if repeating that call still carries it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_request: Option<CallKey>,
     /// The minimum fidelity.
@@ -387,7 +388,7 @@ pub struct Change {
     pub conversation: Option<ConversationRecord>,
     /// New lineage entries.
     pub lineage: Vec<(ConversationId, LineageEntry)>,
-    /// Upstream ids that a conversation holds from now on. Never taken back.
+    /// Upstream ids that a conversation owns from now on. They are never removed.
     pub upstream: Vec<(ConversationId, TranscriptRoot, UpstreamId)>,
     /// Requests to add.
     pub requests: Vec<RequestRecord>,
@@ -397,11 +398,11 @@ pub struct Change {
     pub processes_put: Vec<ProcessRecord>,
     /// Marks of processes to delete.
     pub processes_removed: Vec<String>,
-    /// Whether it may use the room that the journal keeps free: what it records was reported and cannot be refused, as the end of a
-    /// turn.
+    /// Whether the change may use the journal's reserved space. Set for events that already happened and cannot be refused,
+    /// such as the end of a turn.
     pub may_use_reserve: bool,
-    /// Whether earlier states of what is stored must not stay in the files. They are rewritten before the change is
-    /// acknowledged; if that fails, by the next start.
+    /// Whether earlier states of the data must be erased from the files. The files are rewritten before the change is
+    /// acknowledged; if that fails, the next start rewrites them.
     pub erases: bool,
 }
 
@@ -470,7 +471,7 @@ impl ConversationRecord {
 }
 
 impl SalvagedRecord {
-    /// Returns the part without which the conversation is unknown, if it is lost: the chain names the sessions.
+    /// Returns the chain as a lost part, if it is lost. Without it, the sessions of the conversation are unknown.
     #[must_use]
     pub fn lost_chain(&self) -> Option<&LostPart> {
         self.lost.iter().find(|part| part.is_within("chain"))
@@ -506,7 +507,7 @@ impl CutShortPrompt {
 }
 
 impl PendingTurn {
-    /// The idempotency key of the call that started the turn.
+    /// Returns the idempotency key of the call that started the turn.
     #[must_use]
     pub fn call_key(&self) -> Option<CallKey> {
         let (id, fingerprint) = self.request_id.clone().zip(self.fingerprint.clone())?;

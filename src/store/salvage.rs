@@ -1,7 +1,7 @@
-//! Reads a damaged database: passes on each readable record and counts the unreadable ones.
+//! Reads a damaged database: returns each readable record and counts the unreadable ones.
 //!
-//! This module owns how to read around damage. It reads only the trees of records, because all others are derived
-//! from them. It decides nothing, and does not know why the database is read.
+//! This module owns how to read around damage. It reads only the trees of records, because all others are derived from
+//! them. It makes no decisions and does not know why the database is read.
 
 use std::ops::Bound;
 
@@ -78,7 +78,7 @@ fn each_page(
     let mut first: Option<Vec<u8>> = None;
     loop {
         let until = first.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        // The error at the other side of the gap was reported above.
+        // Ignore the error at the other end of the gap: the first error was already logged.
         let Ok(Some(pair)) = keyspace.last(space, until) else {
             break;
         };

@@ -15,19 +15,19 @@ use super::record::Sequence;
 
 /// The trees and their statistics.
 pub(super) struct Shared {
-    /// Replaced by trees in memory if it fails.
+    /// The trees. If the database fails, trees in memory replace it.
     keyspace: RwLock<Keyspace>,
-    /// Held by a reader while its answer must be consistent, and by the thread while it applies a batch. No file is
-    /// synced under it, so both take microseconds.
+    /// Locked shared by a reader that needs a consistent snapshot, and exclusively by the thread while it applies a
+    /// batch. No file is synced under it, so both take microseconds.
     pub(super) snapshot_lock: RwLock<()>,
     /// `None` for a store in memory, where nothing is too large.
     pub(super) bodies: Option<Bodies>,
     status: Mutex<StoreStatus>,
-    /// Whether a failed read was reported to the thread and not handled yet.
+    /// Whether a failed read was reported to the thread but not handled yet.
     pub(super) is_failing: AtomicBool,
-    /// Set by the thread when it begins; `None` in it if nothing expires.
+    /// Set by the thread when it begins. The inner value is `None` if nothing expires.
     pub(super) minimum_clock: OnceLock<Option<MinimumClock>>,
-    /// Cancelled once a change finds that the journal was removed.
+    /// Cancelled when a change finds that the journal was removed.
     pub(super) removed: CancellationToken,
 }
 

@@ -1,7 +1,7 @@
 //! Summaries: the members of a conversation that lists filter by, packed next to its position in the list.
 //!
-//! A scan of a hundred thousand conversations reads these neighbours in order, instead of as many records all over
-//! the database. This module owns their format. It does not know what a scan looks for.
+//! A scan of a hundred thousand conversations reads these adjacent entries in order, instead of as many records all
+//! over the database. This module owns the format of a summary. It does not know the filters.
 
 use super::record::RestingState;
 
@@ -21,7 +21,7 @@ const CUT_SHORT: u8 = 1 << 5;
 /// Set in the first byte when prompts are queued.
 const WAITING: u8 = 1 << 6;
 
-/// What lists can filter by.
+/// The members of a conversation that lists can filter by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary<'a> {
     /// The state while no turn runs.

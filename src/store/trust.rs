@@ -1,9 +1,10 @@
-//! Whether the database can be trusted or must be rebuilt from the journal.
+//! Records whether the database can be trusted or must be rebuilt from the journal.
 //!
 //! sled is not synced with each change, so after a power failure its file may hold any mixture of old and new pages.
-//! After a crash of only the process it holds what was written. This module owns the file that distinguishes the two:
-//! it names the boot in which the database was last open, or says that the database was closed and synced. A database
-//! without that file, or from another boot, is not trusted. On a system without boot ids, only a closed database is.
+//! If only the process crashed, the file has everything that was written. This module owns the file that distinguishes
+//! the two: it names the boot in which the database was last open, or says that the database was closed and synced. A
+//! database without that file, or from another boot, is not trusted. On a system without boot ids, only a closed
+//! database is trusted.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -28,7 +29,7 @@ impl TrustFile {
         }
     }
 
-    /// Whether the database is as its last user left it.
+    /// Whether the database has everything that its last user wrote.
     pub(super) fn is_trusted(&self) -> Result<bool, StoreError> {
         if self.closed_at()?.is_some() {
             return Ok(true);
@@ -37,7 +38,8 @@ impl TrustFile {
         Ok(content.is_some_and(|content| boot_id().is_some_and(|boot| content == boot)))
     }
 
-    /// The last change of a cleanly closed store; 0 if an earlier version closed it, which did not record the number.
+    /// Returns the last change of a cleanly closed store; 0 if an earlier version closed it, which did not record the
+    /// number.
     pub(super) fn closed_at(&self) -> Result<Option<u64>, StoreError> {
         let content = self.content()?.unwrap_or_default();
         let sequence = content.strip_prefix(CLOSED);
@@ -65,7 +67,8 @@ impl TrustFile {
         Ok(())
     }
 
-    /// Does the same if the database is trusted: later writes to it are not synced.
+    /// As [`mark_open`](Self::mark_open), but does nothing if the database is not trusted. Required before writes,
+    /// which are not synced.
     pub(super) fn mark_open_if_trusted(&mut self) -> Result<(), StoreError> {
         if self.is_trusted()? {
             self.mark_open()?;
@@ -73,7 +76,7 @@ impl TrustFile {
         Ok(())
     }
 
-    /// Whether the file exists, which shows that there was a store.
+    /// Whether the file exists, which means that there was a store.
     pub(super) fn exists(&self) -> Result<bool, StoreError> {
         self.path
             .try_exists()

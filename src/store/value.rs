@@ -1,9 +1,9 @@
 //! Values: a record as JSON, with members that are too large for the database moved to bodies.
 //!
 //! This module owns the form `{"record": …, "bodies": {"/turn/prompt": {"sha256": …}}}`. A moved member is `null` in
-//! the record, and its position is a JSON pointer. Only members that the caller declares as plain structures are
-//! taken apart, so that JSON which passes through unread keeps its bytes. This module does not know which record it
-//! holds.
+//! the record, and its position is a JSON pointer. Only members that the caller declares as structures are split, so
+//! that JSON that the daemon does not interpret stays the same byte for byte. This module does not know which record a
+//! value contains.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ use super::error::{LostPart, StoreError};
 /// and a page holds up to 17 values.
 pub const VALUE_LIMIT_BYTES: usize = 8 << 10;
 
-/// The most bytes that a reference to a body takes in a value.
+/// The maximum length of a reference to a body in a value, in bytes.
 const REFERENCE_BYTES: usize = 160;
 
 /// How many members of one structure may move to separate files. The rest moves as one, because each reference takes
-/// room too.
+/// space too.
 const INNER_BODIES_LIMIT: usize = 16;
 
 /// The smallest member that is worth a file, in bytes.
@@ -74,7 +74,8 @@ impl StoredValue {
         serde_json::from_slice(bytes).map_err(|_| StoreError::DamagedValue { what })
     }
 
-    /// Parses the members of a value from the database that never move. They were parsed before they were stored.
+    /// Parses the members of a value from the database that never move to bodies. They were validated before they were
+    /// stored.
     pub(super) fn stored_header<T: DeserializeOwned>(
         what: &'static str,
         bytes: &[u8],
@@ -88,7 +89,7 @@ impl StoredValue {
         serde_json::to_vec(self).map_err(StoreError::unwritable(what))
     }
 
-    /// Parses the record, including what moved to bodies.
+    /// Parses the record, including the members that moved to bodies.
     pub(super) fn read<T: DeserializeOwned>(
         &self,
         what: &'static str,
@@ -104,8 +105,8 @@ impl StoredValue {
         }
     }
 
-    /// As [`StoredValue::read`], without the parts whose bodies cannot be read. A structure that lacks a part is left out as a
-    /// whole, because it would mean something else, unless it is one of `divisible`.
+    /// As [`StoredValue::read`], without the parts whose bodies cannot be read. A structure that lacks a part is omitted
+    /// entirely, because its meaning could change, unless it is one of `divisible`.
     pub(super) fn salvage<T: DeserializeOwned>(
         &self,
         what: &'static str,
@@ -131,8 +132,8 @@ impl StoredValue {
         }
     }
 
-    /// The members of the record with what moved to bodies, and the parts whose bodies cannot be read, which are
-    /// left out.
+    /// Returns the members of the record, including those that moved to bodies. Omits the parts whose bodies cannot be
+    /// read, and returns them separately.
     fn members(
         &self,
         what: &'static str,
@@ -167,7 +168,7 @@ impl StoredValue {
         Ok((members, lost))
     }
 
-    /// The parts whose bodies cannot be read.
+    /// Returns the parts whose bodies cannot be read.
     pub(super) fn lost_parts(
         &self,
         what: &'static str,

@@ -1,14 +1,15 @@
-//! Transcripts that hold nothing, not even damaged records: empty files, and files of zeros as a loss of power leaves them. Blocks.
+//! Transcripts without any content, not even damaged records: empty files, and files of zeros as a loss of power leaves them.
+//! Blocks.
 
 use std::io::{self, Read};
 use std::path::Path;
 
 use crate::files::open_file;
 
-/// How much is read at once, in bytes.
+/// The size of the buffer, in bytes.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Whether a file holds no byte but zeros. A file with anything else in it is known by its first bytes.
+/// Whether a file contains no byte but zeros. A file with other content is usually recognized by its first bytes.
 ///
 /// # Errors
 /// The system's error; a folder cannot be read.

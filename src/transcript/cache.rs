@@ -1,16 +1,16 @@
 //! A bounded cache of values that were read, by key.
 //!
-//! Owns how much is kept, and that one reads while others wait for the same. Knows neither what is kept nor when it must
-//! be read again.
+//! Owns the size of the cache, and that only one thread reads a value while others wait for it. Knows neither what the
+//! values are nor when they must be read again.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What is known under one key; none while nothing is. Whoever reads it holds this.
+/// The value of one key, or `None` if it was not read yet. A thread that reads it holds the lock.
 pub(super) type Slot<V> = Arc<Mutex<Option<V>>>;
 
-/// What was read, by its key.
+/// The cached values, by key.
 #[derive(Debug)]
 pub(super) struct Cache<K, V> {
     limit_bytes: usize,
@@ -21,7 +21,7 @@ pub(super) struct Cache<K, V> {
 #[derive(Debug)]
 struct CacheEntries<K, V> {
     by_key: HashMap<K, Entry<V>>,
-    /// Counts up with each use.
+    /// Incremented on each use.
     uses: u64,
     bytes: usize,
 }
@@ -42,8 +42,8 @@ impl<K: Eq + Hash, V> CacheEntries<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V> Cache<K, V> {
-    /// Keeps this many bytes at most; what was used least recently leaves first. The one used last may take up to
-    /// `newest_limit_bytes` by itself.
+    /// Creates a cache of at most this many bytes, which evicts the least recently used value first. The most
+    /// recently used value alone may take up to `newest_limit_bytes`.
     pub(super) fn new(limit_bytes: usize, newest_limit_bytes: usize) -> Self {
         let kept = CacheEntries {
             by_key: HashMap::new(),
@@ -57,8 +57,8 @@ impl<K: Clone + Eq + Hash, V> Cache<K, V> {
         }
     }
 
-    /// Works on what is known under a key. Who asks for the same one meanwhile waits. What is taken out while it is worked on
-    /// is not there after a panic; `bytes` says how much is taken by what is there afterwards.
+    /// Calls `work` with the value of a key. Other callers for the same key wait meanwhile. If `work` takes the value out and
+    /// panics, the value is lost. `bytes` returns the size of the value that `work` leaves.
     pub(super) fn update<T>(
         &self,
         key: &K,
@@ -74,30 +74,30 @@ impl<K: Clone + Eq + Hash, V> Cache<K, V> {
         told
     }
 
-    /// What is known under a key, without using it.
+    /// The value of a key. Does not count as a use.
     pub(super) fn get(&self, key: &K) -> Option<Slot<V>> {
         self.lock().by_key.get(key).map(|entry| Arc::clone(&entry.slot))
     }
 
-    /// The same of all keys that are wanted.
+    /// The values of all matching keys. Does not count as a use.
     pub(super) fn find(&self, is_wanted: impl Fn(&K) -> bool) -> Vec<Slot<V>> {
         let kept = self.lock();
         let wanted = kept.by_key.iter().filter(|(key, _)| is_wanted(key));
         wanted.map(|(_, entry)| Arc::clone(&entry.slot)).collect()
     }
 
-    /// Forgets what is known under a key.
+    /// Removes the value of a key.
     pub(super) fn forget(&self, key: &K) {
         self.lock().remove(key);
     }
 
-    /// How much is kept, in bytes.
+    /// The size of the cached values, in bytes.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.lock().bytes
     }
 
-    /// The place of a key, which counts as used.
+    /// The slot of a key. Counts as a use.
     pub(super) fn slot(&self, key: &K) -> Slot<V> {
         let mut kept = self.lock();
         kept.uses += 1;
@@ -111,11 +111,11 @@ impl<K: Clone + Eq + Hash, V> Cache<K, V> {
         Arc::clone(&entry.slot)
     }
 
-    /// Notes what an entry takes, and lets go of others when all together take too much; of itself when nothing is known.
+    /// Records the size of an entry, and evicts others if the total is too large. Removes the entry if it has no value.
     fn record_size(&self, key: &K, slot: &Slot<V>, bytes: Option<usize>) {
         let mut kept = self.lock();
         let kept = &mut *kept;
-        // It may have left meanwhile, and even been put back by another.
+        // The entry may have been evicted meanwhile, and another thread may have added it again.
         let own = kept.by_key.get_mut(key);
         let Some(own) = own.filter(|own| Arc::ptr_eq(&own.slot, slot)) else {
             return;
@@ -133,7 +133,7 @@ impl<K: Clone + Eq + Hash, V> Cache<K, V> {
         let mut others: Vec<(u64, K)> = others.map(|(key, entry)| (entry.last_use, key.clone())).collect();
         others.sort_unstable_by_key(|(last_use, _)| *last_use);
         for (_, other) in others {
-            // Some more than needed, so that this is not done again for the next one.
+            // Evict more than necessary, so that the next call does not evict again.
             if kept.bytes <= self.limit_bytes / 4 * 3 {
                 break;
             }

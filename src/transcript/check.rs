@@ -1,6 +1,6 @@
-//! What is wrong with a transcript, whatever its format: the findings of a check.
+//! The findings of a check of a transcript, for all formats.
 //!
-//! Owns how many findings there are at most and how they quote a transcript. Each format makes its own. Pure.
+//! Owns how many findings are reported and how they quote a transcript. Each format makes its own findings. Pure.
 
 mod findings;
 mod unknown_forms;
@@ -15,45 +15,45 @@ pub(super) use findings::Findings;
 pub(super) use unknown_forms::UnknownForm;
 use unknown_forms::UnknownForms;
 
-/// How many findings of one kind are told: enough to see what happened, while a file of nothing but garbage has millions.
+/// How many findings of one kind are reported: enough to see what happened. A file of nothing but garbage has millions.
 pub const FINDINGS_OF_A_KIND_LIMIT: usize = 100;
 
-/// What follows where not all of a transcript's calls and results are known.
+/// The note that is added if not all calls and results of a transcript are known.
 pub(super) const UNCHECKED_CALLS_NOTE: &str =
     "calls without results and results without calls are not reported for this transcript";
 
-/// How much of a text of the transcript is repeated in a finding.
+/// How many characters of the transcript's text a finding quotes.
 const QUOTED_CHARS: usize = 120;
 
-/// What was found.
+/// The result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// In the order of the lines, [`FINDINGS_OF_A_KIND_LIMIT`] of each kind at most.
+    /// The findings, in the order of the lines, at most [`FINDINGS_OF_A_KIND_LIMIT`] of each kind.
     pub findings: Vec<Finding>,
-    /// How many more there are.
+    /// How many more findings there are.
     pub omitted: u64,
-    /// Those for which the agent refuses to resume the session, as far as that is known.
+    /// The known findings for which the agent refuses to resume the session.
     pub refusals: Vec<Finding>,
 }
 
-/// A call of a tool, or the result of one, by a hash of the call's id.
+/// A tool call or a tool result, with a hash of the call's id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CallOrResult {
     Call { id: u64, tool: String },
     Result { id: u64 },
 }
 
-/// The calls of tools in a transcript and their results.
+/// The tool calls of a transcript and their results.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    /// Where each call stands and its tool, by a hash of its id; none once the result was seen.
+    /// The position and tool of each call, by a hash of its id. `None` once its result was seen.
     calls: HashMap<u64, Option<(LinePosition, String)>>,
-    /// Where results stand whose calls were not seen before.
+    /// The positions of results whose calls were not seen before them.
     results_without_call: Vec<LinePosition>,
 }
 
 impl Calls {
-    /// Takes the next call or result.
+    /// Adds the next call or result.
     pub(super) fn add(&mut self, place: LinePosition, item: CallOrResult) {
         match item {
             CallOrResult::Call { id, tool } => drop(self.calls.insert(id, Some((place, tool)))),
@@ -64,7 +64,7 @@ impl Calls {
         }
     }
 
-    /// The calls without a result, with their tools, and the results without a call before them, in the order of the lines.
+    /// The calls without a result, with their tools, and the results without an earlier call, in the order of the lines.
     pub(super) fn unmatched(self) -> (Vec<(LinePosition, String)>, Vec<LinePosition>) {
         let mut calls: Vec<_> = self.calls.into_values().flatten().collect();
         calls.sort_by_key(|(place, _)| place.number);

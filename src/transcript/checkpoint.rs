@@ -1,38 +1,38 @@
-//! Names of places in transcripts: checkpoint ids and message ids.
+//! Ids of positions in transcripts: checkpoint ids and message ids.
 //!
-//! A checkpoint id says which agent, which upstream session and which record, and nothing else: no offset, no
-//! step, no folder. So it stays true when the transcript is moved, restored or appended to, and is enough by
-//! itself to find the place. Pure; knows nothing of what stands there.
+//! A checkpoint id contains the agent, the upstream session and the record, and nothing else: no offset, no
+//! step, no folder. So it stays valid if the transcript is moved, restored or appended to, and it suffices to
+//! find the position. Pure; knows nothing of the content at a position.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The place after a turn: the turn's last record in an upstream session of an agent.
+/// The position after a turn: the turn's last record in an upstream session of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CheckpointRef {
     /// The agent's configured name.
     pub agent: String,
-    /// The upstream session that holds the record.
+    /// The upstream session that contains the record.
     pub upstream_id: String,
-    /// The uuid of the turn's last record, or the agent's own name of the turn, as Codex has it.
+    /// The uuid of the turn's last record, or the agent's own id of the turn, as Codex has it.
     pub record_uuid: String,
 }
 
 /// One message: a record in an upstream session.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageRef {
-    /// The upstream session that holds the record.
+    /// The upstream session that contains the record.
     pub upstream_id: String,
-    /// The record's uuid, or what names it where there are none (`codex::book`).
+    /// The record's uuid, or its id in formats without uuids (`codex::history`).
     pub record_uuid: String,
 }
 
-/// A place in a history, as a caller names it.
+/// A position in a history, as a caller specifies it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum PlaceRef {
-    /// The place after a turn.
+    /// The position after a turn.
     Checkpoint(CheckpointRef),
-    /// The place after a message.
+    /// The position after a message.
     Message(MessageRef),
 }
 
@@ -91,7 +91,7 @@ impl FromStr for MessageRef {
 }
 
 impl PlaceRef {
-    /// The upstream session that holds the record.
+    /// The upstream session that contains the record.
     #[must_use]
     pub fn upstream_id(&self) -> &str {
         match self {
@@ -100,7 +100,7 @@ impl PlaceRef {
         }
     }
 
-    /// What names the record there.
+    /// The id of the record in that session.
     #[must_use]
     pub fn record_uuid(&self) -> &str {
         match self {
@@ -132,8 +132,8 @@ impl FromStr for PlaceRef {
     }
 }
 
-/// Writes the mark and the parts with a dot before each. Letters, digits and `-` stand for themselves, any
-/// other byte is `_` and two hexadecimal digits, so that no shell and no URL needs quotes.
+/// Writes the mark and the parts, each after a dot. Letters, digits and `-` are written as they are, any
+/// other byte as `_` and two hexadecimal digits, so that no shell and no URL needs quotes.
 fn write_parts<const N: usize>(
     formatter: &mut fmt::Formatter<'_>,
     mark: &str,
@@ -153,7 +153,7 @@ fn write_parts<const N: usize>(
     Ok(())
 }
 
-/// The inverse of [`write_parts`]; accepts exactly what it writes, so that one place has one name.
+/// The inverse of [`write_parts`]. Accepts exactly what that writes, so that each position has one id.
 fn read_parts<const N: usize>(text: &str, mark: &str) -> Option<[String; N]> {
     let mut pieces = text.split('.');
     if pieces.next() != Some(mark) {

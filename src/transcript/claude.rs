@@ -1,26 +1,26 @@
-//! The history that a Claude transcript holds: its live branch, cut into turns.
+//! The history in a Claude transcript: its live branch, divided into turns.
 //!
-//! A transcript is a tree in a file that is only ever appended to. The live branch leads from the last message
-//! back through the parents, or from the place that the agent noted last in the file, where that is not on the way;
-//! siblings are abandoned branches, side chains belong to subagents. Two passes over
-//! the bytes: the first notes each chain record in some tens of bytes (`index`), the second decodes those that
-//! were asked for.
+//! A transcript is a tree in an append-only file. The live branch leads from the last message back through its
+//! parents. If the position that the agent recorded last in the file is not on that path, the live branch starts
+//! there instead. Siblings are abandoned branches, and side chains belong to subagents. The file is read in two
+//! passes: the first stores some tens of bytes for each chain record (`index`), the second decodes the requested
+//! records.
 //!
 //! | what | where |
 //! |---|---|
-//! | the answers to [`Dialect`](super::dialect::Dialect) | `dialect`; which of several copies counts: `copies` |
+//! | the implementation of [`Dialect`](super::dialect::Dialect) | `dialect`; choosing among several copies: `copies` |
 //! | one record, decoded | `record` |
-//! | one pass over the bytes to the place of each record | `facts`, `index` |
-//! | the branch, its messages and turns, to which checkpoints refer | `entries`, `walk`, `book` |
-//! | a checkpoint, from the messages of one turn | `Digest` in `conversation/history/telling.rs`; its id: `CheckpointRef` in `checkpoint` |
+//! | one pass over the bytes to the position of each record | `facts`, `index` |
+//! | the branch, its messages and turns, to which checkpoints refer | `entries`, `walk`, `history` |
+//! | a checkpoint, from the messages of one turn | `CheckpointBuilder` in `conversation/history/wire_messages.rs`; its id: `CheckpointRef` in `checkpoint` |
 //! | what a list shows, where a session came from | `summary`, `origin` |
-//! | what becomes of each record in a whole copy, in a cut | `copy`, `cut`; its files: `side_files`, `borrowed_files` |
+//! | what happens to each record in a whole copy, in a cut | `copy`, `cut`; its files: `side_files`, `borrowed_files` |
 //! | what a transcript that has lost its beginning adds to a copy of it | `rejoin` |
-//! | what is wrong, and what becomes of each record in a repair | `check`, `repair`; places of added results: `filling` |
+//! | damage, and what happens to each record in a repair | `check`, `repair`; positions of added results: `fill_positions` |
 //! | opening files for all this | `reading` |
 //!
-//! `dialect`, `copies`, `copy`, `cut`, `repair`, `reading`, `side_files` and `borrowed_files` use the disk and block; the others are pure
-//! over any buffered reader. Nothing here knows conversations.
+//! `dialect`, `copies`, `copy`, `cut`, `repair`, `reading`, `side_files` and `borrowed_files` use the disk and block; the
+//! others are pure and take any buffered reader. Nothing here knows conversations.
 
 pub mod borrowed_files;
 pub(in crate::transcript) mod check;
@@ -50,7 +50,7 @@ pub use walk::{Join, NewerBranch, Selection};
 
 use super::transcript_list::Format;
 
-/// What agents say whose transcripts are like these.
+/// The format that the configuration of an agent with such transcripts names.
 pub const FORMAT: Format = Format::Claude;
 
 #[cfg(test)]

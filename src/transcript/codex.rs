@@ -1,8 +1,8 @@
-//! One file of Codex' sessions, a rollout: its name, and what is told of it in a list.
+//! Rollouts, the files of Codex' sessions: their names, and their summary in a list.
 //!
-//! A line is `{timestamp, ordinal, type, payload}`. The first one, `session_meta`, says what session it is and which one
-//! it continues: a fork holds its own turns only. Facts as of Codex 0.166.0; what older versions wrote is read as well.
-//! Pure: it is handed names and bytes.
+//! A line is `{timestamp, ordinal, type, payload}`. The first one, `session_meta`, names the session and the session
+//! that it continues: a fork contains only its own turns. Facts as of Codex 0.166.0; files of older versions are read
+//! too. Pure: works on names and bytes.
 
 pub mod check;
 pub mod decompressed;
@@ -32,19 +32,19 @@ use super::scan::{PrunedLines, Pruner, Scanned};
 use super::summary::{Ends, TranscriptSummary, title_of};
 use super::transcript_list::Format;
 
-/// What agents say whose transcripts are like these.
+/// The format that the configuration of an agent with such transcripts names.
 pub const FORMAT: Format = Format::Codex;
 
 /// The type of the event that gives a session a name.
 const NAMED: &[u8] = b"thread_name_updated";
 
-/// How the name of a rollout begins.
+/// The prefix of a rollout's file name.
 const PREFIX: &str = "rollout-";
 
 /// How many characters an id has: a UUID with its hyphens.
 const ID_CHARS: usize = 36;
 
-/// The name of a rollout's file, taken apart.
+/// The parsed file name of a rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RolloutName<'a> {
     /// The session's id.
@@ -53,7 +53,7 @@ pub struct RolloutName<'a> {
     pub compressed: bool,
 }
 
-/// What a file name says, or nothing when it is no rollout's: `rollout-<time>-<id>.jsonl`, with `.zst` when compressed.
+/// Parses a file name `rollout-<time>-<id>.jsonl`, with `.zst` if compressed. `None` for any other name.
 #[must_use]
 pub fn rollout_name(name: &str) -> Option<RolloutName<'_>> {
     let (name, compressed) = match name.strip_suffix(".zst") {
@@ -72,7 +72,7 @@ pub fn rollout_name(name: &str) -> Option<RolloutName<'_>> {
     })
 }
 
-/// Whether a line is a record, as Codex reads it; none where nothing stands in it.
+/// Whether Codex reads a line as a record. `None` for a blank line.
 #[must_use]
 pub(in crate::transcript) fn is_record(line: &[u8]) -> Option<bool> {
     let mut pruner = Pruner::new(&MEMBERS);
@@ -84,11 +84,11 @@ pub(in crate::transcript) fn is_record(line: &[u8]) -> Option<bool> {
     }
 }
 
-/// What the first record of a rollout says; none when it has no record or does not say. Reads no further than that, and holds
-/// no line.
+/// The content of a rollout's first record. `None` if there is no record or it is not a `session_meta`. Reads no further than
+/// the first record, and does not buffer a whole line.
 ///
 /// # Errors
-/// What the reader answers.
+/// The reader's error.
 pub fn read_meta(reader: impl BufRead) -> io::Result<Option<Meta>> {
     let mut lines = PrunedLines::new(reader, 0, &MEMBERS);
     while let Some(line) = lines.next_line()? {
@@ -130,7 +130,7 @@ pub fn summary(ends: Ends<'_>) -> TranscriptSummary {
             continue;
         };
         match record.text("type").as_deref() {
-            // Older versions put the metadata of the session that was forked behind the fork's own.
+            // Older versions wrote the metadata of the forked session after the fork's own.
             Some("session_meta") if !is_known => {
                 is_known = payload.str("id").is_some();
                 summary.cwd = payload.text("cwd");
@@ -161,24 +161,24 @@ pub fn summary(ends: Ends<'_>) -> TranscriptSummary {
             name = name_of(&record);
         }
     }
-    // An empty one takes the name back.
+    // An empty name removes the name.
     summary.title = name.and_then(|name| title_of(&name)).or(summary.title);
     summary
 }
 
-/// What a record calls the session, when it is one that gives it a name.
+/// The name that a record gives to the session, if it is a record that does.
 fn name_of(record: &Fields<'_>) -> Option<String> {
     let event = record.object("payload")?;
     let is_name = record.text("type")? == "event_msg" && event.text("type")?.as_bytes() == NAMED;
     is_name.then(|| event.text("thread_name")).flatten()
 }
 
-/// The prompt that an item in the model's history is.
+/// The prompt in an item of the model's history, if it is one.
 fn prompt_of_item(item: &Fields<'_>) -> Option<String> {
     item::prompt_texts(item)?.find_map(|text| title_of(&text))
 }
 
-/// The prompt that an event tells of.
+/// The prompt that an event reports.
 fn prompt_of_event(event: &Fields<'_>) -> Option<String> {
     match event.text("type")?.as_str() {
         "user_message" => title_of(&event.text("message")?),

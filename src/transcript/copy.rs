@@ -1,7 +1,7 @@
-//! Files of new sessions: how one is made, whatever its format.
+//! Creates the files of new sessions, for any format.
 //!
-//! Owns that a file is streamed under a temporary name, synced, renamed only if the name is free, and its folder synced; and what
-//! such files are called until they are whole. Blocks; does not know why a file is made.
+//! Owns that a file is written under a temporary name, synced, renamed only if the name is free, and its folder synced. Owns
+//! also the temporary names. Blocks; does not know why a file is made.
 
 use std::fs;
 use std::io::{self, Write};
@@ -14,12 +14,12 @@ use crate::files::durable::{self, NewFile, temporary_path, unfinished_path};
 use crate::files::identity::same_content;
 use crate::files::none_if_absent;
 
-/// What a copy is called until it is whole, and the folder beside it until all files in it are whole.
+/// The suffix of a copy until it is complete, and of the folder next to it until all files in it are complete.
 pub(super) const COPY: &str = "copy";
 pub(super) const FILES: &str = "files";
 
-/// Deletes the copy of this name, finished or not, with the files beside it. For a caller that recorded the copy before it was made,
-/// and was killed.
+/// Deletes the copy of this name, finished or not, with the files next to it. For a caller that recorded the copy before it was
+/// made, and was killed.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].
@@ -42,7 +42,7 @@ pub fn remove_copy(transcript: &Path) -> Result<(), TranscriptError> {
     Ok(())
 }
 
-/// Deletes what a kill left of the files that were about to be brought to this transcript.
+/// Deletes the unfinished side files of this transcript after a kill.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].
@@ -55,11 +55,11 @@ pub fn remove_unfinished_files(transcript: &Path) -> Result<(), TranscriptError>
         .map_err(TranscriptError::io("remove", &unfinished))
 }
 
-/// Writes a file that only its owner may read, whole or not at all, and never over one that is there: `fill` writes its
-/// content. The folder must be there.
+/// Creates a file that only its owner may read, complete or not at all, and never over an existing one. `fill` writes
+/// its content. The folder must exist.
 ///
 /// # Errors
-/// As [`create_in`], and what `fill` answers.
+/// As [`create_in`], and the errors of `fill`.
 pub fn create<E: From<TranscriptError>>(
     target: &Path,
     fill: impl FnOnce(&mut dyn Write) -> Result<(), E>,
@@ -67,7 +67,7 @@ pub fn create<E: From<TranscriptError>>(
     create_first(target.to_owned(), std::iter::empty(), fill).map(drop)
 }
 
-/// As [`create`], under the first of several names in one folder that is free when the file is whole, which it gives.
+/// As [`create`], with the first of several names in one folder that is free when the file is complete. Returns that path.
 ///
 /// # Errors
 /// As [`create`].
@@ -88,10 +88,10 @@ pub fn create_first<E: From<TranscriptError>>(
     }
 }
 
-/// Whether a file of this name holds the same as one that is written; `false` if there is none.
+/// Whether `target` exists with the same content as the written file; `false` if it does not exist.
 ///
 /// # Errors
-/// [`TranscriptError::AlreadyExists`] if another file is there, and [`TranscriptError::Io`].
+/// [`TranscriptError::AlreadyExists`] if its content differs, and [`TranscriptError::Io`].
 pub fn target_has_same_content(written: &Temporary, target: &Path) -> Result<bool, TranscriptError> {
     if target.symlink_metadata().is_err() {
         return Ok(false);
@@ -104,10 +104,10 @@ pub fn target_has_same_content(written: &Temporary, target: &Path) -> Result<boo
     }
 }
 
-/// Writes the transcript of a new session into a folder, which must exist. Until it is whole its name says `what` it becomes.
+/// Writes the transcript of a new session into a folder, which must exist. Until it is complete its name contains `what`.
 ///
 /// # Errors
-/// [`TranscriptError::InvalidId`], [`TranscriptError::AlreadyExists`], [`TranscriptError::Io`], and those of `fill`.
+/// [`TranscriptError::InvalidId`], [`TranscriptError::AlreadyExists`], [`TranscriptError::Io`], and the errors of `fill`.
 pub fn create_in(
     folder: &Path,
     new_id: &str,
@@ -123,10 +123,10 @@ pub fn create_in(
     Ok(target)
 }
 
-/// Writes the content where it is not looked for yet, and syncs it. Returns what `fill` does.
+/// Writes the content to a temporary file, which no reader looks for, and syncs it. Returns what `fill` does.
 ///
 /// # Errors
-/// [`TranscriptError::Io`], and those of `fill`.
+/// [`TranscriptError::Io`], and the errors of `fill`.
 pub fn fill_temporary<T, E: From<TranscriptError>>(
     place: &Path,
     fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
@@ -140,15 +140,15 @@ pub fn fill_temporary<T, E: From<TranscriptError>>(
     Ok((temporary, said))
 }
 
-/// Gives a file that is whole its name, where that is free.
+/// Renames a complete file to its final name, if that is free.
 ///
 /// # Errors
-/// [`TranscriptError::AlreadyExists`] if it is not, [`TranscriptError::Io`] otherwise.
+/// [`TranscriptError::AlreadyExists`] if the name is taken, [`TranscriptError::Io`] otherwise.
 pub fn settle(temporary: &Temporary, target: &Path) -> Result<(), TranscriptError> {
     rename_if_free(&temporary.0, target)?;
     let folder = target.parent().unwrap_or(Path::new("."));
     durable::sync_folder(folder).map_err(|error| {
-        // Who is told of a failure may try again, and would find the name taken.
+        // The caller may retry after this failure, and would find the name taken.
         if let Err(error) = fs::remove_file(target) {
             tracing::warn!(path = %target.display(), %error, "a file that may not last could not be removed");
         }
@@ -156,13 +156,13 @@ pub fn settle(temporary: &Temporary, target: &Path) -> Result<(), TranscriptErro
     })
 }
 
-/// The id of the session with this transcript.
+/// The id of the session with this transcript, from the file name.
 pub(super) fn session_of(source: &Path) -> &str {
     let stem = source.file_stem().and_then(|stem| stem.to_str());
     stem.unwrap_or_default()
 }
 
-/// Creates a folder for transcripts if it is missing, as the agents do: other users may not look in.
+/// Creates a folder for transcripts if it is missing, without access for other users, as the agents do.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].
@@ -170,7 +170,7 @@ pub fn make_folder(folder: &Path) -> Result<(), TranscriptError> {
     durable::make_folders(folder).map_err(TranscriptError::io("make the folder", folder))
 }
 
-/// Syncs the names in a folder.
+/// Syncs the entries of a folder.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].
@@ -178,10 +178,10 @@ pub fn sync_folder(folder: &Path) -> Result<(), TranscriptError> {
     durable::sync_folder(folder).map_err(TranscriptError::io("sync the folder", folder))
 }
 
-/// Gives a file another name, where that is free. On some file systems it has both; the temporary one goes later.
+/// Renames a file if the new name is free. On some file systems the file has both names until the temporary one is removed.
 ///
 /// # Errors
-/// [`TranscriptError::AlreadyExists`] when it is not, [`TranscriptError::Io`] otherwise.
+/// [`TranscriptError::AlreadyExists`] if the name is taken, [`TranscriptError::Io`] otherwise.
 pub(crate) fn rename_if_free(from: &Path, to: &Path) -> Result<(), TranscriptError> {
     durable::rename_if_free(from, to).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => TranscriptError::AlreadyExists { path: to.to_owned() },
@@ -189,7 +189,7 @@ pub(crate) fn rename_if_free(from: &Path, to: &Path) -> Result<(), TranscriptErr
     })
 }
 
-/// A temporary file that is removed unless it was renamed.
+/// A temporary file, which is deleted on drop unless it was renamed.
 #[derive(Debug)]
 pub struct Temporary(PathBuf);
 

@@ -1,6 +1,6 @@
 //! What differs between the agents' transcripts: one implementation for each format.
 //!
-//! Owns which format answers. Everybody outside this room asks a [`Dialect`] and names no format. Blocks. Knows no
+//! Owns which format is used. Code outside this module calls a [`Dialect`] and names no format. Blocks. Knows no
 //! conversations.
 
 use std::collections::BTreeSet;
@@ -27,21 +27,21 @@ use super::summary::{Ends, TranscriptSummary};
 use super::transcript_list::Format;
 use super::turn_counts::TurnCounts;
 
-/// The transcripts of one agent: where they are, and what was read of them.
+/// The transcripts of one agent: their folder, and the cache of what was read from them.
 #[derive(Debug, Clone, Copy)]
 pub struct Home<'a> {
-    /// What was read of them before.
+    /// The cache of their indexes.
     pub index_cache: &'a IndexCache,
     /// The agent's own folder.
     pub root: &'a Path,
 }
 
-/// A session of the agent.
+/// A session of an agent.
 #[derive(Debug, Clone, Copy)]
 pub struct Session<'a> {
     /// The agent's transcripts.
     pub home: Home<'a>,
-    /// The folder in which the session runs, if that is known. It decides which of several copies counts.
+    /// The folder in which the session runs, if known. It decides which of several copies is used.
     pub cwd: Option<&'a str>,
     /// Its id.
     pub id: &'a str,
@@ -55,45 +55,47 @@ impl<'a> Home<'a> {
     }
 }
 
-/// What can be done with transcripts of a format. Where none of it holds they are read all the same.
+/// The operations that a format supports. Transcripts of every format can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Abilities {
-    /// Whether they can be copied under a new id, whole or up to any record. Copies of others are only made to repair them.
+    /// Whether transcripts can be copied under a new id, whole or up to any record. Other formats are only copied for a repair.
     pub can_copy: bool,
     /// Whether the files of a session can be deleted without its agent.
     pub can_delete: bool,
-    /// Whether the agent looks for a session in the folder that it runs in, so that a move takes its files along.
+    /// Whether the agent looks for a session in the folder that the session runs in, so that moving the session moves its
+    /// files.
     pub finds_by_folder: bool,
-    /// Whether a transcript may continue those of other sessions by reference.
+    /// Whether a transcript may continue transcripts of other sessions by reference.
     pub continues_by_reference: bool,
-    /// Whether the agent resumes a session only in the folder that its transcript names, and this version cannot change that
-    /// name, so that a session cannot be moved.
+    /// Whether the agent resumes a session only in the folder that its transcript names. This version cannot change that
+    /// name, so such a session cannot be moved.
     pub has_fixed_folder: bool,
 }
 
 /// Where an agent keeps its transcripts, below its own folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// The folders in which everything is.
+    /// The top folders, which contain all transcripts.
     pub tops: &'static [&'static str],
-    /// The folders on the way from there to transcripts, each with a name or any. `None`: transcripts are at any depth.
+    /// The folders between a top folder and the transcripts. `None` in the slice is a folder of any name. If this is `None`,
+    /// transcripts are at any depth.
     pub folders: Option<&'static [Option<&'static str>]>,
 }
 
 impl Layout {
-    /// Whether a folder, so many levels below a top, holds transcripts or leads to them by its name.
+    /// Whether a folder that is `depth` levels below a top folder may contain transcripts, or folders with transcripts.
     pub(super) fn has_folder(&self, depth: usize, name: Option<&str>) -> bool {
         let Some(folders) = self.folders else { return true };
         let wanted = depth.checked_sub(1).and_then(|level| folders.get(level));
         wanted.is_some_and(|wanted| wanted.is_none() || *wanted == name)
     }
 
-    /// Whether a folder, so many levels below a top, holds files that may be transcripts.
+    /// Whether a folder that is `depth` levels below a top folder may contain transcripts as files.
     pub(super) fn has_files(&self, depth: usize) -> bool {
         self.folders.is_none_or(|folders| folders.len() == depth)
     }
 
-    /// Whether the transcripts of this layout may be in a folder, which is relative to the agent's.
+    /// Whether transcripts of this layout may be in this folder, a path relative to the agent's folder.
     fn holds(&self, folder: &Path) -> bool {
         let names: Option<Vec<&str>> = folder.iter().map(OsStr::to_str).collect();
         let names = names.unwrap_or_default();
@@ -107,32 +109,33 @@ impl Layout {
     }
 }
 
-/// Whether a turn is over with a message.
+/// Whether a turn ends with a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TurnEnd {
-    /// More is to come.
+    /// The turn continues.
     Open,
-    /// Only the next record shows it. Agents write a text before they know why the model stopped. Older ones never add the reason
-    /// if a call follows, and some do not add it at the end of a turn either. A model that was stopped may be continued.
+    /// Only the next record shows whether the turn has ended. Agents write a text before they know why the model stopped. Older
+    /// versions never add the reason if a call follows, and some do not add it at the end of a turn either. A model that was
+    /// stopped may be continued.
     Ambiguous,
-    /// Nothing is to come.
+    /// The turn has ended.
     Ended,
 }
 
-/// How a transcript stands, for one who watches it.
+/// The state of a transcript, for a watcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TranscriptState {
-    /// Whether the last turn is over.
+    /// Whether the last turn has ended.
     pub turn_end: TurnEnd,
-    /// Whether it ended with the model's own words.
+    /// Whether the last turn ended with a text of the model.
     pub is_answered: bool,
-    /// How many prompts it holds, those of abandoned branches too, if they can be counted without reading all of it.
+    /// How many prompts it contains, abandoned branches included. `None` if counting them would require reading the whole file.
     pub prompts: Option<u64>,
     /// How many bytes were read.
     pub bytes: u64,
 }
 
-/// A session that is about to be made as a copy of another one.
+/// A session that is about to be created as a copy of another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewSession {
     /// Its id.
@@ -154,15 +157,15 @@ impl NewSession {
 pub struct RepairedCopy {
     /// What was changed.
     pub repairs: Repairs,
-    /// The source's record with which it ends, if records have ids.
+    /// The last record of the source that the copy contains, if records have ids.
     pub last_uuid: Option<String>,
     /// Its turns.
     pub turns: u64,
-    /// Whether nothing that counts was lost by the damage.
+    /// Whether the damage lost nothing that counts.
     pub is_whole: bool,
 }
 
-/// The files that are one session, and those that it continues.
+/// The files of one session.
 #[derive(Debug)]
 pub struct SessionParts {
     /// The session.
@@ -171,75 +174,76 @@ pub struct SessionParts {
     pub transcript: PathBuf,
     /// Its files, the transcript first.
     pub parts: Vec<Part>,
-    /// What lies there and is not taken, with the reason.
+    /// The files that are not included, with the reasons.
     pub left_out: Vec<String>,
 }
 
-/// A file of which the beginning of a history is missing.
+/// The file with the beginning of a history, which is missing or unusable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingSource {
-    /// The session that is not there.
+    /// The session whose file is missing.
     pub upstream_id: String,
     /// What is wrong with it.
     pub detail: String,
 }
 
-/// What a transcript adds to an earlier copy of it that has what the transcript lost.
+/// The records that a transcript adds to an earlier copy of it. The copy has the beginning, which the transcript lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Continuation {
-    /// Where in the transcript the records are that the copy does not have, in order.
+    /// The positions, in the transcript, of the records that the copy does not have, in order.
     pub added: Vec<Range<u64>>,
-    /// Whether nothing is missing between these records and those of the copy.
+    /// Whether no records are missing between the copy's and these.
     pub is_whole: bool,
 }
 
-/// Sessions and their files, and what is missing before them.
+/// The files of a history with their sessions, and the beginning that is missing, if any.
 pub type HistoryFiles = (Vec<(String, PathBuf)>, Option<MissingSource>);
 
-/// What is asked of transcripts, whatever their format.
+/// The operations on transcripts, implemented for each format.
 pub trait Dialect: Debug + Sync {
-    /// What can be done with them.
+    /// The operations that this format supports.
     fn abilities(&self) -> Abilities;
 
     /// Where the transcripts are.
     fn layout(&self) -> Layout;
 
-    /// The session that a file of this name is of; none if it is not a transcript.
+    /// The session to which a file of this name belongs, or `None` if the name is not a transcript's.
     fn upstream_id<'a>(&self, name: &'a str) -> Option<&'a str>;
 
-    /// What a list shows of a transcript.
+    /// The summary that a list shows of a transcript.
     fn summary(&self, ends: Ends<'_>) -> TranscriptSummary;
 
-    /// The folder beside a transcript in which the agent writes more files for its session.
+    /// The folder next to a transcript in which the agent writes more files of the session.
     fn own_folder(&self, _transcript: &Path) -> Option<PathBuf> {
         None
     }
 
-    /// All files of a session, wherever they are; the one that the agent would take first.
+    /// All files of a session in all folders. The one that the agent would use is first.
     ///
     /// # Errors
     /// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] when none was found and a folder cannot be read.
     fn locate(&self, root: &Path, id: &str) -> Result<Vec<PathBuf>, TranscriptError>;
 
-    /// The transcript of a session: of several copies the one that counts.
+    /// The transcript of a session. If there are several copies, the one to use.
     ///
     /// # Errors
     /// As [`Dialect::locate`], and [`TranscriptError::NotFound`].
     fn find(&self, session: Session<'_>) -> Result<PathBuf, TranscriptError>;
 
-    /// Whether the agent may take another copy of a session than the one that counts.
+    /// Whether the agent may use another copy of the session than [`Dialect::find`] returns.
     fn is_ambiguous(&self, _session: Session<'_>) -> bool {
         false
     }
 
-    /// The transcript of a session and what it says of itself. Without a known folder that is the copy that counts in the folder
-    /// that the best copy names.
+    /// The transcript of a session and its [`Origin`]. If the session's folder is unknown, this finds the copy to use for the
+    /// folder that the best copy names.
     ///
     /// # Errors
-    /// As [`Dialect::find`], and what cannot be read.
+    /// As [`Dialect::find`], and if the transcript cannot be read.
     fn find_with_origin(&self, session: Session<'_>) -> Result<(PathBuf, Origin), TranscriptError>;
 
-    /// The files in which the history of a session is, the oldest first and its own last, and what is missing before them.
+    /// The files that contain the history of a session, the oldest first and its own last, and the beginning that is missing,
+    /// if any.
     ///
     /// # Errors
     /// As [`Dialect::find`].
@@ -253,54 +257,54 @@ pub trait Dialect: Debug + Sync {
         found.is_ok_and(|found| found.iter().all(|path| is_blank(path).unwrap_or(false)))
     }
 
-    /// Opens the history of a session, whole or up to a place.
+    /// Opens the history of a session, whole or up to a position.
     ///
     /// # Errors
-    /// As [`Dialect::find`]; [`TranscriptError::RecordNotFound`] if the place is not in it.
+    /// As [`Dialect::find`]; [`TranscriptError::RecordNotFound`] if the history does not contain the position.
     fn open(
         &self,
         session: Session<'_>,
         until: Option<&CheckpointRef>,
     ) -> Result<BoxedTranscript, TranscriptError>;
 
-    /// Opens the history that ends with a place, in whichever copy of its session has it.
+    /// Opens the history that ends at a position, in whichever copy of its session contains it.
     ///
     /// # Errors
-    /// As [`Dialect::open`]: of several copies why one cannot be read, rather than that another does not have the place.
+    /// As [`Dialect::open`]. If one copy cannot be read and another does not contain the position, the read error is returned.
     fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<BoxedTranscript, TranscriptError>;
 
-    /// What is wrong with a session's transcript, and with the files that it continues.
+    /// Checks a session's transcript, and the files that it continues, for damage.
     ///
     /// # Errors
     /// [`TranscriptError::Io`] when it cannot be read.
     fn check(&self, session: Session<'_>, path: &Path) -> Result<CheckReport, TranscriptError>;
 
-    /// The same of a session below `root` that stands in for the one below the agent's own folder.
+    /// As [`Dialect::check`], for a session below `root` that replaces the one below the agent's folder, `agents`.
     ///
     /// # Errors
     /// As [`Dialect::locate`] and [`Dialect::check`].
     fn check_copy(&self, root: &Path, agents: &Path, id: &str) -> Result<CheckReport, TranscriptError>;
 
-    /// Why the agent would not go on with a transcript as it is, or with its newest branch, as far as that is known.
+    /// The known reasons why the agent would refuse to resume a transcript, or would not resume its newest branch.
     fn resume_obstacles(&self, session: Session<'_>, path: &Path) -> Vec<Finding>;
 
-    /// The record with which the newest branch of a transcript ends, if a resume would continue another one: what an agent that
-    /// has the session open wrote last, beside what another program did.
+    /// The last record of a transcript's newest branch, if a resume would continue another branch. This happens if an agent
+    /// that has the session open and another program both append to the transcript.
     fn newer_branch_end(&self, _library: &IndexCache, _path: &Path) -> Option<String> {
         None
     }
 
-    /// How a transcript stands.
+    /// The [`TranscriptState`] of a transcript.
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
     fn state(&self, library: &IndexCache, path: &Path) -> Result<TranscriptState, TranscriptError>;
 
-    /// How many turns the transcript of a session holds, whole or up to a record. `None` if no file reaches so far, or if the
-    /// agent does not record every turn, so that its files never show that one is lost.
+    /// Counts the turns in a session's transcript, whole or up to a record. `None` if no file contains that record, or if the
+    /// agent does not record every turn, so that its files never show that a turn was lost.
     ///
     /// # Errors
-    /// When the folders, or the transcript that is there, cannot be read.
+    /// If the folders, or an existing transcript, cannot be read.
     fn turn_counts(
         &self,
         _session: Session<'_>,
@@ -309,8 +313,9 @@ pub trait Dialect: Debug + Sync {
         Ok(None)
     }
 
-    /// What a transcript adds to an earlier copy of it. `None` unless the records that it continues are missing from it and present
-    /// in the copy: the file was deleted or truncated while the agent was writing. Agents that keep the file open leave no such file.
+    /// Finds the records that a transcript adds to an earlier copy of it. `None` unless the records that it continues are
+    /// missing from it and present in the copy: the file was deleted or truncated while the agent was writing. An agent that
+    /// keeps the file open leaves no such file.
     ///
     /// # Errors
     /// The system's error.
@@ -322,11 +327,11 @@ pub trait Dialect: Debug + Sync {
         Ok(None)
     }
 
-    /// A new id for a copy of a session, and where the agent looks for it if it runs in `cwd`. If that is unknown: beside
-    /// its source.
+    /// A new id for a copy of a session, and the path where an agent that runs in `cwd` looks for it. If `cwd` is `None`,
+    /// the path is next to the source.
     ///
     /// # Errors
-    /// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] if no copies are made of such transcripts.
+    /// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] if this format cannot be copied.
     fn new_session(
         &self,
         root: &Path,
@@ -335,11 +340,11 @@ pub trait Dialect: Debug + Sync {
         id: &str,
     ) -> Result<NewSession, TranscriptError>;
 
-    /// Makes a copy of a transcript, whole and as it is or up to a record. The source is only read.
+    /// Copies a transcript, either unchanged or up to a record. The source is only read.
     ///
     /// # Errors
-    /// [`TranscriptError::RecordNotFound`], [`TranscriptError::AlreadyExists`] and [`TranscriptError::Io`], also where this
-    /// is not among the [`Abilities`]. Nothing is left behind by a failure.
+    /// [`TranscriptError::RecordNotFound`], [`TranscriptError::AlreadyExists`] and [`TranscriptError::Io`], also if this is
+    /// not among the [`Abilities`]. After a failure no file is left.
     fn copy(
         &self,
         _library: &IndexCache,
@@ -354,19 +359,19 @@ pub trait Dialect: Debug + Sync {
         Err(TranscriptError::io("copy", source)(why))
     }
 
-    /// Whether a fork that the agent makes names files that lie with the session that it was made of.
+    /// Whether a fork that the agent makes refers to files in the folder of the session from which it was forked.
     fn forks_borrow_files(&self) -> bool {
         false
     }
 
-    /// Whether a repaired copy does not have what was found.
+    /// Whether a repaired copy no longer has a finding of this kind.
     fn can_fix(&self, kind: FindingKind) -> bool;
 
     /// Makes a repaired copy. The source is only read.
     ///
     /// # Errors
-    /// [`TranscriptError::NothingToResume`] when no message is in it, [`TranscriptError::AlreadyExists`], and
-    /// [`TranscriptError::Io`]. Nothing is left behind by a failure.
+    /// [`TranscriptError::NothingToResume`] if the source contains no message,
+    /// [`TranscriptError::AlreadyExists`], and [`TranscriptError::Io`]. After a failure no file is left.
     fn repair(
         &self,
         session: Session<'_>,
@@ -374,7 +379,8 @@ pub trait Dialect: Debug + Sync {
         new: &NewSession,
     ) -> Result<RepairedCopy, TranscriptError>;
 
-    /// The files of a session, and of those that it continues, the oldest first; and what is missing before them.
+    /// The files of a session and of the sessions that it continues, the oldest first, and the beginning that is missing, if
+    /// any.
     ///
     /// # Errors
     /// As [`Dialect::files`].
@@ -383,8 +389,8 @@ pub trait Dialect: Debug + Sync {
         session: Session<'_>,
     ) -> Result<(Vec<SessionParts>, Option<MissingSource>), TranscriptError>;
 
-    /// The files of the session with this transcript, the transcript first, and what is left out. The target of a symbolic link
-    /// counts as the transcript.
+    /// The files of the session with this transcript, the transcript first, and what is not included. If the transcript is a
+    /// symbolic link, its target is used.
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
@@ -392,11 +398,11 @@ pub trait Dialect: Debug + Sync {
         only_part(transcript)
     }
 
-    /// Where the agent looks for a file of a session that runs in `cwd`. If that is unknown: in `folder`, which the transcript was
-    /// in. `folder` is a path below the root, and `name` one below the folder of the transcript.
+    /// The path where an agent that runs in `cwd` looks for a file of a session. If `cwd` is `None`, the path is in `folder`,
+    /// the earlier folder of the transcript, relative to the root. `name` is relative to the folder of the transcript.
     fn expected_path(&self, root: &Path, cwd: Option<&Path>, folder: &Path, name: &Path) -> PathBuf;
 
-    /// The session that the transcript with this text continues by reference.
+    /// The session that a transcript continues by reference. `text` is the content of the transcript.
     ///
     /// # Errors
     /// When the text cannot be read.
@@ -404,8 +410,8 @@ pub trait Dialect: Debug + Sync {
         Ok(None)
     }
 
-    /// The files of its session that the transcript with this text names by a path below the root: each file's name below the
-    /// folder of the transcript, and that path without the root.
+    /// The session's files that the text of a transcript names by a path below the root. For each file: its name relative to
+    /// the folder of the transcript, and that path without the root.
     ///
     /// # Errors
     /// When the text cannot be read.
@@ -413,12 +419,12 @@ pub trait Dialect: Debug + Sync {
         Ok(BTreeSet::new())
     }
 
-    /// Of a transcript that a person archived in the agent: the command that brings it back, without the session's id.
+    /// The command that unarchives a transcript which a user archived in the agent, without the session's id.
     fn unarchive_command(&self, _root: &Path, _path: &Path) -> Option<&'static str> {
         None
     }
 
-    /// The place where the agent looks for a session's transcript, if it lies elsewhere.
+    /// The path where the agent looks for a session's transcript, if the file is elsewhere.
     ///
     /// # Errors
     /// As [`Dialect::locate`].
@@ -429,7 +435,7 @@ pub trait Dialect: Debug + Sync {
     /// Moves a session's transcript to the place where its agent looks for it.
     ///
     /// # Errors
-    /// [`TranscriptError::NotFound`] when it lies there, [`TranscriptError::AlreadyExists`] when something else does.
+    /// [`TranscriptError::NotFound`] if the transcript is already there, [`TranscriptError::AlreadyExists`] if another file is.
     fn move_to_expected_place(&self, root: &Path, id: &str) -> Result<PathBuf, TranscriptError> {
         Err(TranscriptError::NotFound {
             upstream_id: id.to_owned(),
@@ -437,7 +443,8 @@ pub trait Dialect: Debug + Sync {
         })
     }
 
-    /// What the agent calls a message of the turn that ends at a place, for its own fork that is told where to end.
+    /// The agent's own id of a message in the turn that ends at a position. The agent's fork command takes it as the fork's
+    /// end.
     ///
     /// # Errors
     /// As [`Dialect::files`].
@@ -452,7 +459,7 @@ pub trait Dialect: Debug + Sync {
 }
 
 impl Format {
-    /// What reads transcripts of this format.
+    /// The dialect of this format.
     #[must_use]
     pub fn dialect(self) -> &'static dyn Dialect {
         match self {
@@ -466,7 +473,7 @@ impl Format {
     #[must_use]
     pub fn of_file(folder: &str, name: &str, upstream_id: &str) -> Self {
         let folder = Path::new(folder);
-        // Lists of earlier versions do not say where a file was.
+        // Lists of earlier versions do not record the folder of a file.
         let may_be_in =
             |dialect: &dyn Dialect| folder.as_os_str().is_empty() || dialect.layout().holds(folder);
         let is_its = |format: &Self| {
@@ -501,7 +508,7 @@ pub(super) fn open_first(
     Err(failure)
 }
 
-/// A number of turns, as findings say it.
+/// A number of turns, as worded in findings.
 pub(super) fn format_turns(turns: usize) -> String {
     match turns {
         1 => "1 turn".to_owned(),

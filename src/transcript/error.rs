@@ -1,6 +1,6 @@
-//! What can go wrong on the disk side of transcripts.
+//! Errors of finding, reading and copying transcripts.
 //!
-//! Knows paths and causes; wire codes and words for people are given further out.
+//! Knows paths and causes. Wire codes and messages for users are added by the callers.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ pub enum TranscriptError {
     Io {
         /// What was tried, as a verb in the infinitive.
         action: &'static str,
-        /// The file or folder that it was tried on.
+        /// The file or folder.
         path: PathBuf,
-        /// The operating system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A file of the daemon's own holds nothing that this program can read.
+    /// The content of one of the daemon's own files cannot be read by this version.
     #[error("{} cannot be read: {why}", path.display())]
     Unreadable {
         /// The file, or the folder that it is missing from.
@@ -30,10 +30,10 @@ pub enum TranscriptError {
         /// Why.
         why: Unreadable,
     },
-    /// An entry of the daemon's own folders is not what it makes there.
+    /// An entry in the daemon's own folders is not of the kind that the daemon creates there.
     #[error("{0}; {hint}", hint = .0.hint(""))]
     Misplaced(Misplaced),
-    /// An upstream id that cannot be a file name, such as one that holds a slash.
+    /// An upstream id that cannot be a file name, such as one that contains a slash.
     #[error("{id:?} cannot be the name of a transcript")]
     InvalidId {
         /// The id as it was given.
@@ -47,7 +47,7 @@ pub enum TranscriptError {
         /// The uuid that was looked for.
         uuid: String,
     },
-    /// No folder of the agent holds a transcript of this id.
+    /// None of the agent's folders contains a transcript of this id.
     #[error("there is no transcript of {upstream_id} under {}", root.display())]
     NotFound {
         /// The id that was looked for.
@@ -55,7 +55,7 @@ pub enum TranscriptError {
         /// The agent's folder.
         root: PathBuf,
     },
-    /// A transcript holds no message of a conversation.
+    /// A transcript contains no message of a conversation.
     #[error("no message of a conversation is in the transcript of {upstream_id}")]
     NothingToResume {
         /// The session.
@@ -64,7 +64,7 @@ pub enum TranscriptError {
     /// A copy would have replaced a file that exists.
     #[error("{} exists already", path.display())]
     AlreadyExists {
-        /// The destination that is taken.
+        /// The destination that exists.
         path: PathBuf,
     },
     /// A file changed while it was moved.
@@ -81,7 +81,7 @@ pub enum TranscriptError {
         /// The process.
         pid: u32,
     },
-    /// A copy does not say what its source does.
+    /// A copy differs from its source.
     #[error("the copy of {} differs from it in line {line}", path.display())]
     CopyDiffers {
         /// The source.
@@ -92,30 +92,30 @@ pub enum TranscriptError {
 }
 
 impl TranscriptError {
-    /// Whether there is no such transcript, or none that reaches so far.
+    /// Whether the transcript does not exist, or does not contain the requested record.
     #[must_use]
     pub fn is_absence(&self) -> bool {
         match self {
             Self::NotFound { .. } | Self::RecordNotFound { .. } | Self::InvalidId { .. } => true,
-            // It went between the look and the reading.
+            // The file was deleted after it was found and before it was read.
             Self::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
             _ => false,
         }
     }
 
-    /// Whether it says nothing of the transcript, so that the same call may succeed later.
+    /// Whether the error is temporary: it says nothing about the transcript, and the same call may succeed later.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_passing(source))
     }
 
-    /// Whether something that may be free later was lacking, such as room on the disk.
+    /// Whether a resource was exhausted that may be free later, such as disk space.
     #[must_use]
     pub fn is_shortage(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_shortage(source))
     }
 
-    /// Wraps an I/O error with what was tried and where; for use in `map_err`.
+    /// Wraps an I/O error with the action and the path; for use in `map_err`.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }

@@ -1,7 +1,7 @@
-//! One JSON object seen as its members, each still in the text from which it came.
+//! The members of one JSON object, each still as text.
 //!
-//! Decodes only what is asked for, survives whatever else stands there, and can say where in the text a
-//! value stands, so that one token can be replaced and every other byte left alone. Pure; knows no format.
+//! Decodes only what is requested, tolerates any other content, and can return the position of a value in
+//! the text, so that one token can be replaced and every other byte left alone. Pure; knows no format.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The most members of an object, or elements of an array, that are read. Agents write dozens. Bounds the memory.
+/// The maximum number of members of an object, or elements of an array, that are read. Agents write dozens. Bounds the memory.
 pub(in crate::transcript) const INNER_LIMIT: usize = 10_000;
 
 /// The members of a JSON object, in the order of the text.
@@ -20,35 +20,34 @@ pub struct Fields<'a> {
     members: Vec<(Cow<'a, str>, Json<'a>)>,
 }
 
-/// A JSON value, well formed, as it stands in the text.
+/// A well-formed JSON value, as text.
 #[derive(Debug, Clone, Copy)]
 pub struct Json<'a> {
     text: &'a str,
-    /// Where the values in it stand; none if that is not known.
+    /// The positions of the values in it, if known.
     spans: Option<&'a [ValueSpan]>,
 }
 
-/// Where a value stands in an object or array.
+/// The position of a value in an object or array.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::transcript) struct ValueSpan {
     /// Its name; empty in an array.
     pub(in crate::transcript) name: &'static str,
-    /// Where it begins in the text of what is around it.
+    /// The offset of its start in the surrounding text.
     pub(in crate::transcript) start: usize,
     pub(in crate::transcript) bytes: usize,
-    /// How many of the spans that follow stand in this one.
+    /// How many of the spans that follow are inside this one.
     pub(in crate::transcript) inner: usize,
 }
 
 impl<'a> Fields<'a> {
-    /// The members of the object that `text` is, or nothing when `text` is anything but one JSON object or has more than
-    /// 10,000 members.
+    /// Parses an object. `None` if `text` is anything but one JSON object, or has more than 10,000 members.
     #[must_use]
     pub fn parse(text: &'a str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
-    /// The members of an object; none if the value is anything else.
+    /// The members of an object. `None` if the value is anything else.
     #[must_use]
     pub fn of(value: Json<'a>) -> Option<Self> {
         if value.spans.is_none() {
@@ -59,8 +58,8 @@ impl<'a> Fields<'a> {
         value.text.starts_with('{').then_some(Self { members })
     }
 
-    /// The value of a member as it stands in the text. Of a name that is given twice the last one counts,
-    /// as it does for the agents, which are written in JavaScript.
+    /// The text of a member's value. If a name occurs twice, the last one counts, as for the agents,
+    /// which are written in JavaScript.
     #[must_use]
     pub fn raw(&self, name: &str) -> Option<Json<'a>> {
         self.members
@@ -70,19 +69,19 @@ impl<'a> Fields<'a> {
             .map(|(_, value)| *value)
     }
 
-    /// The value of a member that is a string; any other type is as good as absent.
+    /// The value of a member that is a string. `None` for any other type.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<String> {
         self.str(name).map(Cow::into_owned)
     }
 
-    /// The same, borrowed where nothing in it is escaped.
+    /// As [`Fields::text`], borrowed if the string contains no escapes.
     #[must_use]
     pub fn str(&self, name: &str) -> Option<Cow<'a, str>> {
         self.raw(name)?.text()
     }
 
-    /// Whether a member is `true`; absent or of another type is false.
+    /// Whether a member is `true`. A missing member and any other type are `false`.
     #[must_use]
     pub fn flag(&self, name: &str) -> bool {
         self.raw(name).is_some_and(|raw| raw.get() == "true")
@@ -100,7 +99,7 @@ impl<'a> Fields<'a> {
         self.raw(name)?.array()
     }
 
-    /// The object as text again, with every value as it stood.
+    /// The object as JSON text, with the original text of every value.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut json = String::from("{");
@@ -116,7 +115,7 @@ impl<'a> Fields<'a> {
         json
     }
 
-    /// Where the value of a member stands in `text`, which must be the text that was parsed.
+    /// The position of a member's value in `text`, which must be the text that was parsed.
     #[must_use]
     pub fn place(&self, text: &str, name: &str) -> Option<Range<usize>> {
         let value = self.raw(name)?.get();
@@ -127,7 +126,7 @@ impl<'a> Fields<'a> {
 }
 
 impl<'a> Json<'a> {
-    /// The value that `text` is, in which these values stand.
+    /// The value of `text`, with the positions of the values in it.
     pub(in crate::transcript) fn with_spans(text: &'a str, spans: &'a [ValueSpan]) -> Self {
         Self {
             text,
@@ -141,7 +140,7 @@ impl<'a> Json<'a> {
         self.text
     }
 
-    /// The elements of an array; none if it is anything else, or has more than 10,000.
+    /// The elements of an array. `None` if the value is anything else, or has more than 10,000 elements.
     #[must_use]
     pub fn array(self) -> Option<Vec<Self>> {
         if self.spans.is_none() {
@@ -152,7 +151,7 @@ impl<'a> Json<'a> {
         is_array.then(|| self.inner().map(|(_, element)| element).collect())
     }
 
-    /// What a string says; none if it is anything else.
+    /// The content of a string. `None` if the value is anything else.
     #[must_use]
     pub fn text(self) -> Option<Cow<'a, str>> {
         match self.text.strip_prefix('"')?.strip_suffix('"') {
@@ -183,7 +182,7 @@ impl<'a> From<&'a RawValue> for Json<'a> {
     }
 }
 
-/// Decodes a JSON string, also one that holds half a surrogate pair: JavaScript writes such strings and
+/// Decodes a JSON string, including one with half a surrogate pair: JavaScript writes such strings and
 /// reads them back, so they are no reason to lose a record. The half becomes U+FFFD.
 #[must_use]
 pub fn lenient_text(json: &str) -> Option<String> {
@@ -198,7 +197,7 @@ pub fn lenient_text(json: &str) -> Option<String> {
     }
 }
 
-/// The bytes of a JSON string, surrogate halves encoded like any other code point.
+/// The bytes of a JSON string. Surrogate halves are encoded like any other code point.
 struct TextBytes(Vec<u8>);
 
 impl<'de> Deserialize<'de> for TextBytes {
@@ -217,8 +216,8 @@ impl<'de> Deserialize<'de> for TextBytes {
     }
 }
 
-/// The name of a member as leniently decoded as a [text](lenient_text): one that holds half a surrogate pair is no reason to
-/// lose the record either.
+/// Decodes the name of a member as leniently as [`lenient_text`]: half a surrogate pair in a name is no reason to lose the
+/// record either.
 fn lenient_name(json: &str) -> Option<Cow<'_, str>> {
     match json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
         Some(name) if !name.contains('\\') => Some(Cow::Borrowed(name)),

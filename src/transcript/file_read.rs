@@ -1,4 +1,4 @@
-//! Whether a file is the one that was read, has only grown since, or must be read again. Blocks.
+//! Detects whether a file is unchanged since it was read, has only grown, or must be read again. Blocks.
 //!
 //! A file is the same if device, inode, size and both times are. It has only grown if it is the same inode, is longer, and
 //! the last [`TAIL_BYTES`] of its whole lines have the same hash as before. An agent writes each record once, at the end,
@@ -19,13 +19,13 @@ use super::meter::Metered;
 /// How many bytes before the end of the last whole line are compared: usually that line and some before it.
 const TAIL_BYTES: u64 = 64 * 1024;
 
-/// How much is read at once of a file as a whole, in bytes.
+/// The buffer size for reading a whole file, in bytes.
 const PIECE_BYTES: usize = 256 * 1024;
 
 /// Hashes are only compared within this process.
 static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// What changes when a file does. Times are seconds and nanoseconds.
+/// The version of a file: values that change when the file does. Times are seconds and nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileVersion {
     device: u64,
@@ -36,7 +36,7 @@ pub struct FileVersion {
 }
 
 impl FileVersion {
-    /// The identity of a file with this metadata.
+    /// The version of a file with this metadata.
     #[must_use]
     pub fn of(metadata: &Metadata) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl FileVersion {
     }
 }
 
-/// What was read of a file.
+/// The state of a file when it was read.
 #[derive(Debug)]
 pub(super) struct ReadState {
     identity: FileVersion,
@@ -79,18 +79,19 @@ pub(super) struct ReadState {
     tail: Option<u64>,
 }
 
-/// What happened to a file since it was read.
+/// How a file changed since it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileChange {
     Same,
     /// Lines were appended.
     Grown,
-    /// It was replaced or rewritten, or its growth may change what was read.
+    /// The file was replaced or rewritten, or appended bytes may change what was read.
     Rewritten,
 }
 
 impl ReadState {
-    /// `identity` is that of the file before it was read, and `file` is given if appended lines can be read without those before them.
+    /// `identity` is that of the file before it was read. `file` is given if appended lines can be read without those before
+    /// them.
     pub(super) fn new(identity: FileVersion, whole_bytes: u64, file: Option<&File>) -> Self {
         Self {
             identity,
@@ -118,7 +119,8 @@ impl ReadState {
     }
 }
 
-/// A hash of the last bytes before `end`. `None` if they cannot be read. The file is then read again, and that reports why.
+/// A hash of the last bytes before `end`. `None` if they cannot be read: the file is then read again, and that read reports the
+/// error.
 fn tail_hash(file: &File, end: u64) -> Option<u64> {
     let start = end.saturating_sub(TAIL_BYTES);
     let mut bytes = vec![0; usize::try_from(end - start).ok()?];
@@ -126,7 +128,7 @@ fn tail_hash(file: &File, end: u64) -> Option<u64> {
     Some(HASHER.hash_one(&bytes))
 }
 
-/// The bytes from `start` to `end`. What is appended meanwhile belongs to the next reading.
+/// The bytes from `start` to `end`. Bytes appended meanwhile are left for the next read.
 pub(super) fn read_range(file: &File, start: u64, end: u64) -> BufReader<Metered<FileRange<'_>>> {
     let length = end.saturating_sub(start);
     let capacity = usize::try_from(length).unwrap_or(PIECE_BYTES);
@@ -134,7 +136,7 @@ pub(super) fn read_range(file: &File, start: u64, end: u64) -> BufReader<Metered
     BufReader::with_capacity(capacity.clamp(1, PIECE_BYTES), Metered::new(piece, length))
 }
 
-/// Where the first line begins that begins after `start`. `None` if there is none before `end`.
+/// The start of the first line that begins after `start`. `None` if no line begins before `end`.
 pub(super) fn line_after(file: &File, start: u64, end: u64) -> io::Result<Option<u64>> {
     let mut reader = BufReader::new(FileRange { file, at: start, end });
     let skipped = reader.skip_until(b'\n')? as u64;

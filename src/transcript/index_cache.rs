@@ -1,6 +1,6 @@
 //! A cache of transcript indexes: one per format.
 //!
-//! Owns how much of this is kept. Blocks. Knows neither conversations nor who asks.
+//! Owns the size of the caches. Blocks. Knows neither conversations nor callers.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -21,21 +21,21 @@ use super::origin::Origin;
 use super::qwen::QwenHistory;
 use super::reading::READ_BYTES;
 
-/// How much is kept, in bytes: the index of a transcript of a gigabyte takes some 20 MB, and few are that large.
+/// The size of the cache, in bytes. The index of a transcript of a gigabyte takes some 20 MB, and few are that large.
 const CLAUDE_BYTES: usize = 64 * 1024 * 1024;
 
-/// How much is kept of the most recently used transcript, in bytes, even if that exceeds the limit: otherwise it would be read
-/// again for each of its pages. Records take some 60 bytes, so this holds four million of them. A transcript
-/// with more is read each time, so that the daemon's memory stays bounded.
+/// The size that the most recently used transcript may take, in bytes, even if that exceeds the limit: otherwise it would be
+/// read again for each of its pages. Records take some 60 bytes, so this holds four million of them. A transcript with more is
+/// read each time, so that the daemon's memory stays bounded.
 const NEWEST_BYTES: usize = 256 * 1024 * 1024;
 
 /// The same limit for Qwen Code: a record takes less than two hundred bytes, so this is some fifty thousand turns.
 const QWEN_BYTES: usize = 32 * 1024 * 1024;
 
-/// From this length on a transcript is read in two halves at once. Below it a second thread gains little.
+/// Transcripts of at least this size are read in two halves in parallel. Below it a second thread gains little.
 const PARALLEL_FROM_BYTES: u64 = 32 * 1024 * 1024;
 
-/// The indexes of transcripts that were read. Shared by all readers.
+/// The indexes of the transcripts that were read. Shared by all readers.
 #[derive(Debug)]
 pub struct IndexCache {
     parallel_from_bytes: u64,
@@ -56,7 +56,7 @@ impl Default for IndexCache {
 }
 
 impl IndexCache {
-    /// Where the chain records of a transcript stand.
+    /// The index of a transcript's chain records.
     ///
     /// # Errors
     /// [`TranscriptError::Io`] if it is not a file, or cannot be opened or read.
@@ -64,7 +64,7 @@ impl IndexCache {
         self.with_index(path, |indexed, _| Ok(Arc::clone(&indexed.index)))
     }
 
-    /// Opens a transcript, with its messages up to the record `until` or of its live branch.
+    /// Opens a transcript, with its messages up to the record `until`, or those of its live branch.
     ///
     /// # Errors
     /// As [`IndexCache::index`], and [`TranscriptError::RecordNotFound`] if there is no record `until`.
@@ -78,7 +78,7 @@ impl IndexCache {
         })
     }
 
-    /// What a transcript says of where it came from.
+    /// The [`Origin`] that a transcript records.
     ///
     /// # Errors
     /// As [`IndexCache::index`].
@@ -89,7 +89,7 @@ impl IndexCache {
         })
     }
 
-    /// The state of a transcript: read from what is known of it, what was appended, and its last message.
+    /// The state of a transcript. Uses the cached index, and reads only what was appended, and its last message.
     ///
     /// # Errors
     /// As [`IndexCache::index`].
@@ -107,8 +107,8 @@ impl IndexCache {
         })
     }
 
-    /// How many turns a transcript has on its live branch (a rollout with those that it continues), if it was read and has
-    /// not changed since. Reads nothing, and does not wait for a reader.
+    /// The number of turns on a transcript's live branch, for a rollout including the turns that it continues. `None` if
+    /// it was not read or has changed since. Reads nothing, and does not wait for a reader.
     #[must_use]
     pub fn known_turns(&self, path: &Path, identity: &FileVersion) -> Option<u64> {
         let known = self.claude.known_turns(path, identity);
@@ -116,7 +116,7 @@ impl IndexCache {
         known.or_else(|| self.rollouts.known_turns(path, identity))
     }
 
-    /// Forgets a transcript, as when it was removed.
+    /// Removes a transcript from the cache, for example after it was deleted.
     pub fn forget(&self, path: &Path) {
         self.claude.cache.forget(&path.to_owned());
         self.qwen.cache.forget(&path.to_owned());
@@ -144,7 +144,7 @@ impl IndexCache {
     }
 }
 
-/// The session whose transcript this is, by the file's name.
+/// The session of this transcript, from the file name.
 fn own_id(path: &Path) -> &str {
     path.file_stem().and_then(OsStr::to_str).unwrap_or_default()
 }

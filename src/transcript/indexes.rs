@@ -1,4 +1,4 @@
-//! The indexes of transcripts that are only appended to, and the branches read from them, cached for later readers.
+//! The cached indexes of append-only transcripts, and the branches read from them.
 //!
 //! Owns when a transcript must be read again: not at all if it is unchanged, from the end of its last whole line if it has
 //! only grown, and completely otherwise. Knows no format. Blocks.
@@ -14,18 +14,18 @@ use super::cache::Cache;
 use super::file_read::{FileChange, FileVersion, ReadState, read_range};
 use crate::files::open_with_metadata;
 
-/// How many branches of one transcript are kept: the live one, and those of forks.
+/// How many branches of one transcript are cached: the live one, and those of forks.
 const BRANCH_LIMIT: usize = 4;
 
-/// What one transcript takes beside what was read, in bytes, roughly: its path and the entry of the cache.
+/// The approximate size of a cache entry besides its index and branches, in bytes: its path and the entry itself.
 const ENTRY_BYTES: usize = 1024;
 
-/// Where the records of a transcript are, on all branches.
+/// The positions of a transcript's records, on all branches.
 pub(super) trait GrowingIndex: Clone + Debug {
-    /// How far the transcript was read.
+    /// How much of the transcript was read.
     fn extent(&self) -> ReadExtent;
 
-    /// Reads the lines after [`Extent::whole_bytes`], where the reader starts. Only if [`Extent::can_extend`].
+    /// Reads the lines after [`ReadExtent::whole_bytes`], where the reader starts. Only if [`ReadExtent::can_extend`].
     ///
     /// # Errors
     /// The reader's error. The index is unusable after one.
@@ -35,15 +35,15 @@ pub(super) trait GrowingIndex: Clone + Debug {
     fn memory_bytes(&self) -> usize;
 }
 
-/// How far a transcript was read.
+/// How much of a transcript was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReadExtent {
     /// How many bytes were read.
     pub(super) bytes: u64,
-    /// Where the last line ends that has a newline.
+    /// The end of the last line that has a newline.
     pub(super) whole_bytes: u64,
-    /// Whether appended lines can be read without those before them. Not if the last line was taken without its newline: what is
-    /// appended may continue it.
+    /// Whether appended lines can be read without those before them. False if the last line was read without its newline:
+    /// appended bytes may continue it.
     pub(super) can_extend: bool,
 }
 
@@ -54,42 +54,42 @@ pub(super) trait IndexedBranch: Sized + Debug {
     /// The branch that ends with the record `until`, or the live one. `None` if there is no such record.
     fn of(index: &Arc<Self::Index>, until: Option<&str>) -> Option<Self>;
 
-    /// The message with which each turn begins.
+    /// The first message of each turn.
     fn turn_starts(&self) -> &[u32];
 
-    /// About how much memory the branch takes beside the index, in bytes.
+    /// About how much memory the branch takes besides the index, in bytes.
     fn memory_bytes(&self) -> usize;
 }
 
-/// The transcripts that were read, by path.
+/// The indexes that were read, by path.
 #[derive(Debug)]
 pub(super) struct IndexesByPath<B: IndexedBranch> {
     pub(super) cache: Cache<PathBuf, CachedIndex<B>>,
 }
 
-/// A transcript that was read.
+/// The index of a transcript that was read.
 #[derive(Debug)]
 pub(super) struct CachedIndex<B: IndexedBranch> {
     read: ReadState,
     pub(super) index: Arc<B::Index>,
-    /// The branches that were asked for, by the record with which they end. The last one used is first.
+    /// The branches that were requested, by their last record. The most recently used one is first.
     branches: Vec<(Option<String>, Arc<B>)>,
 }
 
 impl<B: IndexedBranch> IndexesByPath<B> {
-    /// Keeps at most `limit_bytes`, of which the least recently used leaves first. The most recently used transcript may
-    /// take up to `newest_limit_bytes` even if that is more.
+    /// Caches at most `limit_bytes` and evicts the least recently used transcript first. The most recently used
+    /// transcript may take up to `newest_limit_bytes` even if that is more.
     pub(super) fn new(limit_bytes: usize, newest_limit_bytes: usize) -> Self {
         Self {
             cache: Cache::new(limit_bytes, newest_limit_bytes),
         }
     }
 
-    /// Updates what is known of a transcript and looks at it. Others that ask for the same one wait. `read` reads its first
-    /// so many bytes.
+    /// Updates the index of a transcript and calls `look` with it. Other callers for the same transcript wait. `read` reads
+    /// this many bytes from the start of the file.
     ///
     /// # Errors
-    /// [`TranscriptError::Io`] if it is not a file or cannot be read, and those of `look`.
+    /// [`TranscriptError::Io`] if the path is not a file or cannot be read, and the errors of `look`.
     pub(super) fn update<T>(
         &self,
         path: &Path,
@@ -130,7 +130,7 @@ impl<B: IndexedBranch> CachedIndex<B> {
         let index = match before.map(|before| (before.read.change(&identity, file), before)) {
             Some((FileChange::Same, before)) => return Ok(before),
             Some((FileChange::Grown, before)) => {
-                // The branches hold the index, which would have to be copied.
+                // The branches share the index. Drop them so that it need not be cloned.
                 drop(before.branches);
                 let mut index = Arc::unwrap_or_clone(before.index);
                 index.extend(read_range(file, before.read.whole_bytes, identity.bytes))?;
@@ -139,7 +139,7 @@ impl<B: IndexedBranch> CachedIndex<B> {
             Some((FileChange::Rewritten, _)) | None => read(file, identity.bytes)?,
         };
         let extent = index.extent();
-        // If it is shorter than when it was opened, it is being rewritten, and the next reader finds other times.
+        // If the file is shorter than when it was opened, it is being rewritten, and the next reader sees other times.
         identity.bytes = extent.bytes;
         Ok(Self {
             read: ReadState::new(identity, extent.whole_bytes, extent.can_extend.then_some(file)),

@@ -1,21 +1,21 @@
-//! The lines of a transcript, with the offset of each, from any buffered reader.
+//! The lines of a transcript with their offsets, from any buffered reader.
 //!
-//! Owns what counts as a line: what ends with a newline, and an unended last one that is told as such. Holds
-//! one line at a time, up to a limit. Pure: it knows neither files nor what a line means.
+//! Owns what counts as a line: bytes that end with a newline, and an unended last line that is marked as
+//! such. Buffers one line at a time, up to a limit. Pure: knows neither files nor the meaning of a line.
 
 use std::borrow::Cow;
 use std::io::{self, BufRead, Seek};
 
-/// The longest line that is held, in bytes. Prompts with pictures make lines of some tens of megabytes; what
-/// is longer than this is skipped like garbage, so that a damaged file cannot take the memory.
+/// The longest line that is buffered, in bytes. Prompts with pictures make lines of some tens of megabytes.
+/// Longer lines are skipped like garbage, so that a damaged file cannot exhaust the memory.
 pub const LINE_LIMIT_BYTES: usize = 256 * 1024 * 1024;
 
 /// One line, without its newline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawLine<'a> {
-    /// Where the line begins, in bytes from the start of the reader.
+    /// The offset of the line, in bytes from the start of the reader.
     pub offset: u64,
-    /// Its bytes; empty when it is oversized.
+    /// Its bytes; empty if it is oversized.
     pub bytes: &'a [u8],
     /// Whether it was longer than [`LINE_LIMIT_BYTES`] and was skipped.
     pub oversized: bool,
@@ -52,10 +52,10 @@ impl<R: BufRead> Lines<R> {
         self.offset
     }
 
-    /// The next line, or nothing at the end.
+    /// The next line, or `None` at the end.
     ///
     /// # Errors
-    /// Whatever the reader answers, but for an interruption, which is tried again.
+    /// The reader's error. A read that was interrupted is retried.
     pub fn next_line(&mut self) -> io::Result<Option<RawLine<'_>>> {
         self.buffer.clear();
         let offset = self.offset;
@@ -94,7 +94,7 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// Goes to an offset of a file. What the reader has read ahead is kept where the offset stands within it.
+/// Seeks to an offset of a file. Keeps the reader's buffer if the offset is within it.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -104,8 +104,8 @@ pub fn go_to(reader: &mut impl Seek, offset: u64) -> io::Result<()> {
     reader.seek_relative(offset.wrapping_sub(at).cast_signed())
 }
 
-/// A line without what may stand around its record: a byte order mark, NUL bytes (left by a file system after
-/// a crash), white space, the carriage return of a line that went through another system.
+/// A line without what may surround its record: a byte order mark, NUL bytes (left by a file system after a
+/// crash), white space, the carriage return of a line that was converted on another system.
 #[must_use]
 pub fn trimmed(line: &[u8]) -> &[u8] {
     let mut rest = line;
@@ -118,8 +118,8 @@ pub fn trimmed(line: &[u8]) -> &[u8] {
     }
 }
 
-/// The line as text of the same length: each byte that is not UTF-8 becomes `?`. Places found in the answer
-/// are places in the line.
+/// The line as text of the same length: each byte that is not UTF-8 becomes `?`. Positions in the text are
+/// positions in the line.
 #[must_use]
 pub fn text_of_same_length(line: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(line) {

@@ -1,8 +1,8 @@
-//! Where transcripts are: folder names and the search by id.
+//! The locations of transcripts: folder names, and the search by id.
 //!
-//! Owns the rule by which Claude names a folder after a working directory, and the search that never trusts
-//! it: the rule loses information, folders move, and a session may be resumed from elsewhere. Reads folders;
-//! knows nothing of what stands in the files.
+//! Owns the rule by which Claude names a folder after a working directory, and the search, which never
+//! relies on that rule: the rule loses information, folders move, and a session may be resumed from
+//! elsewhere. Reads folders; knows nothing of the content of the files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub fn project_folder(cwd: &Path) -> String {
     name
 }
 
-/// What stands for a UTF-16 unit of a working directory in the name of its folder.
+/// The character in a folder name for a UTF-16 unit of the working directory.
 pub(super) fn folder_character(unit: u16) -> char {
     let plain = u8::try_from(unit).ok().filter(u8::is_ascii_alphanumeric);
     plain.map_or('-', char::from)
@@ -45,8 +45,8 @@ pub(super) fn folder_character(unit: u16) -> char {
 /// The file name of a transcript.
 ///
 /// # Errors
-/// [`TranscriptError::InvalidId`] for an id that names no single file: upstream ids are opaque, and come from
-/// outside.
+/// [`TranscriptError::InvalidId`] for an id that cannot be a single file name: upstream ids are opaque, and
+/// come from outside.
 pub fn file_name(upstream_id: &str) -> Result<String, TranscriptError> {
     let name = format!("{upstream_id}.jsonl");
     let usable = !upstream_id.is_empty()
@@ -62,12 +62,12 @@ pub fn file_name(upstream_id: &str) -> Result<String, TranscriptError> {
     }
 }
 
-/// All files below `root` that are the transcript `upstream_id`, in the order of their paths, the one in the folder of `cwd`
-/// first: the agent takes that one before any other. Empty when there is none.
+/// All files below `root` with the transcript `upstream_id`, in the order of their paths, but the one in the folder of `cwd`
+/// first, because the agent prefers it. Empty if there is none.
 ///
 /// # Errors
-/// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] when `projects` is there and cannot be read, or none was found
-/// and one of its folders cannot be looked into.
+/// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] if `projects` exists and cannot be read, or if no file was
+/// found and one of the folders cannot be searched.
 pub fn locate(root: &Path, upstream_id: &str, cwd: Option<&Path>) -> Result<Vec<PathBuf>, TranscriptError> {
     let mut found = in_projects(root, &file_name(upstream_id)?)?;
     let own = cwd.map(|cwd| own_folder(root, cwd));
@@ -75,7 +75,7 @@ pub fn locate(root: &Path, upstream_id: &str, cwd: Option<&Path>) -> Result<Vec<
     Ok(found)
 }
 
-/// All files of this name, which is one below the folder of a project, in the order of their paths.
+/// All files of this name in the folders of the projects, in the order of their paths. The name is relative to such a folder.
 ///
 /// # Errors
 /// As [`locate`].
@@ -91,7 +91,7 @@ pub(super) fn in_projects(root: &Path, name: &str) -> Result<Vec<PathBuf>, Trans
             _ => {}
         }
     }
-    // It may lie where nobody can look.
+    // The transcript may be in the folder that cannot be searched.
     if let Some(failure) = failure.filter(|_| found.is_empty()) {
         return Err(failure);
     }
@@ -99,18 +99,18 @@ pub(super) fn in_projects(root: &Path, name: &str) -> Result<Vec<PathBuf>, Trans
     Ok(found)
 }
 
-/// The folder in which the agent keeps the transcripts of a working directory and looks for them first, whether it
-/// is there yet or not.
+/// The folder in which the agent keeps the transcripts of a working directory and looks for them first. It may not
+/// exist yet.
 #[must_use]
 pub fn own_folder(root: &Path, cwd: &Path) -> PathBuf {
     let resolved = fs::canonicalize(cwd).unwrap_or_else(|_| cwd.to_owned());
     root.join("projects").join(project_folder(&resolved))
 }
 
-/// The folders below `root/projects`; empty when there is no such folder yet.
+/// The folders below `root/projects`. Empty if there is no such folder yet.
 ///
 /// # Errors
-/// [`TranscriptError::Io`] when it is there and cannot be read.
+/// [`TranscriptError::Io`] if it exists and cannot be read.
 fn project_folders(root: &Path) -> Result<Vec<PathBuf>, TranscriptError> {
     let projects = root.join("projects");
     entries(&projects).map_err(TranscriptError::io("read the folder", &projects))

@@ -1,59 +1,59 @@
 //! One message of a transcript, whatever the agent's format.
 //!
-//! Owns what is common to the formats: who said it, what it is, and its parts. Each format makes these of its own
-//! records. Pure; knows no file, no conversation and nothing of the wire.
+//! Owns what the formats have in common: the speaker, the kind and the parts of a message. Each format makes
+//! messages from its own records. Pure; knows no file, no conversation and nothing of the wire.
 
-/// Who said a message.
+/// The speaker of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speaker {
-    /// The person, a tool, or the agent in the person's name.
+    /// The user, a tool, or the agent on behalf of the user.
     User,
     /// The model.
     Model,
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TranscriptMessageKind {
-    /// What a person asked; a turn begins with the first of it.
+    /// A prompt of the user. The first one begins a turn.
     Prompt,
-    /// A part of a reply, or what tools answered.
+    /// A part of a reply, or a tool's result.
     Ordinary,
-    /// What stands in for a past that was compacted.
+    /// A summary that replaces the history before a compaction.
     Summary,
-    /// Something else that the agent wrote: a command of its own, its output, a mark.
+    /// Another entry of the agent: a command of its own, a command's output, a marker.
     AgentNote,
-    /// What stands in place of a reply: an error of the model's server, or what the agent filled in.
+    /// An entry in place of a reply: an error of the model's server, or a text that the agent filled in.
     Error,
 }
 
-/// One message as its record has it.
+/// One message of a transcript.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TranscriptMessage {
-    /// The name of its record within its transcript.
+    /// The id of its record within the transcript.
     pub record_id: String,
     /// Who said it.
     pub speaker: Speaker,
-    /// What it is.
+    /// Its kind.
     pub kind: TranscriptMessageKind,
-    /// When it was written, RFC 3339, as the record has it.
+    /// When it was written, RFC 3339, as in the record.
     pub at: Option<String>,
-    /// What it says.
+    /// Its content.
     pub parts: Vec<Part>,
-    /// The session and the record of it that this one is a copy of.
+    /// The session and record from which this message was copied.
     pub copied_from: Option<(String, String)>,
-    /// How long its record is, in bytes.
+    /// The length of its record, in bytes.
     pub bytes: u64,
 }
 
 /// One part of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
-    /// Words.
+    /// Text.
     Text(String),
-    /// What the model thought, as far as it is told.
+    /// The model's thinking, as far as the agent records it.
     Thought(String),
-    /// The model calls a tool.
+    /// A call of a tool.
     ToolCall {
         /// The call's id, which its result names.
         id: String,
@@ -62,13 +62,13 @@ pub enum Part {
         /// The arguments, as JSON, byte for byte.
         input_json: String,
     },
-    /// What a tool answered.
+    /// The result of a tool.
     ToolResult {
         /// The id of the call.
         call_id: String,
-        /// The text of the answer; empty when it has none.
+        /// The text of the result; empty if it has none.
         text: String,
-        /// Whether the tool failed or was refused; none where the record does not say.
+        /// Whether the tool failed or was refused. `None` if the record does not say.
         is_error: Option<bool>,
     },
     /// A picture, in base64.
@@ -80,15 +80,15 @@ pub enum Part {
     },
     /// Anything else, as JSON.
     Other {
-        /// Its kind in the agent's own words.
+        /// Its kind, in the agent's own words.
         kind: String,
-        /// The whole of it.
+        /// The whole value.
         json: String,
     },
 }
 
 impl TranscriptMessage {
-    /// What a tool answered, of which only the length is known.
+    /// A tool's result of which only the length is known.
     #[must_use]
     pub(super) fn tool_result_outline(record_id: String, bytes: u64) -> Self {
         Self {
@@ -104,7 +104,7 @@ impl TranscriptMessage {
 }
 
 impl Part {
-    /// A record, or a part of it, whose form is not known. It has no kind of its own: what is a picture or a text in a list may be
+    /// A record of an unknown form, or such a part of one. Its kind is left empty: what is a picture or a text in a list may be
     /// another thing elsewhere.
     pub(super) fn unknown_form(json: &str) -> Self {
         Self::Other {
@@ -113,7 +113,7 @@ impl Part {
         }
     }
 
-    /// Whether it is what a tool answered.
+    /// Whether this is a tool's result.
     pub(super) fn is_tool_result(&self) -> bool {
         matches!(self, Self::ToolResult { .. })
     }

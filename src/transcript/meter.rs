@@ -1,21 +1,21 @@
-//! How much a thread reads of transcripts, for whoever waits for it, and the end of its reading when nobody does any more.
+//! Counts how much of transcripts a thread reads, and stops the reading if nobody waits for the result any more.
 //!
-//! Owns the way from the readers of this room to a counter that somebody outside has set up for the work of one thread.
-//! Knows neither who that is nor what the work is.
+//! Owns the connection between the readers of this module and a counter that the caller installs for one thread's work.
+//! Knows neither the caller nor the work.
 
 use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
-/// What counts.
+/// Counts the bytes that are read.
 pub trait Meter: Send + Sync {
-    /// There are so many bytes more to read.
+    /// Announces that this many more bytes will be read.
     fn expect_bytes(&self, bytes: u64);
-    /// So many bytes more were read.
+    /// Counts this many more bytes as read.
     ///
     /// # Errors
-    /// When nothing more is to be read, since nobody waits for it.
+    /// If the reading should stop because nobody waits for it.
     fn count_bytes(&self, bytes: u64) -> io::Result<()>;
 }
 
@@ -23,9 +23,9 @@ thread_local! {
     static METER: RefCell<Option<Arc<dyn Meter>>> = const { RefCell::new(None) };
 }
 
-/// Does some work whose reading is counted, on this thread.
+/// Runs `work` on this thread and counts what it reads.
 pub fn with_meter<T>(meter: Arc<dyn Meter>, work: impl FnOnce() -> T) -> T {
-    /// Puts back what was there, also when the work panics: blocking threads are used again.
+    /// Restores the previous meter even if the work panics, because blocking threads are reused.
     struct Before(Option<Arc<dyn Meter>>);
     impl Drop for Before {
         fn drop(&mut self) {
@@ -36,14 +36,14 @@ pub fn with_meter<T>(meter: Arc<dyn Meter>, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// A reader whose bytes are counted for the work that was under way on the thread that made it, whichever thread reads.
+/// A reader that counts its bytes for the work in progress on the thread that created it, whichever thread reads.
 pub struct Metered<R> {
     reader: R,
     meter: Option<Arc<dyn Meter>>,
 }
 
 impl<R> Metered<R> {
-    /// Counts what is read of `reader`, of which `bytes` are expected; 0 where that is not known.
+    /// Counts what is read from `reader`, which is expected to have `bytes` bytes; 0 if that is not known.
     pub fn new(reader: R, bytes: u64) -> Self {
         let SharedMeter(meter) = SharedMeter::new(bytes);
         Self { reader, meter }
@@ -60,14 +60,14 @@ impl<R: Read> Read for Metered<R> {
     }
 }
 
-/// A reader that says how many bytes were read, to somebody who may end the reading.
+/// A reader that reports to a callback how many bytes were read. The callback may stop the reading.
 pub struct ProgressReader<R, F> {
     reader: R,
     step: F,
 }
 
 impl<R, F: FnMut(u64) -> io::Result<()>> ProgressReader<R, F> {
-    /// Calls `step` with how many more bytes of `reader` were read.
+    /// Calls `step` after each read with the number of bytes that it read.
     pub fn new(reader: R, step: F) -> Self {
         Self { reader, step }
     }
@@ -87,11 +87,11 @@ impl<R: Seek> Seek for Metered<R> {
     }
 }
 
-/// Counts what threads of one's own read of many files, for the work that was under way on the thread that made it.
+/// Counts reads of several threads for the work in progress on the thread that created this meter.
 pub struct SharedMeter(Option<Arc<dyn Meter>>);
 
 impl SharedMeter {
-    /// Counts what is read, of which `bytes` are expected.
+    /// Counts reads of `bytes` expected bytes.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         let meter = METER.with_borrow(Clone::clone);
@@ -101,10 +101,10 @@ impl SharedMeter {
         Self(meter)
     }
 
-    /// So many bytes more were read.
+    /// Counts this many more bytes as read.
     ///
     /// # Errors
-    /// When nothing more is to be read, since nobody waits for it.
+    /// If the reading should stop because nobody waits for it.
     pub fn count_bytes(&self, bytes: u64) -> io::Result<()> {
         self.0.as_ref().map_or(Ok(()), |meter| meter.count_bytes(bytes))
     }

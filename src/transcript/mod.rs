@@ -1,13 +1,14 @@
-//! The agents' own transcripts: reading them, naming places in them, finding and copying them.
+//! Reads, finds, copies and moves the agents' own transcripts, and names positions in them.
 //!
-//! Owns what is known of the formats and of the folders in which agents keep them. Each agent has a folder (`claude`, `codex`,
-//! `qwen`), whose `dialect` answers everybody outside this room; its records become the messages of `message`, on which
-//! checkpoints and pages are based. What lies beside the folders is shared, but `locate`, `relocate` and `library` also hold what
-//! is only Claude's. `file_read` decides whether a file must be read again, `indexes` caches what was read.
+//! Owns what this program knows of the transcript formats and of the folders in which agents keep them. Each agent has a module
+//! (`claude`, `codex`, `qwen`), whose `dialect` is the interface for code outside this module. Each format's records become the
+//! messages of `message`, on which checkpoints and pages are based. Modules outside the agents' are shared, but `locate`,
+//! `relocate` and `index_cache` also contain code that only Claude needs. `file_read` decides whether a file must be read
+//! again, and `indexes` caches what was read.
 //!
-//! `fields`, `lines`, `rewrite`, `scan`, `record_id`, `message`, `summary`, `check`, `on_disk`, `origin`, `relocate`,
-//! `checkpoint` and `preamble` are pure, as are the files of the folders that say so: they work on bytes and values that are
-//! handed to them. All else is the disk side: it blocks, and is called from threads that may. Nothing here knows a
+//! `fields`, `lines`, `rewrite`, `scan`, `record_id`, `message`, `summary`, `check`, `origin`, `relocate`, `turn_counts`,
+//! `checkpoint` and `preamble` are pure, as are the agents' files that say so: they work on the bytes and values that they
+//! are given. Everything else uses the disk and blocks, so call it from threads that may block. Nothing here knows a
 //! conversation, a chain, a socket or a runtime, and nothing here ever edits a transcript in place.
 
 pub mod blank;

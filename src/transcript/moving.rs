@@ -1,10 +1,10 @@
-//! Transcripts that go to another folder, with the files beside them.
+//! Moves transcripts and their side files to another folder.
 //!
-//! Owns how that is done so that it is done wholly or not at all, whenever the program ends: everything is copied beside its
-//! new place, synced and compared with its source before a name changes; then the copies get their names and the sources go
-//! into the daemon's own folder, where they are kept until the move is recorded. What is about to happen stands in a [journal]
-//! before it happens. A file that is there and differs is never replaced, and no source is touched that changed meanwhile or that
-//! another process holds open. Blocks; knows nothing of who asked for it.
+//! Owns that a move is done completely or not at all, even if the program is killed: everything is copied next to its
+//! destination, synced and compared with its source before any name changes. Then the copies are renamed and the sources are
+//! moved into the daemon's own folder, where they stay until the move is recorded. Each action is written to a [journal] before
+//! it happens. An existing file with other content is never replaced, and no source is touched that changed meanwhile or that
+//! another process holds open. Blocks; knows nothing of the callers.
 
 pub(crate) mod comparison;
 mod execution;
@@ -32,47 +32,47 @@ pub use execution::{MoveObserver, RunningMove};
 pub use journal::{settle, undo_unrecorded};
 pub use remaining_forks::{RemainingForks, SharedRemainingForks};
 
-/// What each message of a fork says of where it came from.
+/// The member of a fork's messages that names their origin.
 pub(super) const FORKED: &str = "\"forkedFrom\"";
 
-/// The folder beside a project's transcripts in which Claude Code keeps what it remembers of the project.
+/// The folder next to a project's transcripts in which Claude Code stores its memory of the project.
 pub(super) const MEMORY: &str = "memory";
 
-/// How much of a transcript is looked at to see whether it is a fork, in bytes: its first message stands in it.
+/// How much of a transcript is read to see whether it is a fork, in bytes: enough to contain the first message.
 const BEGINNING_BYTES: u64 = 1024 * 1024;
 
-/// What a step moves.
+/// The kind of file that a step moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum StepKind {
     /// A transcript.
     Transcript,
-    /// A file beside one.
+    /// A side file of a transcript.
     SideFile,
 }
 
-/// One file that goes elsewhere.
+/// The move of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MoveStep {
-    /// The session that it belongs to.
+    /// The session to which the file belongs.
     pub session: String,
-    /// Where it is.
+    /// The source.
     pub from: PathBuf,
-    /// Where it goes.
+    /// The destination.
     pub to: PathBuf,
-    /// What it is.
+    /// The kind of file.
     pub kind: StepKind,
     /// Its length, in bytes.
     pub bytes: u64,
-    /// Whether it stays where it is as well: records name it by its path, those of forks among them.
+    /// Whether the source stays as well, because records, for example those of forks, refer to it by its path.
     pub stays: bool,
-    /// The folders that its records name, and what they name instead.
+    /// The folders that its records name, and their replacements.
     pub folders: Vec<(String, String)>,
 }
 
 impl MoveStep {
-    /// What is replaced in its records.
+    /// The replacements in its records.
     fn relocation(&self) -> Relocation {
         let is_lines = parts::is_lines(&self.from);
         let folders = if is_lines {
@@ -86,7 +86,7 @@ impl MoveStep {
         }
     }
 
-    /// Whether the new place is the old one, by whatever path that is named.
+    /// Whether source and destination are the same file name in the same folder, even if by different paths.
     fn is_in_place(&self) -> Result<bool, TranscriptError> {
         let is_one = || -> io::Result<bool> {
             Ok(match none_if_absent(fs::symlink_metadata(&self.to))? {
@@ -98,20 +98,20 @@ impl MoveStep {
     }
 }
 
-/// The steps that take a session with all its files into another folder, and what lies there and is left.
+/// The steps that move a session with all its files into another folder, and what is not moved.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionPlan {
-    /// The transcript first.
+    /// The steps, the transcript first.
     pub steps: Vec<MoveStep>,
-    /// What is not taken along, with the reason.
+    /// The files that are not moved, with the reasons.
     pub left_out: Vec<String>,
 }
 
-/// What takes the session of this transcript into `folder`, where records name these folders otherwise. Its side files stay
-/// as well where one of the `neighbours` borrows them.
+/// Plans the move of a session into `folder`. `folders` are the replacements in its records. A side file also stays in its
+/// place if one of the `neighbours` borrows it.
 ///
 /// # Errors
-/// [`TranscriptError::Io`] when it cannot be read.
+/// [`TranscriptError::Io`] if the session cannot be read.
 pub fn plan(
     transcript: &Path,
     folder: &Path,
@@ -164,13 +164,14 @@ pub fn plan(
             && step.to.is_file()
             && comparison::is_already_copied(&step)?
         {
-            // On the way back it is the copy that the way here made, unless records name this folder.
+            // When a session moves back, the target is the copy that the first move left. The source can go unless records name
+            // this folder.
             step.stays = match are_named {
                 Some(known) => known,
                 None => *are_named.insert(name_results_of(&records, project, &session)?),
             };
         }
-        // What is there already, and stays or says nothing else, has nowhere to go.
+        // Skip a file that is already in place and either stays or needs no edits.
         if !in_place || !step.stays && !step.relocation().is_empty() {
             steps.push(step);
         }
@@ -181,11 +182,11 @@ pub fn plan(
     })
 }
 
-/// What takes along what the agent remembers of a project, from one of its folders into another: files that belong to no
-/// session. They stay too where sessions do that are not among those that leave. What is there and differs is left.
+/// Plans the move of an agent's memory of a project from one folder into another. These files belong to no session. They
+/// also stay if sessions other than those in `leaving` stay. A file whose target exists and differs is not moved.
 ///
 /// # Errors
-/// [`TranscriptError::Io`] when something cannot be read.
+/// [`TranscriptError::Io`] if something cannot be read.
 pub fn plan_memory(
     project: &Path,
     folder: &Path,
@@ -226,12 +227,12 @@ pub fn plan_memory(
     Ok(plan)
 }
 
-/// Whether any of these files names a result of a session's tools in the folder of this project.
+/// Whether any of these files refers to a tool result of a session in the folder of this project.
 fn name_results_of(records: &[PathBuf], project: &Path, session: &str) -> Result<bool, TranscriptError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let project = project.file_name().unwrap_or_default().to_string_lossy();
     if !project.bytes().chain(session.bytes()).all(is_plain) {
-        // Records may write it in other ways.
+        // Records may write such names in other ways.
         return Ok(true);
     }
     let named = format!("{project}/{session}{RESULTS}");
@@ -256,10 +257,10 @@ fn read_beginning(path: &Path) -> Result<Vec<u8>, TranscriptError> {
     Ok(beginning)
 }
 
-/// Checks that nothing that differs lies where the files go: what a [move](Moving) refuses too.
+/// Checks that no target of the steps exists with other content. A [move](RunningMove) refuses that too.
 ///
 /// # Errors
-/// [`TranscriptError::AlreadyExists`] for the first that does, and [`TranscriptError::Io`].
+/// [`TranscriptError::AlreadyExists`] for the first such target, and [`TranscriptError::Io`].
 pub fn check_targets_free(steps: &[MoveStep]) -> Result<(), TranscriptError> {
     for step in steps {
         let there = none_if_absent(fs::symlink_metadata(&step.to));

@@ -1,6 +1,6 @@
-//! A transcript that is held open, whatever its format: messages and turns by number, and their names.
+//! An open transcript of any format: its messages and turns by number, and their ids.
 //!
-//! Each format implements it. Blocks. Knows neither conversations nor what is made of the messages.
+//! Each format implements it. Blocks. Knows neither conversations nor what the messages are used for.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,13 +15,13 @@ pub type BoxedTranscript = Box<dyn OpenTranscript>;
 /// Something that an open transcript lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Loss {
-    /// So many records are damaged or gone.
+    /// This many records are damaged or missing.
     Damaged(u64),
-    /// What was said before a compaction is not in it.
+    /// The history before a compaction is missing.
     Compacted,
-    /// The file of another session, in which it begins, is not there.
+    /// The file of another session, which contains the beginning, is missing or unusable.
     Source {
-        /// That session.
+        /// The other session.
         upstream_id: String,
         /// What is wrong with it.
         detail: String,
@@ -41,7 +41,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// What an open transcript holds.
+/// The content of an open transcript.
 pub trait OpenTranscript: fmt::Debug + Send {
     /// The file that was opened.
     fn path(&self) -> &Path;
@@ -49,16 +49,16 @@ pub trait OpenTranscript: fmt::Debug + Send {
     /// How many messages there are.
     fn messages(&self) -> usize;
 
-    /// How many messages an agent loads: those that no compaction has replaced, and those that the compaction left.
+    /// How many messages an agent loads: the messages after the last compaction, and those that the compaction kept.
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
     fn loaded_messages(&mut self) -> Result<usize, TranscriptError>;
 
-    /// The message with which each turn begins.
+    /// The first message of each turn.
     fn turn_starts(&self) -> &[u32];
 
-    /// Where the record of a message begins in the file that was opened; none if it is in another one.
+    /// Where the record of a message begins in the opened file. `None` if it is in another file.
     fn offset(&self, message: usize) -> Option<u64>;
 
     /// How many turns there are.
@@ -66,42 +66,42 @@ pub trait OpenTranscript: fmt::Debug + Send {
         self.turn_starts().len()
     }
 
-    /// The messages of a turn; none if there is no such turn.
+    /// The messages of a turn. Empty if there is no such turn.
     fn turn(&self, turn: usize) -> Range<usize> {
         let start_of = |turn: usize| self.turn_starts().get(turn).map(|start| *start as usize);
         let end = self.messages();
         start_of(turn).unwrap_or(end)..start_of(turn + 1).unwrap_or(end)
     }
 
-    /// The turn that a message belongs to; none before the first.
+    /// The turn of a message. `None` before the first turn.
     fn turn_of(&self, message: usize) -> Option<usize> {
         let has_begun = |start: &u32| *start as usize <= message;
         self.turn_starts().partition_point(has_begun).checked_sub(1)
     }
 
-    /// The name of a message's record; empty if there is no such message.
+    /// The id of a message's record. Empty if there is no such message.
     fn record_id(&self, message: usize) -> String;
 
-    /// The message of this name in the file of the session `owner`, or the last one of the turn of this name.
+    /// The message with this id in the file of the session `owner`, or the last message of the turn with this id.
     fn find(&self, owner: &str, record_id: &str) -> Option<usize>;
 
-    /// Where the first record of a turn begins in the file that was opened; none if it is in another one.
+    /// Where the first record of a turn begins in the opened file. `None` if it is in another file.
     fn begin_offset(&self, turn: usize) -> Option<u64> {
         self.offset(self.turn(turn).start)
     }
 
-    /// Where the last record of a turn begins in the file that was opened; none if it is in another one.
+    /// Where the last record of a turn begins in the opened file. `None` if it is in another file.
     fn end_offset(&self, turn: usize) -> Option<u64> {
         self.offset(self.turn(turn).next_back()?)
     }
 
-    /// Reads a message; none if the file was changed meanwhile.
+    /// Reads a message. `None` if the file was changed meanwhile.
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
     fn message(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError>;
 
-    /// As [`OpenTranscript::message`], for a summary of a turn: of a tool's answer it may contain no more than the length.
+    /// As [`OpenTranscript::message`], for a summary of a turn: a tool's result may be reduced to its length.
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
@@ -109,37 +109,37 @@ pub trait OpenTranscript: fmt::Debug + Send {
         self.message(message)
     }
 
-    /// What it lacks.
+    /// What the transcript lacks.
     fn losses(&self) -> Vec<Loss>;
 
-    /// How many prompts it holds, those of abandoned branches too, if they can be told from what else is written.
+    /// How many prompts it contains, abandoned branches included, if they can be distinguished from other records.
     fn prompts(&self) -> Option<u64>;
 
-    /// The most turns that may ever have run in it, as far as it shows.
+    /// The largest number of turns that may have run in it.
     fn max_turns(&self) -> u64;
 
-    /// The most turns of which it may have kept a record, if its agent does not record every turn. It is then unknown
-    /// whether more turns ran.
+    /// The largest number of turns that may be recorded in it, if its agent does not record every turn. It is then
+    /// unknown whether more turns ran.
     fn max_recorded_turns(&self) -> Option<u64> {
         None
     }
 
-    /// The name of the place after a turn, and the session whose file that is in, where that may be another one.
+    /// The id of the position after a turn, and the session whose file contains it, if that may be another session.
     fn turn_end_id(&self, turn: usize) -> (String, Option<&str>) {
         (self.record_id(self.turn(turn).end.saturating_sub(1)), None)
     }
 
-    /// The session whose file holds a message, where that may be another one than was opened.
+    /// The session whose file contains a message, if that may be another session than the opened one.
     fn owner(&self, _message: usize) -> Option<&str> {
         None
     }
 
-    /// Whether it may hold records of the session `owner`; `own` is the one that was opened.
+    /// Whether it may contain records of the session `owner`; `own` is the opened session.
     fn may_hold(&self, own: &str, owner: &str) -> bool {
         own == owner
     }
 
-    /// Whether the file of another session, in which it begins, is missing.
+    /// Whether the file of another session, which contains its beginning, is missing.
     fn lacks_beginning(&self) -> bool {
         false
     }
@@ -149,23 +149,24 @@ pub trait OpenTranscript: fmt::Debug + Send {
         true
     }
 
-    /// How many turns up to the record `last` are copies, if the transcript begins with copies of another's that ended there.
+    /// How many turns up to the record `last` are copies, if the transcript begins with turns that were copied from another one
+    /// up to that record.
     fn copied_turns(&self, _last: &str) -> Option<usize> {
         None
     }
 
-    /// Whether its last line breaks off, unless its agent passes over such a line.
+    /// Whether its last line is incomplete. False if the agent ignores such a line.
     fn ends_torn(&self) -> bool {
         false
     }
 
-    /// How many of its records are of unknown kinds, as far as that is counted. They are no damage.
+    /// How many of its records are of unknown kinds, as far as they are counted. They are not damage.
     fn unknown_records(&self) -> u64 {
         0
     }
 }
 
-/// A loss of so many records, if any.
+/// The loss of this many records, if any.
 pub(super) fn damage_loss(records: u64) -> Option<Loss> {
     (records > 0).then_some(Loss::Damaged(records))
 }

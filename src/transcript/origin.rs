@@ -1,26 +1,26 @@
-//! Where a transcript says that it came from, whatever its format. Pure.
+//! The origin of a transcript, as it records it, for any format. Pure.
 
-/// What a transcript says of itself.
+/// The origin of a transcript, as it records it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// The folder that the last record of the conversation ran in.
+    /// The folder in which the last record of the conversation was written.
     pub cwd: Option<String>,
-    /// The title that a person gave it; the last one counts.
+    /// The title that the user gave it. The last one counts.
     pub title: Option<String>,
-    /// The place that its history was copied from.
+    /// The position up to which its history was copied from another session.
     pub forked_from: Option<ForkedFrom>,
-    /// The turns of its live branch, those before a compaction included.
+    /// The number of turns on its live branch, including those before a compaction.
     pub turns: usize,
-    /// How often a parent is named that is not there: each time something is lost.
+    /// How many records name a parent that is missing. Something is lost at each of them.
     pub missing_parents: usize,
 }
 
-/// A place in another session.
+/// A position in another session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForkedFrom {
     /// The session.
     pub session_id: String,
-    /// The uuid of its last message that was copied, or what names the last turn that came along; none where the transcript
-    /// does not tell.
+    /// The uuid of its last message that was copied, or the id of the last turn that was copied. `None` if the transcript
+    /// does not record it.
     pub record_uuid: Option<String>,
 }

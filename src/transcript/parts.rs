@@ -1,8 +1,8 @@
-//! What belongs to a session on disk: of Claude its transcript, and the files in the folder of its name beside it; of
-//! Codex its rollout.
+//! The files of a session on disk: for Claude its transcript and the files in the folder of the same name next to it,
+//! for Codex its rollout.
 //!
-//! Owns which files those are and how much of each counts while somebody still writes. Only reads names, sizes and the
-//! ends of files; follows no symbolic link. Blocks.
+//! Owns which files those are and how much of each counts while the agent is still writing. Only reads names, sizes
+//! and the ends of files; follows no symbolic link. Blocks.
 
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -16,16 +16,16 @@ use super::meter::Metered;
 use super::moving::MEMORY;
 use crate::files::{open_file, open_with_metadata};
 
-/// How many files beside a transcript are taken. A long session has some hundreds of tools' results.
+/// The maximum number of files next to a transcript. A long session has some hundreds of tools' results.
 pub(super) const FILE_LIMIT: usize = 100_000;
 
-/// How deep folders are entered. The agents make two levels of them.
+/// How many levels of folders are read. The agents make two.
 const DEPTH_LIMIT: usize = 8;
 
 /// How much of the end of a file is read at once to find its last newline, in bytes.
 const TAIL_BYTES: u64 = 64 * 1024;
 
-/// The longest unended last line that is looked at; a longer one counts as not yet written, in bytes.
+/// The longest unended last line that is read, in bytes. A longer one counts as not yet written.
 const UNENDED_LIMIT_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The end of a compressed file's name.
@@ -34,20 +34,20 @@ const COMPRESSED_EXTENSION: &str = ".zst";
 /// One file of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// Where it is.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Its name below the folder that the transcript is in, with `/` between the folders.
+    /// Its name relative to the transcript's folder, with `/` between the folders.
     pub name: String,
-    /// How much of it counts, in bytes: of lines, the whole ones. Of a compressed one they are those of its text.
+    /// How much of it counts, in bytes. For a file of lines: its whole lines. For a compressed file: the bytes of its text.
     pub bytes: u64,
-    /// Whether it is compressed, and its text is meant.
+    /// Whether the file is compressed and its text is the content.
     pub is_compressed: bool,
-    /// The name by which the session's records know it, where it lies with another session.
+    /// The name by which the session's records refer to the file, if it belongs to another session.
     pub borrowed_name: Option<String>,
 }
 
 impl Part {
-    /// A file that is not compressed, under its own name.
+    /// A file that is not compressed and has its own name.
     fn plain(path: &Path, name: String, bytes: u64) -> Self {
         Self {
             path: path.to_owned(),
@@ -58,10 +58,10 @@ impl Part {
         }
     }
 
-    /// Its content from the beginning, behind [`Part::bytes`] too.
+    /// Opens its content at the beginning. Reading does not stop at [`Part::bytes`].
     ///
     /// # Errors
-    /// What the system answers.
+    /// The system's error.
     pub fn open(&self) -> io::Result<Box<dyn Read>> {
         match self.is_compressed {
             true => Ok(Box::new(DecompressedReader::sequential(open_file(&self.path)?)?)),
@@ -73,7 +73,7 @@ impl Part {
 /// The text of a transcript, decompressed.
 ///
 /// # Errors
-/// What the system answers.
+/// The system's error.
 pub fn open_text(path: &Path) -> io::Result<Box<dyn Read>> {
     match is_packed(path) {
         true => Ok(Box::new(DecompressedReader::sequential(open_file(path)?)?)),
@@ -95,7 +95,7 @@ pub(super) fn only_part(transcript: &Path) -> Result<Parts, TranscriptError> {
     })
 }
 
-/// The name of a file without the ending of its compression.
+/// The name of a file without the extension of its compression.
 fn plain_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.strip_suffix(COMPRESSED_EXTENSION)
@@ -103,7 +103,8 @@ fn plain_name(path: &Path) -> String {
         .to_owned()
 }
 
-/// The rollout of a session of Codex, as it is now. Under a name without the compression, which is nobody's to carry.
+/// The rollout of a Codex session, as it is now. The name omits the extension of the compression, because copies contain the
+/// text.
 ///
 /// # Errors
 /// [`TranscriptError::Io`] when it cannot be read.
@@ -116,7 +117,7 @@ pub fn rollout_part(rollout: &Path) -> Result<Part, TranscriptError> {
         borrowed_name: None,
     };
     part.bytes = if part.is_compressed {
-        // Nobody writes to it any more.
+        // A compressed rollout no longer changes.
         let count = || -> io::Result<u64> {
             let (file, metadata) = open_with_metadata(rollout)?;
             let mut text = DecompressedReader::sequential(Metered::new(file, metadata.len()))?;
@@ -129,17 +130,17 @@ pub fn rollout_part(rollout: &Path) -> Result<Part, TranscriptError> {
     Ok(part)
 }
 
-/// The files of a session.
+/// The files of a session and what was not included.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parts {
     /// The transcript first, then the others in the order of their names.
     pub files: Vec<Part>,
-    /// What lies there and is not taken, with the reason.
+    /// The files that are not included, with the reasons.
     pub left_out: Vec<String>,
 }
 
-/// The folder of a session's own files, beside its transcript. A session called `memory` has none: the folder of that name
-/// belongs to the project.
+/// The folder of a session's own files, next to its transcript. A session called `memory` has none: the folder of that
+/// name belongs to the project.
 pub(super) fn own_folder(transcript: &Path) -> Option<PathBuf> {
     let folder = transcript.with_extension("");
     (folder.file_name()? != MEMORY).then_some(folder)
@@ -148,7 +149,7 @@ pub(super) fn own_folder(transcript: &Path) -> Option<PathBuf> {
 /// The files of the session with this transcript, as they are now.
 ///
 /// # Errors
-/// [`TranscriptError::Io`] when the transcript cannot be read.
+/// [`TranscriptError::Io`] if the transcript cannot be read.
 pub fn parts(transcript: &Path) -> Result<Parts, TranscriptError> {
     let id = transcript.file_stem().unwrap_or_default().to_string_lossy();
     let mut parts = Parts::default();
@@ -170,8 +171,8 @@ pub fn parts(transcript: &Path) -> Result<Parts, TranscriptError> {
     Ok(parts)
 }
 
-/// The files of a folder beside the transcripts of a project that belongs to none of their sessions; none where there is no
-/// such folder.
+/// The files of a folder next to a project's transcripts that belongs to none of their sessions. Empty if there is no such
+/// folder.
 pub(super) fn folder_parts(project: &Path, name: &str) -> Parts {
     let mut parts = Parts::default();
     let folder = project.join(name);
@@ -209,7 +210,7 @@ fn add_files_below(folder: &Path, name: &str, depth: usize, parts: &mut Parts) {
             continue;
         };
         let name = format!("{name}/{own}");
-        // Not followed: a link may lead anywhere.
+        // Links are not followed: they may lead anywhere.
         let kind = match entry.file_type() {
             Ok(kind) => kind,
             Err(error) => {
@@ -236,7 +237,7 @@ fn add_files_below(folder: &Path, name: &str, depth: usize, parts: &mut Parts) {
     }
 }
 
-/// A file that lies anywhere, under this name; none when there is no regular file that can be read.
+/// A file at any path, under this name. `None` if it is not a regular file that can be read.
 pub(super) fn side_part(path: &Path, name: String) -> Option<Part> {
     path.symlink_metadata().ok().filter(fs::Metadata::is_file)?;
     Some(Part::plain(path, name, size(path).ok()?))
@@ -249,13 +250,13 @@ fn size(path: &Path) -> io::Result<u64> {
     Ok(path.symlink_metadata()?.len())
 }
 
-/// Whether a file is lines that are appended to.
+/// Whether a file consists of lines and is only appended to.
 #[must_use]
 pub fn is_lines(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "jsonl")
 }
 
-/// How many bytes of a file are whole lines. A last line without a newline counts when it is a whole record.
+/// How many bytes of a file are whole lines. A last line without a newline counts if it is a complete record.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].

@@ -1,41 +1,41 @@
-//! The text that stands in for a history which could not be carried over.
+//! The text that replaces a history which could not be resumed.
 //!
-//! When nothing can be resumed, a new session is told what was said. Told as prose, not as a script with
-//! speakers' labels, closed explicitly, and honest about being a retelling: models take half-finished replies
-//! for finished work and go on with scripts as if they were to be played. The new message is never part of the
-//! text; the caller sends it behind, as a content block of its own. Pure.
+//! If nothing can be resumed, a new session is given a retelling of the history. It is prose, not a script
+//! with speakers' labels, it is closed explicitly, and it says that it is a retelling: models take
+//! half-finished replies for finished work and continue scripts as if they were to be played. The new message
+//! is never part of the text; the caller sends it afterwards, as a content block of its own. Pure.
 
-/// The most turns that are retold: the newest. Older ones would cost more of the model's context than they
-/// are worth to it.
+/// The maximum number of turns that are retold, the newest ones. Older ones would cost more of the model's
+/// context than they are worth.
 pub const TURN_LIMIT: usize = 20;
 
-/// The most characters that are retold of one prompt or of one reply.
+/// The maximum number of characters that are retold of one prompt or one reply.
 pub const TEXT_LIMIT_CHARS: usize = 4_000;
 
-/// What a turn was, as far as it can be retold.
+/// A turn, as far as it can be retold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastTurn {
-    /// What the person wrote.
+    /// The user's prompt.
     pub prompt: String,
-    /// What was answered, without calls of tools.
+    /// The reply, without tool calls.
     pub reply: String,
-    /// Whether the reply came to its end.
+    /// Whether the reply was completed.
     pub complete: bool,
 }
 
-/// How many turns a retelling lacks that nobody could read, or that were too many.
+/// How many turns a retelling omits because they could not be read or were too many.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MissingTurnCounts {
-    /// Before those that are retold.
+    /// Before the retold turns.
     pub before: usize,
-    /// Behind them.
+    /// After the retold turns.
     pub after: usize,
 }
 
 /// A retelling.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preamble {
-    /// The content block that goes before the new message.
+    /// The content block to send before the new message.
     pub text: String,
     /// How many turns it retells.
     pub retold_turns: usize,
@@ -46,8 +46,8 @@ pub struct Preamble {
 const OPENING: &str = "The earlier session of this conversation could not be opened again. ";
 const CLOSING: &str = "This is the end of the retelling. What follows is new, and is what is to be answered.";
 
-/// Retells `turns` (oldest first). `missing` is how many more the conversation had that nobody could read. None when
-/// there is nothing to tell.
+/// Retells `turns` (oldest first). `missing` is how many more turns of the conversation could not be read. `None` if
+/// there is nothing to retell.
 #[must_use]
 pub fn build_preamble(turns: &[PastTurn], missing: MissingTurnCounts) -> Option<Preamble> {
     let skipped = turns.len().saturating_sub(TURN_LIMIT);
@@ -59,7 +59,7 @@ pub fn build_preamble(turns: &[PastTurn], missing: MissingTurnCounts) -> Option<
         before: missing.before + skipped,
         ..missing
     };
-    // What was still being answered when the session ended must not look like an answer that was given.
+    // A reply that was incomplete when the session ended must not look like a finished answer.
     let ended = told
         .iter()
         .rposition(|turn| turn.complete)
@@ -114,19 +114,19 @@ pub fn build_preamble(turns: &[PastTurn], missing: MissingTurnCounts) -> Option<
     })
 }
 
-/// Whether a content block is a retelling written by [`preamble`].
+/// Whether a content block is a retelling written by [`build_preamble`].
 #[must_use]
 pub fn is_preamble(text: &str) -> bool {
     text.starts_with(OPENING) && text.ends_with(CLOSING)
 }
 
-/// A prompt without the retelling that it begins with, if any.
+/// A prompt without the retelling at its beginning, if any.
 #[must_use]
 pub fn without_retelling(prompt: &str) -> &str {
     split_retelling(prompt).1
 }
 
-/// Splits a prompt into the retelling that it begins with, empty if there is none, and what was asked. Agents may join the blocks.
+/// Splits a prompt into the retelling at its beginning, empty if there is none, and the rest. Agents may join the blocks.
 #[must_use]
 pub fn split_retelling(prompt: &str) -> (&str, &str) {
     match prompt.rfind(CLOSING) {

@@ -1,8 +1,8 @@
-//! Qwen Code's transcripts: `projects/<folder>/chats/<session id>.jsonl`, a tree of records in a file that is only appended to.
+//! Qwen Code's transcripts: `projects/<folder>/chats/<session id>.jsonl`, a tree of records in an append-only file.
 //!
-//! Owns the names of files and folders, and what a list shows of a file. Facts as of Qwen Code 0.24.4: a session id is a UUID (32 to
-//! 36 hexadecimal digits and hyphens), and the folder is the working directory with `-` for every other character. A session
-//! resumes only in the folder that its first record names. Every record but some notes is part of the chain, also telemetry.
+//! Owns the names of files and folders, and the list entry of a file. Facts as of Qwen Code 0.24.4: a session id is a UUID (32
+//! to 36 hexadecimal digits and hyphens), and the folder is the working directory with `-` for every other character. A session
+//! resumes only in the folder that its first record names. All records except some notes are part of the chain, even telemetry.
 //! Except for `locate`, pure.
 
 mod check;
@@ -31,13 +31,13 @@ use record::RecordKind;
 /// The format of these transcripts.
 pub const FORMAT: Format = Format::Qwen;
 
-/// The folder of a project in which its transcripts are. Archived ones are in a folder below it and are not looked for.
+/// The folder of transcripts in a project's folder. Archived ones are in a subfolder of it and are not searched.
 const CHATS: &str = "chats";
 
-/// How many characters an id has.
+/// The length of an id, in characters.
 const ID_CHARS: std::ops::RangeInclusive<usize> = 32..=36;
 
-/// The session whose transcript has this name. Other files lie beside transcripts: `<id>.ledger.jsonl`, `<id>.worktree.json`.
+/// The session whose transcript has this name. Other files are next to transcripts: `<id>.ledger.jsonl`, `<id>.worktree.json`.
 fn upstream_id(name: &str) -> Option<&str> {
     name.strip_suffix(".jsonl").filter(|id| is_id(id))
 }
@@ -47,7 +47,7 @@ fn is_id(id: &str) -> bool {
     ID_CHARS.contains(&id.len()) && id.bytes().all(is_part)
 }
 
-/// The folder in which the agent keeps the transcripts of a working directory, which it takes as it is given, links and all.
+/// The folder in which the agent keeps the transcripts of a working directory. The agent does not resolve links in its path.
 fn own_folder(root: &Path, cwd: &str) -> PathBuf {
     let name: String = cwd.encode_utf16().map(folder_character).collect();
     root.join("projects").join(name).join(CHATS)
@@ -56,7 +56,7 @@ fn own_folder(root: &Path, cwd: &str) -> PathBuf {
 /// All transcripts of a session, sorted by path.
 ///
 /// # Errors
-/// [`TranscriptError::InvalidId`] for what is no id of a session, [`TranscriptError::Io`] when none was found and a folder cannot be
+/// [`TranscriptError::InvalidId`] if this is not a session id, [`TranscriptError::Io`] if none was found and a folder cannot be
 /// read.
 fn locate(root: &Path, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
     if !is_id(id) {
@@ -65,7 +65,7 @@ fn locate(root: &Path, id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
     in_projects(root, &format!("{CHATS}/{id}.jsonl"))
 }
 
-/// What a list shows of a transcript. The id is the file's name.
+/// The list entry of a transcript. The id is the file's name.
 fn summary(ends: Ends<'_>) -> TranscriptSummary {
     let mut summary = TranscriptSummary::default();
     for line in ends.from_start() {

@@ -1,4 +1,4 @@
-//! How transcripts are opened: for buffered reading that is counted.
+//! Opens transcripts for buffered reading that is counted by a meter.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -8,10 +8,10 @@ use super::TranscriptError;
 use super::meter::Metered;
 use crate::files::open_with_metadata;
 
-/// How much is read at once, in bytes.
+/// The size of the buffer, in bytes.
 pub(super) const READ_BYTES: usize = 64 * 1024;
 
-/// Opens a transcript from its first byte on.
+/// Opens a transcript at its first byte.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].

@@ -1,15 +1,15 @@
-//! The uuids of records, as agents write them: 16 bytes for those that are uuids, their text for anything else. Pure.
+//! The ids of records. A UUID is stored in 16 bytes, any other id as text. Pure.
 
 use uuid::Uuid;
 
-/// A record's uuid: 16 bytes where it is one, its text where an agent writes something else.
+/// The id of a record: 16 bytes for a UUID, otherwise text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum RecordId {
     Uuid(u128),
     Text(Box<str>),
 }
 
-/// A record's uuid, borrowed.
+/// A borrowed [`RecordId`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum IdRef<'a> {
     Uuid(u128),
@@ -31,7 +31,7 @@ impl RecordId {
 
 impl<'a> IdRef<'a> {
     pub(super) fn new(text: &'a str) -> Self {
-        // Only the form that is written back the same way may be folded, or two ids could become one.
+        // Only the canonical form may be stored as a number. Otherwise two different ids could become one.
         folded(text.as_bytes()).map_or(Self::Text(text), Self::Uuid)
     }
 
@@ -50,7 +50,7 @@ impl<'a> IdRef<'a> {
     }
 }
 
-/// A uuid in small letters with hyphens.
+/// Parses a UUID in lower case with hyphens.
 fn folded(text: &[u8]) -> Option<u128> {
     const HYPHENS: [usize; 4] = [8, 13, 18, 23];
     let text: &[u8; 36] = text.try_into().ok()?;
@@ -76,10 +76,10 @@ fn folded(text: &[u8]) -> Option<u128> {
     (seen != NO_DIGIT).then_some(value)
 }
 
-/// No digits make this together, and it stays what it is beside any.
+/// The value of a byte that is no digit. Combined with any digit, the result still shows that one was invalid.
 const NO_DIGIT: u8 = u8::MAX;
 
-/// What each byte is worth as a hexadecimal digit in small letters.
+/// The value of each byte as a lower-case hexadecimal digit.
 static DIGITS: [u8; 256] = {
     let mut table = [NO_DIGIT; 256];
     let digits = b"0123456789abcdef";

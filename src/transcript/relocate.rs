@@ -1,7 +1,7 @@
-//! A transcript in another place: under another session id, in another folder.
+//! Rewrites a transcript for another location: another session id, another folder.
 //!
-//! Of a record the tokens that name the folder and the session are replaced; every other byte stays, so that what was
-//! said, and what is not understood, stays what it was. Pure; knows no files and nothing of why a transcript moves.
+//! In each record only the tokens that name the folder and the session are replaced. Every other byte stays, so that
+//! the content, understood or not, does not change. Pure; knows no files and nothing of why a transcript moves.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
@@ -9,22 +9,22 @@ use std::io::{self, BufRead, Write};
 use super::fields::{Fields, Json, lenient_text};
 use super::rewrite::{EditableRecord, Edits, LineChange, Rewriter, Verdict, token};
 
-/// The longest line that is held to be looked into, in bytes. One that is longer goes through as it is: prompts with
+/// The longest line that is buffered to be changed, in bytes. Longer lines are copied unchanged. Prompts with
 /// pictures stay far below.
 pub const HELD_LINE_LIMIT_BYTES: usize = 64 * 1024 * 1024;
 
-/// What a path of a tool's result has behind the folder of its session.
+/// The part after the session's folder in the path of a tool's result.
 pub(super) const RESULTS: &str = "/tool-results/";
 
-/// What is to be replaced in the records of a transcript.
+/// The replacements in the records of a transcript.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Relocation {
-    /// Folders and what they become, with everything below them. Of several that fit the longest counts.
+    /// Folders and their replacements, including everything below them. The longest matching folder is used.
     pub folders: Vec<(String, String)>,
-    /// Session ids and what they become.
+    /// Session ids and their replacements.
     pub sessions: BTreeMap<String, String>,
-    /// Tools' results beside the transcripts, by their paths from the session's folder on (`ID/tool-results/NAME`), and
-    /// the absolute paths that they have now.
+    /// The tools' results next to the transcripts: their paths from the session's folder on (`ID/tool-results/NAME`),
+    /// and their new absolute paths.
     pub results: BTreeMap<String, String>,
 }
 
@@ -37,7 +37,7 @@ impl Relocation {
             && self.results.is_empty()
     }
 
-    /// The folder in the new place; none when it is below none of those that move.
+    /// The new path of a folder. `None` if it is not in any of the folders that move.
     #[must_use]
     pub fn relocated_folder(&self, path: &str) -> Option<String> {
         let below = |from: &str| -> Option<usize> {
@@ -56,7 +56,7 @@ impl Relocation {
         ))
     }
 
-    /// Edits the paths of tools' results in a record.
+    /// Replaces the paths of tools' results in a record.
     pub(super) fn edit_results(&self, line: &[u8], record: &EditableRecord<'_>, edits: &mut Edits) {
         if self.results.is_empty() {
             return;
@@ -77,7 +77,7 @@ impl Relocation {
             else {
                 continue;
             };
-            // As it stands there; written in another way it is left alone.
+            // Replaces the path only in this exact spelling. Other spellings are left alone.
             if let Some(at) = json.find(&old) {
                 let place = record.place_of(text, at..at + old.len());
                 edits.replace(place, new);
@@ -85,7 +85,7 @@ impl Relocation {
         }
     }
 
-    /// Where the result of a tool is now, by the path that it had.
+    /// The new path of a tool's result, from its old path.
     fn relocated_result(&self, path: &str) -> Option<String> {
         self.results.get(result_name(path)?).cloned()
     }
@@ -114,8 +114,8 @@ impl LineChange for Relocation {
     }
 }
 
-/// The texts of a record that may stand in place of long results: those of tools' results, and those by which the agent
-/// replaced some later (`content-replacement`).
+/// The texts of a record that may replace long results: those of tools' results, and those with which the agent
+/// replaced results later (`content-replacement`).
 fn texts_replacing_results<'a>(fields: &Fields<'a>) -> Vec<Json<'a>> {
     let mut texts = Vec::new();
     let replaced = fields.array("replacements").unwrap_or_default().into_iter();
@@ -135,7 +135,7 @@ fn texts_replacing_results<'a>(fields: &Fields<'a>) -> Vec<Json<'a>> {
     texts
 }
 
-/// The paths of the files that a record names as those into which long results were put.
+/// The paths of the files with long results that a record names.
 pub(super) fn named_results(fields: &Fields<'_>) -> Vec<String> {
     let texts = texts_replacing_results(fields).into_iter();
     let texts = texts.filter_map(|text| persisted_path(&lenient_text(text.get())?).map(str::to_owned));
@@ -145,31 +145,32 @@ pub(super) fn named_results(fields: &Fields<'_>) -> Vec<String> {
         .collect()
 }
 
-/// The name of a tool's result from the folder of its session on, of an absolute path and of one from the transcript's
-/// folder on.
+/// The name of a tool's result relative to the project's folder, from an absolute path or one relative to the
+/// transcript's folder.
 pub(super) fn result_name(path: &str) -> Option<&str> {
     let (folder, _) = path.split_once(RESULTS)?;
     let from = folder.rfind('/').map_or(0, |slash| slash + 1);
     Some(&path[from..])
 }
 
-/// The path of the file into which a result was put, from the text that stands in its place.
+/// The path of the file with a result, from the text that replaces the result.
 pub(super) fn persisted_path(text: &str) -> Option<&str> {
-    /// What Claude writes in place of a tool's result that it has put into a file, and what stands before that file's path.
+    /// The beginning of the text with which Claude replaces a result that it wrote to a file, and the words before the file's
+    /// path.
     const PERSISTED_RESULT: (&str, &str) = ("<persisted-output>", "saved to: ");
     let (beginning, before_path) = PERSISTED_RESULT;
     let text = text.trim_start().strip_prefix(beginning)?;
     Some(text.split_once(before_path)?.1.lines().next()?.trim())
 }
 
-/// A text as it stands within a JSON string.
+/// A text, escaped as within a JSON string.
 fn escaped(text: &str) -> String {
     let token = token(text);
     token[1..token.len() - 1].to_owned()
 }
 
-/// Writes lines with a change to each. Lines longer than [`HELD_LINE_LIMIT_BYTES`] are written as they are; returns how many
-/// those are.
+/// Copies lines and applies a change to each. Lines longer than [`HELD_LINE_LIMIT_BYTES`] are copied unchanged. Returns how
+/// many of those there are.
 ///
 /// # Errors
 /// The errors of the reader and the writer.

@@ -1,8 +1,8 @@
-//! How the lines of a file become the lines of another: the one loop behind copies, cuts, repairs, moves, restores and imports.
+//! The loop that rewrites the lines of one file into another, for copies, cuts, repairs, moves, restores and imports.
 //!
-//! Streams the lines of a source, asks for a verdict on each, and writes those that are kept: every byte except the places that
-//! were edited. A line that is longer than the limit is streamed through without being held. Knows no format and no file, and
-//! decides nothing about a line.
+//! Streams the lines of a source, asks for a verdict on each, and writes those that are kept: every byte except the edited
+//! parts. A line longer than the limit is streamed without being buffered. Knows no format and no file, and decides nothing
+//! about a line.
 
 use std::io::{self, BufRead, Read, Seek, Write};
 use std::ops::Range;
@@ -13,11 +13,11 @@ use super::lines::trimmed;
 /// A line of the source.
 #[derive(Debug)]
 pub struct Line<'a> {
-    /// Where it begins.
+    /// The offset of the line.
     pub offset: u64,
     /// Its bytes, without the newline. `None` if it is longer than the limit, so that it cannot be edited.
     pub bytes: Option<&'a [u8]>,
-    /// Whether a newline ends it, if it is not too long. Only the last line can lack one.
+    /// Whether a newline ends it. Set only for lines within the limit. Only the last line can lack one.
     pub ended: bool,
 }
 
@@ -38,13 +38,13 @@ impl<'a> Line<'a> {
 /// What happens to a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is written, with the edits.
+    /// Write it, with the edits.
     Keep,
-    /// It is not written.
+    /// Do not write it.
     Drop,
 }
 
-/// What differs in the copy of a line.
+/// The edits to a line.
 #[derive(Debug, Default)]
 pub struct Edits {
     places: Vec<(Range<usize>, Vec<u8>)>,
@@ -52,7 +52,7 @@ pub struct Edits {
 }
 
 impl Edits {
-    /// Writes this text in place of a part of the line. Parts do not overlap.
+    /// Replaces a part of the line with this text. Parts must not overlap.
     pub fn replace(&mut self, place: Range<usize>, text: impl Into<Vec<u8>>) {
         self.places.push((place, text.into()));
     }
@@ -62,7 +62,7 @@ impl Edits {
         self.before.extend_from_slice(lines);
     }
 
-    /// Writes a line with these edits, and leaves none for the next one.
+    /// Writes a line with these edits, and clears them for the next line.
     fn write(&mut self, line: &[u8], writer: &mut dyn Write) -> io::Result<()> {
         writer.write_all(&self.before)?;
         self.places.sort_by_key(|(place, _)| place.start);
@@ -81,13 +81,13 @@ impl Edits {
     }
 }
 
-/// A change to lines each of which stays, such as to another folder.
+/// A change to every line that drops none, such as renaming a folder.
 pub trait LineChange {
-    /// Edits a line, which comes without its newline. A line that is no record stays as it is.
+    /// Edits a line, which is given without its newline. A line that is not a record must stay as it is.
     fn edit(&self, line: &[u8], edits: &mut Edits);
 }
 
-/// Reads lines one after another and writes what becomes of them.
+/// Reads lines one after another and writes the result of each.
 #[derive(Debug)]
 pub struct Rewriter<R> {
     reader: R,
@@ -99,7 +99,7 @@ pub struct Rewriter<R> {
 }
 
 impl<R: BufRead> Rewriter<R> {
-    /// Rewrites the lines of `reader`, which must be at the start of the file. Lines longer than `held_bytes` are not held.
+    /// Rewrites the lines of `reader`, which must be at the start of the file. Lines longer than `held_bytes` are not buffered.
     pub fn new(reader: R, held_bytes: usize) -> Self {
         Self {
             reader,
@@ -111,14 +111,15 @@ impl<R: BufRead> Rewriter<R> {
         }
     }
 
-    /// Leaves a last line without a newline as it is. Otherwise it gets one, so that whatever is appended begins a new line.
+    /// Leaves a last line without a newline as it is. By default a newline is added, so that whatever is appended begins a new
+    /// line.
     #[must_use]
     pub fn without_final_newline(mut self) -> Self {
         self.ends_last_line = false;
         self
     }
 
-    /// Rewrites all lines that are left.
+    /// Rewrites all remaining lines.
     ///
     /// # Errors
     /// The errors of the reader, the writer and `decide`.
@@ -178,7 +179,7 @@ impl<R: BufRead> Rewriter<R> {
         Ok(self.line.starts_with(beginning))
     }
 
-    /// Passes over the next line without holding it. Returns where the one after it begins.
+    /// Skips the next line without buffering it. Returns where the line after it begins.
     ///
     /// # Errors
     /// The reader's error.
@@ -192,7 +193,7 @@ impl<R: BufRead> Rewriter<R> {
         Ok(self.offset)
     }
 
-    /// Fills the buffer with up to `bytes` of the next line, and keeps what is in it.
+    /// Fills the buffer with up to `bytes` of the next line, including what it already contains.
     fn fill(&mut self, bytes: usize) -> io::Result<()> {
         if self.line.ends_with(b"\n") {
             return Ok(());
@@ -202,7 +203,7 @@ impl<R: BufRead> Rewriter<R> {
         reader.read_until(b'\n', &mut self.line).map(drop)
     }
 
-    /// Reads on to the end of a line that is not held.
+    /// Reads to the end of a line that is not buffered.
     fn pass_line(&mut self, mut writer: Option<&mut dyn Write>) -> io::Result<()> {
         let mut is_over = false;
         while !is_over {
@@ -244,7 +245,7 @@ impl<R: BufRead + Seek> Rewriter<R> {
     }
 }
 
-/// A record and where its values are in its line.
+/// A record and the positions of its values in the line.
 #[derive(Debug)]
 pub struct EditableRecord<'a> {
     /// Its members.
@@ -254,13 +255,13 @@ pub struct EditableRecord<'a> {
 }
 
 impl<'a> EditableRecord<'a> {
-    /// The record that a line is, whatever else surrounds it; `None` if it is none.
+    /// Parses the record in a line, whatever surrounds it. `None` if there is no record.
     #[must_use]
     pub fn parse(line: &'a str) -> Option<Self> {
         Self::parse_as(line, Fields::parse)
     }
 
-    /// The same with other members than its own, such as those of its payload.
+    /// As [`EditableRecord::parse`], with other members than the record's own, such as those of its payload.
     #[must_use]
     pub fn parse_as(line: &'a str, fields: impl FnOnce(&'a str) -> Option<Fields<'a>>) -> Option<Self> {
         let text = std::str::from_utf8(trimmed(line.as_bytes())).ok()?;
@@ -271,7 +272,7 @@ impl<'a> EditableRecord<'a> {
         })
     }
 
-    /// The position in the line of the value at this path: the names of members from the outermost to the innermost.
+    /// The position in the line of the value at this path. The path lists member names from the outermost to the innermost.
     #[must_use]
     pub fn position(&self, path: &[&str]) -> Option<Range<usize>> {
         let (name, outer) = path.split_last()?;
@@ -283,13 +284,13 @@ impl<'a> EditableRecord<'a> {
         Some(self.start + place.start..self.start + place.end)
     }
 
-    /// Where its closing bracket is in the line: members are appended before it.
+    /// The position of the closing bracket in the line. Members are appended before it.
     #[must_use]
     pub fn end(&self) -> usize {
         self.start + self.text.len() - 1
     }
 
-    /// Where a part of one of its values is in the line.
+    /// The position in the line of a part of one of its values.
     #[must_use]
     pub fn place_of(&self, value: Json<'_>, part: Range<usize>) -> Range<usize> {
         let start = self.start + value.get().as_ptr() as usize - self.text.as_ptr() as usize;

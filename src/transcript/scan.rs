@@ -1,10 +1,10 @@
-//! A line pruned to the members that its format's table names, in one pass and without holding the line.
+//! Prunes a line to the members in its format's table, in one pass and without buffering the line.
 //!
-//! Owns the grammar of JSON as far as the agent itself refuses text ([`Grammar`]): what this takes as a record, the agent
-//! takes too. It reads the bytes once, in pieces of any size, and copies what a [`Filter`] names into one buffer: the *pruned
-//! record*, a JSON object of bounded size. The format's decoder reads that as it reads a whole line. Of a name that is given
-//! twice both values are copied, and the decoder takes the last. Over 200 MB of a transcript `serde_json` took 2.5 times as long
-//! to read the same members of whole lines. Pure; knows neither files nor how records hang together.
+//! Owns the JSON grammar that the agent itself accepts ([`Grammar`]): a line that is a record here is a record for the agent
+//! too. The pruner reads the bytes once, in pieces of any size, and copies what a [`Filter`] selects into one buffer: the
+//! *pruned record*, a JSON object of bounded size. The format's decoder reads it like a whole line. If a name occurs twice,
+//! both values are copied, and the decoder uses the last one. `serde_json` took 2.5 times as long to read the same members of
+//! whole lines of a 200 MB transcript. Pure; knows neither files nor how records are connected.
 
 mod filter;
 mod lines;
@@ -23,64 +23,64 @@ use nesting::Nesting;
 use strict::Strict;
 use strings::{special, trim_cut, unfinished};
 
-/// How many elements of an array are copied.
+/// The maximum number of elements of an array that are copied.
 pub(super) use super::fields::INNER_LIMIT as ELEMENTS_LIMIT;
 
-/// The size of a pruned record from which on no elements are copied, and from which on no members are.
+/// The size of the pruned record above which no more elements are copied, and the size above which no more members are.
 pub(super) const ELEMENTS_LIMIT_BYTES: usize = 8 << 20;
 const MEMBERS_LIMIT_BYTES: usize = 2 * ELEMENTS_LIMIT_BYTES;
 
-/// The longest number that is copied, in bytes: the digits of `u64::MAX`. [`LONG_NUMBER`] replaces a longer one.
+/// The longest number that is copied, in bytes: the digits of `u64::MAX`. [`LONG_NUMBER`] replaces longer ones.
 const NUMBER_BYTES: usize = 20;
 const LONG_NUMBER: &[u8] = b"0.5";
 
-/// The longest name that is compared with a filter's, in bytes, each character escaped.
+/// The longest name that is compared with a filter's, in bytes, if each character is escaped.
 const NAME_BYTES: usize = 64 * 6;
 
-/// How deep a filter may reach.
+/// The maximum depth of a filter.
 const LEVELS: usize = 8;
 
-/// What a line turned out to be.
+/// The result of scanning a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Scanned<T> {
-    /// Nothing but white space or NUL bytes.
+    /// Only white space or NUL bytes.
     Blank,
     /// Not a JSON object.
     Garbage,
-    /// A record, and what was read of it.
+    /// A record, with what was read from it.
     Record(T),
 }
 
-/// How an agent reads JSON.
+/// The JSON grammar that an agent reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Grammar {
-    /// As JavaScript does: bytes that are not UTF-8 are replaced before, so that they are well within strings and nowhere
-    /// else; surrogates may stand alone. NUL bytes and byte order marks around a record are passed over.
+    /// As in JavaScript: bytes that are not UTF-8 are replaced before parsing, so they are valid inside strings and
+    /// nowhere else. Lone surrogates are valid. NUL bytes and byte order marks around a record are ignored.
     JavaScript,
-    /// As `serde_json` does: UTF-8 and pairs of surrogates only, nothing but white space around, and no deeper than
-    /// [`SERDE_DEPTH`].
+    /// As in `serde_json`: only UTF-8 and pairs of surrogates, nothing but white space around the record, and a
+    /// depth of at most [`SERDE_DEPTH`].
     Serde,
 }
 
-/// How many objects and arrays may stand within each other where `serde_json` reads.
+/// The maximum depth of nested objects and arrays that `serde_json` reads.
 pub(super) const SERDE_DEPTH: usize = 127;
 
 /// What to read of each line of a format.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Table {
-    /// How the agent reads what it has written.
+    /// The grammar with which the agent reads its own files.
     pub(crate) grammar: Grammar,
-    /// What to copy of a record.
+    /// What to copy from a record.
     pub(crate) record: Filter,
 }
 
-/// What was copied of a record.
+/// A pruned record.
 #[derive(Debug)]
 pub(crate) struct PrunedRecord<'a> {
     text: Cow<'a, str>,
-    /// Where it and its values stand.
+    /// The positions of the record and its values.
     spans: &'a [ValueSpan],
-    /// Whether elements of its arrays were left out because there were too many.
+    /// Whether some elements of arrays were omitted because there were too many.
     pub(super) has_more: bool,
 }
 
@@ -92,28 +92,28 @@ impl PrunedRecord<'_> {
     }
 }
 
-/// Reads a line in pieces.
+/// Scans a line in pieces.
 #[derive(Debug)]
 pub(crate) struct Pruner {
     table: &'static Table,
     state: State,
     nesting: Nesting,
-    /// What is copied of the outermost containers; of deeper ones nothing is.
+    /// The outermost open containers. Nothing is copied from deeper ones.
     levels: [Level; LEVELS],
     /// The member whose name was read last, if it is copied.
     member: Option<&'static (&'static str, Filter)>,
-    /// What is copied of the string or number that is being read, and how much more of it.
+    /// The filter of the string or number that is being read. `room_bytes` is how much more of it may be copied.
     value: Option<&'static Filter>,
     room_bytes: usize,
     is_cut: bool,
-    /// Where it begins in the pruned record.
+    /// Where its copy begins in the pruned record.
     start: usize,
-    /// Whether the string that is being read is a member's name, and what was read of that in earlier pieces.
+    /// Whether the current string is a member's name. `name` is the part of it from earlier pieces.
     is_name: bool,
     name: Vec<u8>,
-    /// What is left of the word that is being read.
+    /// The rest of the word that is being read.
     word: &'static [u8],
-    /// How far the string has come, where strings are read strictly.
+    /// The state of the current string in the strict grammar.
     strict: Strict,
     magnitude: Magnitude,
     record: Vec<u8>,
@@ -121,12 +121,12 @@ pub(crate) struct Pruner {
     has_more: bool,
 }
 
-/// A container that is open.
+/// An open container.
 #[derive(Debug, Clone, Copy, Default)]
 struct Level {
     filter: Option<&'static Filter>,
     elements: usize,
-    /// Where it begins in the pruned record, and which span is its.
+    /// Where its copy begins in the pruned record, and the index of its span.
     start: usize,
     span: usize,
 }
@@ -135,7 +135,7 @@ struct Level {
 enum State {
     #[default]
     Before,
-    /// This many bytes of a byte order mark were seen.
+    /// This many bytes of a byte order mark were read.
     Mark(u8),
     Value,
     ValueOrEnd,
@@ -145,7 +145,7 @@ enum State {
     CommaOrEnd,
     String,
     Escape,
-    /// This many digits of an escape are to come.
+    /// This many digits of an escape are left to read.
     Unicode(u8),
     Number(Digits),
     /// Within `true`, `false` or `null`.
@@ -154,7 +154,7 @@ enum State {
     Garbage,
 }
 
-/// How far a number has come.
+/// The part of a number that was read last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Digits {
     Minus,
@@ -167,20 +167,20 @@ enum Digits {
     Power,
 }
 
-/// How large a number is: `serde_json` refuses one that is too large for a floating-point number. Of those with the last power of
-/// ten all pass here.
+/// The magnitude of a number: `serde_json` refuses a number that is too large for a floating-point number. All numbers with the
+/// largest possible power of ten are accepted here.
 #[derive(Debug, Clone, Copy, Default)]
 struct Magnitude {
-    /// How many digits are before the point from the first on that is not zero; less than none if zeros are behind the point.
+    /// The number of digits before the point, from the first one that is not zero. Negative if the fraction begins with zeros.
     places: i32,
-    /// Whether a digit was not zero.
+    /// Whether a digit other than zero was read.
     has_digit: bool,
     power: i32,
     is_power_negative: bool,
 }
 
 impl Pruner {
-    /// Reads lines as `table` says.
+    /// Creates a pruner for lines of a format.
     pub(crate) fn new(table: &'static Table) -> Self {
         Self {
             table,
@@ -203,8 +203,8 @@ impl Pruner {
         }
     }
 
-    /// Reads on to the end of the line or of `bytes`: how many bytes were read, and whether the last of them was the
-    /// newline.
+    /// Reads to the end of the line or of `bytes`. Returns how many bytes were read, and whether the last of them
+    /// was the newline.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> (usize, bool) {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
@@ -250,7 +250,7 @@ impl Pruner {
         (at, false)
     }
 
-    /// What the line was, when it is over; the pruner is ready for the next.
+    /// Ends the line and returns what it was. The pruner is then ready for the next line.
     pub(crate) fn finish(&mut self) -> Scanned<PrunedRecord<'_>> {
         let state = std::mem::take(&mut self.state);
         self.nesting.clear();
@@ -277,7 +277,7 @@ impl Pruner {
         self.table.grammar == Grammar::Serde
     }
 
-    /// Whether these bytes of a string may stand there, and what ends them; none when the piece is over.
+    /// Whether these bytes of a string are valid, followed by `end`, or by more bytes if `end` is `None`.
     fn may_stand(&mut self, plain: &[u8], end: Option<u8>) -> bool {
         self.strict.plain(plain)
             && match end {
@@ -287,7 +287,7 @@ impl Pruner {
             }
     }
 
-    /// Takes one byte outside of the plain text of strings; whether it was used up.
+    /// Processes one byte outside the plain text of strings. Returns whether the byte was consumed.
     fn step(&mut self, byte: u8) -> bool {
         let is_space = matches!(byte, b' ' | b'\t' | b'\r');
         self.state = match self.state {
@@ -342,7 +342,7 @@ impl Pruner {
                     self.copy_escape(b"\\u", 6);
                     State::Unicode(4)
                 }
-                // Where a piece ends between the two characters.
+                // The previous piece ended within the escape.
                 b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => {
                     self.copy_escape(&[b'\\', byte], 2);
                     self.string_or_garbage(self.strict.is_whole())
@@ -376,7 +376,7 @@ impl Pruner {
         true
     }
 
-    /// A string goes on behind what may stand in it where strings are read strictly.
+    /// Continues the string, unless the last part of it is invalid in the strict grammar.
     fn string_or_garbage(&self, may_stand: bool) -> State {
         match may_stand || !self.is_strict() {
             true => State::String,
@@ -412,11 +412,11 @@ impl Pruner {
 
     fn hold_name(&mut self, bytes: &[u8]) {
         let room = NAME_BYTES - self.name.len();
-        // One that is longer is none that is wanted, and neither is its beginning.
+        // A longer name matches no filter, and neither does its beginning.
         self.name.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
     }
 
-    /// What is copied of an element of the innermost array.
+    /// The filter for the next element of the innermost array.
     fn element(&mut self) -> Option<&'static Filter> {
         let is_full = self.memory_bytes() >= ELEMENTS_LIMIT_BYTES;
         let level = self.level()?;
@@ -430,7 +430,7 @@ impl Pruner {
         elements
     }
 
-    /// Writes a comma if something stands before in the container that begins with `open`.
+    /// Writes a comma unless this is the first entry of the container that begins with `open`.
     fn separate(&mut self, open: u8) {
         if self.record.last() != Some(&open) {
             self.record.push(b',');
@@ -533,12 +533,12 @@ impl Pruner {
         }
     }
 
-    /// The innermost container that is open, unless it is too deep to matter.
+    /// The innermost open container, if it is among the outermost [`LEVELS`].
     fn level(&mut self) -> Option<&mut Level> {
         self.levels.get_mut(self.nesting.depth().wrapping_sub(1))
     }
 
-    /// How much memory the pruned record takes.
+    /// The memory that the pruned record takes.
     fn memory_bytes(&self) -> usize {
         self.record.len() + self.spans.len() * size_of::<ValueSpan>()
     }
@@ -553,7 +553,7 @@ impl Pruner {
         });
     }
 
-    /// The value of this span, which begins at `start`, was copied.
+    /// Completes a span, whose value begins at `start`.
     fn end_span(&mut self, span: usize, start: usize) {
         let inner = self.spans.len() - span - 1;
         if let Some(span) = self.spans.get_mut(span) {
@@ -561,7 +561,7 @@ impl Pruner {
         }
     }
 
-    /// Copies bytes of a string or a number as far as there is room.
+    /// Copies bytes of a string or a number while there is room.
     fn copy(&mut self, bytes: &[u8]) {
         if self.is_name {
             return self.hold_name(bytes);
@@ -576,7 +576,7 @@ impl Pruner {
         self.record.extend_from_slice(copied);
     }
 
-    /// Copies the beginning of an escape if all of it has room.
+    /// Copies the beginning of an escape if the whole escape has room.
     fn copy_escape(&mut self, beginning: &[u8], bytes: usize) {
         if !self.is_name && self.room_bytes < bytes {
             self.room_bytes = 0;
@@ -640,10 +640,10 @@ impl Digits {
 }
 
 impl Magnitude {
-    /// What the first digit of the largest floating-point number stands for, as a power of ten.
+    /// The power of ten of the first digit of the largest floating-point number.
     const LARGEST_POWER: i32 = f64::MAX_10_EXP;
 
-    /// Takes in a byte of the number and what it is.
+    /// Adds a byte of the number. `what` is the part of the number that it belongs to.
     fn take(&mut self, what: Digits, byte: u8) {
         match what {
             Digits::Zero | Digits::Whole => {

@@ -1,8 +1,8 @@
 //! Deletes the side files of a deleted transcript: tool results and the transcripts of subagents.
 //!
-//! Owns that nothing goes which a fork may need. A fork borrows from the session it was made of and from those that one was made
-//! of, by paths and by names that may stand anywhere in it, and names the nearest alone: so one in the folder has all of them
-//! stay. Blocks.
+//! Owns that no file is deleted that a fork may need. A fork may refer to files of the session from which it was forked, and of
+//! that session's own ancestors, by paths and names anywhere in its text, but it names only its direct parent. So if the folder
+//! contains any fork, all side files in it are kept. Blocks.
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,20 +17,20 @@ use crate::files::{file_contains, is_absence};
 /// Whether the side files were deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SideFilesRemoval {
-    /// It is gone, or nothing lay there.
+    /// The side files were deleted, or there were none.
     Removed,
-    /// A fork in the same folder may need it.
+    /// A fork in the same folder may need them.
     KeptForFork,
 }
 
-/// Which folders have forks in them, each looked at once.
+/// Which folders contain forks. Each folder is read once.
 #[derive(Debug, Default)]
 pub struct ForkLookup {
     folders: HashMap<PathBuf, bool>,
 }
 
 impl ForkLookup {
-    /// Whether any transcript in this folder but that of the session is a fork.
+    /// Whether this folder contains a fork other than the session's own transcript.
     fn has_other_fork(&mut self, project: &Path, transcript: &Path) -> Result<bool, TranscriptError> {
         if let Some(known) = self.folders.get(project) {
             return Ok(*known);
@@ -40,7 +40,7 @@ impl ForkLookup {
         for entry in fs::read_dir(project).map_err(reading)? {
             let path = entry.map_err(reading)?.path();
             if path != transcript && is_lines(&path) && path.is_file() {
-                // In what people say the quotes are escaped.
+                // A quoted mention of the field in a message has escaped quotes, so it does not match.
                 found = found
                     || file_contains(&path, FORKED.as_bytes()).map_err(TranscriptError::io("read", &path))?;
             }
@@ -50,10 +50,10 @@ impl ForkLookup {
     }
 }
 
-/// Removes the folder of a session that lies beside its transcript, be that gone, unless a fork may need it.
+/// Deletes the folder of a session's side files, unless a fork may need it. The transcript itself may be deleted already.
 ///
 /// # Errors
-/// [`TranscriptError::Io`] when it cannot be looked at or removed, also when it is a link or no folder.
+/// [`TranscriptError::Io`] if the folder cannot be read or deleted, or is a link or not a folder.
 pub fn remove_side_files(
     transcript: &Path,
     forks: &mut ForkLookup,

@@ -1,35 +1,35 @@
-//! The entry of a transcript in a list, read from the two ends of its file, in any format.
+//! The summary of a transcript for a list, read from the two ends of its file, in any format.
 //!
-//! Owns what a title is and how much of a file is looked at for it. Each format reads the ends in its own `summary`. Pure.
+//! Owns what a title is and how much of a file is read for it. Each format reads the ends in its own `summary`. Pure.
 
-/// How much of each end of a file is read, in bytes. The first prompt stands within it in ordinary transcripts, and so
-/// does some record that tells the time.
+/// How much of each end of a file is read, in bytes. In ordinary transcripts this contains the first prompt and a
+/// record with a time.
 pub const END_BYTES: usize = 64 * 1024;
 
-/// How much of the beginning is read, in bytes, when the first prompt does not stand within [`END_BYTES`]: a prompt may
-/// hold pictures, and an agent may write down its instructions before it.
+/// How much of the beginning is read, in bytes, if the first [`END_BYTES`] do not contain the first prompt: a prompt
+/// may contain pictures, and an agent may write its instructions before it.
 pub const FAR_HEAD_BYTES: usize = 512 * 1024;
 
-/// The longest title, in characters: more than anybody reads in a list.
+/// The maximum length of a title, in characters: more than a list shows.
 pub const TITLE_CHARS: usize = 200;
 
-/// The two ends of a file. What lies between them is not read; a line that is cut in two is passed over.
+/// The two ends of a file. The part between them is not read, and a line that is cut is skipped.
 #[derive(Debug, Clone, Copy)]
 pub struct Ends<'a> {
-    /// The beginning; the whole of a short file.
+    /// The beginning, or all of a short file.
     pub head: &'a [u8],
-    /// The end, which begins anywhere in a line; empty when the head is the whole.
+    /// The end, which may begin within a line. Empty if `head` is the whole file.
     pub tail: &'a [u8],
 }
 
-/// The entry of a transcript in a list. Anything may be missing: it may be empty, damaged, or of an unknown version.
+/// The summary of a transcript in a list. Anything may be missing: the file may be empty, damaged, or of an unknown version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TranscriptSummary {
-    /// What people call it, else what the agent made of it, else the first line that a person said.
+    /// The user's name for it, else the agent's title, else the first line of the first prompt.
     pub title: Option<String>,
-    /// What a person said last, as the agent noted it, cut as a title is; looked for only where there is no title.
+    /// The user's last prompt as the agent recorded it, shortened like a title. Only read if there is no title.
     pub last_prompt: Option<String>,
-    /// The folder that the agent last worked in.
+    /// The folder in which the agent last worked.
     pub cwd: Option<String>,
     /// The session that it was forked from.
     pub forked_from: Option<String>,
@@ -49,7 +49,7 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// The lines of `bytes`, last one first. Unlike the standard library's it does not look at every byte by itself.
+/// The lines of `bytes`, last one first. Faster than the standard library, which examines the bytes one at a time.
 fn backwards(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(bytes);
     std::iter::from_fn(move || {
@@ -64,7 +64,7 @@ fn backwards(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     .filter(|line| !line.is_empty())
 }
 
-/// The first line of a text that says something, cut to [`TITLE_CHARS`].
+/// The first line of a text that is not blank, shortened to [`TITLE_CHARS`].
 #[must_use]
 pub fn title_of(text: &str) -> Option<String> {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;

@@ -1,10 +1,10 @@
-//! Syncing the files that an agent has written for a session, so that a loss of power takes none of them.
+//! Syncs the files that an agent has written for a session, so that they survive a loss of power.
 //!
 //! Agents write their transcripts without syncing them. Owns which files and folders belong to such a sync, what was synced
-//! before, and what could not be; never writes to any of them. Blocks.
+//! before, and what could not be synced; never writes to any of them. Blocks.
 //!
-//! A system reports a failed write to one sync only. Then it may drop what it could not write, and the next sync succeeds.
-//! A file or folder whose sync failed once is therefore never reported as synced again.
+//! The system reports a failed write to one sync only. Then it may drop the unwritten data, and the next sync succeeds. A
+//! file or folder whose sync failed once is therefore never reported as synced again.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
@@ -18,20 +18,20 @@ use super::TranscriptError;
 use super::transcript_list::Format;
 use crate::files::{durable, is_absence};
 
-/// How long before the last sync a file may have been written that is synced again. File systems round times, and clocks
-/// are set; what is older than this the system has written by itself.
+/// Files that were written up to this long before the last sync are synced again. File systems round times, and clocks
+/// are set. Older data has been written by the system itself.
 const SYNC_OVERLAP: Duration = Duration::from_secs(60);
 
-/// How many transcripts are remembered. One that was forgotten only costs a sync of its folders.
+/// How many transcripts are remembered. Forgetting one only costs another sync of its folders.
 const REMEMBERED_LIMIT: usize = 4_096;
 
-/// How many files and folders are remembered whose sync failed. When there are more, every sync fails.
+/// How many failed files and folders are remembered. If there are more, every sync fails.
 const FAILED_LIMIT: usize = 4_096;
 
-/// How deep the folder beside a transcript is entered. Agents make two levels of folders.
+/// How many levels of folders next to a transcript are read. Agents make two.
 const DEPTH_LIMIT: usize = 8;
 
-/// A file or folder: device, inode, and when it was made, since inodes are reused.
+/// Identifies a file or folder: device, inode, and creation time, since inodes are reused.
 type FileKey = (u64, u64, Option<SystemTime>);
 
 /// Why files were not synced.
@@ -45,14 +45,14 @@ pub enum SyncError {
     WriteFailed(TranscriptError),
 }
 
-/// When the files of which sessions were synced last.
+/// The time of the last sync of each session's files.
 #[derive(Debug)]
 pub struct SyncLog {
     started_at: SystemTime,
-    /// By the transcript: when its last sync began.
+    /// The start of the last sync, by transcript.
     last_syncs: Mutex<HashMap<FileKey, SystemTime>>,
-    /// Whether the sync of a file or folder failed. An entry is locked during a sync: two syncs at once would both have to
-    /// get the error that the system reports to one. Those that are not being synced and have not failed are removed.
+    /// Whether the sync of a file or folder failed. An entry is locked during a sync, because the system reports an error
+    /// to one of two concurrent syncs only. Entries that are not being synced and have not failed are removed.
     failed_syncs: Mutex<HashMap<FileKey, Arc<Mutex<bool>>>>,
 }
 
@@ -67,8 +67,9 @@ impl Default for SyncLog {
 }
 
 impl SyncLog {
-    /// Syncs a transcript, which is open as `file`, and what was written since in the folder beside it: results of tools and
-    /// subagents. The first time also the names of the transcript and its folders, up to the agent's own.
+    /// Syncs a transcript, which is open as `file`, and the files in the folder next to it that were written since the last
+    /// sync: tools' results and subagents. The first sync also syncs the names of the transcript and its folders, up to the
+    /// agent's own.
     ///
     /// On a file system that cannot sync this does nothing.
     ///
@@ -81,7 +82,7 @@ impl SyncLog {
         let last = lock(&self.last_syncs).get(&known_as).copied();
         let since = last.unwrap_or(self.started_at).checked_sub(SYNC_OVERLAP);
         if let Some(folder) = format.dialect().own_folder(path) {
-            // Before the records that name them.
+            // The files are synced before the records that name them.
             self.sync_below(&folder, since, DEPTH_LIMIT)?;
         }
         self.sync_open(file, path, durable::sync_file)?;
@@ -106,7 +107,7 @@ impl SyncLog {
         Ok(())
     }
 
-    /// Syncs what was written in a folder since a time, and in those below it. Follows no symbolic link.
+    /// Syncs what was written in a folder and its subfolders since a time. Follows no symbolic link.
     fn sync_below(&self, folder: &Path, since: Option<SystemTime>, depth: usize) -> Result<(), SyncError> {
         let is_new = |metadata: &Metadata| {
             let modified = metadata.modified().ok();
@@ -137,7 +138,7 @@ impl SyncLog {
         }
         if is_new(&metadata) {
             self.sync_folder(folder)?;
-            // Its own name too.
+            // Sync the folder's own name too.
             folder.parent().map_or(Ok(()), |above| self.sync_folder(above))?;
         }
         Ok(())
@@ -150,7 +151,7 @@ impl SyncLog {
         }
     }
 
-    /// Syncs a file or folder that is open, unless that failed once.
+    /// Syncs an open file or folder, or fails if an earlier sync of it failed.
     fn sync_open(
         &self,
         file: &File,
@@ -179,7 +180,7 @@ impl SyncLog {
         if synced.is_ok() {
             let mut failed = lock(&self.failed_syncs);
             drop(has_failed);
-            // Another sync that waits for this one removes it.
+            // If another sync waits for this one, it removes the entry.
             if failed.get(&identity).is_some_and(|it| Arc::strong_count(it) == 1) {
                 failed.remove(&identity);
             }
@@ -196,7 +197,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is there. An agent may remove or move its files at any time.
+/// The result, or `None` if the file is missing. An agent may remove or move its files at any time.
 fn ok_if_present<T>(found: io::Result<T>, path: &Path) -> Result<Option<T>, TranscriptError> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -205,7 +206,7 @@ fn ok_if_present<T>(found: io::Result<T>, path: &Path) -> Result<Option<T>, Tran
     }
 }
 
-/// A sync, where the file system has one.
+/// Ignores the error of a file system that does not support syncing.
 fn ok_if_unsupported(synced: io::Result<()>) -> io::Result<()> {
     match synced {
         Err(error)

@@ -1,8 +1,8 @@
 //! The list of all transcripts below the folders of agents, with a summary of each.
 //!
-//! Owns a summary of each file, which is made anew when the file's stat differs, and their order. Each scan looks at every
-//! file, so that it has all that was written before. Nothing is kept on disk. Blocks. A folder that cannot be read, a file that vanishes, a link that leads in circles cost
-//! what is behind them and nothing else; it must not know agents or conversations.
+//! Owns a summary of each file, which is updated when the file's stat changes, and their order. Each scan checks every file, so
+//! that it includes everything written before. Nothing is stored on disk. Blocks. An unreadable folder, a file that vanishes or
+//! a cyclic link affects only what is in it. Must not know agents or conversations.
 
 mod file_ends;
 mod folder_walk;
@@ -22,10 +22,10 @@ use super::meter::SharedMeter;
 use file_ends::{Buffers, on_threads, read_entry};
 use folder_walk::{FolderWalk, FoundFile};
 
-/// How many folders that cannot be read are named: enough to see what is wrong.
+/// How many unreadable files and folders are listed: enough to see what is wrong.
 const UNREADABLE_LIMIT: usize = 20;
 
-/// The form of the transcripts below a folder.
+/// The format of the transcripts below a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Format {
@@ -57,7 +57,7 @@ impl Format {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
 
-    /// The folders below a root in which everything is.
+    /// The top folders below a root, which contain all transcripts.
     #[must_use]
     pub fn tops(self, root: &Path) -> Vec<PathBuf> {
         let tops = self.dialect().layout().tops;
@@ -70,7 +70,7 @@ impl Format {
         self.upstream_id(name).is_some()
     }
 
-    /// The session that a file of this name is of.
+    /// The session to which a file of this name belongs.
     #[must_use]
     pub fn upstream_id(self, name: &str) -> Option<&str> {
         self.dialect().upstream_id(name)
@@ -80,78 +80,78 @@ impl Format {
 /// An entry of the list: one transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedTranscript {
-    /// The session that it is of.
+    /// Its session.
     pub upstream_id: String,
-    /// Where it is.
+    /// Its path.
     pub path: Arc<Path>,
     /// Its size, in bytes.
     pub bytes: u64,
-    /// When it last changed: the time of its last record, unless the file is older than that.
+    /// When it last changed: the time of its last record, or the file's modification time if that is earlier.
     pub updated_at: Timestamp,
-    /// Its title; empty when nothing in it could be one.
+    /// Its title; empty if it contains no text that could be one.
     pub title: String,
-    /// The folder that the agent worked in; empty when it does not say.
+    /// The folder in which the agent worked; empty if the transcript does not say.
     pub cwd: String,
     /// The session that it was forked from.
     pub forked_from: Option<String>,
-    /// The file as it was when it was read.
+    /// The version of the file that was read.
     pub identity: FileVersion,
 }
 
 impl ListedTranscript {
-    /// Newest first, by path where the time is the same.
+    /// The sort key: newest first, and by path if the times are equal.
     fn sort_key(&self) -> (Reverse<Timestamp>, &Path) {
         (Reverse(self.updated_at), &self.path)
     }
 }
 
-/// A place in the order of all transcripts: newest first, by path where the time is the same.
+/// A position in the order of all transcripts: newest first, and by path if the times are equal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListPosition(Reverse<Timestamp>, Arc<Path>);
 
 impl ListPosition {
-    /// The place of a transcript that changed at this time and is there.
+    /// The position of the transcript at `path` that changed at this time.
     #[must_use]
     pub fn new(updated_at: Timestamp, path: &Path) -> Self {
         Self(Reverse(updated_at), Arc::from(path))
     }
 
-    /// The place of this one.
+    /// The position of this entry.
     #[must_use]
     pub fn of(entry: &ListedTranscript) -> Self {
         Self(Reverse(entry.updated_at), Arc::clone(&entry.path))
     }
 
-    /// When it changed, and where it is.
+    /// The time and path.
     #[must_use]
     pub fn parts(&self) -> (Timestamp, &Path) {
         (self.0.0, &self.1)
     }
 }
 
-/// All transcripts below a root and what their stat says, those that cannot be looked at left out.
+/// All transcripts below a root with their versions. Those that cannot be read are left out.
 pub fn identities(root: &Path, format: Format) -> impl Iterator<Item = (PathBuf, FileVersion)> {
     let found = FolderWalk::in_root(root, format).files;
     found.into_iter().map(|found| (found.path, found.identity))
 }
 
-/// What is called like a transcript below a root, in the order of the folders in which transcripts are, whatever stands
-/// there; and the folders that could not be read.
+/// The paths below a root that are named like transcripts, whatever they are, in the order of their folders; and the
+/// folders that could not be read.
 pub(super) fn transcript_names(root: &Path, format: Format) -> (Vec<PathBuf>, Vec<(PathBuf, io::Error)>) {
     FolderWalk::names(root, format)
 }
 
-/// The title that a list tells of a file, if any. Its two ends are read.
+/// The title that a list shows for a file, if any. Reads the two ends of the file.
 #[must_use]
 pub fn listed_title(path: &Path, format: Format) -> Option<String> {
-    // What is listed under a link is named by what it leads to.
+    // A linked transcript is listed with the title of its target.
     let found = FoundFile::at(path.canonicalize().ok()?)?;
     file_ends::summary(&found, format, &mut Buffers::default())
         .ok()?
         .title
 }
 
-/// The transcripts in a folder of them, and below it where they are kept so.
+/// The transcripts in a folder, and below it if the format uses subfolders.
 pub fn files(folder: &Path, format: Format) -> impl Iterator<Item = PathBuf> {
     let found = FolderWalk::in_folder(folder, format).files;
     found.into_iter().map(|found| found.path)
@@ -160,20 +160,20 @@ pub fn files(folder: &Path, format: Format) -> impl Iterator<Item = PathBuf> {
 /// The list of the transcripts below one root.
 #[derive(Debug, Default)]
 pub struct TranscriptList {
-    /// In the order of their places.
+    /// In list order.
     entries: Vec<Arc<ListedTranscript>>,
     unreadable: BTreeSet<PathBuf>,
     scanned: bool,
 }
 
 impl TranscriptList {
-    /// Whether it was ever scanned, to the end.
+    /// Whether a scan was ever completed.
     #[must_use]
     pub fn is_scanned(&self) -> bool {
         self.scanned
     }
 
-    /// All transcripts behind a place, in their order.
+    /// All transcripts after a position, in order.
     pub fn entries_after(
         &self,
         place: Option<&ListPosition>,
@@ -184,7 +184,7 @@ impl TranscriptList {
         self.entries.iter().skip(start)
     }
 
-    /// Files and folders that could not be read when they were looked at last, 20 at most.
+    /// Files and folders that could not be read in the last scan, 20 at most.
     pub fn unreadable(&self) -> impl Iterator<Item = &Path> {
         self.unreadable
             .iter()
@@ -192,10 +192,10 @@ impl TranscriptList {
             .take(UNREADABLE_LIMIT)
     }
 
-    /// Looks at every file below `root` and reads the ends of those that are new or have changed. It was not scanned when
-    /// that was ended early; what had been read is kept.
+    /// Checks every file below `root` and reads the ends of new and changed files. If the scan is stopped early, the list
+    /// does not count as scanned, but what was read is kept.
     pub fn scan(&mut self, root: &Path, format: Format) {
-        // What is left after a panic is nothing, and not half of it.
+        // A panic leaves an empty list rather than half of one.
         let mut entries = std::mem::take(self).entries;
         let FolderWalk {
             files: found,
@@ -226,7 +226,7 @@ impl TranscriptList {
         for (found, read) in changed.into_iter().zip(read) {
             match read {
                 Ok(Some(entry)) => entries.push(Arc::new(entry)),
-                // It has no id, or has vanished since, or nobody waits for it any more.
+                // The file has no id or has vanished, or nobody waits for the scan any more.
                 Ok(None) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(_) => {

@@ -1,36 +1,36 @@
-//! How many turns a transcript holds, compared with those that were acknowledged.
+//! The number of turns in a transcript, compared with the number of acknowledged turns.
 //!
 //! Owns when turns count as lost. Pure.
 
-/// What the disk says of one transcript.
+/// The turn counts of one transcript on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TurnCounts {
-    /// Turns of its live branch, up to the place where ours ends.
+    /// Turns on its live branch, up to the position where our conversation ends.
     pub turns: u64,
-    /// The most turns that its live branch can stand for: what was sent as a prompt may stand as the agent's own
-    /// command, and what a compaction has cut off may be anything.
+    /// The largest number of turns that its live branch may represent: a prompt may be recorded as the agent's
+    /// own command, and the part before a compaction may contain any number.
     pub max_turns: u64,
-    /// The same over all branches, for a file whose lines can all be read: the user may have gone back within the agent,
-    /// and the turns from before that are still in the file. 0 if it is unknown.
+    /// The same over all branches, if all lines of the file can be read: the user may have gone back within the agent,
+    /// and the earlier turns are still in the file. 0 if unknown.
     pub turns_on_all_branches: u64,
-    /// Whether its last turn has no reply, or one that breaks off within a record.
+    /// Whether its last turn has no reply, or a reply that ends within a record.
     pub is_last_cut_off: bool,
-    /// How many records are missing from its middle, each with some part of a turn.
+    /// How many records are missing from its middle. Each contained some part of a turn.
     pub missing_records: u64,
-    /// Turns that a copy would hold in which what stands behind such a place is joined to what stands before it; 0 where
-    /// nothing is missing.
+    /// Turns that a repaired copy would contain, in which the parts before and after each gap are joined. 0 if nothing
+    /// is missing.
     pub repaired_turns: u64,
 }
 
 impl TurnCounts {
-    /// Whether it is a history that a copy would keep.
+    /// Whether the history has turns and can be copied without a repair.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.missing_records == 0 && self.turns > 0
     }
 
-    /// The same for the file of a session that took over `carried` turns from another one. Turns outside its live branch
-    /// may come from there, and then they do not replace any turn that was acknowledged since.
+    /// The counts for the file of a session that copied `carried` turns from another one. Turns outside its live branch
+    /// may be copies, and copies do not replace turns that were acknowledged since.
     #[must_use]
     pub fn with_carried(self, carried: u64) -> Self {
         let turns_anywhere = if carried == 0 {
@@ -44,7 +44,7 @@ impl TurnCounts {
         }
     }
 
-    /// Whether the user went back within the agent: not all acknowledged turns are on its live branch, but all are in its
+    /// Whether the user went back within the agent: not all acknowledged turns are on the live branch, but all are in the
     /// file. Such turns are not lost, but removed on purpose.
     #[must_use]
     pub fn has_user_gone_back(&self, acknowledged: u64) -> bool {
@@ -53,8 +53,8 @@ impl TurnCounts {
             && self.max_turns_on_all_branches() >= acknowledged
     }
 
-    /// The most turns on all branches, if the user may have gone back among them. A user who goes back sends a prompt from there, so
-    /// a live branch without turns is damage.
+    /// The largest number of turns on all branches, or 0 if the user cannot have gone back. A user who goes back sends a prompt
+    /// from there, so a live branch without turns is damage.
     fn max_turns_on_all_branches(&self) -> u64 {
         if self.turns > 0 {
             self.turns_on_all_branches
@@ -63,13 +63,13 @@ impl TurnCounts {
         }
     }
 
-    /// How many of the turns that were acknowledged on it are lost, or not whole, as far as it shows. A record that is
-    /// missing takes at least a part of a turn along.
+    /// How many acknowledged turns of the transcript are lost or incomplete, as far as it shows. Each missing record
+    /// makes at least one turn incomplete.
     #[must_use]
     pub fn missing_turns(&self, acknowledged: u64) -> u64 {
         let at_most = self.max_turns.max(self.max_turns_on_all_branches());
-        // Behind the acknowledged turns there may be one that was never finished: its agent died. What stands on other
-        // branches says nothing of the last one.
+        // After the acknowledged turns there may be one that was never finished because its agent died. Other branches
+        // say nothing about the last turn.
         let last_is_lost = self.is_last_cut_off && self.max_turns <= acknowledged;
         if self.missing_records == 0 && at_most >= acknowledged {
             return u64::from(last_is_lost);

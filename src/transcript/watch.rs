@@ -1,10 +1,10 @@
-//! Watching the folders of transcripts, by the crate `notify`: inotify, FSEvents, kqueue.
+//! Watches the folders of transcripts with the crate `notify`: inotify, FSEvents, kqueue.
 //!
-//! Owns which folders are watched, and the paths that something has happened to until they are asked for. A thread of
-//! `notify` hears of them, late and merged; what became of a path is seen by looking at it when it is asked for. What is
-//! kept is bounded: past a limit, and when the system lost events, everything may have changed and is watched anew. Where
-//! folders cannot be watched it says so, and a reader looks for itself. Blocks; knows neither what stands in the files nor
-//! conversations.
+//! Owns which folders are watched, and the changed paths until they are taken. A thread of `notify` receives the events,
+//! late and merged. What happened to a path is determined by a stat when the changes are taken. The number of pending
+//! paths is bounded: above a limit, or if the system lost events, everything may have changed and is watched anew. If
+//! folders cannot be watched, the watcher reports it and the reader has to poll. Blocks; knows neither the content of the
+//! files nor conversations.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -18,22 +18,22 @@ use notify::{Config, ErrorKind, EventKind, RecommendedWatcher, RecursiveMode, Wa
 
 use super::transcript_list::Format;
 
-/// How many paths wait until they are asked for. More than are touched in the milliseconds until then; past it all files
-/// are looked at, which takes some milliseconds for thousands of them.
+/// How many changed paths are stored until they are taken: more than change in the milliseconds until then. Above it all
+/// files are checked, which takes some milliseconds for thousands of them.
 const PENDING_PATH_LIMIT: usize = 4_096;
 
-/// How often the nearest folder is looked for that is there, when another one comes meanwhile. One that is there and
-/// cannot be watched would be looked for without end.
+/// How often the search for the nearest existing folder is repeated if another one appears meanwhile. Without a
+/// limit a folder that exists and cannot be watched would be searched for forever.
 const NEAREST_FOLDER_ATTEMPTS: usize = 4;
 
-/// What has changed below a root.
+/// The changes below a root.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Anything may have changed; what else is here is a part of it.
+    /// Anything may have changed; the other fields are a part of it.
     pub is_everything: bool,
-    /// Folders that came, went, or have to be looked at as a whole.
+    /// Folders that appeared, disappeared, or have to be read completely.
     pub folders: BTreeSet<PathBuf>,
-    /// Files that came, went or changed.
+    /// Files that appeared, disappeared or changed.
     pub files: BTreeSet<PathBuf>,
 }
 
@@ -42,19 +42,19 @@ pub struct Changes {
 pub struct RootChanges {
     /// The root.
     pub root: PathBuf,
-    /// The form of its transcripts.
+    /// The format of its transcripts.
     pub format: Format,
-    /// What has changed.
+    /// The changes.
     pub changes: Changes,
 }
 
-/// The folders of all roots.
+/// Watches the folders of all roots.
 #[derive(Debug)]
 pub struct TranscriptWatcher {
     watcher: io::Result<RecommendedWatcher>,
     pending: Arc<Mutex<PendingEvents>>,
     roots: Vec<WatchedRoot>,
-    /// The watched folders, by path without links: so the system calls them.
+    /// The watched folders, by their path without links, which is the path that the system reports.
     folders: HashMap<PathBuf, WatchedFolder>,
 }
 
@@ -62,39 +62,39 @@ pub struct TranscriptWatcher {
 struct WatchedRoot {
     path: PathBuf,
     format: Format,
-    /// Why not all of it is watched.
+    /// Why a part of the root is not watched.
     problem: Option<String>,
 }
 
 #[derive(Debug)]
 struct WatchedFolder {
     number: FileNumber,
-    /// The paths by which roots lead to it: several, where there are links.
+    /// The paths by which roots reach the folder: several if there are links.
     root_paths: BTreeSet<PathBuf>,
 }
 
-/// Which file it is: device and inode.
+/// Identifies a file: device and inode.
 type FileNumber = (u64, u64);
 
-/// What the system told and nobody has asked for yet.
+/// The system's events that were not taken yet.
 #[derive(Debug, Default)]
 struct PendingEvents {
-    /// Paths, and whether something may have gone from there.
+    /// The changed paths, and whether each may have been deleted or moved away.
     paths: BTreeMap<PathBuf, bool>,
-    /// Whether anything may have happened to any path.
+    /// Whether events were lost, so that anything may have changed.
     is_lost: bool,
 }
 
-/// What a path is for a root.
+/// The role of a path for a root.
 #[derive(Debug, PartialEq, Eq)]
 enum PathRole {
-    /// On the way to its folders: it may be another root now.
+    /// Above its folders: the path may lead to another root now.
     AboveFolders,
     /// A folder of transcripts.
     Folder,
     /// A transcript.
     File,
-    /// Nothing that holds or is a transcript.
+    /// Neither contains nor is a transcript.
     Irrelevant,
 }
 
@@ -107,7 +107,7 @@ impl Changes {
 }
 
 impl PendingEvents {
-    /// Takes what the system tells; false when nobody has to know.
+    /// Adds an event of the system. `false` if it does not matter.
     fn add_event(&mut self, event: notify::Result<notify::Event>) -> bool {
         match event {
             Ok(event) if event.need_rescan() => self.mark_lost(),
@@ -138,7 +138,8 @@ impl PendingEvents {
     }
 }
 
-/// The daemon's own looks, and what is written to other files: somebody's home may stand on the way to a root.
+/// Whether the event is caused by the daemon's own reads, or by writes to other files: a folder above a root may be a user's
+/// home.
 fn is_irrelevant(event: &notify::Event) -> bool {
     let is_transcript = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str());
@@ -152,7 +153,7 @@ fn is_irrelevant(event: &notify::Event) -> bool {
 }
 
 impl TranscriptWatcher {
-    /// A watch of nothing, which calls `wake` from a thread of its own when there is something to ask for.
+    /// Creates a watcher without roots. It calls `wake` from a thread of its own when there are changes to take.
     #[must_use]
     pub fn new(wake: impl Fn() + Send + 'static) -> Self {
         let pending = Arc::new(Mutex::new(PendingEvents::default()));
@@ -174,7 +175,7 @@ impl TranscriptWatcher {
         }
     }
 
-    /// Watches the transcripts below a root, whether it is there yet or not. Nothing is said of what was there before.
+    /// Watches the transcripts below a root, which may not exist yet. Existing transcripts are not reported.
     pub fn add_root(&mut self, path: &Path, format: Format) {
         if self.roots.iter().any(|root| root.path == path) {
             return;
@@ -187,12 +188,12 @@ impl TranscriptWatcher {
         self.rewatch_root(self.roots.len() - 1);
     }
 
-    /// What has changed below all roots since this was asked last.
+    /// Takes the changes below all roots since the last call.
     pub fn take_changes(&mut self) -> Vec<RootChanges> {
         let pending = std::mem::take(&mut *lock(&self.pending));
         let mut all: Vec<Changes> = self.roots.iter().map(|_| Changes::default()).collect();
         if pending.is_lost {
-            // What took the place of a folder meanwhile may look like it.
+            // A folder may have been replaced by another one at the same path.
             self.unwatch(Path::new("/"));
             all.iter_mut().for_each(|changes| changes.is_everything = true);
         }
@@ -212,13 +213,13 @@ impl TranscriptWatcher {
         heard.filter(|heard| !heard.changes.is_empty()).collect()
     }
 
-    /// Whether every change is heard of.
+    /// Whether every change is noticed.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.problems().next().is_none()
     }
 
-    /// The roots of which not everything is watched, and why.
+    /// The roots that are not watched completely, and why.
     pub fn problems(&self) -> impl Iterator<Item = (&Path, String)> {
         let failure = self.watcher.as_ref().err();
         self.roots.iter().filter_map(move |root| {
@@ -227,14 +228,14 @@ impl TranscriptWatcher {
         })
     }
 
-    /// Notes what has become of a path, by the system's name for it.
+    /// Records what happened to a path, which is the system's name for it.
     fn handle_path(&mut self, path: &Path, may_be_gone: bool, all: &mut [Changes]) {
         let metadata = fs::symlink_metadata(path).ok();
         let known = self.folders.get(path).map(|folder| folder.root_paths.clone());
         for place in known.iter().flatten() {
             self.add_change(place, true, all);
             if may_be_gone || metadata.is_none() {
-                // One that was moved goes on being watched where it is now, and another one may be in its place.
+                // A folder that was moved is still watched at its new path, and another one may be in its place.
                 self.unwatch(place);
             }
         }
@@ -251,7 +252,7 @@ impl TranscriptWatcher {
         }
     }
 
-    /// Notes a change at a path, by a root's name for it.
+    /// Records a change at a path, which is the root's name for it.
     fn add_change(&mut self, path: &Path, is_folder: bool, all: &mut [Changes]) {
         for (index, changes) in all.iter_mut().enumerate() {
             let root = &self.roots[index];
@@ -259,9 +260,10 @@ impl TranscriptWatcher {
                 PathRole::AboveFolders => changes.is_everything = true,
                 PathRole::Folder => {
                     changes.folders.insert(path.to_owned());
-                    // Before anybody looks into it: what comes from now on is told, what was there is found by looking.
+                    // Watch before anyone reads the folder: later changes are then reported, and earlier ones are found by
+                    // reading it.
                     let watched = self.watch_tree(path, root.format);
-                    // Watched anew it says why not.
+                    // Watching the root anew reports why this failed.
                     changes.is_everything |= watched.is_err();
                 }
                 PathRole::File => {
@@ -272,7 +274,7 @@ impl TranscriptWatcher {
         }
     }
 
-    /// Watches a folder no longer, nor what was below it, by a root's name for it.
+    /// Stops watching a folder and everything below it. `path` is the root's name for it.
     fn unwatch(&mut self, path: &Path) {
         let gone = self.folders.extract_if(|_, folder| {
             folder.root_paths.retain(|place| !place.starts_with(path));
@@ -280,13 +282,13 @@ impl TranscriptWatcher {
         });
         for (folder, _) in gone {
             if let Ok(watcher) = &mut self.watcher {
-                // One that is gone has ended by itself.
+                // The watch of a deleted folder has ended already.
                 let _ended = watcher.unwatch(&folder);
             }
         }
     }
 
-    /// Watches everything of a root anew, from the nearest folder on the way to it that is there.
+    /// Watches everything of a root anew, starting at its nearest folder that exists.
     fn rewatch_root(&mut self, index: usize) {
         let (path, format) = (self.roots[index].path.clone(), self.roots[index].format);
         let mut failure = self.watch_nearest(&path).err();
@@ -312,13 +314,13 @@ impl TranscriptWatcher {
         }
     }
 
-    /// Watches a folder, or the nearest one above it that is there.
+    /// Watches a folder, or the nearest existing folder above it.
     fn watch_nearest(&mut self, wanted: &Path) -> io::Result<()> {
         'again: for _ in 0..NEAREST_FOLDER_ATTEMPTS {
             let mut below = None;
             for folder in wanted.ancestors() {
                 if self.watch(folder)? {
-                    // It may have come before the folder above it was watched.
+                    // The folder may have been created before its parent was watched.
                     if below.is_some_and(Path::is_dir) {
                         continue 'again;
                     }
@@ -330,18 +332,18 @@ impl TranscriptWatcher {
         Ok(())
     }
 
-    /// Watches the folders of transcripts from here on down.
+    /// Watches the folders of transcripts at and below this folder.
     fn watch_tree(&mut self, folder: &Path, format: Format) -> io::Result<()> {
         let mut seen = HashSet::new();
         let mut left = vec![folder.to_owned()];
         while let Some(folder) = left.pop() {
-            // By a link a folder may stand within itself.
+            // A link can make a folder contain itself.
             let is_new =
                 self.watch(&folder)? && file_number(&folder).is_some_and(|number| seen.insert(number));
             if !is_new || !self.has_folders(&folder, format) {
                 continue;
             }
-            // One that cannot be read is told of by the lists.
+            // A folder that cannot be read is reported by the lists.
             let Ok(entries) = fs::read_dir(&folder) else {
                 continue;
             };
@@ -355,7 +357,7 @@ impl TranscriptWatcher {
         Ok(())
     }
 
-    /// Whether there may be folders of transcripts in a folder.
+    /// Whether a folder may contain folders of transcripts.
     fn has_folders(&self, folder: &Path, format: Format) -> bool {
         let Some(levels) = format.dialect().layout().folders else {
             return true;
@@ -368,7 +370,7 @@ impl TranscriptWatcher {
         roots.any(|root| format.tops(&root.path).into_iter().any(is_above))
     }
 
-    /// Watches one folder; false when there is none here, or none that may be read.
+    /// Watches one folder. `false` if it is missing or must not be read.
     fn watch(&mut self, folder: &Path) -> io::Result<bool> {
         let (Ok(watcher), Ok(path)) = (&mut self.watcher, fs::canonicalize(folder)) else {
             return Ok(false);
@@ -381,7 +383,7 @@ impl TranscriptWatcher {
                 known.root_paths.insert(folder.to_owned());
                 return Ok(true);
             }
-            // One that is gone has ended by itself.
+            // The watch of a deleted folder has ended already.
             let _ended = watcher.unwatch(&path);
         }
         if let Err(error) = watcher
@@ -429,7 +431,7 @@ impl WatchedRoot {
             } else if layout.has_files(depth - 1) && has_its_name() {
                 PathRole::File
             } else if is_its_folder && (layout.folders.is_some() || path.is_symlink()) {
-                // A link may lead to a folder, and one that is gone may have.
+                // A link may lead to a folder, and a deleted entry may have been one.
                 PathRole::AboveFolders
             } else {
                 PathRole::Irrelevant
@@ -444,7 +446,7 @@ fn file_number(path: &Path) -> Option<FileNumber> {
     Some((metadata.dev(), metadata.ino()))
 }
 
-/// What was heard is whole after any panic.
+/// The events stay consistent after a panic.
 fn lock(pending: &Mutex<PendingEvents>) -> MutexGuard<'_, PendingEvents> {
     pending.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -458,7 +460,7 @@ fn io_error(error: notify::Error) -> io::Error {
     }
 }
 
-/// Whether other machines may write to a file system, of which the system here tells nothing.
+/// Whether a file system may be changed by other machines, which this system does not report.
 #[cfg(target_os = "linux")]
 fn is_remote(path: &Path) -> bool {
     /// Numbers of NFS, SMB, CIFS, SMB 2, FUSE, 9P, Ceph, AFS, VirtualBox' folders, Lustre.
@@ -482,7 +484,7 @@ fn is_remote(path: &Path) -> bool {
     })
 }
 
-/// The same where it is not known.
+/// Unknown on this system.
 #[cfg(not(target_os = "linux"))]
 fn is_remote(_: &Path) -> bool {
     false

@@ -1,19 +1,19 @@
-//! Finds the owner of a line that is too long to hold.
+//! Finds the owner of a line that is too long to buffer.
 //!
-//! [`IdScanner`] gets the bytes as they pass and keeps a few bounded values: the top-level `id` and `method`, and
-//! `params.sessionId`. It never fails. In what is no JSON object it finds nothing.
+//! [`IdScanner`] gets the bytes as they pass and stores a few bounded values: the top-level `id` and `method`, and
+//! `params.sessionId`. It never fails. In text that is not a JSON object, it finds nothing.
 
 use super::MAX_DEPTH;
 use crate::transcript::fields::Json;
 use crate::transcript::scan::{Filter, Grammar, Pruner, Scanned, Table};
 
-/// The longest id, method or session id that is kept, in bytes as written without quotes. Ids are numbers or UUIDs; a longer one
-/// is not ours.
+/// The longest id, method or session id that is stored, in bytes as written without quotes. Ids are numbers or UUIDs, so
+/// this program never sends a longer one.
 pub const MAX_ID_BYTES: usize = 256;
 
 const ID: Filter = Filter::whole(MAX_ID_BYTES);
 
-/// What is kept of a line.
+/// The values to extract from a line.
 static TABLE: Table = Table {
     grammar: Grammar::JavaScript,
     record: Filter::object(&[
@@ -35,7 +35,7 @@ pub struct Oversized {
 }
 
 impl Oversized {
-    /// Returns what is found in a whole line; `None` if there is nothing.
+    /// Scans a whole line. `None` if it has none of the values.
     #[must_use]
     pub fn in_line(line: &[u8]) -> Option<Self> {
         let mut scanner = IdScanner::default();
@@ -49,7 +49,7 @@ impl Oversized {
 pub struct IdScanner(Pruner);
 
 impl Default for IdScanner {
-    /// At the beginning of a line.
+    /// Creates a scanner at the beginning of a line.
     fn default() -> Self {
         Self(Pruner::new(&TABLE))
     }

@@ -1,12 +1,12 @@
-//! What a turn's updates show about a failure besides the answer: limits, retries, a broken thread. Collected during
-//! the turn and evaluated once at its end.
+//! Evidence of a failure in a turn's updates: limits, retries, a broken thread. Collected during the turn and
+//! evaluated once at its end, together with the answer.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::agent::kinds::RAW_EVENT_METHOD;
 
-/// The longest notice text that is kept, in bytes. A limit's text has less than 300.
+/// The longest notice text that is stored, in bytes. The text of a limit has fewer than 300.
 const NOTICE_LIMIT_BYTES: usize = 4096;
 
 /// The account's status in the agent's limit event.
@@ -47,8 +47,8 @@ impl RateLimitNotice {
     }
 }
 
-/// What one turn showed. Create a new one for each turn: other turns and conversations must not affect its
-/// classification.
+/// Evidence of a failure from one turn. Create a new one for each turn: other turns and conversations must not affect
+/// its classification.
 #[derive(Debug, Clone, Default)]
 pub struct FailureSigns {
     rejected: Option<RateLimitNotice>,
@@ -83,7 +83,7 @@ impl CodexRetry {
         self.info.as_ref()
     }
 
-    /// The error's text. Its message only counts the retries.
+    /// Returns the error's text. The message only has the number of the retry.
     pub(super) fn details(&self) -> Option<&str> {
         self.details.as_deref()
     }
@@ -111,8 +111,8 @@ impl FailureSigns {
         }
     }
 
-    /// The last event of this turn that refused requests. A later `allowed` does not cancel it, because the agent's
-    /// side requests (titles, summaries) are in the same stream.
+    /// Returns the last event of this turn that refused requests. A later `allowed` does not cancel it, because the
+    /// agent's side requests (titles, summaries) are in the same stream.
     pub fn rejected(&self) -> Option<&RateLimitNotice> {
         self.rejected.as_ref()
     }
@@ -122,12 +122,12 @@ impl FailureSigns {
         self.thread_broke
     }
 
-    /// The last retried error of this turn, whether or not Codex recovered.
+    /// Returns the last retried error of this turn, whether or not Codex recovered.
     pub(super) fn codex_retry(&self) -> Option<&CodexRetry> {
         self.codex_retry.as_ref()
     }
 
-    /// The last text outside any message: the way in which Codex reports what went wrong.
+    /// Returns the last text outside any message. Codex reports failures in this way.
     pub(super) fn last_notice(&self) -> Option<&str> {
         self.last_notice.as_deref()
     }

@@ -23,8 +23,8 @@ pub(super) fn by_agent_error_kind(data: Option<&Value>, text: &str) -> Option<Ve
             too_long(text).unwrap_or(Verdict::of(FailureKind::InvalidRequest))
         }
         "transport_lost" | "worker_shutdown" => Verdict::of(FailureKind::AgentDied),
-        // These include a refused connection and 529. Only the text distinguishes them, and none is a limit, whatever
-        // the text mentions.
+        // These include a refused connection and 529. Only the text distinguishes them. None of them is a limit, even
+        // if the text mentions one.
         "server_error" | "unknown" | "no_result" | "incomplete_tool_call" | "max_output_tokens" => {
             by_text(text)
                 .filter(|verdict| verdict.kind != FailureKind::RateLimited)
@@ -74,8 +74,8 @@ pub(super) fn by_codex_error(info: Option<&Value>, text: &str) -> Option<Verdict
     })
 }
 
-/// Classifies error 1001 of Codex's adapter: the server below it ended. `data` says how, whether the adapter restarts
-/// it, and how long it waits before that (codex-acp 2.6.0).
+/// Classifies error 1001 of Codex's adapter: its app-server ended. `data` says how it ended, whether the adapter
+/// restarts it, and how long the adapter waits first (codex-acp 2.6.0).
 pub(super) fn by_codex_server_gone(code: Option<i64>, data: Option<&Value>) -> Option<Verdict> {
     const SERVER_GONE: i64 = 1001;
     let data = data.filter(|_| code == Some(SERVER_GONE))?;
@@ -87,7 +87,7 @@ pub(super) fn by_codex_server_gone(code: Option<i64>, data: Option<&Value>) -> O
     })
 }
 
-/// Classifies by `_meta.jetbrains.air.sessionFailure`: a category, and a text that says which cause it is.
+/// Classifies by `_meta.jetbrains.air.sessionFailure`: a category, refined by the text.
 pub(super) fn by_failure_record(agent: &AgentKind, record: &Value, text: &str) -> Option<Verdict> {
     let offers = |action: &str| {
         let actions = record.get("actions").and_then(Value::as_array);
@@ -143,9 +143,8 @@ pub(super) fn by_http_status(status: u16, text: &str) -> Verdict {
     }
 }
 
-/// Lower-case words that identify a failure without data. The first match counts, so the order matters: overload
-/// before limits (its advice mentions usage), a full context window before limits ("limit 200000"), credit before
-/// limits.
+/// Lower-case words that identify a failure without data. The first match is used, so the order matters. Before limits
+/// come overload (whose advice mentions usage), a full context window ("limit 200000") and missing credit.
 const BY_TEXT: &[(&[&str], FailureKind)] = &[
     (
         &[
@@ -244,7 +243,7 @@ pub(super) fn by_text(text: &str) -> Option<Verdict> {
         return Some(Verdict::of(*kind));
     }
     status_in(text).map(|status| match status {
-        // Only statuses that other numbers in this position do not resemble.
+        // Only statuses that are unlikely to be another number in this position.
         429 => Verdict::of(FailureKind::RateLimited),
         401 | 403 => Verdict::of(FailureKind::AuthRequired),
         502 | 503 | 504 | 529 => Verdict::of(FailureKind::Overloaded),

@@ -12,7 +12,7 @@ pub fn strip_terminal_codes(text: &str) -> String {
     while let Some(character) = rest.next() {
         match character {
             ESCAPE => skip_sequence(&mut rest),
-            // The one-character form.
+            // The one-character form of `ESC [`.
             '\u{9b}' => skip_parameters(&mut rest),
             '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => skip_string(&mut rest),
             '\n' => out.push('\n'),

@@ -9,9 +9,10 @@ use crate::transcript::claude;
 
 /// Claude Code. More facts, measured on 0.101.0, that need no field:
 ///
-/// - Its fork of a compacted session is exact. Like our cut, it renames what `compactMetadata` says about the kept
-///   messages, and the model gets what the source would send next, even after a fork of the fork or a resume. In auto
-///   mode, a process that opens a compacted session repeats its note on that mode after the prompt; so does a resume.
+/// - Its fork of a compacted session is exact. Like the bridge's own cut, it renames the ids of the kept messages in
+///   `compactMetadata`. The model gets what the source would send next, even after a fork of the fork or a resume. In
+///   auto mode, a process that opens a compacted session repeats its note on that mode after the prompt; so does a
+///   resume.
 /// - A new session starts in auto mode if the user's settings name no mode. Up to 0.100.0 it asked before each tool.
 ///   A resume and a fork keep the mode of the last prompt.
 /// - A prompt that a usage limit refused stays in the model's history.
@@ -27,7 +28,7 @@ pub static CLAUDE: AgentKind = AgentKind {
         names_itself: true,
     }),
     programs: &["claude-agent-acp", "claude-code-acp"],
-    // As root, it makes the agent ask for a mode that it then refuses, and no session starts.
+    // If this is set for root, the agent requests a mode that it then refuses, so no session starts.
     env_remove: &["IS_SANDBOX"],
     transcript_format: Some(claude::FORMAT),
     transcript_root: TranscriptRoot::Home {
@@ -52,7 +53,7 @@ pub static CLAUDE: AgentKind = AgentKind {
         memmem::find(line, b"_claude/rateLimit").is_some()
             || memmem::find(line, b"rate_limit_event").is_some()
     },
-    // That between the adapter and its own child process, not the network.
+    // The connection between the adapter and its own child process, not the network.
     connection_failure: FailureKind::AgentDied,
     // With a token in its environment, it reports `none` although it is signed in.
     sign_in: "run claude in a terminal and sign in there with /login; with CLAUDE_CODE_OAUTH_TOKEN in the daemon's environment it \
@@ -78,9 +79,9 @@ fn session_meta(system_prompt: Option<&str>) -> Map<String, Value> {
     meta
 }
 
-/// The upstream id of the transcript that the agent now writes, from the parameters of a raw event notification
-/// ([`RAW_EVENT_METHOD`]). It differs from the session id after a silent roll. `None` for all other events.
-/// (`conversation_reset` has a `new_conversation_id` too, but that does not name a transcript.)
+/// Returns the upstream id of the transcript that the agent now writes, from the parameters of a raw event
+/// notification ([`RAW_EVENT_METHOD`]). It differs from the session id after a silent roll. `None` for all other
+/// events. (`conversation_reset` has a `new_conversation_id` too, but that does not name a transcript.)
 #[must_use]
 pub fn announced_transcript(params: &Value) -> Option<&str> {
     let message = params.get("message")?;

@@ -24,9 +24,9 @@ pub static CODEX: AgentKind = AgentKind {
     shares_process: true,
     unknown_session: &[
         &["no rollout found"],
-        // Also of a session that it has just opened, if its file was moved.
+        // Also reported for a session that it has just opened, if the file was moved.
         &["thread not found"],
-        // Opened but not yet written: the server below the adapter ended meanwhile.
+        // The session was opened but not yet written when the app-server ended.
         &["was lost when the codex app-server restarted"],
         &["session ", " is archived"],
     ],

@@ -162,7 +162,7 @@ fn open_session(agent: &Agent, params: &Value, opening: OpenMethod) -> Result<Ar
                 settings.cwd = cwd;
                 settings.apply(params);
             }
-            // The id refers to the history before a clear, whatever the session has written since.
+            // The id refers to the history before a clear, even if the session has written another file since.
             let mut state = session.state();
             if state.file_id != id {
                 id.clone_into(&mut state.file_id);
@@ -174,8 +174,8 @@ fn open_session(agent: &Agent, params: &Value, opening: OpenMethod) -> Result<Ar
     })
 }
 
-/// Returns the session's transcript. A transcript without records counts as missing, and so do several of which none
-/// is in the session's folder, as in Claude.
+/// Returns the session's transcript. As in Claude, a transcript without records counts as missing. So do several
+/// transcripts if none is in the session's folder.
 fn history(agent: &Agent, id: &str, cwd: &Path) -> Result<Option<PathBuf>, RpcError> {
     let mut paths = agent.transcripts(id, cwd)?;
     paths.retain(|path| reading::index(path).is_ok_and(|index| index.live_uuid().is_some()));

@@ -77,7 +77,7 @@ fn data_folder(arguments: impl IntoIterator<Item = OsString>) -> Result<PathBuf,
     std::path::absolute(data).map_err(|_| "the data folder has no absolute path")
 }
 
-/// Prints a line to standard error, which is an agent's log. Ignores errors, because nobody may read it.
+/// Prints a line to standard error, which is an agent's log. Ignores errors, because the log may have no reader.
 fn log_error(text: &str) {
     drop(writeln!(std::io::stderr(), "{ARGUMENT}: {text}"));
 }

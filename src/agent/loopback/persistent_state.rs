@@ -1,4 +1,4 @@
-//! What the agent remembers besides its transcripts: refused ids, and the start times of limits.
+//! The agent's persistent state besides its transcripts: refused ids, and the start times of limits.
 //!
 //! Small files below `state`, written durably by rename, so that they apply in new processes and after a crash.
 

@@ -1,4 +1,4 @@
-//! Telling a loaded session's history again, as `session/update`s.
+//! Replays the history of a loaded session as `session/update`s.
 
 use std::path::Path;
 
@@ -61,19 +61,19 @@ pub(super) fn replay(output: &Output, session_id: &str, path: &Path) -> Result<(
     })
 }
 
-/// A turn of the history, as the agent recalls it.
+/// A turn of the history, as the directive `recall` reports it.
 #[derive(Default)]
 pub(super) struct RecalledTurn {
     pub(super) prompt: String,
-    /// What the model said, texts parted by an empty line.
+    /// The model's texts, separated by empty lines.
     pub(super) reply: String,
     /// The names of the tools that it called.
     pub(super) tools: Vec<String>,
-    /// Whether it ended in an error of the model's server.
+    /// Whether it ended with an error of the model's server.
     pub(super) is_failed: bool,
 }
 
-/// The turns that the model sees up to the record `leaf`.
+/// Returns the turns that the model sees, up to the record `leaf`.
 pub(super) fn recall(path: &Path, leaf: &str) -> Result<Vec<RecalledTurn>, TranscriptError> {
     let selection = reading::index(path)?.select(Some(leaf), false);
     let selection = selection.ok_or_else(|| TranscriptError::RecordNotFound {

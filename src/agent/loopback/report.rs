@@ -28,7 +28,7 @@ pub(super) fn usage(output: &Output, session_id: &str, used: u64, meta: &Value) 
     output.update(session_id, &update);
 }
 
-/// What a call of a tool does, and how it is shown.
+/// A tool call: what it does, and how clients show it.
 pub(super) struct ToolCall<'a> {
     pub(super) id: &'a str,
     pub(super) name: &'a str,
@@ -64,7 +64,7 @@ pub(super) fn tool_call(output: &Output, session_id: &str, call: &ToolCall<'_>) 
     output.update(session_id, &update);
 }
 
-/// Reports what a tool answered.
+/// Reports the result of a tool call.
 pub(super) fn tool_result(output: &Output, session_id: &str, call_id: &str, text: &str, is_error: bool) {
     let update = json!({
         "sessionUpdate": "tool_call_update",
@@ -115,7 +115,7 @@ pub(super) fn title_of(first_prompt: &str) -> String {
         .collect()
 }
 
-/// Reports one of Claude's own messages, which is about this file, if the client requested it.
+/// Reports one of Claude's own messages about this file, if the client requested it.
 pub(super) fn raw(
     output: &Output,
     session: &Session,

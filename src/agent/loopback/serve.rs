@@ -17,7 +17,7 @@ use super::calls;
 use super::wire::RpcError;
 use crate::agent::split::{SplitLine, Splitter};
 
-/// The longest accepted line, in bytes. A longer one is refused and skipped without being held.
+/// The longest accepted line, in bytes. A longer one is refused and skipped without being buffered.
 const LINE_LIMIT_BYTES: usize = 64 * 1024 * 1024;
 
 /// How many bytes are read at once.

@@ -53,7 +53,7 @@ pub(super) struct RawFilter {
     pub(super) subtype: Option<String>,
 }
 
-/// What the session writes and has reported.
+/// The state of what the session writes and has reported.
 #[derive(Debug, Clone)]
 pub(super) struct SessionState {
     /// The id of the transcript for prompts. Differs from the session's id after a clear.
@@ -67,7 +67,7 @@ pub(super) struct SessionState {
 /// Why a turn must end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StopKind {
-    /// The client cancelled it. A deaf session ignores this.
+    /// The client cancelled it. A session that ignores cancels continues.
     Cancel,
     /// The session is closed or the process ends. No session ignores this.
     Close,
@@ -99,7 +99,7 @@ pub(super) struct Session {
 /// The result of submitting a prompt.
 #[derive(Debug)]
 pub(super) enum Admission {
-    /// The session's worker will take it.
+    /// Queued for the session's worker.
     Queued,
     /// There is no worker: the caller must start one.
     NeedsWorker,

@@ -1,8 +1,8 @@
 //! Whether the user is signed in, if the agent has accounts.
 //!
-//! A file represents the vendor's server: it holds the only valid token. Like real agents, this one reads the token
-//! at its start and keeps it; only the next process knows a later sign-in. Without a file there are no accounts, and
-//! everybody is accepted.
+//! A file represents the vendor's server: it contains the only valid token. Like real agents, this one reads the token
+//! only at its start, so a later sign-in takes effect in the next process. Without a file there are no accounts, and
+//! every user is accepted.
 
 use std::fs;
 use std::path::PathBuf;

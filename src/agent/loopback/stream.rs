@@ -17,7 +17,7 @@ const NUMBER_DIGITS: usize = 10;
 /// How many bytes go out in one write: the capacity of a pipe.
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// How many bytes of the streamed text the transcript keeps. A stream of a million chunks measures the wire; it must
+/// How many bytes of the streamed text go into the transcript. A stream of a million chunks measures the wire; it must
 /// not become a record of 200 megabytes that every later prompt reads.
 const RECORDED_BYTES: usize = 1024 * 1024;
 
@@ -97,7 +97,7 @@ impl Stream {
         }
     }
 
-    /// Returns the text of the first `chunks` chunks, as far as the transcript keeps it.
+    /// Returns the part of the first `chunks` chunks that goes into the transcript.
     pub(super) fn recorded_text(&mut self, chunks: u64) -> String {
         let kept = chunks.min((RECORDED_BYTES / CHUNK_BYTES) as u64);
         let mut text = String::with_capacity(kept as usize * CHUNK_BYTES);

@@ -209,7 +209,7 @@ fn new_path(root: &Path, file_id: &str, cwd: &Path) -> Result<PathBuf, Transcrip
     Ok(folder.join(file_name(file_id)?))
 }
 
-/// A killed writer may have left a line without its newline; the next record must not join it.
+/// Whether the last line lacks its newline, because its writer was killed. The next record must not join that line.
 fn lacks_newline(file: &mut File) -> io::Result<bool> {
     if file.seek(SeekFrom::End(0))? == 0 {
         return Ok(false);

@@ -186,7 +186,7 @@ impl Turn<'_> {
         report::raw(&self.agent.output, self.session, &self.settings, file_id, message);
     }
 
-    /// Written before it is sent, so that whatever a client received is in the transcript.
+    /// Writes the text before sending it, so that everything that a client received is in the transcript.
     fn say(&mut self, text: &str) -> io::Result<()> {
         self.record_text(text)?;
         self.chunk(text);
@@ -270,7 +270,7 @@ impl Turn<'_> {
         std::process::abort()
     }
 
-    /// Ends the turn: writes its end to the transcript, applies what follows it, and returns the answer.
+    /// Ends the turn: writes its end to the transcript, applies its after-effects, and returns the answer.
     fn conclude(mut self, end: TurnEnd) -> Result<Value, RpcError> {
         if self.lingers && matches!(end, TurnEnd::Interrupted) {
             self.agent.wait_for_a_turn_to_end();
@@ -340,8 +340,8 @@ fn failed(error: &dyn std::error::Error) -> RpcError {
     }
 }
 
-/// Returns the text that the user wrote now. A retelling of earlier turns precedes it in a separate block; directives
-/// in it were already executed.
+/// Returns the text of the user's new message. A summary of earlier turns may precede it in a separate block; the
+/// directives in that were already executed.
 fn newest_message(content: &[Value]) -> String {
     let texts: Vec<&str> = content
         .iter()

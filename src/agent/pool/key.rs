@@ -20,7 +20,8 @@ pub struct PoolKey {
 }
 
 impl PoolKey {
-    /// Creates the key of an agent from its configured name, how it is started, and what is reported of its client.
+    /// Creates a key from the agent's configured name, how it is started, and what `initialize` reports about the
+    /// client.
     #[must_use]
     pub fn new(agent: &str, launch: &Launch) -> Self {
         let InitializeRequest {
@@ -54,7 +55,7 @@ impl PoolKey {
         }
     }
 
-    /// Whether the processes of both are started alike, for equal clients.
+    /// Whether both keys start their processes in the same way and for equal clients.
     #[must_use]
     pub fn is_same_launch(&self, other: &Self) -> bool {
         let shared = |key: &Self| Self {
@@ -71,7 +72,7 @@ impl PoolKey {
     }
 }
 
-/// Parameters without their `_meta`, which may be another one for each connection of the same client, such as a trace.
+/// Removes `_meta`, which may differ between connections of the same client. It may contain a trace id, for example.
 fn without_meta(params: &RawValue) -> Option<RawJson> {
     let mut members: Members = serde_json::from_str(params.get()).ok()?;
     members.shift_remove("_meta");

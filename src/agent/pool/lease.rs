@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Agent;
 
-/// The right to use an agent. The agent is not idle while it is held. Dropping it releases the agent.
+/// The right to use an agent, which is not idle as long as a lease exists. Dropping the lease releases the agent.
 #[derive(Debug)]
 pub struct Lease {
     pub(super) agent: Arc<Agent>,
@@ -17,13 +17,13 @@ impl Lease {
         Self { agent }
     }
 
-    /// Returns the agent without a lease, to observe its end. Does not keep it running.
+    /// Returns the agent itself, to observe its end. This does not keep it running.
     #[must_use]
     pub fn agent(&self) -> Arc<Agent> {
         Arc::clone(&self.agent)
     }
 
-    /// Ends the agent with the last lease for inspection, unless a caller acquires it for work.
+    /// Lets the agent end with its last lease for inspection, unless a caller acquires it for work.
     pub fn end_after_inspection(&self) {
         self.agent.leases.mark_inspected(true);
     }

@@ -15,8 +15,8 @@ use crate::agent::process::{self, ChildProcess, SpawnError, SpawnMark, StopDeadl
 use crate::agent::session::{self, Initialized};
 use crate::agent::wire::Connection;
 
-/// After how many lines that are not messages, before the answer to `initialize`, a program counts as not speaking
-/// the protocol. Wrappers print a few; a program in interactive mode prints a screen.
+/// How many lines that are not messages a program may print before it answers `initialize`. At this number it is
+/// reported as not speaking the protocol. Wrappers print a few; a program in interactive mode prints a screen.
 const MAX_STRAY_LINES_AT_START: u64 = 32;
 
 /// The use of an agent, and whether it may get new leases.
@@ -74,8 +74,8 @@ impl Agent {
         self.leases.retire();
     }
 
-    /// Retires an agent that reported that nobody is signed in. It may have read that at its start, so its users
-    /// should leave it.
+    /// Retires an agent that reported that nobody is signed in. It may read the credentials only at its start, so its
+    /// users should switch to a new process.
     pub fn note_signed_out(&self) {
         self.leases.usage.send_modify(|usage| {
             usage.is_retired = true;
@@ -195,7 +195,7 @@ pub(super) async fn run(
     if report.is_complete() {
         stopped_sender.send_replace(true);
     }
-    // From here on, nothing writes to the files of its sessions.
+    // No process writes to the files of its sessions any more.
     tracing::info!(
         agent = agent.key.agent(),
         pid = agent.pid,
@@ -207,8 +207,8 @@ pub(super) async fn run(
     );
 }
 
-/// Waits until the processes that died, or are about to, have ended completely, because what they left behind may
-/// still write. Starting their successor takes longer, so this runs in parallel.
+/// Waits until dead or ending predecessors have ended completely, because their descendants may still write. This runs
+/// in parallel with the start of the successor, which usually takes longer.
 async fn wait_for_predecessors(earlier: &[Weak<Agent>]) {
     for agent in earlier.iter().filter_map(Weak::upgrade) {
         // A retired process still serves its users.
@@ -220,7 +220,7 @@ async fn wait_for_predecessors(earlier: &[Weak<Agent>]) {
 
 type StartedProcess = (ChildProcess, Connection, Initialized);
 
-/// Spawns and initializes a process. On an error, returns a process that is still there.
+/// Spawns and initializes a process. An error includes the process if it is still running.
 async fn start(
     pool: &Inner,
     key: &PoolKey,
@@ -307,7 +307,7 @@ async fn wait_for_end_reason(pool: &Inner, agent: &Agent, stop: &CancellationTok
             _ = agent.connection.died() => return EndReason::Died,
             () = wait_for_shutdown(pool) => return EndReason::Shutdown,
             () = stop.cancelled() => return EndReason::Terminated,
-            // The sender is in the agent, which is held here.
+            // Cannot fail: `agent` owns the sender.
             _ = usage.changed() => {}
             () = unused => if pool.remove_if_unused(agent) { return EndReason::Unused },
         }
@@ -317,7 +317,7 @@ async fn wait_for_end_reason(pool: &Inner, agent: &Agent, stop: &CancellationTok
 pub(super) async fn wait_for_shutdown(pool: &Inner) {
     let mut shutdown = pool.shutdown.subscribe();
     if shutdown.wait_for(Option::is_some).await.is_err() {
-        // Never happens while `pool` holds the sender; a dropped sender is not a shutdown.
+        // Unreachable while `pool` holds the sender. A dropped sender must not count as a shutdown.
         std::future::pending::<()>().await;
     }
 }
@@ -335,7 +335,7 @@ async fn stop_process(pool: &Inner, process: &mut ChildProcess) -> StopReport {
         .await
 }
 
-/// Deletes the record of a process, unless part of it is still there for the next run to end.
+/// Deletes the record of a process, unless a descendant survived that the next run of the daemon must end.
 async fn delete_process_record(pool: &Inner, process: &ChildProcess, report: &StopReport) {
     if !report.is_complete() {
         return;

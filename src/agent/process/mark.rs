@@ -29,7 +29,7 @@ impl Instance {
         &self.0
     }
 
-    /// The common prefix of the environment entries of this instance.
+    /// Returns the common prefix of the environment entries of this instance.
     pub(in crate::agent) fn environment_prefix(&self) -> String {
         format!("{MARK_VARIABLE}={}:", self.0)
     }
@@ -70,7 +70,7 @@ impl SpawnMark {
         &self.instance
     }
 
-    /// The complete environment entry.
+    /// Returns the complete environment entry.
     pub(in crate::agent) fn environment_entry(&self) -> String {
         format!("{MARK_VARIABLE}={self}")
     }

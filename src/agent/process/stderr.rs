@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::watch;
 
-/// How many bytes of the end are kept: enough for a stack trace, and small enough for an error's data.
+/// How many bytes of the end are stored: enough for a stack trace, and few enough for an error's data.
 pub const STDERR_TAIL_BYTES: usize = 8 * 1024;
 
 /// How long the end of a process waits for the rest of its standard error. The process's own output is available at
@@ -43,7 +43,7 @@ impl StderrTail {
         };
         let bytes = Arc::clone(&tail.bytes);
         tokio::spawn(async move {
-            // Dropped at the end, for which `settle` waits.
+            // Dropped at the end of the input, for which `wait_for_rest` waits.
             let _guard = guard;
             let mut chunk = vec![0; CHUNK_BYTES];
             loop {

@@ -16,8 +16,8 @@ use super::orphans::are_adopted;
 use super::table::{self, Process, ProcessKey};
 use super::{EndedProcess, SpawnRecord, Survivor, SweepDeadlines, SweepReport, SweepSignal, SweepTarget};
 
-/// After how many scans that still find targets the rest is reported as surviving: something creates processes faster
-/// than they can be ended.
+/// After this many scans, the remaining targets are reported as survivors: they create processes faster than the sweep
+/// can end them.
 const MAX_ROUNDS: usize = 16;
 
 /// From this round on, SIGKILL is sent at once: new processes were created by processes that had been signalled.
@@ -53,12 +53,13 @@ pub(super) fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepRep
     SweepReport::default()
 }
 
-/// Reads the processes, and which of them are orphans, if those are wanted: children that this process has not started.
+/// Reads the processes. If the target includes orphans, also returns which ones are: children that this process did not
+/// start.
 fn scan(target: &SweepTarget) -> (Vec<Process>, HashSet<u32>) {
     if !target.includes_orphans || !are_adopted() {
         return (table::scan(target), HashSet::new());
     }
-    // A process that is being started would be taken for one.
+    // Hold the lock during the scan. Otherwise a process that is being started would be taken for an orphan.
     let started = super::started_children();
     let (processes, own) = (table::scan(target), std::process::id());
     let children = processes.iter().filter(|process| process.parent == own);
@@ -94,7 +95,7 @@ pub(super) fn start_time(pid: u32) -> Option<u64> {
 /// See [`super::ProcessTree`].
 pub(super) fn family(record: &SpawnRecord) -> Vec<ProcessKey> {
     let processes = table::scan(&SweepTarget::default());
-    // Another process may have its pid by now.
+    // The pid may belong to another process by now.
     let is_it =
         |process: &&Process| process.pid == record.pid && Some(process.start_time) == record.start_time;
     let found = processes.iter().find(is_it).map(|process| process.pid);
@@ -103,7 +104,7 @@ pub(super) fn family(record: &SpawnRecord) -> Vec<ProcessKey> {
     members.map(Process::key).collect()
 }
 
-/// The first process. Orphans of every daemon are its children, whatever it is.
+/// The pid of the first process, which adopts the orphans of every daemon.
 const INIT_PID: u32 = 1;
 
 /// Returns the target processes, without daemons and their descendants. A daemon on a copy of this data folder has agents with
@@ -184,7 +185,7 @@ impl<'table> OpenProcess<'table> {
     }
 }
 
-/// Signals all, waits until they have ended or the deadline has passed, and keeps those that are left.
+/// Signals all processes, waits until they have ended or the deadline has passed, and retains those that are left.
 fn signal_and_wait(
     open: &mut Vec<OpenProcess<'_>>,
     signal: SweepSignal,
@@ -225,7 +226,7 @@ fn signal_and_wait(
     }
 }
 
-/// Returns when one has ended, after the given time, or earlier if not all can be polled.
+/// Waits until a process has ended or the time has passed. May return earlier if some processes cannot be polled.
 fn wait_for_one(open: &[OpenProcess<'_>], left: Duration) {
     let descriptors: Vec<&OwnedFd> = open.iter().filter_map(|one| one.descriptor.as_ref()).collect();
     let wait = if descriptors.len() == open.len() {
@@ -234,12 +235,13 @@ fn wait_for_one(open: &[OpenProcess<'_>], left: Duration) {
         left.min(RECHECK)
     };
     if ended_within(&descriptors, wait).is_none() {
-        // Without polling, only checking again remains.
+        // The processes cannot be polled, so the caller checks them again.
         std::thread::sleep(wait.min(RECHECK));
     }
 }
 
-/// Returns which of these processes have ended, once one has or the time is over. `None` if they cannot be polled.
+/// Waits until a process has ended or the time has passed, and returns which ones have ended. `None` if they cannot be
+/// polled.
 fn ended_within(descriptors: &[&OwnedFd], wait: Duration) -> Option<Vec<bool>> {
     let timeout = Timespec {
         tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),

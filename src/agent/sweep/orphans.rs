@@ -1,7 +1,7 @@
-//! Orphans: descendants of agents whose parents have ended, and which are therefore children of this process.
+//! Adopts orphans: descendants of agents whose parents have ended become children of this process.
 //!
-//! This module has the kernel make them that, and waits for their ends, or they would stay in the process table. It
-//! sends no signals. Descent shows whose they are even if they have cleared their environment.
+//! This lets a sweep find them even if they have cleared their environment. This module asks the kernel for it and
+//! reaps the orphans that have ended, which would otherwise stay in the process table. It sends no signals.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,13 +11,13 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::table;
 
-/// Whether the orphans among the children of this process are of agents.
+/// Whether this process adopts orphans, so that orphans among its children are descendants of agents.
 static ARE_ADOPTED: AtomicBool = AtomicBool::new(false);
 
 /// See [`super::adopt_orphans`].
 pub(super) fn adopt() -> io::Result<()> {
-    // The first process of a container gets the orphans of all others, and a program that was replaced by this one may have left
-    // children: those are not the agents'.
+    // Do not adopt as the first process of a container, which gets the orphans of all other processes, or if there are children
+    // already, left by a program that this one replaced with exec. Those do not descend from agents.
     if getpid().is_init() || table::children().next().is_some() {
         return Ok(());
     }
@@ -39,10 +39,10 @@ pub(super) fn are_adopted() -> bool {
     ARE_ADOPTED.load(Ordering::Relaxed)
 }
 
-/// Takes note of the ends of all orphans that have ended.
+/// Reaps all orphans that have ended.
 fn wait_for_ended() {
     let ended: Vec<_> = table::children().filter(|child| child.has_ended).collect();
-    // After the search, which takes a while: a process that was being started meanwhile is in the set now.
+    // Lock only after the search, which takes a while. A child that was started meanwhile is in the set by then.
     let started = super::started_children();
     let pids = ended
         .iter()

@@ -4,9 +4,9 @@
 //! signals.
 //!
 //! A daemon that was started inside an agent inherits that agent's mark, descends from it and may be in its session.
-//! It is not part of that agent, and neither are its own agents. [`is_daemon`] recognises it by the lock that it
-//! holds, which alone decides what a daemon is. A daemon on a copy of the data folder marks its agents as this one
-//! does and has the same records: its agents are recognised by their parent.
+//! Neither it nor its own agents count as part of that agent. [`is_daemon`] recognises it by the lock that it holds;
+//! nothing else makes a process a daemon. A daemon on a copy of the data folder uses the same marks and records as
+//! this one, so its agents are recognised by their parent.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -72,7 +72,8 @@ pub(super) fn read_stat(pid: u32) -> Option<Process> {
     parse_stat(&String::from_utf8_lossy(&bytes))
 }
 
-/// The name is in parentheses and may contain spaces and parentheses, so the last one ends it.
+/// Parses the text of a `stat` file. The name is in parentheses and may contain spaces and parentheses, so the last
+/// one ends it.
 pub(super) fn parse_stat(text: &str) -> Option<Process> {
     let (before, after) = text.rsplit_once(')')?;
     let (pid, name) = before.split_once('(')?;
@@ -91,14 +92,14 @@ pub(super) fn parse_stat(text: &str) -> Option<Process> {
     })
 }
 
-/// The children of this process, also those that have ended and that nothing has waited for.
+/// Returns the children of this process, including those that have ended but are not yet reaped.
 pub(super) fn children() -> impl Iterator<Item = Process> {
     let own_pid = std::process::id();
     let stats = entries().filter_map(|(pid, _)| read_stat(pid));
     stats.filter(move |stat| stat.parent == own_pid)
 }
 
-/// The processes, and the entries of their folders.
+/// Returns the pid and the folder of each process.
 fn entries() -> impl Iterator<Item = (u32, fs::DirEntry)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry)))
@@ -152,12 +153,14 @@ fn reread_environments(needles: &MarkPatterns, processes: &mut [Process], mut pe
     }
 }
 
-/// Selects the target processes: the marked ones, the recorded ones that are still the same process, the `known` ones,
-/// those in a group or session that a `known` process led, the `orphans`, and the descendants of all of them. Excludes the `daemons` and their descendants, and what has another mark.
+/// Selects the target processes: the marked ones, the recorded ones that are still the same process, the `known` ones, those in
+/// a group or session that a `known` process led, the `orphans`, and the descendants of all of them. Excludes processes with
+/// another mark, the `daemons`, and the descendants of the daemons.
 ///
-/// `known` processes were found in an earlier scan. A process that one of them forked just before it ended has
-/// another parent now, and perhaps no mark, but keeps its group and session. No other process gets the number of a
-/// group or session while it exists; if one has it, the group or session is a later one.
+/// `known` processes were found in an earlier scan. A process that one of them forked just before it ended now has
+/// another parent and perhaps no mark, but still has the same group and session. The kernel does not reuse the number
+/// of a group or session while it has members. So if another process has that number as its pid, the group or session
+/// is a later one.
 pub(super) fn select_targets<'table>(
     processes: &'table [Process],
     recorded: &[SpawnRecord],
@@ -187,7 +190,7 @@ pub(super) fn select_targets<'table>(
         let is_recorded = recorded
             .iter()
             .any(|record| is_recorded(process, record, boot_id));
-        // A recorded process that has become a daemon is still a target, but not the agent of another daemon.
+        // A recorded process is a target even if it has become a daemon, but not if it is the agent of another daemon.
         (is_recorded && !excluded.contains(&process.parent))
             || (is_target(process) && !excluded.contains(&process.pid))
     });

@@ -1,7 +1,7 @@
 //! The task that reads the agent's output and notices its end.
 //!
 //! It owns the agent's output. It scans each line once and passes it on under the connection's lock, in order. It
-//! waits for nothing but the agent; to a filling inbox it only yields briefly.
+//! waits only for the agent. If an inbox fills up, it yields briefly but does not wait.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub(super) async fn run(
     ending.announce(process.death_within(EXIT_AFTER_END_OF_OUTPUT).await);
 }
 
-/// Announces the agent's end, at the latest when dropped.
+/// Announces the agent's end. Does so when dropped, if not before.
 struct EndAnnouncer<'shared> {
     shared: &'shared Shared,
 }
@@ -107,7 +107,7 @@ async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process
         match read {
             Ok(0) => {
                 splitter.advance(0);
-                // The last line of a process that was cut off has no line end.
+                // If a process was killed in the middle of a line, that line has no line end.
                 if let Some(SplitLine::Line(line)) = splitter.next_line() {
                     take_line(shared, line);
                 }
@@ -190,7 +190,7 @@ fn take_notification(shared: &Shared, line: &Envelope<'_>) -> usize {
     0
 }
 
-/// Keeps the agent's report of who is signed in. It is sent once, whether or not a caller waits for it.
+/// Stores the agent's report of who is signed in. The agent sends it once, whether or not a caller is waiting.
 fn take_auth_status(shared: &Shared, line: &Envelope<'_>) {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -229,7 +229,7 @@ fn take_request(shared: &Shared, line: &Envelope<'_>) {
     }
 }
 
-/// Ends the wait for what was in a line that was not read.
+/// Fails the request that a skipped line would have answered.
 fn fail_skipped_request(shared: &Shared, line: &Oversized, why: CallError) {
     tracing::warn!(
         id = line.id,

@@ -23,9 +23,9 @@ use crate::agent::subagent;
 const MAX_STASHED_LINES: usize = 64;
 /// How many bytes of lines are stashed.
 const MAX_STASHED_BYTES: usize = 256 * 1024;
-/// How many detached handles are remembered, whose late lines are not stashed.
+/// How many detached handles are remembered. Their late lines are dropped instead of stashed.
 const MAX_DETACHED: usize = 64;
-/// The longest session id, in bytes. The store keeps none longer. Known agents use 36 bytes.
+/// The longest session id, in bytes. The store accepts none longer. Known agents use 36 bytes.
 const HANDLE_LIMIT_BYTES: usize = 1_024;
 
 /// Who waits for a response.
@@ -84,7 +84,7 @@ pub(super) struct Routes {
     orphaned: Vec<RawId>,
     last_generation: u64,
     death: Option<Arc<Death>>,
-    /// How many prompts were unanswered at the death.
+    /// How many prompts were unanswered when the agent ended.
     prompts_at_death: usize,
     /// The error code of the last answered prompt, if it failed while other prompts were unanswered.
     last_prompt_error: Option<i64>,
@@ -196,14 +196,15 @@ impl Routes {
         }
     }
 
-    /// The route of a session, with its handle. A session of a subagent has that of the session that it belongs to.
+    /// Returns the route of a session and its handle. For a subagent's session, these are of the session that it
+    /// belongs to.
     fn route(&self, handle: &str) -> Option<(Arc<str>, &Route)> {
         let found = self.routes.get_key_value(handle);
         let found = found.or_else(|| self.routes.get_key_value(self.subagents.get(handle)?));
         found.map(|(handle, route)| (Arc::clone(handle), route))
     }
 
-    /// Routes the session of a subagent from its announcement on. A session that is routed already stays where it is.
+    /// Routes a subagent's session from its announcement on. Does nothing if the session is already routed.
     fn add_subagent(&mut self, owner: &Arc<str>, session: &str) {
         if session.len() > HANDLE_LIMIT_BYTES
             || self.routes.contains_key(session)
@@ -362,9 +363,9 @@ impl Routes {
         self.answer(request, pending, outcome, opened, in_company);
     }
 
-    /// Whether an error without an id answers this request, the last line sent: an agent that cannot read a line does not know
-    /// the line's id. It does only if the agent has no other request to answer and no other session. A request that did arrive
-    /// must not be taken for one that did not.
+    /// Whether an error without an id answers this request, the last line sent. An agent that cannot read a line does not know
+    /// the line's id. To never fail a request that did arrive, this is true only if the agent has no other request to answer
+    /// and no other session.
     fn is_only_sent(&self, request: RequestId) -> bool {
         self.waiters.len() == 1 && self.routes.len() <= 1 && self.awaits(request)
     }
@@ -386,8 +387,8 @@ impl Routes {
         self.waiters.values().filter(is_prompt).count()
     }
 
-    /// Returns why a new session cannot use this handle, if so. A route is never taken over, because its owner would
-    /// get nothing more.
+    /// Returns the reason if a new session cannot use this handle. A route is never taken over, because its owner
+    /// would receive no further messages.
     fn handle_conflict(&self, handle: &SessionHandle) -> Option<String> {
         let id = handle.as_str();
         let is_taken = || self.routes.get(id).is_some_and(|route| !route.inbox.is_closed());
@@ -408,7 +409,7 @@ impl Routes {
         }
     }
 
-    /// Records a response that was skipped, and why.
+    /// Fails the request whose response was skipped.
     pub(super) fn response_skipped(&mut self, raw_id: &str, why: CallError) {
         let Some(request) = RequestId::from_raw(raw_id) else {
             return;
@@ -542,7 +543,7 @@ impl Routes {
         }
         self.stash.push_back((handle.into(), method, line.to_line()));
         self.stashed_bytes += bytes;
-        // Drop the oldest first: they are the least likely to be claimed.
+        // Drop the oldest first: their sessions are the least likely to be attached.
         while self.stash.len() > MAX_STASHED_LINES || self.stashed_bytes > MAX_STASHED_BYTES {
             let Some((handle, _, line)) = self.stash.pop_front() else {
                 return;

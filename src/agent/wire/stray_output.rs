@@ -3,10 +3,10 @@
 
 use std::fmt;
 
-/// How many lines are kept. The first ones show what the program is.
+/// How many lines are stored. The first ones show what the program is.
 const KEPT_LINES: usize = 3;
 
-/// How many bytes of each line are kept.
+/// How many bytes of each line are stored.
 const KEPT_BYTES: usize = 200;
 
 /// Stray output: the lines that were not messages.

@@ -1,5 +1,5 @@
-//! Linking and copying a session's files: a link costs nothing and follows what the agent appends; a compressed copy grows by a
-//! frame with what was appended.
+//! Links and copies a session's files. A link costs nothing and shares what the agent appends. A compressed copy grows by one
+//! zstd frame with each appended part.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom};
@@ -19,20 +19,20 @@ use crate::transcript::TranscriptError;
 use crate::transcript::moving::comparison::begins_with_lines_of;
 use crate::transcript::parts::{Part, is_lines};
 
-/// How much effort goes into compressing: zstd's own default, some 300 MB/s.
+/// The compression level: zstd's own default, about 300 MB/s.
 const COMPRESSION_LEVEL: i32 = 3;
 
-/// What is known of the file that is linked or copied, if it is the transcript.
+/// Facts about the file that is linked or copied. Empty unless it is the transcript.
 #[derive(Clone, Debug, Default)]
 pub(in crate::archive) struct SourceFacts {
-    /// [`Copy::folder`].
+    /// See [`ArchivedCopy::folder`].
     pub(in crate::archive) folder: String,
-    /// [`Copy::turns`].
+    /// See [`ArchivedCopy::turns`].
     pub(in crate::archive) turns: Option<u64>,
 }
 
 impl SessionFolder<'_> {
-    /// Links a file of the agent's. Returns whether the file is known to be shorter than before.
+    /// Links a file of the agent. Returns whether the file is known to be shorter than before.
     pub(in crate::archive) fn link(
         &mut self,
         part: &Part,
@@ -75,15 +75,15 @@ impl SessionFolder<'_> {
                 self.put(&part.name, link);
                 Ok(false)
             }
-            // It is copied when the session is closed, or within a day.
+            // It is copied by `compress`, when the session is closed or within a day.
             Err(error) if can_never_link(&error) && newest.is_some() => Ok(false),
             Err(error) if can_never_link(&error) => self.compress(part, origin),
             Err(error) => Err(TranscriptError::io("link", &part.path)(error)),
         }
     }
 
-    /// Copies the part of a file that no copy has yet, and deletes its links. Returns whether the file does not continue its newest
-    /// copy. If that fails, the links stay.
+    /// Copies the new part of a file and deletes its links. Returns true if the file does not continue its newest copy. On an
+    /// error, the links remain.
     pub(in crate::archive) fn compress(
         &mut self,
         part: &Part,
@@ -96,7 +96,8 @@ impl SessionFolder<'_> {
         Ok(is_rewritten)
     }
 
-    /// Copies all links of files for which `is_there` is false, and deletes them. `turns` is [`Copy::turns`] of the transcript.
+    /// Replaces all links to files for which `is_there` is false with compressed copies. `turns` is [`ArchivedCopy::turns`] of
+    /// the transcript.
     pub(in crate::archive) fn compress_links(
         &mut self,
         turns: Option<u64>,
@@ -109,14 +110,14 @@ impl SessionFolder<'_> {
         let mut packed = Ok(());
         for (name, link) in links {
             let turns = turns.filter(|_| is_transcript(&name));
-            // The others are packed even if one fails.
+            // Continue with the others if one fails.
             packed = packed.and(self.compress_link(&name, &link, turns));
         }
         packed
     }
 
-    /// Copies links of this file's name to other files, which the agent replaced by this one. A link is not copied if this file has
-    /// all of it.
+    /// Compresses links of the same name to other files, which the agent has replaced with this one. A link is not compressed
+    /// if this file has its whole content.
     fn compress_other_links(&mut self, part: &Part, stamp: &FileStamp) -> Result<(), TranscriptError> {
         let links = self
             .links()
@@ -124,7 +125,8 @@ impl SessionFolder<'_> {
         let links: Vec<ArchivedCopy> = links.map(|(_, link)| link.clone()).collect();
         for link in links {
             if !self.is_continued_by(&link, part)? {
-                // The agent may have stopped writing to it before the turns were acknowledged.
+                // The number of turns is unknown: the agent may have replaced the file before the turns were
+                // acknowledged.
                 self.compress_link(&part.name, &link, None)?;
             }
         }
@@ -157,7 +159,8 @@ impl SessionFolder<'_> {
         copy.is_link() && self.stamp(copy).is_some_and(|own| own.is_same_file(file))
     }
 
-    /// Whether a file has all lines of a copy, apart from the folder that its records name: a move changes that.
+    /// Whether a file begins with all lines of a copy. Ignores the folder that the records name, because a move
+    /// changes it.
     fn is_continued_by(&self, copy: &ArchivedCopy, part: &Part) -> Result<bool, TranscriptError> {
         let bytes = self.usable_bytes(&part.name, copy)?;
         let Some(bytes) = bytes.filter(|_| is_lines(Path::new(&part.name))) else {
@@ -172,8 +175,8 @@ impl SessionFolder<'_> {
         }
     }
 
-    /// Copies the part of a file that no copy has yet. Deletes the copies that the file continues under another folder's name.
-    /// Returns whether the file does not continue its newest copy.
+    /// Copies the new part of a file. Deletes copies that differ from the beginning of the file only by the folder in their
+    /// records. Returns true if the file does not continue its newest copy.
     fn copy(&mut self, part: &Part, origin: &SourceFacts) -> Result<bool, TranscriptError> {
         let place = self.path.clone();
         // Room is lacking where the copy is written.
@@ -224,7 +227,7 @@ impl SessionFolder<'_> {
         };
         let path = self.path.join(&new.file);
         let written = self.extended(new, part, stamp).inspect_err(|_| {
-            // Otherwise it is deleted before anything is kept here again.
+            // Ignore errors: the next backup deletes it before it makes new copies.
             let _left = fs::remove_file(&path);
         });
         if let Some(copy) = written.map_err(failed)? {
@@ -234,8 +237,8 @@ impl SessionFolder<'_> {
         Ok(is_rewritten)
     }
 
-    /// A copy with everything that the file has: what it holds, and the rest as a frame of its own, which is synced. A copy without
-    /// a frame is begun. `None` if the file does not begin with what the copy holds.
+    /// Appends to a copy the part of the file that it lacks, as a separate frame, and syncs it. Creates the copy's file if it
+    /// has no frame yet. `None` if the file does not begin with the content of the copy.
     fn extended(
         &self,
         copy: ArchivedCopy,
@@ -264,7 +267,7 @@ impl SessionFolder<'_> {
                 .mode(0o600)
                 .custom_flags(NO_LINK)
                 .open(&path)?;
-            // Whatever follows was appended before a kill and does not count.
+            // Remove bytes after the last complete frame, which were appended before a kill.
             packed.set_len(grown.packed_bytes.unwrap_or_default())?;
             packed.seek(SeekFrom::End(0))?;
             let mut encoder =

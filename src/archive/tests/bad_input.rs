@@ -1,5 +1,5 @@
-//! Transcripts that another program left damaged or strange, in each format, through everything that is done with a transcript that
-//! is backed up: it is listed, read, checked and kept. Each gives an answer, and nothing is written outside our own folder.
+//! Damaged and unusual transcripts of other programs, in each format. Each of them is listed, read, checked and backed up. Each
+//! operation returns a result, and nothing is written outside the archive's own folder.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};

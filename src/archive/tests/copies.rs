@@ -1,4 +1,4 @@
-//! Copies that cannot be read, now or ever, and what fails to be copied.
+//! Copies that cannot be read, temporarily or permanently, and files that cannot be copied.
 
 use super::super::folder::SessionFolder;
 use super::*;

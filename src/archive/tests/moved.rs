@@ -1,4 +1,4 @@
-//! Sessions that were moved before or behind their copies.
+//! Sessions that were moved before or after their copies were made.
 
 use super::*;
 

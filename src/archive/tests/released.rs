@@ -1,4 +1,4 @@
-//! Copies that others continue.
+//! Copies of sessions that other sessions continue.
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! `sessionctl acp`: an agent for an editor, on standard input and output.
 //!
-//! It owns the copying of bytes between the editor and the daemon's socket for editors. Of what they mean it knows only which requests
-//! of the editor have no answer, because a daemon that was killed answers none.
+//! It copies bytes between the editor and the daemon's socket for editors. Of their content, it only tracks which requests of
+//! the editor have no answer yet: if the daemon is killed, it answers them with an error.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -29,13 +29,13 @@ use crate::cli::connect::{LISTEN_LIMIT, LISTEN_RETRY_PAUSE};
 use crate::cli::exit::Exit;
 use crate::cli::problem::{CommandResult, Problem};
 
-/// How long the last answers may take once the editor's input has ended.
+/// How long to wait for the last answers after the editor's input has ended.
 const LAST_ANSWERS_LIMIT: Duration = Duration::from_secs(2);
 
-/// Bytes that are copied at once: as many as a pipe holds.
+/// How many bytes are copied at once: the size of a pipe's buffer.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// The longest line of which is noted whether it is a request or an answer: what the daemon takes by default.
+/// The longest line that is parsed as a request or an answer: the daemon's default limit.
 const LINE_LIMIT_BYTES: usize = 16 * 1024 * 1024;
 
 /// Act as an agent for an editor, on standard input and output
@@ -52,14 +52,14 @@ pub(in crate::cli) struct Acp {
     arguments: Vec<String>,
 }
 
-/// What follows `--`: the arguments of the agent and, where the editor has appended them, those of a sign-in.
+/// Splits the arguments after `--` into those of the agent and those of a sign-in, if the editor has appended any.
 fn split_at_sign_in(mut arguments: Vec<String>) -> (Vec<String>, Option<Vec<String>>) {
     let Some(at) = arguments.iter().position(|argument| argument == SIGN_IN) else {
         return (arguments, None);
     };
     let sign_in = arguments.split_off(at + 1);
     arguments.pop();
-    // It stands there twice if the agent has arguments.
+    // The editor appends a second `--` if the agent has arguments.
     arguments.pop_if(|last| last == "--");
     (arguments, Some(sign_in))
 }
@@ -90,16 +90,16 @@ pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Comm
         let notification = json!({"jsonrpc": "2.0", "method": AGENT, "params": chosen});
         writeln!(to_daemon, "{notification}").map_err(failed)?;
     }
-    // Threads, because a byte that goes through the runtime's own thread for standard input takes several times as long.
+    // Use threads: a byte that passes through the runtime's own thread for standard input takes several times as long.
     let has_left = Arc::new(AtomicBool::new(false));
     let leaves = Arc::clone(&has_left);
     let open = Arc::<OpenRequests>::default();
     let (asking, answering) = (Arc::clone(&open), Arc::clone(&open));
     let input_ended = in_thread(move || {
         let ended = copy(&mut input, &mut to_daemon, |line| asking.asked(line));
-        // Noted before the daemon can see it and close its side too.
+        // Store this before the daemon can notice it and close its side too.
         leaves.store(ended != CopyEnd::Target, Ordering::SeqCst);
-        // It is closed already if the daemon is gone.
+        // Fails if the daemon has ended; the socket is closed then.
         let _closed = to_daemon.shutdown(Shutdown::Write);
     });
     let output_ended =
@@ -119,7 +119,7 @@ pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Comm
             if is_cut {
                 answers.insert(0, '\n');
             }
-            // An editor that has left needs none.
+            // Ignore an error: the editor may have closed its side.
             let _answered =
                 unbuffered(io::stdout().as_fd()).and_then(|mut output| output.write_all(answers.as_bytes()));
             Err(Problem::new(Exit::NoDaemon, "the daemon closed the connection")
@@ -129,7 +129,7 @@ pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Comm
     }
 }
 
-/// Replaces this process with the program of the agent. Returns only if that fails.
+/// Replaces this process with the agent's program. Returns only if that fails.
 fn run_agent(daemon: &UnixStream, chosen: &Chosen, failed: impl Fn(io::Error) -> Problem) -> Problem {
     #[derive(Deserialize)]
     struct Answer {
@@ -166,7 +166,7 @@ fn run_agent(daemon: &UnixStream, chosen: &Chosen, failed: impl Fn(io::Error) ->
     }
 }
 
-/// Connects. The daemon makes a new socket soon after one was removed.
+/// Connects, and retries for a while: the daemon creates a new socket soon after its socket was removed.
 async fn connect_with_retry(socket: &Path) -> io::Result<UnixStream> {
     let began = Instant::now();
     loop {
@@ -177,7 +177,7 @@ async fn connect_with_retry(socket: &Path) -> io::Result<UnixStream> {
     }
 }
 
-/// The stream without a buffer of this process.
+/// Returns the stream as a file that is not buffered in this process.
 fn unbuffered(stream: BorrowedFd<'_>) -> io::Result<File> {
     stream.try_clone_to_owned().map(File::from)
 }
@@ -186,7 +186,7 @@ fn unbuffered(stream: BorrowedFd<'_>) -> io::Result<File> {
 #[derive(Default)]
 struct OpenRequests(Mutex<Vec<Box<RawValue>>>);
 
-/// What tells a request, an answer and a notification apart.
+/// The members that distinguish a request, an answer and a notification.
 #[derive(Deserialize)]
 struct Message {
     id: Option<Box<RawValue>>,
@@ -194,7 +194,7 @@ struct Message {
 }
 
 impl OpenRequests {
-    /// Takes note of a line of the editor.
+    /// Records a line of the editor if it is a request.
     fn asked(&self, line: &[u8]) {
         if let Ok(Message {
             id: Some(id),
@@ -205,7 +205,8 @@ impl OpenRequests {
         }
     }
 
-    /// Takes note of a line of the daemon. Most are notifications, which it begins with the method.
+    /// Removes the request that a line of the daemon answers. Most lines are notifications, in which the daemon writes the
+    /// method first, so they need not be parsed.
     fn answered(&self, line: &[u8]) {
         if !line.starts_with(br#"{"jsonrpc":"2.0","method":"#)
             && let Ok(Message {
@@ -218,7 +219,7 @@ impl OpenRequests {
         }
     }
 
-    /// The answers of a daemon that has ended.
+    /// The error answers to all open requests, for the editor, after the daemon has ended.
     fn failed(&self) -> String {
         let error = json!({
             "code": ErrorKind::InternalError.code(),
@@ -232,18 +233,18 @@ impl OpenRequests {
     }
 }
 
-/// Which side of a copy ended it.
+/// Which side ended a copy.
 #[derive(PartialEq)]
 enum CopyEnd {
     Source {
-        /// Whether its last line has no end.
+        /// Whether its last line is incomplete.
         is_cut: bool,
     },
     Target,
 }
 
-/// Copies what comes at once, until either side is gone; notes each line before its end is written. (`io::copy` would have the kernel
-/// copy, which waits for more.)
+/// Copies bytes as soon as they arrive, until either side is closed. Calls `note` with each line before the line's end is
+/// written. `io::copy` is not used, because it lets the kernel copy, which waits for more bytes.
 fn copy(from: &mut impl Read, to: &mut impl Write, note: impl Fn(&[u8])) -> CopyEnd {
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut line = Vec::new();
@@ -271,11 +272,11 @@ fn copy(from: &mut impl Read, to: &mut impl Write, note: impl Fn(&[u8])) -> Copy
     }
 }
 
-/// Resolves with what the work returns.
+/// Runs `work` in a thread. The receiver gets its result.
 fn in_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
     let (done, receiver) = oneshot::channel();
     std::thread::spawn(move || {
-        // Nobody waits once the other side has ended.
+        // The receiver is dropped if the other side has ended.
         let _ended = done.send(work());
     });
     receiver

@@ -1,4 +1,4 @@
-//! Transcripts by their own ids: `adopt`, `check`.
+//! Commands for a transcript by its own id: `adopt`, `check`.
 
 use bridge_protocol::check::{CheckAnswer, Finding, Repairs};
 use bridge_protocol::{ErrorKind, UpstreamId, method};
@@ -89,7 +89,7 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
                 agent,
                 ..Default::default()
             };
-            // A check has nothing to add about a file that cannot be read.
+            // If the file cannot be read, a check reports nothing more.
             return Err(match daemon.call(check).await {
                 Ok(answer) if !answer.findings.is_empty() => {
                     problem.hint(format!("show the damage line by line: sessionctl check {id}"))
@@ -97,7 +97,8 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
                 _ => with_restore_hint(problem, id.as_str()),
             });
         }
-        // The folder that the transcript names is gone, or it names none: without a title nothing else can be wrong.
+        // The folder that the transcript names is missing, or it names none: without a title, no other parameter can be
+        // invalid.
         Err(problem)
             if cwd.is_none()
                 && (problem.kind() == Some(ErrorKind::InvalidCwd)
@@ -152,7 +153,7 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
     Ok(())
 }
 
-/// Reports what is wrong with a transcript, and has a repaired copy made.
+/// Prints the damage of a transcript, and creates a repaired copy with `--repair`.
 pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> CommandResult {
     let daemon = context.connect().await?;
     let is_repaired = options.repair;
@@ -185,7 +186,7 @@ pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> 
     }
 }
 
-/// Which copy was made, what differs in it, and which conversation continues with it.
+/// Prints which copy was created, how it differs, and which conversation continues with it.
 async fn print_repaired(
     context: &mut Context<'_>,
     daemon: &Daemon,
@@ -244,8 +245,8 @@ fn print_findings(context: &mut Context<'_>, findings: &[Finding]) -> CommandRes
     Ok(())
 }
 
-/// Checks the head of a conversation that is named as such, else the transcript of this id: a conversation may have had it
-/// long ago.
+/// Checks the head of a conversation if one is named directly, otherwise the transcript with this id, which may be an old
+/// session of a conversation.
 async fn check_target(
     context: &mut Context<'_>,
     daemon: &Daemon,
@@ -276,7 +277,7 @@ async fn check_target(
     };
     let checked = context.call_and_print(daemon, call).await;
     checked.map_err(|problem| match (problem, conversation) {
-        // Its transcript, since the conversation was found.
+        // The conversation was found, so its transcript is missing.
         (problem, Some(found)) if problem.exit == Exit::NotFound => {
             let advice = context.output.advice(found.id);
             match found.head {
@@ -297,7 +298,7 @@ async fn check_target(
     })
 }
 
-/// The same problem of a transcript that cannot be read, with what may bring it back.
+/// Adds to a problem with an unreadable transcript the command that may restore it.
 fn with_restore_hint(problem: Problem, id: &str) -> Problem {
     let id = &problem.detail("upstreamId").unwrap_or_else(|| id.to_owned());
     problem.hint(format!(
@@ -306,7 +307,7 @@ fn with_restore_hint(problem: Problem, id: &str) -> Problem {
     ))
 }
 
-/// The same problem of an id that means no transcript or several, with the command that lists them.
+/// Adds the command that lists transcripts to a problem with an id that matches no transcript or several.
 fn with_list_hint(problem: Problem, id: &str) -> Problem {
     if problem.detail("agent").is_some() {
         return problem;

@@ -65,7 +65,7 @@ pub(in crate::cli) struct OrphanArgs {
     pub(super) agent: Option<String>,
 }
 
-/// Runs a command of the archive.
+/// Runs a subcommand of `archive`.
 pub(in crate::cli) async fn archive(context: &mut Context<'_>, command: Archive) -> CommandResult {
     match command {
         Archive::Ls => list(context).await,
@@ -83,8 +83,8 @@ pub(in crate::cli) async fn archive(context: &mut Context<'_>, command: Archive)
     }
 }
 
-/// Asks whether the backups of a session are to be deleted. The daemon refuses a session that it does not list, so that there is
-/// nothing to ask.
+/// Asks for confirmation before the backups of a session are deleted. Does not ask for a session that the daemon does not list,
+/// because the daemon refuses to delete it.
 async fn confirm_deletion(
     context: &mut Context<'_>,
     daemon: &Daemon,
@@ -220,7 +220,7 @@ async fn restore(context: &mut Context<'_>, subject: ArchiveArgs) -> CommandResu
     Ok(())
 }
 
-/// The same problem of a file that a backup would replace, with the commands that restore the backup.
+/// Adds the commands that restore the backup to a problem with a file that the backup would replace.
 fn with_restore_hint(problem: Problem, word: &str, agent: Option<&str>) -> Problem {
     let Some(path) = problem.detail("path") else {
         return problem;
@@ -233,7 +233,7 @@ fn with_restore_hint(problem: Problem, word: &str, agent: Option<&str>) -> Probl
     ))
 }
 
-/// Deletes the backups of all sessions that no conversation has.
+/// Deletes the backups of all sessions that belong to no conversation.
 async fn prune(context: &mut Context<'_>) -> CommandResult {
     let daemon = context.connect().await?;
     let (answer, _) = context
@@ -264,7 +264,7 @@ async fn prune(context: &mut Context<'_>) -> CommandResult {
     Ok(())
 }
 
-/// Deletes the backups of a session that no conversation has.
+/// Deletes the backups of a session that belongs to no conversation.
 async fn delete_backups(
     context: &mut Context<'_>,
     daemon: &Daemon,
@@ -288,7 +288,7 @@ async fn delete_backups(
     })
 }
 
-/// The conversation of this name, unless an agent is named; else the session of this id.
+/// Finds the conversation with this name, unless an agent is named; otherwise the session with this id.
 async fn resolve_session(
     context: &mut Context<'_>,
     daemon: &Daemon,

@@ -87,7 +87,7 @@ pub(in crate::cli) const FIDELITIES: [(&str, &str); 4] = [
     ("none", "No history required"),
 ];
 
-/// Makes a conversation and prints its id.
+/// Creates a conversation and prints its id.
 pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> CommandResult {
     let folder = match options.cwd {
         Some(folder) => folder,
@@ -100,7 +100,7 @@ pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Comm
         agent: options.agent.clone().map(Into::into),
         cwd: folder.clone(),
         title: options.title.unwrap_or_default(),
-        // An open session refuses a model or a mode that the agent does not know.
+        // Only an open session can refuse a model or a mode that the agent does not know.
         open: options.open || has_settings,
         settings: Settings {
             model: options.model,
@@ -137,8 +137,8 @@ pub(in crate::cli) async fn new_here(daemon: &Daemon, agent: Option<String>) -> 
     Ok(conversation)
 }
 
-/// Checks that an agent, the default one if none is named, is known and its program exists; else the error says how to
-/// install it.
+/// Checks that an agent is known and that its program exists. Checks the default agent if none is named. The error contains
+/// how to install it.
 pub(super) async fn check_installed(daemon: &Daemon, name: Option<&str>) -> CommandResult {
     let known = daemon.call(method::ListAgents::default()).await?;
     let default = known.agents.iter().find(|agent| agent.default);
@@ -153,7 +153,7 @@ pub(super) async fn check_installed(daemon: &Daemon, name: Option<&str>) -> Comm
     let install = known.install.get(kind);
     let name = one_line(name);
     Err(match (found, install) {
-        // The daemon refuses it, with the names that it knows.
+        // The daemon refuses this name, and lists the names that it knows.
         (None, None) => return Ok(()),
         (_, Some(line)) => Problem::new(Exit::Agent, format!("agent {name} is not installed"))
             .hint(format!("{line} && sessionctl stop")),
@@ -168,7 +168,7 @@ pub(super) async fn check_installed(daemon: &Daemon, name: Option<&str>) -> Comm
     })
 }
 
-/// Why there is no conversation. One whose settings the agent refused is deleted: nothing was said in it.
+/// Builds the problem of a failed creation. If the agent refused the settings, the empty conversation is deleted.
 async fn creation_problem(daemon: &Daemon, problem: Problem, new: &method::NewConversation) -> Problem {
     let Some(id) = problem.detail("conversationId") else {
         return problem;
@@ -199,7 +199,8 @@ async fn creation_problem(daemon: &Daemon, problem: Problem, new: &method::NewCo
     ))
 }
 
-/// The command that creates the conversation without the setting that was refused; without any if it is not known which.
+/// The command that creates the conversation without the refused setting, or without any setting if it is not known which
+/// was refused.
 fn creation_command(new: &method::NewConversation, refused: Option<&str>) -> String {
     let elsewhere = this_folder().ok().filter(|here| *here != new.cwd);
     let accepted = |key: &str, value: &Option<String>| {
@@ -221,7 +222,7 @@ fn creation_command(new: &method::NewConversation, refused: Option<&str>) -> Str
     })
 }
 
-/// Branches off and prints the id of the branch's conversation.
+/// Creates a branch and prints the id of its conversation.
 pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> CommandResult {
     let (daemon, source) = context.connect_and_select(options.target.name()).await?;
     let id = humanize::short_id(source.id);
@@ -277,7 +278,7 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Co
         None => "The conversation has no turn yet: the branch starts with its first prompt".to_owned(),
     };
     context.output.note_dim(&note)?;
-    // The next command with `.` is about the branch.
+    // Make `.` name the branch.
     if !options.in_place && this_folder().ok() == Some(answer.conversation.cwd) {
         let source = format!("In this folder, . now means the branch; the source is {id}");
         context.output.note_dim(&source)?;
@@ -285,7 +286,7 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Co
     Ok(())
 }
 
-/// The next lower level of fidelity; nothing below the lowest.
+/// The next lower level of fidelity, or `None` below the lowest.
 fn next_lower_fidelity(level: Fidelity) -> Option<&'static str> {
     match level {
         Fidelity::Full => Some("partial"),
@@ -295,7 +296,7 @@ fn next_lower_fidelity(level: Fidelity) -> Option<&'static str> {
     }
 }
 
-/// Branches off after the turn at a place. A new conversation gets a title other than its source's.
+/// Creates a branch after the turn that `--at` names. A new conversation gets a title that differs from its source's.
 pub(in crate::cli) async fn create_branch(
     context: &mut Context<'_>,
     daemon: &Daemon,

@@ -1,6 +1,6 @@
-//! `doctor`: what is wrong around the daemon, and what to do about it.
+//! `doctor`: diagnoses problems with the daemon and its environment, and suggests fixes.
 //!
-//! It checks what can be seen from outside, so that it also helps if no daemon starts. The daemon checks the rest.
+//! It checks what is visible from outside the daemon, so that it also helps if no daemon starts. The daemon checks the rest.
 
 mod daemons;
 mod folders;
@@ -33,7 +33,7 @@ pub(in crate::cli) struct Doctor {
     pub(in crate::cli) no_agents: bool,
 }
 
-/// How long all checks may take: agents are started, and each has its own limit.
+/// How long all checks together may take. They start agents, each with its own limit.
 const DIAGNOSIS_LIMIT: Duration = Duration::from_secs(300);
 
 /// Checks everything and prints each finding as soon as it is known. Exits with 1 on an error, and with 3 if no daemon runs.
@@ -42,7 +42,7 @@ pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -
     report.add(context, folders::check_folders(&context.connector.paths))?;
     let last = context.connector.last_daemon_pid();
     let reached = async {
-        // This has limits of its own: a daemon that is starting is waited for.
+        // Connecting has its own limits, because it waits for a daemon that is starting.
         let daemon = context.connector.connect().await?;
         let status = daemon.call(method::Status::default()).await?;
         CommandResult::Ok((daemon, status))
@@ -104,7 +104,7 @@ pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -
     }
 }
 
-/// What was found so far.
+/// The findings so far.
 #[derive(Default)]
 struct Report {
     diagnosis: Diagnosis,
@@ -120,13 +120,13 @@ impl Report {
         Ok(())
     }
 
-    /// Prints the sum; returns how many errors there are.
+    /// Prints the summary; returns the number of errors.
     fn end(self, context: &mut Context<'_>) -> CommandResult<u64> {
         let count = |is_meant: fn(Severity) -> bool| {
             let all = self.diagnosis.diagnostics.iter();
             all.filter(|one| is_meant(one.severity)).count() as u64
         };
-        // What is not known may be worse.
+        // Count unknown severities as errors, because they may be worse.
         let errors = count(|severity| severity >= Severity::Error);
         let warnings = count(|severity| severity == Severity::Warning);
         if context.output.json {
@@ -151,8 +151,7 @@ fn findings_summary(errors: u64, warnings: u64) -> String {
     }
 }
 
-/// One that was found, and below it what to do.
-/// `options` are those of its commands: see [`with_daemon_options`].
+/// The lines of one finding, and below it what to do. `options` are added to its commands: see [`with_daemon_options`].
 fn lines(one: &Diagnostic, look: Look, options: &str) -> Vec<String> {
     let (word, style) = match one.severity {
         Severity::Ok => ("ok", GOOD),

@@ -135,17 +135,17 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
     Ok(())
 }
 
-/// The name with a number before its extensions that no file has yet.
+/// Adds a number before the extensions of a file name, so that no file has this name yet.
 fn unused_name(file: &Path) -> PathBuf {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
-    // A name may begin with a dot.
+    // Skip the first character: a name may begin with a dot.
     let end = name.char_indices().skip(1).find(|(_, letter)| *letter == '.');
     let (stem, extensions) = name.split_at(end.map_or(name.len(), |(at, _)| at));
     let mut names = (2_u64..).map(|number| file.with_file_name(format!("{stem}-{number}{extensions}")));
     names.find(|name| !name.exists()).unwrap_or_default()
 }
 
-/// The format and the file of an export; no file for standard output and for the daemon's own folder.
+/// The format and the file of an export. The file is `None` for standard output and for the daemon's folder of exports.
 fn export_target(options: &Export) -> CommandResult<(ExportFormat, Option<String>)> {
     let output = options.output.as_deref();
     let to_stdout = output == Some("-");
@@ -171,26 +171,26 @@ fn export_target(options: &Export) -> CommandResult<(ExportFormat, Option<String
     Ok((format, path))
 }
 
-/// Extensions of formats that no export has.
+/// Extensions of formats that are not supported.
 const OTHER_FORMATS: [&str; 20] = [
     "7z", "bz2", "csv", "doc", "docx", "gz", "htm", "html", "jsonl", "md", "ndjson", "pdf", "rtf", "tar",
     "tgz", "txt", "xml", "xz", "yaml", "zip",
 ];
 
-/// A name without its last extension, and that in lower case.
+/// Splits a name into its stem and its last extension in lower case.
 fn extension(name: &str) -> Option<(&str, String)> {
     let (stem, extension) = name.rsplit_once('.')?;
     Some((stem, extension.to_ascii_lowercase()))
 }
 
-/// The name without the extensions of another format (both of `.tar.gz`); nothing if it has none.
+/// The name without the extensions of an unsupported format (both of `.tar.gz`), or `None` if it has none.
 fn stem_of_other_format(name: &str) -> Option<&str> {
     let (stem, extension) = extension(name)?;
     let is_other = OTHER_FORMATS.contains(&extension.as_str());
     is_other.then(|| stem_of_other_format(stem).unwrap_or(stem))
 }
 
-/// The error for a name with an extension that no export has, with a command for each format.
+/// The error for a name with the extension of an unsupported format. The hint has a command for each supported format.
 fn unknown_format_problem(conversation: &str, file: &str, stem: &str) -> Problem {
     let command = |extension: &str| {
         let file = format!("{stem}.{extension}");
@@ -259,7 +259,7 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
     Ok(())
 }
 
-/// Checks that there may be a bundle, before anything else is asked for. What is in it the daemon says.
+/// Checks that the file can be a bundle, before other options are checked. The daemon checks its content.
 fn check_bundle(path: &Path) -> CommandResult {
     let message = match path.metadata() {
         Ok(file) if file.is_dir() => format!("cannot import {}: it is a folder", path.display()),
@@ -284,7 +284,7 @@ fn check_bundle(path: &Path) -> CommandResult {
         .hint("name a bundle; sessionctl export creates one and prints its path"))
 }
 
-/// The conversation whose export as JSON a file is; nothing for another file.
+/// The conversation in a file that is an export as JSON; `None` for other files.
 fn exported_as_json(path: &Path) -> Option<String> {
     #[derive(Deserialize)]
     struct Exported {
@@ -299,7 +299,7 @@ fn exported_as_json(path: &Path) -> Option<String> {
     Some(exported.conversation.id)
 }
 
-/// Values of MCP servers, by their names.
+/// Lists missing values of MCP servers by their names.
 fn missing_values_text(missing: &[MissingValue]) -> String {
     let named = missing.iter().map(|value| {
         let MissingValue { server, member, name } = value;
@@ -315,7 +315,7 @@ fn warn_missing(context: &mut Context<'_>, missing: &[MissingSession]) -> Comman
         .try_for_each(|one| warn_incomplete(context, &one.upstream_id, &one.detail))
 }
 
-/// Neither a folder nor the bundle's own folders were chosen.
+/// The problem of an import without `--cwd` and `--same-folders`.
 fn no_folder_problem(options: &Import) -> Problem {
     let again = |folder| import_command(&options.path, folder, options.new_ids, options.trust_settings);
     let same = format!("{} uses the folders that the bundle names", again(None));

@@ -1,4 +1,5 @@
-//! What comes from the definitions of the command lines: `completions`, `man`, and `generate`, with which packages install both.
+//! Generates files from the definitions of the command lines: `completions`, `man`, and `generate`, which writes both for
+//! packages.
 
 use std::fs;
 use std::io;
@@ -62,24 +63,24 @@ pub(in crate::cli) struct Generate {
 
 const PROGRAMS: [&str; 2] = ["sessionctl", "sessiond"];
 
-/// Prints what makes a shell ask a program for completions.
+/// Prints the script that makes a shell request completions from a program.
 pub(in crate::cli) fn completions(context: &mut Context<'_>, options: &Completions) -> CommandResult {
     context
         .output
         .text(&registration(options.shell, &options.program))
 }
 
-/// The script that has a shell call a program, by its name on `PATH`, with the variable `COMPLETE`.
+/// The script that makes a shell call a program, by its name on `PATH`, with the variable `COMPLETE`.
 fn registration(shell: Shell, program: &str) -> String {
     let mut script = Vec::new();
     if let Some(shell) = Shells::builtins().completer(&shell.to_string()) {
-        // Memory takes all that is written, and both lists of shells are the same.
+        // Cannot fail: the script is written to memory, and both lists of shells are the same.
         let _ = shell.write_registration("COMPLETE", program, program, program, &mut script);
     }
     String::from_utf8_lossy(&script).into_owned()
 }
 
-/// Writes the files, and prints where each is.
+/// Writes the files, and prints their paths.
 pub(in crate::cli) fn generate(context: &mut Context<'_>, options: &Generate) -> CommandResult {
     let share = options.prefix.join("share");
     let mut files = Vec::new();
@@ -117,10 +118,10 @@ fn write_pages(folder: &Path, daemon: Definition) -> CommandResult<Vec<PathBuf>>
     Ok(pages)
 }
 
-/// Writes the page of a command and those of the commands below it, as `clap_mangen::generate_to` does without returning
-/// where they are.
+/// Writes the pages of a command and its subcommands. `clap_mangen::generate_to` is not used, because it does not return
+/// the paths.
 fn write_page(command: &clap::Command, folder: &Path, pages: &mut Vec<PathBuf>) -> io::Result<()> {
-    // An empty date would be left out, and the next argument would take its place.
+    // An empty date would be omitted, and the next argument would replace it.
     let man = Page::new(command.clone())
         .date(" ")
         .source(concat!("session-bridge ", env!("CARGO_PKG_VERSION")));
@@ -129,14 +130,14 @@ fn write_page(command: &clap::Command, folder: &Path, pages: &mut Vec<PathBuf>) 
     below.try_for_each(|below| write_page(below, folder, pages))
 }
 
-/// Shows a manual page on a terminal, and prints it elsewhere.
+/// Shows a manual page: opened in `man` on a terminal, otherwise printed.
 pub(in crate::cli) fn man(context: &mut Context<'_>, options: &Man) -> CommandResult {
     let name = match options.command.join("-") {
         none if none.is_empty() => PROGRAMS[0].to_owned(),
         program if program.starts_with("session") => program,
         command => format!("{}-{command}", PROGRAMS[0]),
     };
-    // Each `man` takes a path for a page, and few take standard input.
+    // Every `man` accepts the path of a page, but few read standard input.
     let folder = tempfile::tempdir()
         .map_err(|error| Problem::file_error("make a folder in", &std::env::temp_dir(), &error))?;
     write_pages(folder.path(), context.daemon)?;

@@ -23,7 +23,7 @@ use crate::cli::select::ConversationArgs;
 use crate::cli::signals::TerminalHandover;
 use crate::cli::table::{Table, dim, left, plain, right};
 
-/// Messages that are asked for at once; the daemon's own limit of a page.
+/// How many messages are requested at once; this is the daemon's limit for a page.
 const MESSAGE_PAGE: u32 = 1_000;
 
 /// `checkpoints` and `history`.
@@ -62,7 +62,7 @@ pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: History
     ]);
     for checkpoint in &listed {
         let at = checkpoint.at.map(|at| clock.age_or_date(at, context.output.look));
-        // A picture has no text.
+        // A prompt without text, such as a picture.
         let prompt = match one_line(&readable_prompt(&checkpoint.prompt)) {
             empty if empty.is_empty() => dim("[no text]"),
             prompt => plain(prompt),
@@ -81,7 +81,7 @@ pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: History
     seen.report(context)
 }
 
-/// Shows what was said.
+/// Shows the messages of a conversation.
 pub(in crate::cli) async fn history(context: &mut Context<'_>, past: HistoryArgs) -> CommandResult {
     let (daemon, conversation) = context.connect_and_select(past.target.name()).await?;
     context.note_earlier_session(past.target.name(), &conversation)?;
@@ -97,7 +97,7 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: HistoryArgs
         None
     };
     let mut is_cut = false;
-    // Read beside the first page: both are of the same transcript.
+    // Requested together with the first page, because both read the same transcript.
     let mut steps = is_paged.then(|| steps(&daemon, id, past.max_entries()).boxed_local());
     let shown = collect_pages(past.max_entries(), async |cursor: Option<Cursor>, limit| {
         let is_first = cursor.is_none();
@@ -133,11 +133,11 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: HistoryArgs
                 .text(&renderer.page(page.messages))
                 .map(|()| true)?,
         };
-        // They were shown; only their number is needed.
+        // The messages were printed already; only their number is needed.
         Ok((vec![(); counted], page.next_cursor.filter(|_| wants_more)))
     })
     .await;
-    // Also if the daemon was lost meanwhile: the user still reads what came.
+    // Print the rest even if the connection was lost: the user still reads the messages that arrived.
     let rest = renderer.rest();
     match pager {
         Some(mut pager) => {
@@ -175,13 +175,13 @@ async fn extend_to_prompt(daemon: &Daemon, id: ConversationId, page: &mut Histor
         let mut messages = earlier.messages.split_off(from);
         messages.append(&mut page.messages);
         page.messages = messages;
-        // What is left of the earlier page counts as well as a page before it.
+        // Earlier messages remain if there is a page before that one, or if only a part of it was added.
         page.previous_cursor = earlier.previous_cursor.or((from > 0).then_some(cursor));
     }
     Ok(())
 }
 
-/// The number of each of the last turns, as `checkpoints` lists them. What cannot be read has none.
+/// The numbers of the last turns, as `checkpoints` lists them. Turns that cannot be read have no number.
 async fn steps(daemon: &Daemon, id: ConversationId, most: usize) -> BTreeMap<CheckpointId, u64> {
     let listed = turns(daemon, &id.into(), most).await.unwrap_or_default();
     listed.into_iter().map(|one| (one.id, one.step)).collect()
@@ -199,7 +199,7 @@ pub(in crate::cli) async fn turns(
     .await
 }
 
-/// The last turns, newest first, of which `page` reads a page.
+/// Collects the last turns, newest first. `page` reads one page of them.
 async fn collect_turns(
     most: usize,
     conversation: &ConversationRef,
@@ -229,12 +229,12 @@ struct MissingHistory {
 impl MissingHistory {
     fn add(&mut self, kept: Vec<UpstreamId>, gaps: Vec<HistoryGap>) {
         self.kept.extend(kept);
-        // Each page repeats them.
+        // Each page repeats the gaps.
         let gaps = gaps.into_iter().filter(|gap| !self.gaps.contains(gap));
         self.gaps.extend(gaps.collect::<Vec<_>>());
     }
 
-    /// Printed if no turn was listed: there is none, or none can be read.
+    /// The message if no turn was listed, either because there is none or because none can be read.
     fn no_turns(&self, advice: &Advice) -> String {
         match self.gaps.is_empty() {
             true => {
@@ -252,7 +252,7 @@ impl MissingHistory {
     }
 }
 
-/// What to do about a transcript that is missing, and has no backup.
+/// The hint for a missing transcript without a backup.
 pub(in crate::cli) fn lost_hint(advice: &Advice) -> String {
     format!(
         "if its transcript is missing, put it back, or start a new chat under the same id: sessionctl reset {}",
@@ -260,7 +260,7 @@ pub(in crate::cli) fn lost_hint(advice: &Advice) -> String {
     )
 }
 
-/// Says what is missing of a session.
+/// Warns that a part of a session's history is missing.
 pub(super) fn warn_incomplete(
     context: &mut Context<'_>,
     session: &UpstreamId,
@@ -271,7 +271,7 @@ pub(super) fn warn_incomplete(
     context.output.warning("incomplete:", &what)
 }
 
-/// Says which sessions were read from backups.
+/// Prints which sessions were read from backups.
 pub(super) fn note_backups(context: &mut Context<'_>, kept: &[UpstreamId]) -> CommandResult {
     if kept.is_empty() {
         return Ok(());
@@ -286,17 +286,18 @@ pub(super) fn note_backups(context: &mut Context<'_>, kept: &[UpstreamId]) -> Co
 /// A program that shows long text a screen at a time.
 pub(in crate::cli) struct Pager {
     child: Child,
-    /// It reads the same terminal as this process.
+    /// The pager reads the same terminal as this process.
     _handover: TerminalHandover,
 }
 
 impl Pager {
-    /// Starts `$PAGER`, else `less` if it is there, which writes there; nothing if neither starts or `$PAGER` is empty.
+    /// Starts `$PAGER`, or `less` if it is not set, with this output. Returns `None` if the program does not start or `$PAGER`
+    /// is empty.
     pub(in crate::cli) fn start(output: impl Into<Stdio>) -> Option<Self> {
         let wanted = std::env::var("PAGER").ok();
         let mut command = match wanted.as_deref().map(str::trim) {
             Some("") => return None,
-            // A command line, as other programs read it.
+            // Like in other programs, `$PAGER` is a command line.
             Some(line) => {
                 let mut shell = Command::new("sh");
                 shell.args(["-c", line]);
@@ -305,7 +306,7 @@ impl Pager {
             None => Command::new("less"),
         };
         if std::env::var_os("LESS").is_none() {
-            // Leave at once if it all fits, show colours, leave the text on the screen.
+            // Exit at once if the text fits on the screen, show colours, keep the text on the screen.
             command.env("LESS", "FRX");
         }
         let lent = TerminalHandover::begin();
@@ -316,13 +317,13 @@ impl Pager {
         })
     }
 
-    /// Hands text over; false if the reader has left.
+    /// Writes text to the pager. Returns false if the user has left it.
     pub(in crate::cli) fn write(&mut self, text: &str) -> bool {
         let input = self.child.stdin.as_mut();
         input.is_some_and(|input| input.write_all(text.as_bytes()).is_ok())
     }
 
-    /// Waits until the reader leaves; false if the program failed, and may have shown nothing.
+    /// Waits until the user leaves the pager. Returns false if the program failed; it may have shown nothing then.
     pub(in crate::cli) fn wait(mut self) -> bool {
         drop(self.child.stdin.take());
         self.child.wait().is_ok_and(|ended| ended.success())
@@ -330,7 +331,7 @@ impl Pager {
 }
 
 impl Drop for Pager {
-    /// This process must not read on before the pager has ended.
+    /// Waits for the pager to end. Until then, this process must not read from the terminal.
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         if let Err(error) = self.child.wait() {

@@ -17,7 +17,7 @@ use crate::cli::table::{Table, dim, left, plain, right, wrapped};
 use crate::cli::talk::question;
 use crate::cli::tree::{TreeConversation, draw};
 
-/// Prints values below each other, each after its name; those that are empty are left out.
+/// Prints names and values, one pair per line. Empty values are omitted.
 fn print_facts<const N: usize>(context: &mut Context<'_>, facts: [(&str, String); N]) -> CommandResult {
     for (name, value) in facts.into_iter().filter(|(_, value)| !value.is_empty()) {
         let name = context.output.look.paint(DIM, &format!("{name:<10}"));
@@ -51,7 +51,7 @@ pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Conversation
     if conversation.interrupts.is_empty() || context.output.json {
         return Ok(());
     }
-    // What cannot be read is left out.
+    // Omitted if it cannot be read.
     let (_, running) = snapshot(&daemon, conversation.id).await.unwrap_or_default();
     let updates = running.map(|running| running.updates).unwrap_or_default();
     for interrupt in &conversation.interrupts {
@@ -64,7 +64,8 @@ pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Conversation
     Ok(())
 }
 
-/// The conversation that this one was forked from: its id and title, and the turn after which; what cannot be read is left out.
+/// The conversation that this one was forked from: its id and title, and the turn after which it was forked. Parts that cannot
+/// be read are omitted.
 async fn parent(daemon: &Daemon, conversation: &Conversation) -> String {
     let Some(parent) = &conversation.parent else {
         return String::new();
@@ -198,7 +199,7 @@ pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Conversatio
     context.output.table(&table, NO_SESSIONS)
 }
 
-/// The log of all changes to the chain, oldest first, which is printed if JSON was asked for.
+/// Reads the log of all changes to the chain, oldest first, and prints it with `--json`.
 pub(in crate::cli) async fn lineage_entries(
     context: &mut Context<'_>,
     daemon: &Daemon,
@@ -246,7 +247,7 @@ pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Conversat
             dim(clock.age_or_date(entry.at, look)),
             (session, STRONG),
             now,
-            // The log has each session as it was then: on one that was just made, nothing had run.
+            // The log has the number of turns at the time of the entry. A new session had none, so 0 is not shown.
             plain(humanize::join_origin(humanize::origin(
                 entry,
                 "",
@@ -290,7 +291,8 @@ pub(in crate::cli) async fn tree(context: &mut Context<'_>, target: Conversation
     Ok(())
 }
 
-/// Reads the newest steps of each conversation. One whose history cannot be read is drawn without, with a note.
+/// Reads the newest steps of each conversation. A conversation whose history cannot be read is drawn without steps, with a
+/// warning.
 async fn read_steps(
     context: &mut Context<'_>,
     daemon: &Daemon,
@@ -347,7 +349,7 @@ pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> CommandResult {
     Ok(())
 }
 
-/// Shows the state of the daemon. Starts none: whether one runs is part of the answer.
+/// Shows the state of the daemon. Does not start one, because whether a daemon runs is part of the result.
 pub(in crate::cli) async fn status(context: &mut Context<'_>) -> CommandResult {
     let Some(daemon) = context.connector.find().await? else {
         let problem = Problem::new(Exit::NoDaemon, "no daemon is running");

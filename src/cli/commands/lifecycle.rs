@@ -1,4 +1,4 @@
-//! Beginnings and ends: `close`, `reset` and `rm` of a conversation, `start` and `stop` of the daemon.
+//! Commands that end a session or a conversation (`close`, `reset`, `rm`), and that start or stop the daemon (`start`, `stop`).
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::cli::talk::turn::is_running;
 use crate::cli::{humanize, start as starting};
 use crate::paths::shell_word;
 
-/// How long a daemon may take to stop, beside the time that running turns are given.
+/// How long a daemon may take to stop, in addition to the time for running turns.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// Delete a conversation permanently
@@ -92,7 +92,7 @@ pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Conversati
     context.output.note(&done)
 }
 
-/// The same refusal to end a session; if its turn runs, with the command that ends that.
+/// Adds the command that cancels the running turn to a refusal to end a session.
 pub(in crate::cli) fn with_cancel_hint(problem: Problem, conversation: &Conversation) -> Problem {
     if !is_running(conversation.state) {
         return problem;
@@ -183,7 +183,7 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
     }
 }
 
-/// How to continue from what was said in a deleted conversation with these links, as the end of a sentence.
+/// How to continue from the history of a deleted conversation with these links, as the end of a sentence.
 pub(in crate::cli) async fn recovery_hint(
     daemon: &Daemon,
     conversation: &Conversation,
@@ -210,7 +210,7 @@ pub(in crate::cli) async fn recovery_hint(
 /// The newest of these sessions that has a transcript.
 async fn newest_adoptable(daemon: &Daemon, links: &[Link]) -> Option<UpstreamId> {
     for link in links.iter().rev() {
-        // A branch has a transcript before its first prompt, unless the agent waits for the prompt to write it.
+        // A branch has a transcript before its first prompt, unless its agent writes the transcript only after that prompt.
         if link.written
             || link.carried_turns > 0 && has_transcript(daemon, &link.agent, &link.upstream_id).await
         {
@@ -236,8 +236,8 @@ fn session_left_by_reset(entries: &[LineageEntry]) -> Option<UpstreamId> {
     resets.next().map(|entry| entry.upstream_id.clone())
 }
 
-/// The sessions with a transcript whose history no later session has: those that a reset, an undone reset or the agent's `/clear`
-/// left.
+/// The sessions with a transcript whose history no later session contains. A reset, an undone reset or the agent's `/clear`
+/// left them.
 async fn other_adoptable_sessions(
     daemon: &Daemon,
     entries: &[LineageEntry],
@@ -261,7 +261,7 @@ async fn other_adoptable_sessions(
     others
 }
 
-/// Whether the agent has a transcript of a session. False also if the daemon cannot list the transcripts.
+/// Whether the agent has a transcript of a session. Returns false if the daemon cannot list the transcripts.
 async fn has_transcript(daemon: &Daemon, agent: &AgentName, id: &UpstreamId) -> bool {
     let list = method::ListTranscripts {
         agent: Some(agent.clone()),
@@ -273,7 +273,7 @@ async fn has_transcript(daemon: &Daemon, agent: &AgentName, id: &UpstreamId) -> 
     listed.is_ok_and(|listed| listed.iter().any(is_it))
 }
 
-/// Starts the daemon if none runs, and says which one runs.
+/// Starts the daemon if none runs, and prints which one runs.
 pub(in crate::cli) async fn start(context: &mut Context<'_>, options: &Start) -> CommandResult {
     let verb = match context.connector.find().await? {
         Some(_) => "The daemon already runs as",
@@ -288,10 +288,10 @@ pub(in crate::cli) async fn start(context: &mut Context<'_>, options: &Start) ->
     context.output.note(&done)
 }
 
-/// Stops the daemon and waits until it has ended. Where none runs, there is nothing to do.
+/// Stops the daemon and waits until it has ended. Succeeds if none runs.
 pub(in crate::cli) async fn stop(context: &mut Context<'_>, options: Stop) -> CommandResult {
     let Some(daemon) = context.connector.find().await? else {
-        // As the daemon would answer.
+        // Print the same answer as the daemon's.
         if context.output.json {
             context.output.raw(&RawJson::from(json!({})))?;
         }

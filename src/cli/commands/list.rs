@@ -1,4 +1,4 @@
-//! `ls`: the conversations, those of this folder first.
+//! `ls`: lists conversations, those of this folder first.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,7 +16,7 @@ use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::table::{Cell, Table, dim, left, plain, right};
 use crate::cli::talk::turn::is_running;
 
-/// The states that can be asked for, by their names on the wire.
+/// The states that `--state` accepts, by their names in the wire contract.
 const STATES: [(&str, &str); 8] = [
     ("idle", "No turn is running"),
     ("prompting", "A turn is running"),
@@ -34,7 +34,7 @@ const STATES: [(&str, &str); 8] = [
     ),
 ];
 
-/// How many columns are shown of the title of a fork that another fork has too.
+/// How many columns are shown of a fork's title if other conversations have the same title.
 const FORK_TITLE_COLUMNS: usize = 40;
 
 /// `ls`.
@@ -98,7 +98,7 @@ pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Co
     Ok(())
 }
 
-/// Fails if nothing was found because of an agent or a folder that does not exist.
+/// Checks the filters of an empty list: fails if the agent or the folder does not exist.
 async fn check_filters(daemon: &Daemon, wanted: &method::ListConversations) -> CommandResult {
     if let Some(agent) = &wanted.agent {
         let agents = daemon.call(method::ListAgents::default()).await?.agents;
@@ -112,7 +112,7 @@ async fn check_filters(daemon: &Daemon, wanted: &method::ListConversations) -> C
     check_folder(wanted.cwd.as_deref(), "sessionctl ls")
 }
 
-/// Conversations, those of this folder before the others; and whether there are more.
+/// Requests conversations, those of this folder before the others, and returns whether there are more.
 pub(in crate::cli) async fn list_here_first(
     daemon: &Daemon,
     wanted: &method::ListConversations,
@@ -131,7 +131,7 @@ pub(in crate::cli) async fn list_here_first(
         })
         .await
     };
-    // Nothing runs in a folder that was deleted.
+    // If the current folder was deleted, no conversation runs in it.
     let (Ok(here), None) = (this_folder(), &wanted.cwd) else {
         return of(wanted.cwd.clone(), most).await;
     };
@@ -147,11 +147,11 @@ pub(in crate::cli) async fn list_here_first(
     Ok((listed, has_more || is_cut))
 }
 
-/// Shows the prompt of a first turn that runs in place of the title, which comes with its end.
+/// Uses the prompt of a running first turn as the title. The conversation gets its title when that turn ends.
 async fn fill_titles_from_prompts(daemon: &Daemon, listed: &mut [Conversation]) {
     let untitled = listed.iter_mut().filter(|one| one.title.trim().is_empty());
     for one in untitled.filter(|one| is_running(one.state)) {
-        // What cannot be read is left out.
+        // If the prompt cannot be read, the title stays empty.
         if let Ok((_, Some(running))) = snapshot(daemon, one.id).await
             && let Some(prompt) = running.prompt.texts().first()
         {
@@ -198,7 +198,8 @@ pub(in crate::cli) fn table(conversations: &[Conversation], look: Look) -> Table
     table
 }
 
-/// What stands in place of a title on a terminal: the folder, or what the conversation is. A program gets nothing there.
+/// The text that replaces a missing title on a terminal: the folder, or a description of the conversation. It is empty if the
+/// output is not a terminal.
 fn title_placeholder(one: &Conversation, look: Look) -> String {
     let folder = humanize::path(&one.cwd, look);
     match &one.parent {
@@ -212,12 +213,12 @@ fn title_placeholder(one: &Conversation, look: Look) -> String {
     }
 }
 
-/// Whether nothing was said in it yet.
+/// Whether the conversation has no session yet.
 fn is_empty(one: &Conversation) -> bool {
     one.head.is_none() && one.chain_length == 0
 }
 
-/// The state, and what it waits for.
+/// The cell with the state and what the conversation waits for.
 fn state_cell(one: &Conversation, clock: &Clock) -> Cell {
     let resets_at = one.limit.as_ref().and_then(|limit| limit.resets_at);
     let resets_at = resets_at.filter(|at| *at > clock.now);

@@ -1,6 +1,6 @@
-//! The commands: each asks the daemon and says what it answered.
+//! The commands: each calls the daemon and prints the result.
 //!
-//! It owns what a command is made of: a connection and the streams. It must not decide anything that the daemon decides.
+//! It owns what all commands use: a connection and the streams. It must not decide anything that the daemon decides.
 
 pub(super) mod acp;
 pub(super) mod adopt;
@@ -45,22 +45,22 @@ use crate::paths::shell_word;
 
 pub(super) use history::{Pager, turns};
 
-/// What every command is given.
+/// The context of a command.
 pub(super) struct Context<'a> {
-    /// How the daemon is found.
+    /// Finds the daemon.
     pub(super) connector: DaemonConnector,
-    /// Where to write.
+    /// The streams to write to.
     pub(super) output: &'a mut Output,
-    /// The daemon's command line.
+    /// The definition of the daemon's command line.
     pub(super) daemon: Definition,
-    /// Whether not to ask before something is deleted.
+    /// Whether to delete without asking for confirmation.
     pub(super) yes: bool,
-    /// The name of the command; none where the user picks a conversation to talk in.
+    /// The name of the command; `None` if the program was called without one, and the user picks a conversation to chat in.
     pub(super) command: Option<String>,
 }
 
 impl Context<'_> {
-    /// Connects, and starts a daemon when none answers. Prints a note if one answers that does not use the file of `--config`.
+    /// Connects, and starts a daemon if none answers. Prints a note if the running daemon does not use the file of `--config`.
     ///
     /// # Errors
     /// See [`DaemonConnector::connect`].
@@ -80,8 +80,8 @@ impl Context<'_> {
         Ok(daemon)
     }
 
-    /// Warns that the built-in agent answers, which only echoes, and says how to talk to a coding agent. Once a conversation
-    /// has a session, its user knows.
+    /// Warns that the built-in agent only echoes, and explains how to use a coding agent. A conversation that already has a
+    /// session gets no warning.
     pub(super) async fn warn_of_echo(
         &mut self,
         daemon: &Daemon,
@@ -116,10 +116,10 @@ impl Context<'_> {
             .warning("warning:", &self.output.with_daemon_options(&what))
     }
 
-    /// Connects, and finds the conversation that a command is about: see [`select::conversation`].
+    /// Connects, and selects the conversation that a command uses: see [`select::conversation`].
     ///
     /// # Errors
-    /// As there, and for [`DaemonConnector::connect`].
+    /// As [`select::conversation`] and [`DaemonConnector::connect`].
     pub(super) async fn connect_and_select(
         &mut self,
         given: Option<&str>,
@@ -129,10 +129,10 @@ impl Context<'_> {
         Ok((daemon, conversation))
     }
 
-    /// Says that a session by whose id the user named a conversation is not the one that the command is about.
+    /// Prints a note if the user named the conversation by the id of an earlier session, which the command does not use.
     ///
     /// # Errors
-    /// That of the output.
+    /// The output cannot be written.
     pub(super) fn note_earlier_session(
         &mut self,
         given: Option<&str>,
@@ -162,11 +162,11 @@ impl Context<'_> {
         ))
     }
 
-    /// Makes the call that a command is for: shows how far it has come where that takes long, and prints the answer if JSON was
-    /// asked for. What is written after it for people is not printed then: see [`Output`].
+    /// Makes the main call of a command. Shows its progress if it takes long, and prints the answer with `--json`. Text that is
+    /// written for people afterwards is not printed with `--json`: see [`Output`].
     ///
     /// # Errors
-    /// What the daemon answers.
+    /// The daemon returns an error.
     pub(super) async fn call_and_print<M: Method>(
         &mut self,
         daemon: &Daemon,
@@ -179,10 +179,10 @@ impl Context<'_> {
         Ok(answer)
     }
 
-    /// Makes a call, and shows how far it has come where that takes long. Returns the bytes of the answer too.
+    /// Makes a call, and shows its progress if it takes long. Also returns the bytes of the answer.
     ///
     /// # Errors
-    /// What the daemon answers.
+    /// The daemon returns an error.
     pub(super) async fn call_with_progress<M: Method>(
         &self,
         daemon: &Daemon,
@@ -195,7 +195,7 @@ impl Context<'_> {
 /// The kind of the built-in agent.
 pub(super) const ECHO: &str = "loopback";
 
-/// Whether there is an agent that does more than echo.
+/// Whether an agent other than the built-in one is installed.
 pub(super) fn has_real_agent(agents: &[AgentInfo]) -> bool {
     agents.iter().any(is_real)
 }
@@ -225,7 +225,7 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Takes the word `.` as this folder.
+    /// Replaces the word `.` with a filter for this folder.
     fn expand_dot(&mut self) -> CommandResult {
         let before = self.words.len();
         self.words.retain(|word| word != select::HERE);
@@ -247,7 +247,7 @@ impl Filter {
     }
 }
 
-/// Parses a word of the wire contract; each with what the help says of it.
+/// Parses a word of the wire contract. `words` has each word with its help text.
 pub(super) fn wire_words<T>(words: &'static [(&str, &str)]) -> impl TypedValueParser<Value = T>
 where
     T: DeserializeOwned + Clone + Send + Sync + 'static,
@@ -258,16 +258,16 @@ where
     PossibleValuesParser::new(words).try_map(|word| serde_json::from_value::<T>(word.into()))
 }
 
-/// The fewest characters that an id may be shortened to.
+/// The minimum length of a shortened id.
 pub(super) const MIN_ID_CHARS: usize = 6;
 
-/// The most that is asked for at once; the daemon's own limit of a page.
+/// How many entries are requested at once; this is the daemon's limit for a page.
 const PAGE_ENTRIES: usize = 500;
 
-/// Collects the entries of all pages, `most` at most, and whether there are more.
+/// Collects at most `most` entries from all pages, and returns whether there are more.
 ///
 /// # Errors
-/// What a call for a page answers.
+/// A call for a page fails.
 pub(super) async fn collect_pages<T, Cursor>(
     most: usize,
     mut page: impl AsyncFnMut(Option<Cursor>, Option<u32>) -> CommandResult<(Vec<T>, Option<Cursor>)>,
@@ -286,7 +286,7 @@ pub(super) async fn collect_pages<T, Cursor>(
 }
 
 impl Clock {
-    /// The present moment in the user's time zone.
+    /// The current time in the user's time zone.
     pub(super) fn here() -> Self {
         Self {
             now: Timestamp::now(),
@@ -302,7 +302,7 @@ pub(super) fn first_few(mut candidates: impl Iterator<Item = String>) -> String 
     format!("{}{more}", first.join(", "))
 }
 
-/// Adds what to do about a folder that was refused: create it, or name one if it is a file.
+/// Adds a hint to the refusal of a folder: create it, or name another one if it is a file.
 pub(in crate::cli) fn unusable_folder(problem: Problem, folder: Option<&str>) -> Problem {
     let Some(folder) = folder.map(Path::new) else {
         return problem;
@@ -326,7 +326,7 @@ fn create_folder_hint(folder: &Path) -> String {
     format!("the folder must exist: mkdir -p {folder}")
 }
 
-/// Fails if a list is empty because there is no such folder. `all` is the command that lists those of all folders.
+/// Checks the folder of an empty list: fails if it does not exist. `all` is the command that lists the entries of all folders.
 fn check_folder(folder: Option<&str>, all: &str) -> CommandResult {
     match folder {
         Some(folder) if !Path::new(folder).is_dir() => {
@@ -348,8 +348,8 @@ pub(super) fn this_folder() -> CommandResult<String> {
     })
 }
 
-/// Takes a folder of the command line, without symbolic links, so that it is the same whichever way it was named. One that does
-/// not exist stays as it is: the daemon says what is wrong with it.
+/// Resolves symbolic links in a folder of the command line, so that each folder has one name. A folder that does not exist is
+/// only made absolute; the daemon then reports the problem.
 fn real_folder(folder: &str) -> io::Result<String> {
     if folder.is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path is empty"));
@@ -360,7 +360,7 @@ fn real_folder(folder: &str) -> io::Result<String> {
         .and_then(utf8_path)
 }
 
-/// Takes a file of the command line, which may depend on the current folder.
+/// Makes a path of the command line absolute.
 fn absolute(file: &str) -> io::Result<String> {
     std::path::absolute(file).and_then(utf8_path)
 }
@@ -372,7 +372,7 @@ fn utf8_path(path: PathBuf) -> io::Result<String> {
     })
 }
 
-/// Takes how many entries are wanted.
+/// Parses a number of entries.
 fn count(word: &str) -> Result<u32, String> {
     let count = word.parse().ok().filter(|count| *count > 0);
     count.ok_or_else(|| "give a number of entries, 1 or more".to_owned())

@@ -127,14 +127,14 @@ async fn conversation(
     report_exceptions(context, &answer.kept, &answer.left_out)
 }
 
-/// With what to do where the new folder cannot be used.
+/// Adds a hint to a problem with a new folder that cannot be used.
 fn with_folder_hint(problem: Problem, folder: &str) -> Problem {
     let hint = "name an existing folder to move to: sessionctl help mv";
     unusable_folder(problem.hint_if(ErrorKind::InvalidCwd, hint), Some(folder))
 }
 
 async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) -> CommandResult {
-    // As it was: the old folder may be missing, or a link that leads to the new one.
+    // Do not resolve symbolic links: the old folder may be missing, or a link to the new one.
     let old = absolute(old).map_err(|error| Problem::file_error("use", Path::new(old), &error))?;
     let daemon = context.connect().await?;
     let call = method::MoveTree {
@@ -161,7 +161,7 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) ->
         note_trust(context, &daemon, None).await?;
     }
     if let Some(id) = &answer.undo_id {
-        // Conversations go back to a folder that is there.
+        // An undo requires that the old folder exists.
         let back = match Path::new(&old).exists() {
             true => String::new(),
             false => format!("mv {} {} && ", shell_word(new), shell_word(&old)),
@@ -223,7 +223,8 @@ async fn list(context: &mut Context<'_>) -> CommandResult {
     context.output.table(&table, if_empty)
 }
 
-/// Claude Code keeps a list of the folders that it may work in, which a move leaves alone. `agent`: only if it is this one.
+/// Prints a note that Claude Code will ask about the new folder: it keeps a list of trusted folders, which a move does not
+/// change. With `agent`, prints it only if that agent is Claude Code.
 async fn note_trust(context: &mut Context<'_>, daemon: &Daemon, agent: Option<&AgentName>) -> CommandResult {
     let agents = daemon.call(method::ListAgents::default()).await?.agents;
     let mut moved = agents
@@ -237,12 +238,12 @@ async fn note_trust(context: &mut Context<'_>, daemon: &Daemon, agent: Option<&A
     }
 }
 
-/// What `.` means in this folder, if it was the moved conversation's.
+/// Prints what `.` now names in this folder, if the moved conversation was here.
 async fn note_dot(context: &mut Context<'_>, daemon: &Daemon, moved: &Conversation) -> CommandResult {
     if this_folder().ok().as_ref() != Some(&moved.cwd) {
         return Ok(());
     }
-    // Asked for by `.`, it would be the one that was last used here, also after the move is undone.
+    // Look it up without `.`, which would make the result the conversation last used here, even after the move is undone.
     let newest = method::ListConversations {
         cwd: Some(moved.cwd.clone()),
         limit: Some(1),
@@ -283,7 +284,7 @@ fn report_plan(context: &mut Context<'_>, plan: &[PlannedMove]) -> CommandResult
     Ok(())
 }
 
-/// Says which sessions have no file to move, and what was not moved.
+/// Prints which sessions have no file to move, and what was not moved.
 fn report_exceptions(context: &mut Context<'_>, kept: &[UpstreamId], left_out: &[String]) -> CommandResult {
     for id in kept {
         let session = humanize::short(id.as_str());

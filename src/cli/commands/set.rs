@@ -53,18 +53,18 @@ pub(in crate::cli) struct Rename {
     title: Option<String>,
 }
 
-/// The keys that are no option of the agent.
+/// The keys that are not options of the agent.
 const KEYS: [&str; 3] = ["title", "model", "mode"];
 
-/// Changes what was named as `KEY=VALUE`.
+/// Changes the settings given as `KEY=VALUE`.
 pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> CommandResult {
     let (mut conversation, mut words) = (options.target.conversation, options.changes);
     let given = KEYS.into_iter().zip([options.title, options.model, options.mode]);
     for (key, value) in given {
-        // Two words, which are refused.
+        // Insert key and value as two words: `pairs` refuses them, and its hint shows the correct form.
         words.splice(0..0, value.into_iter().flat_map(|value| [key.to_owned(), value]));
     }
-    // The first word is a change where no conversation is named.
+    // If no conversation is named, the first word is a change.
     if let Some(change) = conversation.take_if(|word| word.contains('=')) {
         words.insert(0, change);
     }
@@ -78,7 +78,7 @@ pub(in crate::cli) async fn rename(context: &mut Context<'_>, options: Rename) -
         (named, Some(title)) => (named, title),
         (Some(word), None) => {
             let daemon = context.connect().await?;
-            // One word is the title, unless it names a conversation.
+            // A single word is the title, unless it names a conversation.
             if let Ok(found) = select::look_up(&daemon, &word).await {
                 return Err(no_title_problem(&humanize::short_id(found.id)));
             }
@@ -109,7 +109,7 @@ fn no_title_problem(conversation: &str) -> Problem {
     ))
 }
 
-/// The keys and values of words, each of which is `KEY=VALUE`.
+/// Parses words of the form `KEY=VALUE`.
 fn pairs(conversation: &str, words: &[String]) -> CommandResult<Vec<(String, String)>> {
     let hint = |key: &str, value: &str| {
         let (conversation, value) = (shell_word(conversation), shell_word(value));
@@ -149,7 +149,7 @@ async fn change(
             "model" => settings.model = Some(value),
             "mode" => settings.mode = Some(value),
             _ => {
-                // An option may be a switch or a number; other words are text.
+                // The value of an option may be a boolean or a number; other words are text.
                 let value = serde_json::from_str(&value).unwrap_or(Value::String(value));
                 let config = settings.config.get_or_insert_default();
                 config.insert(key, RawJson::from(value));
@@ -185,7 +185,7 @@ async fn change(
     let done = done.collect::<Vec<String>>().join(", ");
     let name = humanize::name_in_sentence(&changed);
     context.output.note(&format!("Changed {name}: {done}"))?;
-    // What was set before may be what kept the session from opening.
+    // An earlier setting may have prevented the session from opening, so try it with the new ones.
     if unchecked.is_some()
         && let Err(problem) = open(&daemon, &conversation).await
     {
@@ -200,7 +200,7 @@ async fn change(
     Ok(())
 }
 
-/// The same problem of a setting that the agent refused, with what can be set in its place.
+/// Adds the valid settings to a problem with a setting that the agent refused.
 fn with_setting_hint(problem: Problem, advice: &Advice, changes: &[(String, String)]) -> Problem {
     let refused = problem.detail("setting").unwrap_or_default();
     let change = changes.iter().find(|(key, _)| *key == refused);
@@ -220,12 +220,12 @@ fn with_setting_hint(problem: Problem, advice: &Advice, changes: &[(String, Stri
     problem.hint(format!("{valid}; set one: {set}"))
 }
 
-/// Whether a key differs from a known one in one letter, or in two that are swapped.
+/// Whether a key differs from a known one in one letter, or in two swapped letters.
 fn is_similar_key(key: &str, known: &str) -> bool {
     strsim::osa_distance(&key.to_lowercase(), known) <= 1
 }
 
-/// What a conversation has for a key.
+/// The value of a key in a conversation.
 fn value_of(conversation: &Conversation, key: &str) -> String {
     let settings = &conversation.settings;
     let value = match key {
@@ -243,25 +243,26 @@ fn value_of(conversation: &Conversation, key: &str) -> String {
     }
 }
 
-/// Opens the agent's session, which then refuses what it does not know.
+/// Opens the agent's session, so that the agent refuses settings that it does not know.
 async fn open(daemon: &Daemon, conversation: &Conversation) -> CommandResult {
     let resume = method::Resume::of(conversation.id);
     daemon.call(resume).await?;
     Ok(())
 }
 
-/// A suggestion for a setting that the agent refused: what it accepts.
+/// A suggestion after the agent refused a setting.
 pub(super) struct SettingSuggestion {
     /// The valid values, in words.
     pub(super) valid: String,
-    /// The refused setting; another one if the agent has none of that name.
+    /// The suggested key: the refused setting, or a similar one if the agent has no setting of that name.
     pub(super) key: String,
-    /// The first of its values, as a word of a shell; of another setting the refused value, if that is one of its values.
+    /// The suggested value, quoted for a shell: the refused value if the key is another one that has it, otherwise the first
+    /// value.
     pub(super) first: String,
 }
 
-/// What the session that refused this value of a setting offers in its place. If the agent has no such setting, it is the one
-/// whose name is alike and that has the value.
+/// Suggests what to set after a session refused this value of a setting. If the agent has no such setting, suggests one with a
+/// similar name, preferably one that has the value.
 pub(super) fn suggest_setting(problem: &Problem, refused_value: &str) -> Option<SettingSuggestion> {
     let (refused, session) = (problem.detail("setting")?, problem.offered_session()?);
     let configured = session
@@ -291,7 +292,7 @@ pub(super) fn suggest_setting(problem: &Problem, refused_value: &str) -> Option<
     if let Some(offer) = offer(&refused) {
         return Some(offer);
     }
-    // A switch or a number has no list of values.
+    // A boolean or a number has no list of values.
     if refused != "mode" && ids.contains(refused.as_str()) {
         return None;
     }
@@ -306,7 +307,7 @@ pub(super) fn suggest_setting(problem: &Problem, refused_value: &str) -> Option<
         let mut values = setting_values(&offer.key, &session).into_iter();
         values.any(|one| one.value == refused_value)
     };
-    // Of several that are equally good the first.
+    // Reversed, because `max_by_key` returns the last of several equal elements, and the first is wanted.
     let best = others.into_iter().rev();
     let best = best.max_by_key(|offer| {
         let is_as_long = offer.key.len() == refused.len();
@@ -325,13 +326,14 @@ pub(in crate::cli) struct SettingValue {
     pub(in crate::cli) value: String,
     /// The agent's name for it.
     pub(in crate::cli) name: String,
-    /// What the agent says of it.
+    /// The agent's description of it.
     pub(in crate::cli) description: String,
     /// Whether it is set.
     pub(in crate::cli) is_current: bool,
 }
 
-/// What the agent offers for a setting: the values of the option with this category or id; of `mode` else its modes.
+/// The values that the agent offers for a setting: those of the option with this category or id. If there is no such option,
+/// returns the session's modes for `mode`, otherwise nothing.
 pub(in crate::cli) fn setting_values(key: &str, session: &SessionInfo) -> Vec<SettingValue> {
     let read = |part: &Option<RawJson>| -> Value {
         let part = part.as_ref().and_then(|part| part.read().ok());

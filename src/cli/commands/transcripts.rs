@@ -1,4 +1,4 @@
-//! `transcripts`: the agents' own files on this machine.
+//! `transcripts`: lists the agents' files on this machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, filter: Filte
         ..Default::default()
     };
     let daemon = context.connect().await?;
-    // Each page repeats what could not be read; only the first one reports what cannot be watched.
+    // Each page repeats the unreadable files; only the first page reports unwatched folders.
     let (mut unreadable, mut unwatched) = (BTreeSet::new(), Vec::new());
     let (listed, has_more) = collect_pages(most, async |cursor, limit| {
         let call = method::ListTranscripts {
@@ -105,7 +105,7 @@ fn table(transcripts: &[Transcript], look: Look) -> Table {
     table
 }
 
-/// What says most about a transcript: its title, else on a terminal its folder or its file.
+/// The most descriptive text of a transcript: its title, otherwise, on a terminal, its folder or its file.
 fn text(transcript: &Transcript, look: Look) -> String {
     if look.columns.is_none() {
         return one_line(&transcript.title);

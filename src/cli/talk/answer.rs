@@ -1,4 +1,4 @@
-//! `answer`, `cancel` and `resume`: single calls about a conversation's turn and session.
+//! `answer`, `cancel` and `resume`: commands that make one call about a conversation's turn or session.
 
 use std::rc::Rc;
 
@@ -79,7 +79,7 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
             }
             outcome
         }
-        // The daemon knows what became of it.
+        // The question is not open; the daemon reports what happened to it.
         None => question::selected_outcome(answer),
     };
     let interrupt_id = match (&interrupt, named) {
@@ -109,7 +109,7 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
         .note(&format!("Answered {}: {subject}\n{follows}", one_line(answer)))
 }
 
-/// Asks the person at the terminal, and follows the turn to its end.
+/// Asks the user the question, and follows the turn to its end.
 async fn ask(
     context: &mut Context<'_>,
     daemon: Daemon,
@@ -125,8 +125,8 @@ async fn ask(
     report_turn(&mut talk, ended.as_ref())
 }
 
-/// Shows a person at a terminal what they answer. False if they would allow what is too long to be shown here: they are asked, so
-/// that they read it first.
+/// Shows a user at a terminal the question that they are answering. Returns false if they would allow a request that is too
+/// long to be shown here; they are then asked interactively, so that they read it first.
 async fn confirm_seen(
     context: &mut Context<'_>,
     daemon: &Daemon,
@@ -151,7 +151,7 @@ async fn confirm_seen(
     shown.map(|()| true)
 }
 
-/// The question that is meant: the named one, or the only one. Nothing if the named one is not open.
+/// The question to answer: the named one, or the only open one. Returns `None` if the named one is not open.
 fn open_question(
     conversation: &Conversation,
     named: Option<&str>,
@@ -204,7 +204,7 @@ pub(in crate::cli) async fn cancel(context: &mut Context<'_>, options: Cancel) -
     })
 }
 
-/// Opens the session and says how.
+/// Opens the session, and prints how it was opened.
 pub(in crate::cli) async fn resume(context: &mut Context<'_>, target: ConversationArgs) -> CommandResult {
     let (daemon, conversation) = context.connect_and_select(target.name()).await?;
     let answer = context

@@ -1,7 +1,7 @@
-//! A person at a terminal, who answers with single keys or with words.
+//! Reads answers from the terminal, as single keys or as words.
 //!
-//! It owns the mode of the terminal while a question is open: keys come one by one, and Ctrl-C still is a signal. It owns which
-//! letters are a key and which are part of a word. It must not know what is asked.
+//! It owns the mode of the terminal while a question is open: keys are read one by one, and Ctrl-C still sends a signal. It
+//! decides whether a letter is a key or part of a word. It must not know what is asked.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write as _};
@@ -15,20 +15,20 @@ use unicode_width::UnicodeWidthChar as _;
 
 use crate::cli::{keyboard, signals};
 
-/// How long nothing may follow a key before it counts. The next letter of a word comes sooner.
+/// How long to wait after a letter before it counts as a key. The next letter of a word follows sooner.
 const KEY_PAUSE: Duration = Duration::from_millis(400);
 
-/// What Ctrl-D gives as the answer.
+/// The answer that Ctrl-D returns.
 pub(super) const CTRL_D: &str = "\u{4}";
 
 /// Reads the user's answers from the terminal that shows standard error.
 pub(super) struct AnswerReader {
     terminal: File,
-    /// The mode of the terminal before keys were read; nothing while none are.
+    /// The mode of the terminal before keys were read; `None` while no keys are read.
     saved_mode: Option<Termios>,
     /// The letters since the last answer.
     word: String,
-    /// When a key counts if nothing follows it.
+    /// When the letter counts as a key if no other letter follows.
     key_counts_at: Instant,
 }
 
@@ -39,7 +39,7 @@ impl Drop for AnswerReader {
 }
 
 impl AnswerReader {
-    /// The person at the controlling terminal, whose end is that of this process; none if standard error is not a terminal.
+    /// Opens the controlling terminal, whose hang-up ends this process. Returns `None` if standard error is not a terminal.
     pub(super) fn open() -> Option<Self> {
         if !io::stderr().is_terminal() {
             return None;
@@ -61,8 +61,8 @@ impl AnswerReader {
         }
     }
 
-    /// Listens for the answer to a question that is about to be shown. Keys that were typed until now were not meant for
-    /// it and are kept for the next line.
+    /// Starts to read the answer to a question that is about to be shown. Keys that were typed before were not meant for it
+    /// and are kept for the next line.
     pub(super) fn listen(&mut self) -> io::Result<()> {
         if self.saved_mode.is_none() {
             let before = tcgetattr(&self.terminal)?;
@@ -70,7 +70,7 @@ impl AnswerReader {
             mode.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
             tcsetattr(&self.terminal, OptionalActions::Now, &mode)?;
             self.saved_mode = Some(before);
-            // What is pasted is no row of keys.
+            // Pasted text must not be read as keys.
             execute!(io::stderr(), EnableBracketedPaste)?;
         }
         keyboard::buffer_typed_events()?;
@@ -78,7 +78,7 @@ impl AnswerReader {
         Ok(())
     }
 
-    /// Leaves the terminal to whoever reads it next.
+    /// Restores the mode of the terminal for its next reader.
     pub(super) fn release(&mut self) {
         let Some(before) = self.saved_mode.take() else {
             return;
@@ -91,9 +91,9 @@ impl AnswerReader {
         }
     }
 
-    /// Waits for one of `keys` that nothing follows, `?`, Ctrl-D, or a word and Enter; none if the terminal cannot be read.
-    /// A letter that is no key and that nothing follows does nothing. Never ready while it does not listen. Nothing typed is lost
-    /// when the future is dropped.
+    /// Waits for a single key of `keys`, `?`, Ctrl-D, or a word followed by Enter. Returns `None` if the terminal cannot be
+    /// read. A single letter that is not in `keys` is discarded. Never resolves before [`listen`](Self::listen) is called.
+    /// Nothing typed is lost when the future is dropped.
     pub(super) async fn read_answer(&mut self, keys: &str) -> Option<String> {
         if self.saved_mode.is_none() {
             return std::future::pending().await;
@@ -141,7 +141,7 @@ impl AnswerReader {
         }
     }
 
-    /// Takes the last letter back; returns whether there was one.
+    /// Deletes the last letter; returns whether there was one.
     fn take_back(&mut self) -> bool {
         let Some(letter) = self.word.pop() else {
             return false;
@@ -160,7 +160,7 @@ fn is_one_letter(word: &str) -> bool {
     word.chars().count() == 1
 }
 
-/// Echoes to the terminal at once. If that fails, the user types without an echo.
+/// Echoes to the terminal without buffering. If that fails, the user types without an echo.
 fn echo(text: &str) {
     let mut terminal = io::stderr();
     if let Err(error) = terminal

@@ -1,6 +1,6 @@
-//! `attach`: a conversation as it happens, whoever talks to it, also over a restart of the daemon.
+//! `attach`: follows a conversation that any client uses, also across restarts of the daemon.
 //!
-//! It must not start a daemon that was stopped on purpose.
+//! It must not start a daemon that the user stopped.
 
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use crate::cli::commands::Context;
 use crate::cli::problem::CommandResult;
 use crate::cli::select::ConversationArgs;
 
-/// What the help of `attach` says at its end.
+/// The text at the end of the help of `attach`.
 pub(in crate::cli) const HELP: &str = "\
 Shows the running turn (or the last one) and all later turns, and asks the agent's questions. If the daemon stops, waits up to a \
 minute for the next one. Ctrl-C leaves; the turn continues.

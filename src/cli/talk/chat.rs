@@ -1,7 +1,7 @@
-//! `chat`: a conversation at a terminal, prompt after prompt.
+//! `chat`: an interactive conversation on a terminal.
 //!
-//! It owns what a typed line means: a prompt, or a command that begins with a slash. Lines are read by `line_reader`, turns
-//! are followed by `turn`.
+//! It owns what a typed line means: a prompt, or a command that begins with a slash. `line_reader` reads lines, and `turn`
+//! follows turns.
 
 use std::ffi::OsString;
 use std::fs;
@@ -42,7 +42,7 @@ use crate::cli::select::{self, ConversationArgs};
 use crate::cli::signals::{self, CtrlCListener};
 use crate::cli::{args, humanize};
 
-/// How long an agent may take to report its commands after its session is open. An agent that has none reports nothing.
+/// How long to wait for an agent to report its commands after its session is open. An agent without commands reports nothing.
 const COMMANDS_LIMIT: Duration = Duration::from_secs(3);
 
 /// Turns that `/rewind` lists.
@@ -88,21 +88,21 @@ pub(in crate::cli) struct Chat {
 struct ChatLoop {
     daemon: Rc<Daemon>,
     conversation: Conversation,
-    /// What was written in the editor for an edit that is not accepted yet.
+    /// The text written in the editor for an edit that was not accepted yet.
     unsent_edit: Option<EditedText>,
     /// The commands that a line may begin with.
     commands: Commands,
-    /// The last event that was shown; nothing if what happened since is of no interest.
+    /// The last event that was shown, or `None` if later events need not be shown.
     last_cursor: Option<Cursor>,
 }
 
-/// Why a line of the chat was not carried out completely.
+/// Why a line of the chat was not executed completely.
 enum LineAbort {
     /// The user leaves the chat.
     Leaving,
     /// The user does not wait for the daemon any longer.
     StoppedWaiting,
-    /// It did not work.
+    /// The line failed.
     Problem(Problem),
 }
 
@@ -115,7 +115,7 @@ impl From<Problem> for LineAbort {
     }
 }
 
-/// Talks in the conversation that was named, picked or made.
+/// Chats in the conversation that was named, picked or created.
 pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> CommandResult {
     if context.output.json || !io::stdin().is_terminal() || context.output.note_look.columns.is_none() {
         let to = if options.new { "--new" } else { select::HERE };
@@ -141,7 +141,7 @@ pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Co
     chat_in(context, daemon, conversation).await
 }
 
-/// Talks until the user leaves.
+/// Chats until the user leaves.
 pub(in crate::cli) async fn chat_in(
     context: &mut Context<'_>,
     daemon: Daemon,
@@ -162,7 +162,7 @@ pub(in crate::cli) async fn chat_in(
 }
 
 impl ChatLoop {
-    /// Carries out line after line.
+    /// Executes each line that the user types.
     async fn run_as_shell_command(&mut self, context: &mut Context<'_>) -> LineResult {
         let mut lines = LineReader::new(context, Arc::clone(&self.commands))?;
         context.warn_of_echo(&self.daemon, &self.conversation).await?;
@@ -171,7 +171,7 @@ impl ChatLoop {
             .output
             .note_dim("/help lists the commands, /exit or Ctrl-D leaves")?;
         let mut is_leaving = false;
-        // A Ctrl-C that comes just after the turn that it was meant for ends no chat.
+        // A Ctrl-C meant for the turn may arrive just after the turn's end; it must not end the chat.
         let _between_turns = CtrlCListener::listen();
         loop {
             let (daemon, id, after) = (
@@ -214,7 +214,7 @@ impl ChatLoop {
         }
     }
 
-    /// Carries a line out, at the daemon that runs now.
+    /// Executes a line with the daemon that runs now.
     async fn run_line(&mut self, context: &mut Context<'_>, text: &str) -> LineResult {
         let command = parse_command(text);
         let is_local = matches!(command, Some(("help" | "exit" | "quit", _)));
@@ -228,7 +228,7 @@ impl ChatLoop {
         }
     }
 
-    /// Says where the user is, and what is open here: the running turn, questions.
+    /// Prints which conversation this is, and follows the running turn or asks the open questions.
     async fn enter(&mut self, context: &mut Context<'_>) -> LineResult {
         let look = context.output.note_look;
         let columns = look.columns.unwrap_or(80);
@@ -241,7 +241,7 @@ impl ChatLoop {
             .output
             .note(&look.paint(STRONG, format!("{id} {title}").trim_end()))?;
         context.output.note_dim(&truncate(&place, columns, look))?;
-        // A turn that runs is shown when it is followed. What cannot be read can be talked about all the same.
+        // A running turn is shown when it is followed. A history that cannot be read does not prevent the chat.
         let last = match is_running(conversation.state) {
             true => Vec::new(),
             false => until_ctrl_c(turns(&self.daemon, &conversation.id.into(), 1))
@@ -277,7 +277,7 @@ impl ChatLoop {
         }
     }
 
-    /// Has lines complete the commands, also those that the agent has reported by now.
+    /// Makes Tab complete the commands, including those that the agent has reported so far.
     async fn learn_commands(&self) -> CommandResult {
         let reported = snapshot(&self.daemon, self.conversation.id).await.ok();
         let reported = reported.and_then(|(session, _)| session.commands?.read().ok());
@@ -310,7 +310,7 @@ impl ChatLoop {
             self.unsent_edit = None;
         }
         report_turn(&mut talk, ended.as_ref())?;
-        // A Ctrl-C that comes now was meant for the turn.
+        // A Ctrl-C that arrives now was meant for the turn.
         until_ctrl_c(self.learn_commands()).await.or(Ok(()))
     }
 
@@ -321,7 +321,7 @@ impl ChatLoop {
         self.follow(context, FollowTarget::Prompt(prompt)).await
     }
 
-    /// A text with the files that it names, which are listed.
+    /// Builds a prompt of a text and the files that it names, and lists these files.
     async fn prompt_content(&self, context: &mut Context<'_>, text: &str) -> CommandResult<PromptContent> {
         let named = files::find_mentions(text);
         let content = files::prompt_with_files(&self.daemon, &self.conversation, text, &named.files).await?;
@@ -331,7 +331,7 @@ impl ChatLoop {
         Ok(content)
     }
 
-    /// Carries a command out.
+    /// Executes a command of the chat.
     async fn run_command(
         &mut self,
         context: &mut Context<'_>,
@@ -360,14 +360,14 @@ impl ChatLoop {
                 let (id, options) = (id.to_string(), split_words(options)?);
                 let options = options.iter().map(String::as_str);
                 let call: Vec<_> = [name, &id].into_iter().chain(options).collect();
-                // It shows what it starts.
+                // The command shows the turn that it starts.
                 self.last_cursor = None;
                 until_ctrl_c(run(context, &call)).await?;
             }
             ("answer" | "continue", _) => {
                 let get = method::GetConversation::of(id);
                 self.conversation = until_ctrl_c(self.daemon.call(get)).await?.conversation;
-                // Nothing continues before a question is answered, and its answer continues it.
+                // A turn with an open question cannot continue until the question is answered; the answer continues it.
                 match (name, self.conversation.interrupts.is_empty()) {
                     (_, false) => return self.follow(context, FollowTarget::Running).await,
                     ("answer", true) => context.output.note_dim("no question is open")?,
@@ -418,8 +418,8 @@ impl ChatLoop {
         Ok(())
     }
 
-    /// A command of the agent. Another one is refused, unless it is not known which the agent has and it is like none that
-    /// is known.
+    /// Sends a command of the agent. An unknown command is refused, unless the agent's commands are not known and the
+    /// command is not similar to a known one.
     async fn run_agent_command(&mut self, context: &mut Context<'_>, name: &str, line: &str) -> LineResult {
         let reported = until_ctrl_c(self.agent_commands()).await?;
         let of_agent: Vec<&str> = names_of(&reported).collect();
@@ -435,7 +435,7 @@ impl ChatLoop {
             .into())
     }
 
-    /// The commands that the agent reports of its open session, which is opened for this; null if it reports none.
+    /// Opens the session and returns the commands that the agent reports for it; null if the agent reports none.
     async fn agent_commands(&self) -> CommandResult<Value> {
         let id = self.conversation.id;
         if let Some(commands) = snapshot(&self.daemon, id).await?.0.commands {
@@ -501,7 +501,8 @@ impl ChatLoop {
         replaced
     }
 
-    /// Replaces a prompt by this text, the files that it names, and those that the old prompt had; one that it names is read again.
+    /// Replaces a prompt with this text, the files that the text names, and the old prompt's files. A file that the text names
+    /// is read again.
     async fn replace(
         &mut self,
         context: &mut Context<'_>,
@@ -527,14 +528,14 @@ impl ChatLoop {
         self.follow(context, FollowTarget::Edit(edit)).await
     }
 
-    /// Branches after a turn.
+    /// Creates a branch after a turn.
     async fn fork_after(
         &self,
         context: &mut Context<'_>,
         turn: Option<&str>,
         in_place: bool,
     ) -> CommandResult<Conversation> {
-        // It may have got its title since the chat began.
+        // The conversation may have received its title since the chat began.
         let get = method::GetConversation::of(self.conversation.id);
         let source = self.daemon.call(get).await?.conversation;
         let call = method::Fork {
@@ -581,7 +582,7 @@ fn report_line_result(output: &mut Output, done: LineResult) -> LineResult {
         Err(LineAbort::StoppedWaiting) => {
             Ok(output.note_dim("stopped waiting; the daemon may still finish it")?)
         }
-        // Else the reader of the output has left.
+        // Otherwise the output was closed.
         Err(LineAbort::Problem(problem)) if problem.exit != Exit::Success => {
             output.problem(&problem);
             Ok(())
@@ -598,8 +599,8 @@ enum OtherClientChange {
     Change(String, Option<Cursor>),
 }
 
-/// Waits until a turn begins that was not begun here, or another client changes the conversation. Each event is read when it
-/// comes: the daemon holds none for a chat that waits for a line.
+/// Waits until another client starts a turn or changes the conversation. Each event is read as soon as it arrives, so that the
+/// daemon does not have to buffer events for a chat that waits for a line.
 async fn next_change_by_other_client(
     daemon: &Daemon,
     id: ConversationId,
@@ -609,7 +610,7 @@ async fn next_change_by_other_client(
     const CONTINUATION: &str = "A continuation began";
     const PROMPT: &str = "Another client sent a prompt";
     let mut edited = None;
-    // What the daemon does not report now is shown with the next line.
+    // Changes that the daemon does not report now are shown with the next line.
     let Ok(mut follower) = EventStream::start(daemon, id.into(), after).await else {
         return std::future::pending().await;
     };
@@ -628,7 +629,7 @@ async fn next_change_by_other_client(
                 return turn(what, FollowTarget::Since(before));
             }
             (Event::Snapshot { running: Some(_), .. }, _) => return turn(PROMPT, FollowTarget::Running),
-            // Its prompt comes next.
+            // The event with the new prompt comes next.
             (Event::Edited { .. }, _) => edited = change,
             _ => {
                 if let Some(what) = change {
@@ -670,7 +671,7 @@ fn parse_command(text: &str) -> Option<(&str, &str)> {
     (!name.is_empty() && name.chars().all(is_name)).then(|| (name, rest.trim()))
 }
 
-/// How to start over, if that is what a command does in other programs.
+/// The hint for a command that starts a new conversation in other programs.
 fn start_over_hint(name: &str, id: ConversationId) -> Option<String> {
     let id = humanize::short_id(id);
     match name {
@@ -695,7 +696,7 @@ fn names_of(reported: &Value) -> impl Iterator<Item = &str> {
     reported.filter_map(|command| command["name"].as_str())
 }
 
-/// The commands, also the agent's, from which a mistyped one differs in one letter.
+/// The commands, including the agent's, that differ from a mistyped one in one letter.
 fn similar_commands(name: &str, of_agent: &[&str]) -> Option<String> {
     let name = name.to_ascii_lowercase();
     let known = own_commands().chain(of_agent.iter().copied());
@@ -710,7 +711,7 @@ fn similar_commands(name: &str, of_agent: &[&str]) -> Option<String> {
     })
 }
 
-/// The words of a line; quotes hold several together, as in a shell. An answer as JSON has quotes of its own.
+/// Splits a line into words; quotes group words as in a shell. An answer given as JSON is not split, since it contains quotes.
 fn split_words(line: &str) -> CommandResult<Vec<String>> {
     if line.starts_with('{') {
         return Ok(vec![line.to_owned()]);
@@ -721,7 +722,7 @@ fn split_words(line: &str) -> CommandResult<Vec<String>> {
     })
 }
 
-/// Waits for the daemon until the user presses Ctrl-C, which ends no chat.
+/// Waits for the daemon until the user presses Ctrl-C, which does not end the chat.
 async fn until_ctrl_c<T>(work: impl Future<Output = CommandResult<T>>) -> LineResult<T> {
     let interrupts = CtrlCListener::listen();
     tokio::select! {

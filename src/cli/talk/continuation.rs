@@ -1,4 +1,4 @@
-//! `continue`: what a limit, a missing sign-in, a crash or a stop interrupted, now or at a time.
+//! `continue`: continues a turn that a limit, a missing sign-in, a crash or a stop interrupted, now or at a time.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -26,7 +26,7 @@ use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::select::{ConversationArgs, HERE};
 use crate::paths::shell_word;
 
-/// What `--all` looks for: the states in which a conversation waits, and in any state an interrupted turn.
+/// Filters of `--all`: the states in which a conversation waits, and an interrupted turn in any state.
 const INTERRUPTED_FILTERS: [(Option<ConversationState>, Option<bool>); 4] = [
     (Some(ConversationState::Limited), None),
     (Some(ConversationState::Interrupted), None),
@@ -73,7 +73,7 @@ pub(in crate::cli) struct Continue {
     text: Option<String>,
 }
 
-/// Continues a conversation, now or later, or all that were interrupted.
+/// Continues a conversation now or later, or all interrupted conversations.
 pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Continue) -> CommandResult {
     if options.all {
         return continue_all(context).await;
@@ -95,7 +95,7 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     call.at = (!options.cancel).then_some(at);
     call.cancel = options.cancel;
     call.text = options.text.as_deref().map(PromptContent::text);
-    // Programs ask again for what became of it.
+    // With JSON, the caller polls for the outcome.
     if at == ContinueAt::Now && !options.cancel && !context.output.json {
         let mut talk = ConversationFollower::new(context, Rc::new(daemon), &conversation, None);
         let ended = talk.follow(FollowTarget::Continue(call)).await;
@@ -103,7 +103,7 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
             ended.map_err(|problem| with_continue_hint(talk.screen.output, problem, &conversation, None))?;
         return report_turn(&mut talk, ended.as_ref());
     }
-    // The answer to a cancellation does not say whether there was anything to cancel.
+    // The answer to a cancellation does not report whether a continuation was scheduled.
     let was_scheduled =
         conversation.continuation.is_some() || conversation.queue.iter().any(|queued| queued.held);
     let answer = context.call_and_print(&daemon, call).await;
@@ -128,7 +128,7 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     context.output.line(&line)
 }
 
-/// The same refusal, with the command that helps. `at` is the time that was asked for.
+/// Adds the command that helps to a refusal. `at` is the requested time.
 pub(super) fn with_continue_hint(
     output: &Output,
     problem: Problem,
@@ -163,7 +163,7 @@ pub(super) fn with_continue_hint(
     }
 }
 
-/// The time that a person wrote, if it is still to come: one in the past would send the prompt at once.
+/// Parses a time that the user typed. A past time is an error, because it would send the prompt immediately.
 fn parse_future_time(
     text: &str,
     now: Timestamp,
@@ -188,8 +188,8 @@ fn parse_future_time(
     }
 }
 
-/// A time as a person writes it: with its zone, without one by the clock of this machine, the next time that this clock shows
-/// an hour, or so long from now.
+/// Parses a time that the user typed: with a zone, without one (local time), a time of day (its next occurrence), or a duration
+/// from now.
 fn parse_time(text: &str, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
     if let Some(wait) = text.strip_prefix('+') {
         let wait: Span = wait.parse().ok()?;
@@ -203,7 +203,7 @@ fn parse_time(text: &str, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> 
         return Some(time);
     }
     let local = |at: civil::DateTime| at.to_zoned(zone.clone()).ok().map(|at| at.timestamp());
-    // A time of day may be read from a whole date too, and would lose that.
+    // Dates come first: a time of day can be parsed from a full date too, which would lose the date.
     if let Ok(at) = text.parse::<civil::DateTime>() {
         return local(at);
     }
@@ -229,7 +229,7 @@ enum ContinueOutcome {
     Continues,
     /// Nothing was interrupted; its session is open again.
     Opened,
-    /// A person has to answer its question.
+    /// The user has to answer its question.
     Asks,
     /// There was nothing to do.
     Nothing,
@@ -237,7 +237,7 @@ enum ContinueOutcome {
     Failed,
 }
 
-/// Continues everything that was interrupted, and says what it did.
+/// Continues all interrupted conversations, and prints the outcome of each.
 async fn continue_all(context: &mut Context<'_>) -> CommandResult {
     let daemon = context.connect().await?;
     let conversations = find_interrupted(&daemon).await?;
@@ -279,7 +279,7 @@ async fn find_interrupted(daemon: &Daemon) -> CommandResult<Vec<Conversation>> {
     Ok(found)
 }
 
-/// Continues one, and returns what was done, when it continues, and what else is to be said.
+/// Continues one conversation. Returns the outcome, when it continues, and additional text to print.
 async fn continue_one(
     output: &Output,
     daemon: &Daemon,
@@ -309,7 +309,7 @@ async fn continue_one(
     let reset = conversation.limit.as_ref().and_then(|limit| limit.resets_at);
     let mut call = continue_now(conversation.id);
     call.at = Some(match (waits, reset.filter(|at| *at > now)) {
-        // Held prompts are sent after it.
+        // Held prompts are sent after the scheduled turn.
         (Some(at), _) => ContinueAt::Time(at),
         (None, Some(_)) => ContinueAt::Reset,
         (None, None) => ContinueAt::Now,

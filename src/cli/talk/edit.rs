@@ -1,4 +1,4 @@
-//! Going back in a conversation: `edit` and `undo`, and the places that `--at` names.
+//! `edit` and `undo`, which go back in a conversation, and the turns that `--at` names.
 
 use std::rc::Rc;
 
@@ -91,7 +91,7 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Co
             let other = format!("sessionctl edit {id} --at {turn} 'Hello'");
             let (opened, files) =
                 edit_old_prompt(context, &daemon, &conversation.id.into(), &at, &other).await?;
-            // Whatever it contains is meant: a lone dash too.
+            // The editor's text is used as it is: a lone dash does not mean standard input.
             PromptContent::text(&written.insert(opened).text).followed_by(&files::reattach(files))
         }
     };
@@ -120,7 +120,7 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Co
     }
 }
 
-/// Says what an edit has changed, if it was accepted: from then on the prompt is in the transcript.
+/// Prints what an edit has changed, if it was accepted. The prompt is in the transcript then.
 pub(super) fn report_edit(talk: &mut ConversationFollower<'_>) -> CommandResult<bool> {
     let Some(EditAnswer {
         link,
@@ -149,7 +149,7 @@ pub(super) fn report_edit(talk: &mut ConversationFollower<'_>) -> CommandResult<
     Ok(true)
 }
 
-/// Keeps what was written for an edit that was not accepted, and says where.
+/// Keeps the text that was written for an edit that was not accepted, and prints the path of its file.
 fn keep_unsent_text(context: &mut Context<'_>, written: EditedText, ended: CommandResult) -> CommandResult {
     let path = written.persist()?;
     let kept = format!("what you wrote is in {}", path.display());
@@ -161,7 +161,7 @@ fn keep_unsent_text(context: &mut Context<'_>, written: EditedText, ended: Comma
             };
             Err(problem.hint(hint))
         }
-        // Programs read problems only.
+        // With JSON, only problems are printed to standard error.
         ended if context.output.json => Err(Problem::new(
             ended.err().map_or(Exit::Success, |problem| problem.exit),
             kept,
@@ -175,7 +175,7 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Conversation
     let (daemon, conversation) = context.connect_and_select(target.name()).await?;
     let last = match context.output.json {
         true => None,
-        // What cannot be read can be undone all the same.
+        // A conversation whose history cannot be read can still be undone.
         false => {
             let last = turns(&daemon, &conversation.id.into(), 1)
                 .await
@@ -202,7 +202,7 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Conversation
     let answer = answer.map_err(|problem| {
         let hint = "the conversation is unchanged; put the transcript back where its agent looks for it, then undo again";
         let problem = problem.hint_if(ErrorKind::NotResumable, hint);
-        // A part of a tree move names its own command.
+        // The error of a change that belongs to a tree move contains a command already.
         match problem.detail("undoId") {
             Some(_) => problem,
             None => {
@@ -232,7 +232,7 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Conversation
         }
     };
     context.output.line(&done)?;
-    // A change that was undone before its first turn left nothing.
+    // If the change was undone before its first turn, no turns were dropped.
     if let Some(last) = last.filter(|_| answer.dropped > 0) {
         let turns = humanize::count(answer.dropped, "undone turn is", "undone turns are");
         let agents = daemon.call(method::ListAgents::default()).await?.agents;
@@ -255,7 +255,7 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Conversation
     Ok(())
 }
 
-/// The place that a word means: the checkpoint of a step (`3`, or `-1` for the last), else an id as it is.
+/// Resolves the value of `--at`: a step (`3`, or `-1` for the last) becomes its checkpoint; any other word is taken as an id.
 pub(in crate::cli) async fn resolve_checkpoint(
     output: &Output,
     daemon: &Daemon,
@@ -294,7 +294,7 @@ pub(in crate::cli) async fn resolve_checkpoint(
     }
 }
 
-/// A turn of a conversation: by a step, or the id of a checkpoint or message.
+/// Finds a turn of a conversation by its step, or by the id of a checkpoint or message.
 async fn find_turn(
     daemon: &Daemon,
     conversation: &ConversationRef,
@@ -315,7 +315,7 @@ fn turns_hint(advice: &Advice) -> String {
     )
 }
 
-/// The same problem, with what to do about the place that was named, or about what a branch would lack.
+/// Adds a hint to a problem about the turn that was named, or about history that a branch would lose.
 pub(in crate::cli) fn with_branch_hint(
     output: &Output,
     problem: Problem,
@@ -346,8 +346,8 @@ pub(in crate::cli) fn with_branch_hint(
     }
 }
 
-/// Opens the prompt of a turn in the editor, and reports what the editor cannot show, such as pictures. The files that were attached
-/// as text are returned as the agent was given them. `other` is how the new prompt is given without an editor.
+/// Opens the prompt of a turn in the editor, and reports parts that the editor cannot show, such as pictures. Returns files
+/// that were attached as text, in the form that the agent received. `other` is how to pass the new prompt without an editor.
 pub(super) async fn edit_old_prompt(
     context: &mut Context<'_>,
     daemon: &Daemon,
@@ -373,7 +373,7 @@ pub(super) async fn edit_old_prompt(
     Ok((written, files.into_iter().filter_map(|file| file.text).collect()))
 }
 
-/// The words of a prompt, and a sentence about the parts that are no words.
+/// The text of a prompt, and a sentence about its other parts.
 fn text_of_parts(parts: Vec<MessagePart>) -> (String, Option<String>) {
     let is_cut = |part: &MessagePart| part.kind == "text" && part.cut_bytes.is_some();
     let is_cut = parts.iter().any(is_cut);

@@ -1,6 +1,6 @@
-//! A text that a person writes in the editor of their choice, in a file that goes with it unless it is kept.
+//! Lets the user write a text in their editor. The temporary file is deleted with the text unless it is kept.
 //!
-//! It must not know what becomes of the text.
+//! It must not know how the text is used.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -13,7 +13,7 @@ use crate::cli::exit::Exit;
 use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::signals::run_at_terminal;
 
-/// What to do about an edit that came to nothing.
+/// The hint for an edit that was not sent.
 const NOTHING_SENT: &str = "nothing was sent; the conversation is unchanged";
 
 /// The text as the user left it in the editor.
@@ -24,17 +24,17 @@ pub(super) struct EditedText {
 }
 
 impl EditedText {
-    /// Leaves the text where it is, for whoever wants it again.
+    /// Keeps the file, so that the user can use the text again, and returns its path.
     ///
     /// # Errors
-    /// That it could not be kept.
+    /// The file could not be kept.
     pub(super) fn persist(self) -> CommandResult<PathBuf> {
         let Self { text, file } = self;
         let (_, path) = file.keep().map_err(|error| {
             let path = error.file.path().to_owned();
             Problem::file_error("keep what you wrote in", &path, &error.error)
         })?;
-        // An editor may have taken the name away.
+        // An editor may have deleted the file.
         if !path.exists() {
             fs::write(&path, text)
                 .map_err(|error| Problem::file_error("keep what you wrote in", &path, &error))?;
@@ -43,10 +43,11 @@ impl EditedText {
     }
 }
 
-/// This text as a person leaves it in `$VISUAL` or `$EDITOR`. `other` is how the new prompt is given without an editor.
+/// Opens a text in `$VISUAL` or `$EDITOR` and returns it as the user left it. `other` is how to pass the new prompt without an
+/// editor.
 ///
 /// # Errors
-/// That there is no editor, that it failed, that the text was left as it was, or that nothing is left of it.
+/// There is no editor, it failed, or the text is unchanged or empty.
 pub(super) fn edit_text(text: &str, other: &str) -> CommandResult<EditedText> {
     let editor = ["VISUAL", "EDITOR"].into_iter().find_map(|name| {
         let editor = std::env::var(name).ok()?;
@@ -67,7 +68,7 @@ pub(super) fn edit_text(text: &str, other: &str) -> CommandResult<EditedText> {
         .map_err(|error| failed("no file can be made for the editor", error))?;
     file.write_all(text.as_bytes())
         .map_err(|error| failed("the old prompt cannot be written down", error))?;
-    // As a shell does, so that EDITOR may have arguments; the file is one of them and never read as code.
+    // Run by a shell, so that EDITOR may contain arguments. The file is passed as an argument and never interpreted as code.
     let mut command = Command::new("sh");
     command
         .args(["-c", &format!("{editor} \"$1\""), "sh"])
@@ -97,9 +98,9 @@ pub(super) fn edit_text(text: &str, other: &str) -> CommandResult<EditedText> {
     Ok(EditedText { text: left, file })
 }
 
-/// What stands in the file now, without the end of its last line.
+/// Reads the file again, without the last line break.
 fn read_back(file: &mut NamedTempFile) -> io::Result<String> {
-    // Some editors put a new file in its place, and one that has taken the name away has left ours.
+    // Some editors replace the file, so open its path. If the path was deleted, read the original file.
     let mut named = File::open(file.path());
     let read = named.as_mut().unwrap_or_else(|_| file.as_file_mut());
     let mut left = String::new();

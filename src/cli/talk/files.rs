@@ -1,6 +1,6 @@
 //! Files and standard input as parts of a prompt.
 //!
-//! It owns in which of ACP's shapes a file goes to the agent: its text where the agent takes that, else a link that the agent
+//! It owns how a file is sent to the agent: as text if the agent accepts embedded text, otherwise as a link that the agent
 //! opens. It must not know what the prompt is for.
 
 use std::fs::{self, File};
@@ -22,10 +22,10 @@ use crate::cli::output::one_line;
 use crate::cli::problem::{CommandResult, Problem};
 use crate::paths::shell_word;
 
-/// The longest prompt: below what the daemon takes in one line by default, with room for escapes.
+/// The longest prompt: below the daemon's default limit of a line, with room for escapes.
 const PROMPT_LIMIT_BYTES: u64 = 12 * 1024 * 1024;
 
-/// The text that words on a command line are; `-` is standard input.
+/// Joins the words of a command line into a text; `-` inserts standard input.
 pub(super) fn text_from_words(words: &[String]) -> CommandResult<String> {
     let Some(at) = words.iter().position(|word| word == "-") else {
         return Ok(words.join(" "));
@@ -38,8 +38,7 @@ pub(super) fn text_from_words(words: &[String]) -> CommandResult<String> {
     Ok(parts.join("\n\n"))
 }
 
-/// Checks that there is something to send, and that each file can be read. The hint sends to `to`, which is what stands after
-/// `send`.
+/// Checks that the prompt is not empty, and that each file can be read. `to` is what follows `send` in the command of the hint.
 ///
 /// # Errors
 /// There is no text and no file, or a file cannot be read.
@@ -52,7 +51,7 @@ pub(super) fn check_prompt(text: &str, files: &[impl AsRef<Path>], to: &str) -> 
     files.iter().try_for_each(|file| open(file.as_ref()).map(drop))
 }
 
-/// A file with its whole path and its size.
+/// Opens a file, and returns its absolute path and its size too.
 fn open(path: &Path) -> CommandResult<(PathBuf, File, u64)> {
     let path = fs::canonicalize(path).map_err(|error| unreadable(path, &error))?;
     let file = File::open(&path).map_err(|error| unreadable(&path, &error))?;
@@ -64,7 +63,7 @@ fn open(path: &Path) -> CommandResult<(PathBuf, File, u64)> {
     Ok((path, file, size.len()))
 }
 
-/// A prompt of a text and the files beside it.
+/// Builds a prompt of a text and attached files.
 pub(super) async fn prompt_with_files(
     daemon: &Daemon,
     conversation: &Conversation,
@@ -88,7 +87,8 @@ pub(super) async fn prompt_with_files(
     Ok(PromptContent::blocks(blocks))
 }
 
-/// Whether an agent takes the text of a file. Before it runs, an agent of a known kind is taken to: they all do.
+/// Whether an agent accepts the text of a file. If the agent's capabilities are not known yet, assume that it does, unless its
+/// kind is `generic`: agents of all other kinds do.
 fn accepts_embedded_text(agent: &AgentInfo) -> bool {
     match &agent.capabilities {
         Some(known) => {
@@ -99,7 +99,7 @@ fn accepts_embedded_text(agent: &AgentInfo) -> bool {
     }
 }
 
-/// ACP's block of a file.
+/// ACP's content block for a file.
 fn file_block(path: &Path, embeds: bool) -> CommandResult<RawJson> {
     let (path, mut file, size) = open(path)?;
     let uri = file_uri(&path);
@@ -138,7 +138,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Problem {
         .hint(format!("list the files that are there: ls {folder}"))
 }
 
-/// The address of a file. Bytes that an address cannot have are written as `%XX`.
+/// The URI of a file. Bytes that a URI cannot contain are written as `%XX`.
 fn file_uri(path: &Path) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
     let letters = path.as_os_str().as_bytes().iter().map(|byte| match plain(*byte) {
@@ -163,7 +163,7 @@ fn read_text(source: impl Read, name: &str) -> CommandResult<String> {
     Ok(text)
 }
 
-/// Files that were attached before, as the agent was given them.
+/// Attaches files of an earlier prompt again, in the form that the agent received.
 pub(super) fn reattach(files: Vec<String>) -> PromptContent {
     let blocks = files
         .into_iter()
@@ -174,15 +174,15 @@ pub(super) fn reattach(files: Vec<String>) -> PromptContent {
 /// The paths that a text mentions as `@PATH`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct MentionedPaths {
-    /// The files, which are attached.
+    /// The files to attach.
     pub(super) files: Vec<String>,
-    /// What is text, because it is no file.
+    /// Names that remain text because no such file exists.
     missing: Vec<String>,
     folders: Vec<String>,
 }
 
 impl MentionedPaths {
-    /// What happens to each name, a line each.
+    /// Describes what happens to each name, a line each.
     pub(super) fn lines(&self) -> Vec<String> {
         let sized = |file: &String| {
             let size = fs::metadata(file).map_or(0, |file| file.len());
@@ -206,11 +206,11 @@ impl MentionedPaths {
     }
 }
 
-/// The files that a text names as `@PATH`, each once. Other words that begin so are text.
+/// Finds the files that a text mentions as `@PATH`, each once. Other words that begin with `@` are text.
 pub(super) fn find_mentions(text: &str) -> MentionedPaths {
     let mut named = MentionedPaths::default();
     for word in text.split_whitespace().filter_map(|word| word.strip_prefix('@')) {
-        // The end of a sentence is no part of the name.
+        // Punctuation at the end of a sentence is not part of the name.
         let trimmed = word.trim_end_matches(['.', ',', ';', ':', '?', '!', ')', '"', '\'']);
         let path = match Path::new(word).is_file() {
             true => word,

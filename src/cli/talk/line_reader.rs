@@ -1,6 +1,6 @@
-//! The lines that are typed into a chat.
+//! Reads the lines that the user types in a chat.
 //!
-//! It owns how a line is edited and continued, and the file of earlier lines. It must not know what a line means.
+//! It owns how a line is edited and continued, and the history file. It must not know what a line means.
 
 use std::borrow::Cow;
 use std::fs::{OpenOptions, Permissions};
@@ -30,7 +30,7 @@ use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::signals::{CtrlCListener, NoEchoMode};
 use crate::paths::ownership::NO_LINK;
 
-/// Lines that are kept in the history file.
+/// Maximum number of lines in the history file.
 const HISTORY_LINES: usize = 1_000;
 
 /// The history file, in the data folder.
@@ -38,27 +38,27 @@ const HISTORY_FILE: &str = "chat-history";
 
 /// Reads lines at the terminal.
 pub(super) struct LineReader {
-    /// Nothing while it reads.
+    /// The line editor; `None` while it reads a line.
     editor: Option<Reedline>,
     file: PathBuf,
     look: Look,
-    /// Whether the terminal reports where its cursor is, without which lines cannot be edited.
+    /// Whether the terminal reports its cursor position. Without it, lines cannot be edited.
     reports_cursor: bool,
     continued: ContinuedTexts,
     /// The commands that a line may begin with. Tab completes them.
     commands: Commands,
-    /// Whether the editor is to stop, for something that has to be shown.
+    /// Whether the editor should stop, because something has to be shown.
     stop_requested: Arc<AtomicBool>,
-    /// What was typed before it stopped.
+    /// The text that was typed before the editor stopped.
     unfinished: String,
-    /// Whether there is text on the line that is edited.
+    /// Whether the edited line contains text.
     is_typed: Arc<AtomicBool>,
     mark: PromptMark,
-    /// What is typed while no line is read is the next line; nothing where the terminal gives whole lines.
+    /// Hides keys that are typed while no line is read; they begin the next line. `None` if the terminal itself edits lines.
     no_echo: Option<NoEchoMode>,
 }
 
-/// The texts so far at which Enter began a new line, because a backslash ends them.
+/// The texts, each ending with a backslash, after which Enter began a new line.
 type ContinuedTexts = Arc<Mutex<Vec<String>>>;
 
 /// Commands with their slashes.
@@ -72,12 +72,12 @@ pub(super) enum LineInput {
     CtrlC,
     /// Ctrl-D.
     CtrlD,
-    /// Nothing yet: there is something to show first.
+    /// No input yet: something has to be shown first.
     HasNews,
 }
 
 impl LineReader {
-    /// An editor without text. It has the lines of earlier chats if their file can be used, and completes these commands.
+    /// Creates a reader that completes these commands. It recalls lines of earlier chats if the history file can be used.
     pub(super) fn new(context: &mut Context<'_>, commands: Commands) -> CommandResult<Self> {
         let look = context.output.note_look;
         let mut lines = Self {
@@ -130,8 +130,8 @@ impl LineReader {
         })
     }
 
-    /// What is typed next; nothing once there is something to show. What was typed by then is taken off the screen, and is there
-    /// again with the next line.
+    /// Reads the next line. Returns [`LineInput::HasNews`] when `has_news` is ready. The text typed so far is then removed from
+    /// the screen, and reappears with the next line.
     ///
     /// # Errors
     /// The terminal cannot be read.
@@ -152,7 +152,7 @@ impl LineReader {
         if let Some(mut editor) = self.editor.take_if(|_| is_edited) {
             let (mark, continued) = (self.mark, Arc::clone(&self.continued));
             let unfinished = std::mem::take(&mut self.unfinished);
-            // The connection is served meanwhile.
+            // Read on another thread, so that the connection is served meanwhile.
             let mut editing = spawn_blocking(move || {
                 editor.run_edit_commands(&[EditCommand::InsertString(unfinished)]);
                 let typed = read_edited_line(&mut editor, mark, &continued);
@@ -166,24 +166,24 @@ impl LineReader {
                     editing.await
                 }
             };
-            // A line may have ended just before.
+            // The user may have completed a line just before the request to stop.
             self.stop_requested.store(false, Ordering::Relaxed);
             let (editor, typed) = edited.map_err(|error| unreadable(&io::Error::other(error)))?;
             if let Ok(LineInput::HasNews) = typed {
                 self.unfinished = editor.current_buffer_contents().to_owned();
                 let before = &self.unfinished[..editor.current_insertion_point()];
                 erase_line(before, self.look.columns.unwrap_or(80)).map_err(|error| unreadable(&error))?;
-                // The same one would begin where its line was, over what is shown meanwhile.
+                // Use a new editor: the old one would draw at its old position, over text that is shown meanwhile.
                 self.editor = Some(self.editor(output)?);
                 return Ok(LineInput::HasNews);
             }
             self.editor = Some(editor);
             match typed {
-                // It only takes back what was typed.
+                // If there is text on the line, Ctrl-C only discards it.
                 Ok(LineInput::CtrlC) if self.is_typed.swap(false, Ordering::Relaxed) => {
                     return Ok(LineInput::Text(String::new()));
                 }
-                // Such as that the terminal does not report its cursor position.
+                // For example, the terminal does not report its cursor position.
                 Err(error) if error.kind() == io::ErrorKind::Other => {
                     let why = one_line(&error.to_string());
                     output.warning(
@@ -194,11 +194,11 @@ impl LineReader {
                 typed => return typed.map_err(|error| unreadable(&error)),
             }
         }
-        // A terminal without a line editor keeps what is typed itself.
+        // Without a line editor, the terminal itself buffers and echoes what is typed.
         self.no_echo = None;
         let typed = read_plain_line(self.mark, is_edited).await;
         let (typed, has_reported) = typed.map_err(|error| unreadable(&error))?;
-        // One that was only slow can be asked again.
+        // If the terminal was only slow to report its cursor, use the line editor again.
         self.reports_cursor = has_reported;
         if has_reported {
             self.no_echo = NoEchoMode::enter().ok();
@@ -207,8 +207,8 @@ impl LineReader {
     }
 }
 
-/// Shows a line in the terminal's own colour, since that of the editor's default cannot be read on a light background. Knows whether
-/// there is text on it.
+/// Shows a line in the terminal's own colour, because the editor's default colour is unreadable on a light background. Records
+/// whether the line contains text.
 struct PlainHighlighter(Arc<AtomicBool>);
 
 impl Highlighter for PlainHighlighter {
@@ -218,7 +218,7 @@ impl Highlighter for PlainHighlighter {
     }
 }
 
-/// Shows the rest of the command that is being typed, the first of those that begin so.
+/// Shows the rest of the first command that begins with the typed text.
 struct Completion {
     commands: Commands,
     rest: String,
@@ -232,7 +232,7 @@ impl Hinter for Completion {
             let rest = commands.iter().find_map(|command| command.strip_prefix(line));
             self.rest.push_str(rest.unwrap_or_default());
         }
-        // Without colours it would look like what was typed.
+        // Without colours it would look like typed text.
         match is_coloured && !self.rest.is_empty() {
             true => format!("{DIM}{}{DIM:#}", self.rest),
             false => String::new(),
@@ -267,7 +267,7 @@ fn read_edited_line(
                 if let Err(error) = editor.sync_history() {
                     tracing::debug!(%error, "the history cannot be written");
                 }
-                // The last one first: each contains those before it. A backslash that was pasted stays.
+                // In reverse order, because each text contains the earlier ones. A pasted backslash is kept.
                 for line in continued
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
@@ -291,7 +291,7 @@ fn read_edited_line(
     }
 }
 
-/// Takes the line that is edited off the screen; `before` is its text before the cursor.
+/// Removes the edited line from the screen; `before` is its text before the cursor.
 fn erase_line(before: &str, columns: usize) -> io::Result<()> {
     let rows = before
         .split('\n')
@@ -304,8 +304,8 @@ fn erase_line(before: &str, columns: usize) -> io::Result<()> {
     execute!(terminal, MoveToColumn(0), Clear(ClearType::FromCursorDown))
 }
 
-/// Lines as the terminal itself gives them, and whether it has reported its cursor meanwhile.
-/// `is_ahead` says whether the editor has just failed, and may have read what was typed.
+/// Reads a line that the terminal itself edits, and returns whether the terminal has reported its cursor meanwhile.
+/// `has_changes`: whether the editor has just failed, and may have read typed text already.
 async fn read_plain_line(mark: PromptMark, mut is_ahead: bool) -> io::Result<(LineInput, bool)> {
     let interrupts = CtrlCListener::listen();
     let (mut text, mut shown, mut has_reported) = (String::new(), mark.0, false);
@@ -338,7 +338,7 @@ async fn read_plain_line(mark: PromptMark, mut is_ahead: bool) -> io::Result<(Li
                 is_typed = keyboard::wait_for_input() => if is_typed? { break },
             }
         }
-        // The terminal gives whole lines: this does not wait.
+        // The terminal returns only whole lines, so this does not block.
         let mut line = Vec::new();
         let count = io::stdin().lock().read_until(b'\n', &mut line)?;
         let line = String::from_utf8_lossy(&line);
@@ -356,7 +356,7 @@ async fn read_plain_line(mark: PromptMark, mut is_ahead: bool) -> io::Result<(Li
     }
 }
 
-/// The text of the next line among events, and whether Enter ended it. What was typed after that is left.
+/// The text of the next line among buffered events, and whether Enter ended it. Later events are not read.
 fn next_line_of_events(mut next: impl FnMut() -> io::Result<Option<Event>>) -> io::Result<(String, bool)> {
     let mut text = String::new();
     while let Some(event) = next()? {
@@ -379,8 +379,8 @@ fn next_line_of_events(mut next: impl FnMut() -> io::Result<Option<Event>>) -> i
     Ok((text, false))
 }
 
-/// The text without the place of the cursor, which a terminal behind a slow line may report when nobody waits for it any more:
-/// `ESC [ ROW ; COLUMN R`.
+/// Removes reports of the cursor position (`ESC [ ROW ; COLUMN R`) from the text. A terminal on a slow connection may send one
+/// after the editor has stopped waiting for it.
 fn strip_cursor_reports(text: &str) -> String {
     let mut parts = text.split("\x1b[");
     let mut kept = parts.next().unwrap_or_default().to_owned();
@@ -394,7 +394,7 @@ fn strip_cursor_reports(text: &str) -> String {
     kept
 }
 
-/// The typed lines of earlier chats, in a file that only its owner can read.
+/// Opens the history of typed lines, in a file that only its owner can read.
 fn open_history(file: &Path) -> Result<FileBackedHistory, String> {
     let opened = OpenOptions::new()
         .append(true)
@@ -407,7 +407,7 @@ fn open_history(file: &Path) -> Result<FileBackedHistory, String> {
     FileBackedHistory::with_file(HISTORY_LINES, file.to_owned()).map_err(|error| error.to_string())
 }
 
-/// A line that ends with a backslash continues on the next one.
+/// Continues a line that ends with a backslash on the next line.
 struct BackslashContinuation(ContinuedTexts);
 
 impl Validator for BackslashContinuation {
@@ -423,11 +423,11 @@ impl Validator for BackslashContinuation {
     }
 }
 
-/// The mark before a line.
+/// The prompt sign before a line.
 #[derive(Clone, Copy)]
 struct PromptMark(&'static str);
 
-/// The same before each further line of a text.
+/// The indent before each further line of a text.
 const NEXT_LINE: &str = "  ";
 
 impl Prompt for PromptMark {

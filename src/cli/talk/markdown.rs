@@ -1,6 +1,6 @@
-//! Markdown as it streams, for a terminal.
+//! Renders Markdown for a terminal while it streams.
 //!
-//! It owns which part of a text can be shown already: whole lines, and of a table all rows at once, since their widths
+//! It owns which part of a text can be shown already: whole lines, but all rows of a table at once, since their widths
 //! depend on each other. Pure: text in, styled text out. It must not know where the text comes from.
 
 use std::iter;
@@ -16,29 +16,29 @@ use crate::cli::output::{DIM, Look, STRONG, width_of, wrap_line};
 #[cfg(test)]
 mod tests;
 
-/// Text that the eye should find as code.
+/// The style of code.
 const CODE: Style = AnsiColor::Cyan.on_default();
 
-/// Lines are not made longer than this, because long lines are hard to read.
+/// The maximum width of lines, because longer lines are hard to read.
 const MAX_COLUMNS: usize = 100;
 
-/// What is understood beyond CommonMark.
+/// The supported extensions of CommonMark.
 const EXTENSIONS: Options = Options::ENABLE_TABLES.union(Options::ENABLE_STRIKETHROUGH);
 
-/// The state between two pieces of text.
+/// A renderer with its state between two pieces of text.
 #[derive(Debug)]
 pub(in crate::cli) struct Markdown {
     look: Look,
     /// The text after the last line break.
     partial: String,
-    /// The marks that end the block of code, while in one, after those of the quote that it is in.
+    /// While in a block of code, the marks that end it, after the marks of the quote that contains it.
     fence: Option<String>,
     /// The lines of the table that is being read.
     table: String,
 }
 
 impl Markdown {
-    /// Nothing was read yet.
+    /// Creates a renderer without text.
     pub(super) fn new(look: Look) -> Self {
         Self {
             look,
@@ -48,7 +48,7 @@ impl Markdown {
         }
     }
 
-    /// The whole of a text, without the end of its last line; as it came where there is no terminal.
+    /// Renders a whole text, without its last line break. If the output is not a terminal, returns the text unchanged.
     pub(in crate::cli) fn render(text: &str, look: Look) -> String {
         if look.columns.is_none() {
             return text.to_owned();
@@ -58,18 +58,18 @@ impl Markdown {
         shown.trim_end_matches('\n').to_owned()
     }
 
-    /// The line that has not ended yet.
+    /// The last line, which is not complete yet.
     pub(super) fn partial(&self) -> &str {
         &self.partial
     }
 
-    /// Takes more text; returns the lines that it completes.
+    /// Adds text; returns the lines that it completes.
     pub(super) fn push(&mut self, text: &str) -> String {
         let lines = take_lines(&mut self.partial, text);
         lines.lines().map(|line| self.line(line)).collect()
     }
 
-    /// Ends the text; returns what has not been shown.
+    /// Ends the text; returns the rest that was not shown yet.
     pub(super) fn end(&mut self) -> String {
         let rest = mem::take(&mut self.partial);
         let mut shown = match rest.is_empty() {
@@ -92,7 +92,7 @@ impl Markdown {
             if marks.starts_with('>') || !fence.starts_with('>') {
                 return self.painted(CODE, line);
             }
-            // The quote has ended, and its block of code with it.
+            // The quote has ended, which also ends its block of code.
             self.fence = None;
         }
         if line.trim_start().starts_with('|') {
@@ -102,7 +102,7 @@ impl Markdown {
         self.end_table() + &self.block(line)
     }
 
-    /// Shows the table that has ended.
+    /// Renders the table, which is complete now.
     fn end_table(&mut self) -> String {
         let lines = mem::take(&mut self.table);
         match lines.is_empty() {
@@ -111,9 +111,9 @@ impl Markdown {
         }
     }
 
-    /// Shows a line, or lines that may be a table.
+    /// Renders a line, or several lines that may be a table.
     fn block(&mut self, lines: &str) -> String {
-        // Deeper lists are code to the parser, which reads up to three spaces.
+        // Remove the indent: the parser takes lines indented by more than three spaces as code, also those of nested lists.
         let source = lines.trim_start();
         let indent = lines[..lines.len() - source.len()].replace('\t', "    ");
         let mut block = Block::new(self.look, source, &indent);
@@ -146,11 +146,11 @@ impl Markdown {
             };
         }
         let mut text = collapse_spaces(&text);
-        // What later links refer to, or marks without words.
+        // A link definition, or marks without text.
         if text.is_empty() && !source.trim_matches(['>', ' ']).is_empty() {
             (lead, text) = (indent, collapse_spaces(source));
         }
-        // The bars of a quote stand on each of its lines.
+        // Each line of a quote begins with its bars.
         let further: String = lead
             .chars()
             .map(|sign| if "│|".contains(sign) { sign } else { ' ' })
@@ -168,8 +168,8 @@ impl Markdown {
         lines.collect()
     }
 
-    /// Shows the rows of a table, its columns aligned. If it is too wide, the widest columns become narrower, down to their
-    /// longest words. If that is not enough, each row is a line of text.
+    /// Renders the rows of a table with aligned columns. If the table is too wide, the widest columns are narrowed, down to
+    /// their longest words. If that is not enough, each row becomes a line of text.
     fn table(&self, indent: &str, rows: &[Vec<String>]) -> String {
         let columns = self.look.columns.unwrap_or(MAX_COLUMNS);
         let bar = self.look.sign(" │ ", " | ");
@@ -219,20 +219,20 @@ impl Markdown {
     }
 }
 
-/// What the parser has said of a line, or of the lines of a table.
+/// The parser's result for a line, or for the lines of a table.
 struct Block<'source> {
     look: Look,
     source: &'source str,
-    /// What stands before the text; on its further lines only the bars of quotes.
+    /// The text before the first line; further lines have only the bars of quotes.
     prefix: String,
     text: String,
-    /// The styles of the marks that have not ended.
+    /// The styles of the open marks.
     styles: Vec<Style>,
-    /// Where in the text each open link begins, and its address.
+    /// The position in the text where each open link begins, and its address.
     links: Vec<(usize, String)>,
     rows: Vec<Vec<String>>,
     row: Vec<String>,
-    /// Where in the source the last cell of the row ends.
+    /// The position in the source where the last cell of the row ends.
     row_end: usize,
 }
 
@@ -255,7 +255,7 @@ impl<'source> Block<'source> {
         self.styles.last().copied().unwrap_or_default()
     }
 
-    /// One tilde is more often a home folder than a mark.
+    /// Whether this range is struck through with two tildes. A single tilde more often means a home folder.
     fn is_struck(&self, range: &Range<usize>) -> bool {
         self.source[range.clone()].starts_with("~~")
     }
@@ -312,7 +312,7 @@ impl<'source> Block<'source> {
                 self.row_end = range.end;
             }
             TagEnd::TableHead | TagEnd::TableRow => {
-                // The parser drops cells beyond those of the head.
+                // The parser drops cells if a row has more of them than the header.
                 let excess = self.source.get(self.row_end..range.end).unwrap_or_default();
                 let excess = excess.trim_matches(|letter: char| letter == '|' || letter.is_whitespace());
                 self.row
@@ -326,12 +326,12 @@ impl<'source> Block<'source> {
     fn inline(&mut self, event: &Event<'_>) {
         let style = self.style();
         match event {
-            // An entity can stand for a control character.
+            // An entity can encode a control character.
             Event::Text(part) | Event::Html(part) | Event::InlineHtml(part) => {
                 let part = self.look.sanitize(part);
                 self.text.push_str(&self.look.paint(style, &part));
             }
-            // Without colours code keeps its marks.
+            // Without colours, code keeps its backticks.
             Event::Code(code) if !self.look.coloured => self.text.extend(["`", code, "`"]),
             Event::Code(code) => {
                 let style = style.fg_color(CODE.get_fg_color());
@@ -342,7 +342,7 @@ impl<'source> Block<'source> {
     }
 }
 
-/// The marks that end the block of code which begins there, after those of the quotes before it.
+/// The marks that end the block of code that begins at `start`, after the marks of the quotes that contain it.
 fn fence_at(source: &str, start: usize) -> String {
     let (before, fence) = source.split_at(start);
     let quotes = before.chars().filter(|letter| *letter == '>');
@@ -350,7 +350,7 @@ fn fence_at(source: &str, start: usize) -> String {
     quotes.chain(marks).collect()
 }
 
-/// Adds text to a line that has not ended, and takes the lines that have.
+/// Adds text to an incomplete line, and removes and returns the complete lines.
 pub(super) fn take_lines(partial: &mut String, more: &str) -> String {
     partial.push_str(more);
     let whole = partial.rfind('\n').map_or(0, |at| at + 1);
@@ -358,7 +358,7 @@ pub(super) fn take_lines(partial: &mut String, more: &str) -> String {
     mem::replace(partial, rest)
 }
 
-/// The widths of columns that fit into this room together, each at least as wide as its longest word; nothing if none do.
+/// Narrows columns until they fit into `room`, each at least as wide as its longest word. Returns `None` if that is impossible.
 fn narrow_columns(mut widths: Vec<usize>, words: &[usize], room: usize) -> Option<Vec<usize>> {
     while widths.iter().sum::<usize>() > room {
         let wider = widths
@@ -371,7 +371,8 @@ fn narrow_columns(mut widths: Vec<usize>, words: &[usize], room: usize) -> Optio
     Some(widths)
 }
 
-/// Breaks a line between words. Styles end with each line and begin again on the next, so that what stands between has its own.
+/// Breaks a line between words. Styles end with each line and begin again on the next, so that text between the lines is not
+/// styled.
 fn styled_lines(text: &str, columns: usize) -> Vec<String> {
     let mut open = String::new();
     let lines = wrap_line(text, columns, 0);

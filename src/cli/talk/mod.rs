@@ -1,6 +1,6 @@
-//! Talking to an agent: `chat`, `send`, `attach`, `answer`, `cancel`, `continue`, `resume`, `edit`.
+//! Commands that talk to an agent: `chat`, `send`, `attach`, `answer`, `cancel`, `continue`, `resume`, `edit`.
 //!
-//! It owns how a turn is followed (`turn`), what a person sees of it (`screen`, `markdown`), how the agent's questions are asked
+//! It owns how a turn is followed (`turn`), how it is displayed (`screen`, `markdown`), how the agent's questions are asked
 //! (`question`, `answer_reader`) and how a line is typed (`line_reader`). It must not decide anything that the daemon decides.
 
 pub(super) mod answer;

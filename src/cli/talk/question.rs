@@ -1,7 +1,7 @@
-//! Questions of the agent: what is asked, what each answer means, and the command that gives it.
+//! Questions of the agent: their text, the meaning of each answer, and the command that answers them.
 //!
-//! It owns what a person must have seen before they answer: the whole command, the change as a diff, the folder. Pure, except
-//! that the file that would be overwritten is read for its diff. It must not know how an answer gets to the daemon.
+//! It owns what the user must see before answering: the whole command, the change as a diff, the folder. Pure, except that
+//! the file that would be overwritten is read for its diff. It must not know how an answer gets to the daemon.
 
 use std::fs;
 use std::io;
@@ -37,7 +37,7 @@ const CONTEXT_LINES: usize = 3;
 /// The keys of options, in the order in which they are shown.
 const OPTION_KEYS: &str = "yanN123456789";
 
-/// One of ACP's kinds of options: its key, its words and its texts.
+/// How one of ACP's kinds of options is shown: its key, its words and its texts.
 struct OptionKind {
     /// ACP's kind of the option.
     kind: &'static str,
@@ -45,11 +45,11 @@ struct OptionKind {
     key: char,
     /// The words that choose it, the first of them in commands.
     answer_words: [&'static str; 2],
-    /// What it means, beside the key.
+    /// The meaning that is shown beside the key.
     meaning: &'static str,
     /// The note that confirms the answer.
     confirmation: &'static str,
-    /// What the key does; what ends with a colon is followed by the agent's words for the option.
+    /// What the key does. If this ends with a colon, the agent's name of the option follows.
     help: &'static str,
 }
 
@@ -102,7 +102,7 @@ pub(super) struct AnswerOption {
     kind: String,
 }
 
-/// The part of a tool call that a person has to see. A request may leave out what an earlier update contained.
+/// The part of a tool call that the user has to see. A request may omit values that an earlier update contained.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ToolCall {
@@ -118,7 +118,7 @@ pub(super) struct ToolCall {
 }
 
 impl ToolCall {
-    /// The call with what a later update says of it.
+    /// Merges the values of a later update into the call.
     pub(super) fn merge(&mut self, later: Self) {
         self.tool_call_id = later.tool_call_id.or(self.tool_call_id.take());
         self.title = later.title.or(self.title.take());
@@ -128,7 +128,7 @@ impl ToolCall {
         self.content = content.or(self.content.take());
     }
 
-    /// What came of it, on one line: lines added and removed, or the first line of its output.
+    /// The result of the call on one line: lines added and removed, or the first line of its output.
     pub(super) fn result(&self) -> Option<String> {
         let (mut added, mut removed, mut changes) = (0, 0, false);
         for edit in self.edits(|_| Ok(String::new())) {
@@ -141,7 +141,7 @@ impl ToolCall {
             return Some(format!("+{added} -{removed}"));
         }
         let text = self.texts().collect::<Vec<_>>().join("\n");
-        // Claude Code's adapter puts what a tool returned between Markdown's fences.
+        // Claude Code's adapter puts the output of a tool between Markdown fences.
         let is_empty = |line: &str| line.trim().is_empty() || line.starts_with("```");
         let mut lines = text.lines().filter(|line| !is_empty(line));
         let first = one_line(lines.next()?);
@@ -151,12 +151,12 @@ impl ToolCall {
         })
     }
 
-    /// The command that it runs, with its line breaks.
+    /// The command that the call runs, with its line breaks.
     fn command(&self) -> Option<String> {
         match self.input("command")? {
             Value::String(command) => Some(command.clone()),
             Value::Array(words) => {
-                // As they would be typed: where a word ends is part of what is approved.
+                // Quote the words as in a shell, because the user approves the word boundaries too.
                 let words = words.iter().map(|word| word.as_str().map(shell_word));
                 Some(words.collect::<Option<Vec<String>>>()?.join(" "))
             }
@@ -168,8 +168,8 @@ impl ToolCall {
         self.raw_input.as_ref()?.get(name)
     }
 
-    /// The arguments that are switched on, on one line: a command without its sandbox and each occurrence of a text are more than
-    /// the command and the change show.
+    /// The boolean arguments that are true, on one line. The command and the change do not show these, for example running
+    /// outside the sandbox or replacing every occurrence of a text.
     fn enabled_flags(&self, look: Look) -> Option<String> {
         let input = self.raw_input.as_ref()?.as_object()?;
         let is_on = input.iter().filter(|(_, value)| **value == Value::Bool(true));
@@ -181,14 +181,14 @@ impl ToolCall {
         self.input(name)?.as_str()
     }
 
-    /// Its contents of this type.
+    /// The contents of the call that have this type.
     fn contents(&self, kind: &'static str) -> impl Iterator<Item = &Value> {
         let contents = self.content.iter().flatten();
         contents.filter(move |content| content["type"] == kind)
     }
 
-    /// The files that it changes. `before` gives the text of a file whose diff leaves it out: Claude Code's adapter does so
-    /// for each file that is written whole, whether it exists or not.
+    /// The files that the call changes. `before` returns the old text of a file if the diff omits it: Claude Code's adapter
+    /// omits it for each file that is written whole, whether it exists or not.
     fn edits(&self, before: impl Fn(&str) -> Result<String, String>) -> Vec<FileEdit> {
         let shown = self.contents("diff").filter_map(|diff| {
             let text = |name: &str| diff[name].as_str().map(str::to_owned);
@@ -202,7 +202,7 @@ impl ToolCall {
         shown.collect()
     }
 
-    /// The same, from the arguments of the usual tools where the agent sends no diff.
+    /// The changed file, taken from the arguments of common tools, for agents that send no diff.
     fn edit_of_input(&self, before: impl Fn(&str) -> Result<String, String>) -> Option<FileEdit> {
         let path = self.input_text("file_path").or_else(|| self.input_text("path"))?;
         let pair = (self.input_text("old_string"), self.input_text("new_string"));
@@ -226,18 +226,18 @@ impl ToolCall {
 /// A file that a tool call would change.
 struct FileEdit {
     path: String,
-    /// The text before, or why it is not known.
+    /// The old text, or why it is not known.
     old: Result<String, String>,
     new: String,
 }
 
 impl FileEdit {
-    /// The text before; nothing if it is not known.
+    /// The old text; empty if it is not known.
     fn old(&self) -> &str {
         self.old.as_deref().unwrap_or_default()
     }
 
-    /// How many lines it adds and removes.
+    /// How many lines the change adds and removes.
     fn counts(&self) -> (u64, u64) {
         let (mut added, mut removed) = (0, 0);
         for change in TextDiff::from_lines(self.old(), &self.new).iter_all_changes() {
@@ -250,13 +250,13 @@ impl FileEdit {
         (added, removed)
     }
 
-    /// The path from the root: an agent may name a file from the folder that it works in.
+    /// The absolute path: an agent may send a path relative to its folder.
     fn whole_path(&self, folder: &str) -> String {
         let path = Path::new(folder).join(one_line(&self.path));
         path.display().to_string()
     }
 
-    /// The file and how much of it changes, on one line.
+    /// The path of the file and the number of changed lines, on one line.
     fn summary(&self, folder: &str, look: Look) -> String {
         let path = look.paint(STRONG, &self.whole_path(folder));
         let (added, removed) = self.counts();
@@ -267,7 +267,7 @@ impl FileEdit {
     }
 }
 
-/// The text of a file that would be overwritten; none of a file that does not exist.
+/// Reads the text of a file that would be overwritten. A file that does not exist is empty.
 ///
 /// # Errors
 /// Why the file cannot be shown.
@@ -289,24 +289,24 @@ fn text_before(file: &Path) -> Result<String, String> {
 /// A question as it is asked on a terminal.
 #[derive(Debug)]
 pub(super) struct Question {
-    /// What is asked, on one line.
+    /// The question on one line.
     subject: String,
-    /// What would be done, line by line.
+    /// What the agent would do, line by line.
     details: Vec<String>,
-    /// How many of the details are never cut: the command, the folder and the list of the changed files.
+    /// How many lines of the details are always shown: the command, the folder and the list of changed files.
     uncut_lines: usize,
     keyed_options: Vec<(char, AnswerOption)>,
 }
 
 impl Question {
-    /// The question of an interrupt, with what is known of its tool call already.
+    /// Builds the question of an interrupt, combined with what is already known about its tool call.
     pub(super) fn from_interrupt(
         interrupt: &Interrupt,
         known: Option<&ToolCall>,
         folder: &str,
         look: Look,
     ) -> Self {
-        // Whoever decides by it must not be deceived by control characters, wherever it is shown.
+        // Control characters must not deceive the user who decides, so they are removed even if this is not a terminal.
         let look = Look {
             columns: look.columns.or(Some(0)),
             ..look
@@ -341,7 +341,7 @@ impl Question {
         }
         let uncut_lines = details.len();
         for edit in &edits {
-            // A single file is named in the line above its changes.
+            // The line above the changes names a single file already.
             if edits.len() > 1 {
                 details.push(format!("  {}", look.paint(STRONG, &edit.whole_path(&place))));
             }
@@ -354,7 +354,7 @@ impl Question {
         if command.is_none() && edits.is_empty() {
             details.extend(input_lines(call.raw_input.as_ref(), &subject));
         }
-        // Last: the agent's words must not hide what it would do.
+        // The description comes last: the agent's words must not push what it would do out of view.
         let described = call.input_text("description");
         let mut reasons: Vec<&str> = described.into_iter().chain(call.texts()).collect();
         reasons.dedup();
@@ -369,7 +369,7 @@ impl Question {
         }
     }
 
-    /// The question with what the agent has reported of the turn, its tool calls too.
+    /// Builds the question of an interrupt from what the agent has reported in the turn, including its tool calls.
     pub(super) fn from_updates(interrupt: &Interrupt, folder: &str, updates: &[RawJson], look: Look) -> Self {
         let id = tool_call_id(interrupt);
         let calls = updates.iter().filter_map(|update| update.read::<ToolCall>().ok());
@@ -380,7 +380,7 @@ impl Question {
         Self::from_interrupt(interrupt, Some(&known), folder, look)
     }
 
-    /// What is asked, without what is too long; `how` follows the count of the lines that are not shown.
+    /// The lines of the question, shortened if there are too many. `how` follows the count of the lines that are not shown.
     pub(super) fn excerpt(&self, look: Look, how: &str) -> Vec<String> {
         let mut lines = self.subject_and_details(look);
         let hidden = self.hidden_lines();
@@ -392,7 +392,7 @@ impl Question {
         lines
     }
 
-    /// The lines that ask it.
+    /// The lines that ask the question.
     pub(super) fn lines(&self, look: Look) -> Vec<String> {
         let mut lines = self.excerpt(look, ": d shows all");
         for (key, choice) in &self.keyed_options {
@@ -409,7 +409,7 @@ impl Question {
         self.details.len().saturating_sub(shown)
     }
 
-    /// Whether an outcome allows what is asked.
+    /// Whether an outcome allows what the agent asks for.
     pub(super) fn allows(&self, outcome: &RawJson) -> bool {
         let outcome: Value = outcome.read().unwrap_or_default();
         let is_chosen = |choice: &AnswerOption| outcome["optionId"] == choice.option_id.as_str();
@@ -418,12 +418,12 @@ impl Question {
             .any(|(_, choice)| choice.kind.starts_with("allow") && is_chosen(choice))
     }
 
-    /// What is asked, for somebody who cannot answer here.
+    /// The lines of the question, for a user who cannot answer it here.
     pub(super) fn report_lines(&self, look: Look) -> Vec<String> {
         [self.subject_and_details(look), self.lasting_answers()].concat()
     }
 
-    /// What the answers mean that hold for more than this question, for a user who gives them as words.
+    /// The meaning of each answer that also applies to later questions, for a user who answers with words.
     pub(super) fn lasting_answers(&self) -> Vec<String> {
         let way = |(key, choice): &(char, AnswerOption)| Some((choice.option_kind(*key)?, choice.words()));
         let ways = self.keyed_options.iter().filter_map(way);
@@ -438,19 +438,19 @@ impl Question {
         [vec![subject], self.details.clone()].concat()
     }
 
-    /// All that would be done.
+    /// Everything that the agent would do.
     pub(super) fn details(&self) -> String {
         self.details.iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// The keys that mean something.
+    /// The valid keys.
     pub(super) fn keys(&self) -> String {
         let choices = self.keyed_options.iter().map(|(key, _)| *key);
         let keys = if self.has_no_options() { "n" } else { "" };
         choices.chain(keys.chars()).chain(['d']).collect()
     }
 
-    /// The keys that answer it, as one line.
+    /// The keys that answer the question, as one line.
     pub(super) fn keys_line(&self) -> String {
         let keys: Vec<String> = self
             .keyed_options
@@ -460,7 +460,7 @@ impl Question {
         format!("{} answer, d shows all, ? helps", keys.join(" "))
     }
 
-    /// What the keys do, a line each.
+    /// The help for the keys, a line for each.
     pub(super) fn help(&self) -> Vec<String> {
         let of = |(key, choice): &(char, AnswerOption)| match choice.option_kind(*key) {
             Some(way) if way.help.ends_with(':') => format!("{key}  {} {}", way.help, choice.words()),
@@ -475,12 +475,12 @@ impl Question {
         lines
     }
 
-    /// Whether it has no options, so that only a command can answer it.
+    /// Whether the question has no options, so that only a command can answer it.
     pub(super) fn has_no_options(&self) -> bool {
         self.keyed_options.is_empty()
     }
 
-    /// The outcome that the typed text means, and the note that confirms it; none if it is no answer.
+    /// The outcome of the typed answer, and the note that confirms it; `None` if the text is not an answer.
     pub(super) fn answer(&self, interrupt: &Interrupt, typed: &str) -> Option<(RawJson, String)> {
         let by_key = |(key, _): &&(char, AnswerOption)| typed.chars().eq([*key]);
         if let Some((key, choice)) = self.keyed_options.iter().find(by_key) {
@@ -491,7 +491,7 @@ impl Question {
         }
         let word = match typed.trim() {
             "n" if self.has_no_options() => "no",
-            // Only the daemon could judge it.
+            // A JSON outcome cannot be checked here, only by the daemon.
             whole if whole.starts_with('{') => return None,
             word => word,
         };
@@ -502,7 +502,7 @@ impl Question {
 }
 
 impl AnswerOption {
-    /// The agent's words for it.
+    /// The agent's name of the option.
     fn words(&self) -> String {
         one_line(if self.name.is_empty() {
             &self.option_id
@@ -519,7 +519,7 @@ impl AnswerOption {
     }
 }
 
-/// Each option with its key: the first of each kind has the kind's own, the others are numbered.
+/// Each option with its key: the first option of a kind has the kind's key, the others are numbered.
 fn options_with_keys(interrupt: &Interrupt) -> Vec<(char, AnswerOption)> {
     let mut numbers = '1'..='9';
     let mut keyed: Vec<(char, AnswerOption)> = Vec::new();
@@ -535,7 +535,7 @@ fn options_with_keys(interrupt: &Interrupt) -> Vec<(char, AnswerOption)> {
     keyed
 }
 
-/// The changed lines with their surroundings.
+/// The changed lines with [`CONTEXT_LINES`] lines around them.
 fn diff(old: &str, new: &str, look: Look) -> Vec<String> {
     let diff = TextDiff::from_lines(old, new);
     let mut lines = Vec::new();
@@ -556,7 +556,7 @@ fn diff(old: &str, new: &str, look: Look) -> Vec<String> {
     lines
 }
 
-/// The arguments of a tool that is not known here, unless the subject says them already.
+/// The arguments of an unknown tool, unless the subject contains them already.
 fn input_lines(input: Option<&Value>, subject: &str) -> Vec<String> {
     let Some(input) = input.filter(|input| !input.is_null()) else {
         return Vec::new();
@@ -580,7 +580,7 @@ pub(super) fn tool_call_id(interrupt: &Interrupt) -> Option<String> {
     tool_call(interrupt)?.tool_call_id
 }
 
-/// What is asked, on one line.
+/// The question on one line.
 pub(super) fn subject(interrupt: &Interrupt) -> String {
     let message = || {
         let request: Value = interrupt.request.read().ok()?;
@@ -598,7 +598,7 @@ fn answer_options(interrupt: &Interrupt) -> Vec<AnswerOption> {
         .unwrap_or_default()
 }
 
-/// What is asked, for those who are not asked here.
+/// The lines of a question, for a user who is not asked here.
 pub(in crate::cli) fn lines(interrupt: &Interrupt, folder: &str, updates: &[RawJson]) -> Vec<String> {
     Question::from_updates(interrupt, folder, updates, Look::default()).report_lines(Look::default())
 }
@@ -629,8 +629,8 @@ fn option_kind_by_word(word: &str) -> Option<&'static OptionKind> {
     OPTION_KINDS.iter().find(is_it)
 }
 
-/// ACP's outcome of an answer as it is typed: `allow`, `always`, `deny`, an option's id or name, `cancel`, or a whole outcome.
-/// Nothing if the question has no such option.
+/// Parses a typed answer into ACP's outcome: `allow`, `always`, `deny`, an option's id or name, `cancel`, or a JSON outcome.
+/// Returns `None` if the question has no such option.
 pub(super) fn parse_answer(interrupt: &Interrupt, answer: &str) -> Option<RawJson> {
     if answer.trim_start().starts_with('{') {
         return RawJson::from_text(answer.to_owned()).ok();
@@ -654,7 +654,7 @@ pub(super) fn parse_answer(interrupt: &Interrupt, answer: &str) -> Option<RawJso
         .map(outcome_of_option)
 }
 
-/// ACP's outcome of an option that is known by its id only.
+/// ACP's outcome that selects the option with this id.
 pub(super) fn selected_outcome(option_id: &str) -> RawJson {
     RawJson::from(json!({"outcome": "selected", "optionId": option_id}))
 }
@@ -664,7 +664,8 @@ fn outcome_of_option(choice: &AnswerOption) -> RawJson {
     selected_outcome(&choice.option_id)
 }
 
-/// ACP's outcome that grants nothing: the option that refuses this once, else one that refuses, else none at all.
+/// ACP's outcome that grants nothing: the option that rejects once, otherwise any option that rejects, otherwise a
+/// cancellation.
 pub(super) fn refusal_outcome(interrupt: &Interrupt) -> RawJson {
     if interrupt.kind == InterruptKind::Elicitation {
         return RawJson::from(json!({"action": "decline"}));
@@ -678,7 +679,7 @@ pub(super) fn refusal_outcome(interrupt: &Interrupt) -> RawJson {
     )
 }
 
-/// The call that gives an answer.
+/// The call that answers a question.
 pub(super) fn respond_call(
     id: ConversationId,
     interrupt_id: InterruptId,

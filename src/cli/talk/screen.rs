@@ -1,8 +1,8 @@
-//! What a person sees of a conversation while it is followed.
+//! Prints a conversation while it is followed.
 //!
-//! It owns the way from the agent's updates to text. The answer goes to standard output: as it came to a pipe or a file, as
-//! Markdown to a terminal. What the agent does goes to standard error: a spinner, one line for each tool call, the
-//! plan. It must not know where updates come from.
+//! It owns how the agent's updates become text. The answer goes to standard output: unchanged to a pipe or a file, rendered
+//! as Markdown to a terminal. The agent's activity goes to standard error: a spinner, one line for each tool call, the plan.
+//! It must not know where updates come from.
 
 use std::collections::BTreeMap;
 
@@ -22,21 +22,21 @@ use crate::cli::progress::ProgressLine;
 #[cfg(test)]
 mod tests;
 
-/// How much of the answer's end is remembered: more than a failure's message has.
+/// How much of the answer's end is remembered: longer than the message of a failure.
 const ANSWER_END_BYTES: usize = 2_048;
 
-/// The width of a line where no terminal says it.
+/// The width of a line if there is no terminal.
 const COLUMNS: usize = 100;
 
 /// The state between two updates.
 pub(super) struct Screen<'a> {
     /// The streams of the command.
     pub(super) output: &'a mut Output,
-    /// The answer, where it is shown as Markdown.
+    /// The renderer of the answer, if it is shown as Markdown.
     markdown: Option<Markdown>,
     /// The `messageId` of the last chunk of this turn's answer, null if it had none.
     message: Option<Value>,
-    /// The thoughts' line that has not ended yet.
+    /// The last line of the agent's thoughts, which is not complete yet.
     thought: String,
     tools: BTreeMap<String, ToolCall>,
     plan: String,
@@ -45,12 +45,12 @@ pub(super) struct Screen<'a> {
     /// The end of the answer.
     answer_end: String,
     spinner: Option<ProgressLine>,
-    /// What is said when the answer's line has ended.
+    /// Notes to print after the current line of the answer is complete.
     deferred_notes: Vec<String>,
 }
 
 impl<'a> Screen<'a> {
-    /// Nothing has been written yet.
+    /// Creates a screen on which nothing was printed yet.
     pub(super) fn new(output: &'a mut Output) -> Self {
         let look = output.look;
         Self {
@@ -67,13 +67,13 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// Shows that the agent works, with the time since.
+    /// Shows that the agent is working, and for how long.
     pub(super) fn start_spinner(&mut self) {
         self.show_progress(None);
         self.show_activity("waiting for the agent");
     }
 
-    /// Shows how far the daemon has come before the agent works.
+    /// Shows the progress of the daemon's work before the agent starts.
     pub(super) fn show_progress(&mut self, work: Option<&Work>) {
         if self.output.is_interactive() {
             let look = self.output.note_look;
@@ -83,12 +83,12 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// Takes the spinner away.
+    /// Removes the spinner.
     pub(super) fn stop_spinner(&mut self) {
         self.spinner = None;
     }
 
-    /// Shows something that the agent said or did.
+    /// Prints an update of the agent.
     pub(super) fn show_update(&mut self, update: &RawJson) -> CommandResult {
         let update: Value = update.read().unwrap_or_default();
         match update["sessionUpdate"].as_str() {
@@ -104,14 +104,14 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// The words of the user, if this is an update that has them.
+    /// The text of the user, if this update contains it.
     pub(super) fn prompt_in_update(&self, update: &RawJson) -> Option<String> {
         let update: Value = update.read().ok()?;
         let is_prompt = update["sessionUpdate"] == "user_message_chunk";
         is_prompt.then(|| chunk(&update, Look::default())).flatten()
     }
 
-    /// Whether the answer ends with these words, as agents report a failure.
+    /// Whether the answer ends with these words: some agents report a failure in the answer.
     pub(super) fn answer_ends_with(&self, words: &str) -> bool {
         let words = words.trim();
         !words.is_empty() && self.answer_end.trim_end().ends_with(words)
@@ -122,13 +122,13 @@ impl<'a> Screen<'a> {
         self.tools.get(id)
     }
 
-    /// Says something about the conversation, on standard error.
+    /// Prints a note about the conversation to standard error.
     pub(super) fn note(&mut self, text: &str) -> CommandResult {
         self.end_stream()?;
         self.write(|output| output.note(text))
     }
 
-    /// The same of a question: its first line, and what it is about with its own line breaks.
+    /// Prints a question: its first line, and its details with their own line breaks.
     pub(super) fn question(&mut self, lines: &[String]) -> CommandResult {
         let Some((subject, details)) = lines.split_first() else {
             return Ok(());
@@ -137,7 +137,7 @@ impl<'a> Screen<'a> {
         self.note_verbatim(&details.join("\n"))
     }
 
-    /// The same with its own line breaks.
+    /// Like [`note`](Self::note), without breaking lines.
     pub(super) fn note_verbatim(&mut self, text: &str) -> CommandResult {
         match text.is_empty() {
             true => Ok(()),
@@ -145,18 +145,18 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// The same, in a style.
+    /// Like [`note`](Self::note), in a style.
     pub(super) fn note_styled(&mut self, style: Style, text: &str) -> CommandResult {
         let text = self.output.note_look.paint(style, text);
         self.note(&text)
     }
 
-    /// The same, dimmed.
+    /// Like [`note`](Self::note), dimmed.
     pub(super) fn note_dim(&mut self, text: &str) -> CommandResult {
         self.note_styled(DIM, text)
     }
 
-    /// Says something dimmed that may wait for the end of the answer's line, so that it tears no word.
+    /// Prints a dimmed note. In the middle of a line of the answer it is deferred to the line's end, so that it splits no word.
     pub(super) fn note_later(&mut self, text: &str) -> CommandResult {
         if self.is_mid_line() {
             self.deferred_notes.push(text.to_owned());
@@ -165,7 +165,7 @@ impl<'a> Screen<'a> {
         self.note_dim(text)
     }
 
-    /// Whether a line of the answer has not been shown to its end.
+    /// Whether the current line of the answer is not complete.
     fn is_mid_line(&self) -> bool {
         self.markdown
             .as_ref()
@@ -180,7 +180,7 @@ impl<'a> Screen<'a> {
         Ok(())
     }
 
-    /// Ends the turn that was shown: open lines, tool calls that did not end.
+    /// Ends the turn that was shown: completes open lines, and reports tool calls that did not end.
     pub(super) fn end_turn(&mut self) -> CommandResult {
         self.end_stream()?;
         self.stop_spinner();
@@ -194,7 +194,7 @@ impl<'a> Screen<'a> {
         Ok(())
     }
 
-    /// Says how much of the context is used and what the conversation cost, where the agent reported it and somebody looks.
+    /// Prints how much of the context is used and what the conversation cost, if the agent reported it and this is a terminal.
     pub(super) fn usage_line(&mut self) -> CommandResult {
         match self.usage.take().filter(|_| self.output.is_interactive()) {
             Some(usage) => self.note_dim(&usage_line(&usage, self.output.note_look)),
@@ -234,7 +234,7 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// Thoughts are shown to those who watch, and kept nowhere else.
+    /// Prints thoughts on a terminal. They are not stored.
     fn thoughts(&mut self, update: &Value) -> CommandResult {
         let look = self.output.note_look;
         let Some(text) = chunk(update, look).filter(|_| self.output.is_interactive()) else {
@@ -276,7 +276,7 @@ impl<'a> Screen<'a> {
         self.show_tool_result(&call, status == Some("completed"))
     }
 
-    /// A tool call that has ended, on one line.
+    /// Prints a tool call that has ended, on one line.
     fn show_tool_result(&mut self, call: &ToolCall, worked: bool) -> CommandResult {
         let look = self.output.note_look;
         let mark = match worked {
@@ -305,7 +305,7 @@ impl<'a> Screen<'a> {
         self.note(&format!("{}\n{text}", look.paint(STRONG, "plan")))
     }
 
-    /// Shows what has not ended its line.
+    /// Prints text whose line is not complete yet.
     pub(super) fn end_stream(&mut self) -> CommandResult {
         self.end_thoughts()?;
         self.end_answer()
@@ -319,19 +319,19 @@ impl<'a> Screen<'a> {
     fn end_answer(&mut self) -> CommandResult {
         let rest = self.markdown.as_mut().map(Markdown::end).unwrap_or_default();
         self.write(|output| output.text(&rest))?;
-        // The next message may go to the same file. In both cases the answer continues on a new line.
+        // The answer may continue, or another message may follow in the same file; either begins on a new line.
         self.write(Output::end_line)?;
         self.flush_deferred_notes()
     }
 
-    /// Says beside the spinner what the agent does.
+    /// Shows beside the spinner what the agent is doing.
     fn show_activity(&self, what: &str) {
         if let Some(spinner) = &self.spinner {
             spinner.show_activity(what);
         }
     }
 
-    /// Writes while the spinner is out of the way.
+    /// Writes while the spinner is hidden.
     fn write(&mut self, write: impl FnOnce(&mut Output) -> CommandResult) -> CommandResult {
         let output = &mut *self.output;
         match &self.spinner {
@@ -341,7 +341,7 @@ impl<'a> Screen<'a> {
     }
 }
 
-/// The text of a chunk, made safe for the stream that it is written to.
+/// The text of a chunk, sanitized for the stream that it is written to.
 fn chunk(update: &Value, look: Look) -> Option<String> {
     let content = &update["content"];
     let text = match content["text"].as_str() {
@@ -391,7 +391,7 @@ fn usage_line(usage: &Value, look: Look) -> String {
     format!("{context} {} {cost}", look.sign("·", "-"))
 }
 
-/// A number of tokens, as people say it.
+/// Formats a number of tokens for people.
 fn token_count(tokens: u64) -> String {
     match tokens {
         0..1_000 => tokens.to_string(),

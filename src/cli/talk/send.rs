@@ -1,4 +1,4 @@
-//! `send`: one prompt, followed to the end of its turn.
+//! `send`: sends one prompt and follows its turn to the end.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::select::{self, ConversationArgs, HERE, is_id};
 use crate::paths::shell_word;
 
-/// How much of a text is shown that was taken as the name of a conversation.
+/// How many columns to show of a text that was taken as the name of a conversation.
 const SHOWN_COLUMNS: usize = 60;
 
 /// The longest prompt that a hint repeats.
@@ -143,7 +143,7 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Co
     let ended = talk.follow(FollowTarget::Prompt(prompt)).await;
     let asked = conversation.interrupts.iter().find(|question| !question.orphaned);
     let ended = ended.map_err(|problem| match (problem.kind(), asked, &problem.hint) {
-        // The turn that runs waits for this.
+        // The running turn waits for the answer to this question.
         (Some(ErrorKind::Busy), Some(asked), _) => problem.hint(question::command(&talk.advice(), asked)),
         (Some(ErrorKind::Busy), None, hint) if !options.queue => {
             let wait = "repeat the command with --queue to wait for a running turn";
@@ -184,7 +184,7 @@ fn new_and_named_problem(options: &Send, named: &str) -> Problem {
     })
 }
 
-/// The problem of a call with one word or text, which names the conversation or was meant as the prompt.
+/// The problem of a call with a single argument, which names the conversation or was meant as the prompt.
 async fn no_prompt_problem(context: &Context<'_>, given: &str) -> Problem {
     let to_send = |conversation: &str| {
         format!(
@@ -193,7 +193,7 @@ async fn no_prompt_problem(context: &Context<'_>, given: &str) -> Problem {
         )
     };
     let problem = Problem::new(Exit::Usage, "no prompt was given");
-    // Only a daemon that runs knows a conversation of that name. None is started for a call that cannot work.
+    // Ask only a running daemon whether a conversation has this name: the call fails anyway, so do not start one.
     let found = match context.connector.find().await {
         _ if given == HERE => return problem.hint(to_send(given)),
         Ok(Some(daemon)) => select::look_up(&daemon, given).await,
@@ -215,8 +215,8 @@ async fn no_prompt_problem(context: &Context<'_>, given: &str) -> Problem {
     }
 }
 
-/// The same problem of words of which the first was taken as the conversation; if it was meant as text too, with a hint about
-/// the text.
+/// Adds a hint to a problem with the first word, which was taken as the conversation: how to send it if it was meant as part
+/// of the text.
 pub(super) fn with_text_hint(
     problem: Problem,
     first: &str,
@@ -251,14 +251,14 @@ fn send_commands(conversation: &str, prompt: &str) -> String {
     )
 }
 
-/// The end of a command that followed one turn.
+/// Prints the end of a turn that a command followed, and returns the command's result.
 pub(super) fn report_turn(talk: &mut ConversationFollower<'_>, turn: Option<&TurnResult>) -> CommandResult {
     let problem = turn.and_then(|turn| Some((turn, talk.problem_of(turn)?)));
     match problem {
         None => Ok(()),
-        // The result says it.
+        // The JSON result contains the problem.
         Some((_, problem)) if talk.screen.output.json => Err(Problem::silent(problem.exit)),
-        // A turn that was cancelled is no error.
+        // A cancelled turn is not printed as an error.
         Some((turn, problem)) if turn.stop_reason == StopReason::Cancelled && problem.hint.is_none() => {
             talk.screen.note_styled(ATTENTION, &problem.text())?;
             Err(Problem::silent(problem.exit))

@@ -1,8 +1,8 @@
-//! One followed conversation: a turn from what starts it to its end, or everything until the user leaves.
+//! Follows a conversation: one turn from its start to its end, or all events until the user leaves.
 //!
-//! It owns the one loop that `chat`, `send`, `edit`, `continue` and `attach` share: events, the answer, keys, Ctrl-C, and a
-//! daemon that dies meanwhile. A turn is started under a request id, so that starting it again on the next daemon joins it or
-//! returns its result. It must not know what the turn is about.
+//! It owns the loop that `chat`, `send`, `edit`, `continue` and `attach` share. The loop handles events, the daemon's answer,
+//! keys, Ctrl-C, and a daemon that dies. A turn is started under a request id: if the call is repeated on the next daemon, it
+//! joins the running turn or returns its result. The loop must not know what the turn is about.
 
 mod events;
 mod failure;
@@ -37,17 +37,17 @@ use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::progress::ProgressPoller;
 use crate::cli::signals::CtrlCListener;
 
-/// How long to wait for the next event of a turn whose answer has come. They come before the answer; only a subscription that
-/// was cut off has to fetch them again.
+/// How long to wait for the next event of a turn after its answer has arrived. Events arrive before the answer, unless the
+/// subscription was cut off and has to fetch them again.
 const LAST_EVENTS_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long a daemon may take to come back: longer than a restart in which it rebuilds a large store.
+/// How long to wait for a daemon to restart: longer than a start that rebuilds a large store takes.
 const DAEMON_RETURN_LIMIT: Duration = Duration::from_secs(60);
 
-/// How often a daemon is looked for. Nothing reports that another process has begun to listen.
+/// How often to look for a daemon. The system does not notify a process when another one begins to listen.
 const DAEMON_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How many daemons may die under one turn. With more, the turn itself may be what kills them.
+/// How many daemons may die during one turn. If more die, the turn itself may be the cause.
 const DAEMON_DEATHS_LIMIT: u32 = 3;
 
 /// How `send` and `edit` handle questions of the agent.
@@ -68,13 +68,13 @@ pub(super) enum FollowTarget {
     Prompt(method::Prompt),
     /// The turn that replaces an earlier one.
     Edit(method::Edit),
-    /// The turn that continues what was interrupted.
+    /// The turn that continues an interrupted one.
     Continue(method::Continue),
-    /// The turn that runs already, or the one that the answers to the open questions start.
+    /// The running turn, or the one that the answers to the open questions start.
     Running,
     /// The turn that another client began after this event.
     Since(Cursor),
-    /// Everything, until the user leaves.
+    /// All events, until the user leaves.
     Watch,
 }
 
@@ -82,46 +82,46 @@ pub(super) enum FollowTarget {
 pub(super) struct ConversationFollower<'a> {
     connector: &'a DaemonConnector,
     daemon: Rc<Daemon>,
-    /// What is shown.
+    /// The view of the conversation on the terminal.
     pub(super) screen: Screen<'a>,
     /// The conversation.
     pub(super) id: ConversationId,
     /// The folder that it runs in.
     folder: String,
     answer_reader: Option<AnswerReader>,
-    /// What to do with questions when there is nobody to ask.
+    /// How to handle questions if no user is here to answer them.
     pub(super) on_question: OnQuestion,
     ctrl_c: CtrlCListener,
-    /// The question that is asked before all others. Until it is answered Ctrl-C leaves it open.
+    /// The question to ask before all others. While it is open, Ctrl-C leaves it open.
     pub(super) priority_question: Option<InterruptId>,
-    /// The open questions; the first is the one that is asked.
+    /// The open questions; the first one is being asked.
     questions: VecDeque<Interrupt>,
-    /// That one as it was shown to the person who answers it.
+    /// The first open question as the user saw it.
     shown_question: Option<ShownQuestion>,
-    /// The questions that were reported because nobody is here to answer.
+    /// The questions that were reported because no user is here to answer them.
     reported_questions: BTreeSet<InterruptId>,
     /// The question that was answered here.
     answered_question: Option<InterruptId>,
-    /// Whether the last question of a turn that is over was refused: then nothing continues it.
+    /// Whether the last question of a turn that has ended was rejected: no new turn follows then.
     was_question_refused: bool,
     /// Whether another prompt was sent before this command could continue the interrupted turn.
     was_overtaken: bool,
     has_reported_resume: bool,
     /// Whether the user left before the end.
     pub(super) has_user_left: bool,
-    /// What came of an edit.
+    /// The result of an edit.
     pub(super) edit_answer: Option<EditAnswer>,
     /// The last event that was shown.
     last_cursor: Option<Cursor>,
     /// How many queued prompts were reported last.
     reported_queue_length: usize,
-    /// Whether the last turn is still to be shown, because none runs.
+    /// Whether the last turn is yet to be shown, because no turn runs.
     last_turn_pending: Option<bool>,
-    /// The conversation before this prompt, if a turn waits for its limit there, or for a time.
+    /// The conversation before this prompt was sent, if a turn in it waits for its limit's reset or a scheduled time.
     waiting_before: Option<Conversation>,
 }
 
-/// What is known of the turn that is followed.
+/// State of the turn that is followed.
 #[derive(Debug, Default)]
 struct FollowedTurn {
     id: Option<TurnId>,
@@ -132,7 +132,7 @@ struct FollowedTurn {
 /// The daemon's answer to the call that starts a turn.
 struct StartAnswer {
     turn: Option<TurnResult>,
-    /// What came of an edit.
+    /// The result of an edit.
     edit_answer: Option<EditAnswer>,
     raw: RawJson,
 }
@@ -148,7 +148,7 @@ impl FollowTarget {
         }
     }
 
-    /// Starts it. Never resolves for what is only followed.
+    /// Starts the turn. Never resolves if the target is only followed.
     async fn call(&self, daemon: &Daemon) -> CommandResult<StartAnswer> {
         let (turn, edited, raw) = match self {
             Self::Prompt(prompt) => {
@@ -169,7 +169,7 @@ impl FollowTarget {
         })
     }
 
-    /// The method that starts it; nothing for what runs without it.
+    /// Name of the method that starts the turn, or `None` if the target is only followed.
     fn method(&self) -> Option<&'static str> {
         match self {
             Self::Prompt(_) => Some(method::Prompt::NAME),
@@ -183,7 +183,7 @@ impl FollowTarget {
         matches!(self, Self::Watch)
     }
 
-    /// The prompt that it sends; nothing for what sends none of this command's.
+    /// The prompt that this command sends, if it sends one.
     fn sent_prompt(&self) -> Option<&PromptContent> {
         match self {
             Self::Prompt(prompt) => Some(&prompt.prompt),
@@ -201,7 +201,7 @@ impl FollowTarget {
     }
 }
 
-/// What continues a conversation at once.
+/// The call that continues a conversation now.
 pub(super) fn continue_now(id: ConversationId) -> method::Continue {
     method::Continue {
         conversation_id: id.into(),
@@ -211,13 +211,13 @@ pub(super) fn continue_now(id: ConversationId) -> method::Continue {
     }
 }
 
-/// A new id of a call.
+/// Creates a request id.
 pub(super) fn request_id() -> String {
     format!("sessionctl-{}", Uuid::new_v4())
 }
 
 impl<'a> ConversationFollower<'a> {
-    /// Follows nothing yet. With `on_question` or `--json` no person is asked.
+    /// Creates a follower that does not follow anything yet. With `on_question` or `--json` the user is not asked.
     pub(super) fn new(
         context: &'a mut Context<'_>,
         daemon: Rc<Daemon>,
@@ -266,16 +266,16 @@ impl<'a> ConversationFollower<'a> {
         self.screen.output.advice(self.id)
     }
 
-    /// Whether questions can be asked here.
+    /// Whether a user is here to answer questions.
     pub(super) fn is_attended(&self) -> bool {
         self.answer_reader.is_some()
     }
 
-    /// Follows to the end of the turn, over restarts of the daemon. If the turn was interrupted by one, it is continued. Nothing
-    /// is returned where there is nothing to follow any more.
+    /// Follows to the end of the turn, across restarts of the daemon. A turn that a restart interrupted is continued. Returns
+    /// `None` if nothing is left to follow.
     ///
     /// # Errors
-    /// What the daemon answers, that the user left, or that a question stays open.
+    /// The daemon returns an error, the user left, or a question stays open.
     pub(super) async fn follow(&mut self, start: FollowTarget) -> CommandResult<Option<TurnResult>> {
         let (mut start, mut own) = (start, FollowedTurn::default());
         let (mut deaths, mut cut) = (0, None);
@@ -288,7 +288,8 @@ impl<'a> ConversationFollower<'a> {
             let ended = self.follow_on_connection(&start, &mut own).await;
             self.release_terminal()?;
             match ended {
-                // What a daemon refuses because it stops is its answer, and one that does not answer still holds the turn.
+                // Only a lost connection is retried: a stopping daemon's refusal is an answer; a silent daemon still has the
+                // turn.
                 Err(problem) if problem.is_lost_connection() => {
                     if deaths == DAEMON_DEATHS_LIMIT {
                         return Err(problem);
@@ -325,8 +326,8 @@ impl<'a> ConversationFollower<'a> {
         }
     }
 
-    /// What is followed next because the process of a turn ended before the turn did: what the answer to its open question
-    /// starts, else what continues it if its daemon died. Programs decide themselves what is to become of it.
+    /// What to follow next after the process of a turn ended before the turn did: the turn that the answer to its open question
+    /// starts, otherwise the turn that continues it if its daemon died. With `--json` the caller decides how to proceed.
     async fn next_target(
         &mut self,
         start: &FollowTarget,
@@ -337,7 +338,7 @@ impl<'a> ConversationFollower<'a> {
             .and_then(|turn| turn.failure.as_ref())
             .map(|failure| failure.kind);
         let (may_ask, is_cut_short) = match (ended, failure) {
-            // It is not running any more, and no event said how it ended.
+            // The turn is not running any more, and no event reported how it ended.
             (None, _) => (daemon_died, true),
             (_, Some(FailureKind::DaemonRestarted)) => (true, true),
             (_, Some(FailureKind::AgentDied)) => (true, false),
@@ -354,7 +355,7 @@ impl<'a> ConversationFollower<'a> {
             .conversation
             .interrupts;
         if open.iter().any(|interrupt| interrupt.orphaned) {
-            // The snapshot has them.
+            // The snapshot contains the open questions.
             self.last_cursor = None;
             return Ok(Some(FollowTarget::Running));
         }
@@ -365,7 +366,7 @@ impl<'a> ConversationFollower<'a> {
         Ok(Some(FollowTarget::Continue(continue_now(self.id))))
     }
 
-    /// Waits for the next daemon, and starts one unless this only watches. False if the user left meanwhile.
+    /// Waits for the next daemon, and starts one unless the target is only watched. Returns false if the user left meanwhile.
     async fn reconnect(&mut self, start: &FollowTarget, lost: Problem) -> CommandResult<bool> {
         let may_start = self.connector.may_start && !start.is_watch_only();
         let lost = lost.text();
@@ -392,24 +393,24 @@ impl<'a> ConversationFollower<'a> {
         Ok(true)
     }
 
-    /// Has the turn continued that the daemon's end interrupted, and the prompts that were queued behind it, of which this is one.
+    /// Continues the turn that the end of the daemon interrupted, and thereby the prompts queued after it, including this one.
     async fn continue_interrupted_turn(&mut self) -> CommandResult {
         let daemon = self.daemon();
         match self.wait_unless_left(daemon.call(continue_now(self.id))).await {
             Err(left) if self.has_user_left => Err(left),
-            // What is refused is continued already, or asks a question.
+            // A refused turn is being continued already, or has an open question.
             _ => Ok(()),
         }
     }
 
-    /// Follows over one connection.
+    /// Follows on one connection, until the turn or the connection ends.
     async fn follow_on_connection(
         &mut self,
         start: &FollowTarget,
         own: &mut FollowedTurn,
     ) -> CommandResult<Option<TurnResult>> {
         let daemon = self.daemon();
-        // Subscribed first, so that nothing of the turn is missed.
+        // Subscribe first, so that no event of the turn is missed.
         let after = self.last_cursor.clone();
         let mut follower = self
             .wait_unless_left(EventStream::start(&daemon, self.id.into(), after))
@@ -434,7 +435,7 @@ impl<'a> ConversationFollower<'a> {
         while !own.has_ended || (answer.is_none() && start.method().is_some()) {
             tokio::select! {
                 biased;
-                // Before the events, of which a slow terminal may have many to show.
+                // Checked before the events, because a slow terminal may have many of them to show.
                 () = self.ctrl_c.next_signal() => {
                     figures = None;
                     if start.is_watch_only() {
@@ -458,7 +459,7 @@ impl<'a> ConversationFollower<'a> {
                         ..Default::default()
                     })));
                 }
-                // The answer comes after the last event; a daemon that stops closes the connection behind it.
+                // The answer arrives after the last event, and a stopping daemon then closes the connection.
                 followed = follower.next(), if !own.has_ended => {
                     let followed = followed?;
                     if json {
@@ -519,7 +520,7 @@ impl<'a> ConversationFollower<'a> {
         Ok(ended)
     }
 
-    /// The user leaves before the end, also a chat: the next command is typed in a shell.
+    /// Records that the user leaves before the end. This also leaves the chat: hints name commands for a shell from here on.
     fn mark_user_left(&mut self) {
         self.has_user_left = true;
         self.screen.output.in_chat = false;
@@ -549,7 +550,7 @@ impl<'a> ConversationFollower<'a> {
             .hint(format!("check whether the turn runs: sessionctl attach {id}"))
     }
 
-    /// The same problem; if the daemon does not answer any more, with the command that shows what becomes of the turn.
+    /// Adds to a problem the command that shows how the turn proceeds, if the daemon does not answer any more.
     fn with_follow_hint(&self, problem: Problem, start: &FollowTarget, own: &FollowedTurn) -> Problem {
         let is_unanswered = problem.exit == Exit::NoDaemon && problem.kind().is_none();
         let Some(hint) = problem.hint.clone().filter(|_| is_unanswered) else {
@@ -564,10 +565,10 @@ impl<'a> ConversationFollower<'a> {
         problem.hint(format!("{hint}; {why}: sessionctl attach {id}"))
     }
 
-    /// Waits for the daemon unless the user leaves meanwhile.
+    /// Waits for `work` unless the user leaves meanwhile.
     ///
     /// # Errors
-    /// That the user left, or what the work gives.
+    /// The user left, or `work` failed.
     async fn wait_unless_left<T>(
         &mut self,
         work: impl Future<Output = CommandResult<T>>,
@@ -579,7 +580,7 @@ impl<'a> ConversationFollower<'a> {
         }
     }
 
-    /// Shows what has not ended its line, and leaves the terminal as it was found.
+    /// Prints text whose line is not complete yet, and restores the terminal.
     fn release_terminal(&mut self) -> CommandResult {
         self.screen.stop_spinner();
         if let Some(person) = &mut self.answer_reader {
@@ -588,7 +589,7 @@ impl<'a> ConversationFollower<'a> {
         self.screen.end_stream()
     }
 
-    /// The problem of a turn that did not simply end well.
+    /// The problem to report for a turn, unless it ended well.
     pub(super) fn problem_of(&self, turn: &TurnResult) -> Option<Problem> {
         let advice = self.advice();
         let failure = turn.failure.as_ref();
@@ -608,7 +609,7 @@ impl<'a> ConversationFollower<'a> {
     }
 }
 
-/// The daemon, once one answers again.
+/// Waits until a daemon answers again.
 async fn wait_for_daemon(reach: &DaemonConnector) -> CommandResult<Daemon> {
     let looking = async {
         let mut looks = tokio::time::interval(DAEMON_POLL_INTERVAL);
@@ -628,7 +629,7 @@ async fn wait_for_daemon(reach: &DaemonConnector) -> CommandResult<Daemon> {
         })
 }
 
-/// Waits for a future if there is one, else for ever.
+/// Awaits a future, or never resolves if there is none.
 async fn some_or_pending<F: Future>(awaited: Option<F>) -> F::Output {
     match awaited {
         Some(awaited) => awaited.await,

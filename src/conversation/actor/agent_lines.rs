@@ -1,4 +1,4 @@
-//! Reading the lines of the agent, in order.
+//! Handles the lines of the agent, in order.
 
 use bridge_protocol::Cursor;
 use bridge_protocol::event::Event;
@@ -25,13 +25,13 @@ use crate::conversation::upstream::upstream_json;
 use super::{Actor, OpenQuestion};
 
 impl Actor {
-    /// Handles a round of lines. All have one time.
+    /// Handles a round of lines. All get the same time.
     pub(super) fn handle_lines(&mut self, lines: &mut Vec<Incoming>) {
         let at = now();
         let told_at = time::text(at);
         let mut lines = lines.drain(..);
         while let Some(incoming) = lines.next() {
-            // The rest of a session that was given up during the round is ignored.
+            // The remaining lines of a session that was dropped during the round are ignored.
             let Some(session) = &mut self.session else {
                 continue;
             };
@@ -87,7 +87,7 @@ impl Actor {
                     if session.prompt.take_if(|prompt| *prompt == request).is_some() {
                         self.handle_answer(outcome, in_company, at);
                     } else if let Some(reply) = session.forwarded_requests.remove(&request) {
-                        // The client may have left.
+                        // The client may have disconnected.
                         let _gone = reply.send(outcome);
                     }
                 }
@@ -127,8 +127,8 @@ impl Actor {
         }
     }
 
-    /// An update, byte for byte. Nothing is awaited and nothing is decoded between the line and its fan-out, but for
-    /// the few kinds that the conversation keeps. Returns whether it was passed on: if not, it is to be heard again later.
+    /// Sends an update to the subscribers, byte for byte. Nothing is awaited between the line and its fan-out, and only the few
+    /// kinds that the conversation stores are decoded. Returns whether it was sent: if not, call this again later.
     fn handle_update(&mut self, line: &Line, at: Timestamp, told_at: &str) -> bool {
         let Some(update) = line.update() else { return true };
         let kind = line.update_kind().unwrap_or_default();
@@ -149,7 +149,7 @@ impl Actor {
                 .emit_update_of_subagent(turn.is_some(), params, told_at);
             return true;
         }
-        // With the session of an announcement: the agent names it among its subagents' sessions.
+        // An announcement of a subagent's session is sent with its parameters, which name that session.
         let announces = subagent::announced_session(&kind, update).and(line.params());
         let params = line.extra_params().or(announces);
         self.stream.emit_update(turn, update, params, told_at);
@@ -215,8 +215,7 @@ impl Actor {
         }
     }
 
-    /// Notes a request that one client is to answer. Returns whether it may be passed on: if not, it is to be heard again
-    /// later.
+    /// Notes a request for a client to answer. Returns whether it may be passed on: if not, call this again later.
     fn handle_client_request(&mut self, at: Timestamp) -> bool {
         let effects = self.model.note_client_request(at);
         if !effects.is_empty() {
@@ -225,7 +224,7 @@ impl Actor {
         !self.model.must_delay_agent_lines()
     }
 
-    /// Hears a request: a question to the user of this kind, or one for a client.
+    /// Handles a request of the agent: a question of this kind to the user or, without a kind, a request for a client.
     fn handle_request(
         &mut self,
         id: RawId,
@@ -273,7 +272,7 @@ impl Actor {
     ) {
         let answer = match outcome {
             Ok(raw) => Ok(RawJson::new(raw)),
-            // The death itself comes behind it and says more.
+            // The death itself is reported next and says more.
             Err(CallError::Died(_)) => return,
             Err(CallError::Agent(error)) => Err(upstream_json(&error)),
             Err(error) => Err(upstream_json(&AgentError::new(-32603, error.to_string()))),
@@ -312,7 +311,7 @@ impl Actor {
         }
     }
 
-    /// Nothing that the agent asked in its session waits for an answer any more.
+    /// Drops the questions and requests of the agent: its session is over, so none of them waits for an answer.
     pub(super) fn forget_requests(&mut self) {
         self.questions.clear();
         self.stream.withdraw_requests(None);
@@ -329,7 +328,7 @@ impl Actor {
         }
     }
 
-    /// Adds a subscriber: what it missed when that is still held, else where the conversation stands; then live.
+    /// Adds a subscriber. It first gets the events that it missed if they are still held, or else a snapshot; then live ones.
     pub(super) fn subscribe(&mut self, subscriber: Box<dyn Subscriber>, after: Option<&Cursor>) {
         let held = after.and_then(|cursor| self.stream.holds_after(cursor));
         let snapshot = if held.is_some() {
@@ -341,7 +340,7 @@ impl Actor {
             .subscribe(subscriber, held, snapshot.as_ref(), &time::text(now()));
     }
 
-    /// Where the conversation stands, for one who attaches. An editor gets the updates of the running turn beside it, as they are.
+    /// A snapshot of the conversation for a new subscriber. An editor also gets the updates of the running turn, unchanged.
     pub(super) fn snapshot(&self, gap: bool, for_editor: bool) -> Option<EncodedEvent> {
         let (updates, truncated) = match &self.model.turn {
             Some(_) => self.stream.turn_updates(),
@@ -363,14 +362,14 @@ impl Actor {
         self.stream.encode_snapshot(&event, updates, &time::text(now()))
     }
 
-    /// Whether the agent runs something besides the session itself (a background command of a tool), which closing
-    /// the session would end.
+    /// Whether the agent runs something besides the session itself, such as a background command of a tool. Closing the
+    /// session would end it.
     pub(super) fn has_background_work(&self) -> bool {
         let Some(session) = &self.session else {
             return false;
         };
         let children = crate::agent::sweep::descendants(session.lease.pid());
-        // One child a session is the agent's own (Claude's `claude`); what stands below those are tools.
+        // One child process per session is the agent's own (Claude's `claude`); their child processes are tools.
         children
             .iter()
             .any(|child| !crate::agent::sweep::descendants(*child).is_empty())

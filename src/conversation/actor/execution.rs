@@ -1,4 +1,4 @@
-//! Carrying out the effects of the state machine. It decides nothing and awaits nothing: slow work becomes a job or a
+//! Carries out the effects of the state machine. Decides nothing and awaits nothing: slow work becomes a job or a
 //! write.
 
 mod files;
@@ -42,7 +42,7 @@ use crate::store::{Change, ConversationRecord, CutShortPrompt};
 
 use super::{Actor, Job, Message, Reply};
 
-/// Why a transcript is to be read again.
+/// Why a transcript must be checked again.
 pub(super) enum TranscriptRecheck {
     /// A turn on it has ended.
     TurnEnded(UpstreamId),
@@ -59,13 +59,13 @@ impl Actor {
             Effect::Announce(conversation) => self.services.announce_new(*conversation),
             Effect::Answer(reply, result) => {
                 let result = match result {
-                    // The rest of the conversation may not be on disk yet.
+                    // Other changes of the conversation may not be on disk yet.
                     Ok(Answer::Resumed(_, resumed)) => {
                         Ok(Answer::Resumed(Box::new(self.model.view()), resumed))
                     }
                     other => other,
                 };
-                // A caller that hung up is not an error: its turn continued.
+                // A disconnected caller is not an error: its turn continued.
                 let _gone = reply.send(result);
             }
             Effect::Write => self.write(),
@@ -73,7 +73,7 @@ impl Actor {
             Effect::Dispose(disposition) => self.dispose(disposition),
             Effect::Anchor(turn_id) => self.anchor(turn_id),
             Effect::AbandonJob => self.abandon_job(),
-            // Dropped in the middle: it closes what it has opened, and a process that hangs is left to its other users.
+            // Dropping the job closes what it has opened, and leaves a process that hangs to its other users.
             Effect::GiveUpClimb => self.job = None,
             Effect::Detach => {
                 self.forget_requests();
@@ -117,7 +117,7 @@ impl Actor {
         }
     }
 
-    /// Begins work beside the loop.
+    /// Begins work that runs next to the loop.
     fn begin_work(&mut self, job: u64, work: Work) {
         match work {
             Work::Open {
@@ -192,7 +192,7 @@ impl Actor {
         }
     }
 
-    /// A branch of a session in the conversation's folder.
+    /// The job that makes a branch of a session in the conversation's folder.
     fn new_branch_job(
         &self,
         from: UpstreamId,
@@ -215,8 +215,8 @@ impl Actor {
         })
     }
 
-    /// Abandons the job. If it opens a session, that is closed: it would stay open at the agent for ever. Everything else that it
-    /// makes is undone.
+    /// Abandons the job. If it still opens a session, that session is closed, or it would stay open at the agent for ever.
+    /// Everything else that the job makes is undone.
     pub(super) fn abandon_job(&mut self) {
         if let Some(job) = self.job.take() {
             self.closed_sessions.close_abandoned(async move {
@@ -259,14 +259,14 @@ impl Actor {
         std::mem::take(&mut self.last_resource)
     }
 
-    /// Undoes what the last job made. The next one begins after that.
+    /// Undoes what the last job made. The next job begins after that.
     fn undo_last_work(&mut self, job: u64, failure: StoreFailure) {
         let made = self.take_resource_without_session();
         let work = made.undo().map(|()| Err(ConversationError::StoreFailed(failure)));
         self.job = Some(Job::without_resource(job, work).changing_files(None));
     }
 
-    /// The transcripts that are to be looked at again when these effects are carried out.
+    /// The transcripts to check again after these effects.
     pub(super) fn transcripts_to_recheck(&self, effects: &[Effect<Reply>]) -> Vec<TranscriptRecheck> {
         let look_again = |effect: &Effect<Reply>| {
             let Effect::Emit(event) = effect else { return None };
@@ -275,7 +275,7 @@ impl Actor {
                 Event::TurnEnded { .. } => {
                     Some(TranscriptRecheck::TurnEnded(newest.next()?.upstream_id.clone()))
                 }
-                // A fork beside this one leaves its head where it is.
+                // A fork into another conversation does not change the head of this one.
                 Event::Forked { conversation_id, .. } if *conversation_id != self.model.id() => None,
                 Event::Rolled { .. } | Event::Forked { .. } | Event::Edited { .. } | Event::Undone { .. } => {
                     Some(TranscriptRecheck::HeadLeft(newest.nth(1)?.upstream_id.clone()))
@@ -286,7 +286,7 @@ impl Actor {
         effects.iter().filter_map(look_again).collect()
     }
 
-    /// Has them looked at: not before the conversation is seen to be at rest, or they would be left for the next time.
+    /// Requests the checks. Call it only after the conversation is seen to be at rest: earlier checks would be put off.
     pub(super) fn recheck_transcripts(&self, transcripts: Vec<TranscriptRecheck>) {
         for transcript in transcripts {
             match transcript {
@@ -310,7 +310,7 @@ impl Actor {
         let Some(head) = head.filter(is_new).cloned() else {
             return;
         };
-        // Nothing waits for it: failures are logged, and the files stay where they are.
+        // Nothing waits for this. Failures are logged, and the files stay where they are.
         self.services.blocking(move |services| {
             branching::copy_borrowed_files(services, &head);
             services
@@ -319,14 +319,14 @@ impl Actor {
         });
     }
 
-    /// Has the head kept, where it was ever written.
+    /// Requests a backup of the head, if the agent has ever written it.
     fn request_backup(&self, depth: BackupMode) {
         if let Some(head) = self.model.record.chain.head().filter(|head| head.written) {
             self.services.backups.request(SessionRef::from(head), depth);
         }
     }
 
-    /// Passes what the writer has under way to the store. The result comes back as an input.
+    /// Passes the write that the writer has begun to the store. The result comes back as an input.
     fn write(&mut self) {
         let Some(PendingWrite { record, parts }) = &self.model.writer.in_progress else {
             return;
@@ -348,18 +348,18 @@ impl Actor {
         self.writes.push_back(Box::pin(async move {
             let result = commit.await;
             if let (Ok(()), Some((upstream_id, entry))) = (&result, restored) {
-                // Before anybody hears of the session: a fork of it is refused until then. A kill in between takes no report
-                // away: the lineage has it, as it has that of every resume whose answer a kill cut off.
+                // Before the session is announced: until the loss is marked as reported, forks of it are refused. A kill in
+                // between loses no report: the lineage has it, as for every resume whose answer a kill cut off.
                 let note =
                     move |services: &Arc<_>| backup::mark_loss_reported(services, &entry, &upstream_id);
-                // A failure is in the log.
+                // A failure is logged there.
                 let _noted = services.blocking(note).await;
             }
             Box::new(Input::WriteDone(result))
         }));
     }
 
-    /// A record with what goes down with it, as the store takes it.
+    /// The change to commit: a record and the ledgers that are written with it.
     fn store_change<'a>(
         &self,
         record: ConversationRecord,
@@ -386,7 +386,7 @@ impl Actor {
         }
     }
 
-    /// Passes a change to the store at once, so that changes keep their order.
+    /// Passes a change to the store immediately, so that changes keep their order.
     fn commit(&self, change: Change) -> impl Future<Output = Result<(), StoreFailure>> + Send + use<> {
         let id = self.model.id();
         let commit = self.services.store.commit(change);
@@ -398,7 +398,7 @@ impl Actor {
         }
     }
 
-    /// Reads what an undo would take back.
+    /// Finds the target of an undo.
     fn find_undo_target(&mut self, job: u64, session: Option<UpstreamId>) {
         let record = self.model.record.clone();
         let look =
@@ -409,7 +409,7 @@ impl Actor {
         }));
     }
 
-    /// Looks where the transcript of the open session ends; the answer keeps its place among the writes.
+    /// Finds the end of the open session's transcript. The result keeps its position among the writes.
     fn anchor(&mut self, turn_id: TurnId) {
         let record = &self.model.record;
         let open = match &self.model.session {
@@ -417,7 +417,7 @@ impl Actor {
             Session::Closed => record.chain.head().map(|head| &head.upstream_id),
         };
         let head = open.map(|id| SessionRef::in_conversation(record, id));
-        // After this prompt it could not be judged any more.
+        // Whether the earlier prompt arrived cannot be determined after this prompt is sent.
         let unjudged = |cut: &&CutShortPrompt| cut.arrived.is_none();
         let cut = self.model.record.cut.as_ref().filter(unjudged).cloned();
         let cut = cut.map(|cut| (self.model.record.clone(), cut));
@@ -429,7 +429,7 @@ impl Actor {
         self.writes.push_back(Box::pin(async move {
             let (anchor, earlier) = match looked.await {
                 Ok((anchor, earlier)) => (Ok(anchor), earlier),
-                // A read that panicked found nothing.
+                // The read panicked.
                 Err(ConversationError::Lost) => (Ok(None), None),
                 Err(error) => (Err(error), None),
             };
@@ -441,7 +441,7 @@ impl Actor {
         }));
     }
 
-    /// Looks at the end of transcripts, in a folder that may not respond.
+    /// Reads the ends of transcripts, in a folder that may not respond.
     fn read_transcript_ends<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Services) -> T + Send + 'static,
@@ -466,7 +466,7 @@ impl Actor {
             self.read_transcript_ends(move |services| arrival::find_prompt(services, &record, &sent));
         self.job = Some(Job::without_resource(job, async move {
             if let Some(dead) = dead {
-                // A child that it left may still write.
+                // A child process that outlived it may still write.
                 dead.stopped().await;
             }
             Ok(WorkResult::Ascertained(
@@ -503,7 +503,7 @@ impl Actor {
                 }
             }
             Err(error) => self.apply_input(Input::PromptNotSent {
-                // A broken pipe is seen here before the death, which comes through the inbox.
+                // A broken pipe is noticed here before the death, which is reported through the inbox.
                 is_ending: matches!(error, CallError::Died(_) | CallError::Closing),
                 error: chain_text(&error),
             }),
@@ -517,7 +517,7 @@ impl Actor {
         let question = self.questions.swap_remove(index);
         let Some(session) = &self.session else { return };
         let answer = if question.is_permission {
-            // Written around the outcome, which goes to the agent byte for byte.
+            // Built as text around the outcome, which is sent to the agent byte for byte.
             RawJson::from_text(format!("{{\"outcome\":{}}}", outcome.get()))
         } else {
             Ok(outcome.clone())
@@ -587,7 +587,7 @@ impl Actor {
         }));
     }
 
-    /// Passes the session that a fork opened to the conversation that the fork made.
+    /// Hands the session that a fork opened to the new conversation.
     fn hand_over(&mut self, id: ConversationId, opened: Box<OpenedSession>) {
         let Some(session) = self.last_resource.session.take() else {
             return;

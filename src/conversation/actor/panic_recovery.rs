@@ -14,14 +14,14 @@ use crate::transcript::moving::RunningMove;
 
 use super::{Actor, Job};
 
-/// After how long without a panic a task counts as sound again.
+/// After how long without a panic a task counts as stable again.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
 
-/// The longest pause before a task begins anew. Calls wait as long.
+/// The longest pause before a task restarts. Calls wait for that time.
 const MAX_RESTART_PAUSE: Duration = Duration::from_secs(15);
 
-/// How long a task that served for so long before it panicked waits until it begins anew. One that panics without any message
-/// would otherwise keep a thread busy, and fill the log.
+/// How long to wait before a task restarts that ran for `served` before it panicked. Without a pause, a task that panics
+/// without any message would keep a thread busy and fill the log.
 pub(super) fn restart_pause(served: Duration, last_pause: Duration) -> Duration {
     if served >= STABLE_AFTER {
         return Duration::ZERO;
@@ -29,19 +29,18 @@ pub(super) fn restart_pause(served: Duration, last_pause: Duration) -> Duration 
     (last_pause * 2).clamp(Duration::from_millis(100), MAX_RESTART_PAUSE)
 }
 
-/// Why something panicked, if it did.
+/// The message of a panic during this work, if it panicked.
 pub(super) async fn panic_message(work: impl Future<Output = ()>) -> Option<String> {
     let done = AssertUnwindSafe(work).catch_unwind().await;
     done.err().map(|panic| panic_text(panic.as_ref()))
 }
 
 impl Actor {
-    /// Begins anew after a panic, which happened for this reason. How far its work had come is unknown, so that only what is
-    /// on disk counts.
+    /// Restarts after a panic with this message. How far the work had come is unknown, so only what is on disk counts.
     pub(super) async fn restart_after_panic(&mut self, why: &str) {
         let id = self.id();
         tracing::error!(conversation = %id, why, "the task of a conversation failed");
-        // What a step had caused before it panicked does not happen.
+        // The effects of a step that panicked are dropped.
         drop(self.model.take_effects());
         self.end_jobs().await;
         self.close_everything();
@@ -53,16 +52,16 @@ impl Actor {
         while let Some(written) = self.writes.next().await {
             self.apply_input(*written);
         }
-        // The record on disk does not name where they are.
+        // The record on disk does not name the new location of the files.
         if let Some(moved) = self.last_resource.files.take() {
             let back = tokio::task::spawn_blocking(move || RunningMove::undo(moved));
-            // The next start takes back what could not be taken back here.
+            // The next start undoes what could not be undone here.
             let _is_back = back.await;
         }
     }
 
-    /// Ends the jobs. Those that change files are waited for: what they have made is taken back, and nothing may begin with the
-    /// files before. Another is abandoned.
+    /// Ends the jobs. Waits for a job that changes files: what it made is undone, and nothing else may touch the files before
+    /// that. Any other job is abandoned.
     async fn end_jobs(&mut self) {
         match self.job.take() {
             Some(Job {
@@ -74,7 +73,7 @@ impl Actor {
                 if let Some(progress) = progress {
                     progress.end_early();
                 }
-                // A job that panicked has left nothing, or what the next start settles.
+                // A job that panicked left nothing, or something that the next start cleans up.
                 if let Ok(Ok((_, made))) = AssertUnwindSafe(work).catch_unwind().await {
                     self.last_resource.files = made.files;
                     if let Some(copy) = made.copy {
@@ -88,12 +87,12 @@ impl Actor {
             }
         }
         if let Some(closing) = self.closing.take() {
-            // It may delete transcripts.
+            // Wait for it, because it may delete transcripts.
             let _closed = AssertUnwindSafe(closing.work).catch_unwind().await;
         }
     }
 
-    /// Drops everything else that is under way. The sessions are closed, since their agents may still work.
+    /// Drops all other work. The sessions are closed, because their agents may still be working.
     fn close_everything(&mut self) {
         self.forget_requests();
         self.dead_agent = None;
@@ -104,7 +103,7 @@ impl Actor {
         let copies = self.last_resource.copy.take().into_iter();
         let mut sessions: Vec<_> = sessions.into_iter().flatten().collect();
         let of_sessions = sessions.iter_mut().filter_map(|session| session.copy.take());
-        // A record on disk may name them by now. The next start removes those that none names.
+        // A record on disk may name the copies by now. The next start deletes those that no record names.
         copies
             .chain(of_sessions)
             .for_each(UncommittedCopy::leave_to_next_start);
@@ -118,8 +117,8 @@ impl Actor {
         }
     }
 
-    /// Waits for the write that is under way. Returns whether it is on disk. Parts of the next write are lost with the task:
-    /// nothing of them is on disk.
+    /// Waits for the running write. Returns whether it is on disk. Parts of the next write are lost with the task: nothing of
+    /// them is on disk.
     async fn wait_for_writes(&mut self) -> bool {
         let mut is_written = false;
         while let Some(written) = self.writes.next().await {

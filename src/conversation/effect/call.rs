@@ -18,9 +18,9 @@ use crate::transcript::moving::SharedRemainingForks;
 pub struct Fork {
     /// Whether the branch becomes the head of this conversation.
     pub in_place: bool,
-    /// The place where the branch begins; the end of the head if none is given.
+    /// The place where the branch begins. `None`: the end of the head.
     pub at: Option<PlaceRef>,
-    /// The branch's folder, already checked; that of the conversation if none is given.
+    /// The branch's folder, already checked. `None`: the conversation's folder.
     pub cwd: Option<String>,
     /// The title of the branch.
     pub title: Option<String>,
@@ -28,13 +28,13 @@ pub struct Fork {
     pub min_fidelity: Fidelity,
 }
 
-/// The turn that a prompt is to have.
+/// The turn to begin for a prompt.
 #[derive(Clone, Debug)]
 pub struct NewTurn {
-    /// Its id, minted by the caller of the state machine.
+    /// Its id, chosen by the caller of the state machine.
     pub id: TurnId,
-    /// Further parameters of ACP's `session/prompt`, as an editor sent them; nothing on the daemon's own protocol. They are not
-    /// kept over a restart of the daemon.
+    /// Further parameters of ACP's `session/prompt`, as an editor sent them. The daemon's own protocol has none. They do not
+    /// survive a restart of the daemon.
     pub params: Option<RawJson>,
 }
 
@@ -44,7 +44,7 @@ impl From<TurnId> for NewTurn {
     }
 }
 
-/// Settings that an editor asked for, with the further parameters of its request. They go to the agent with these settings only.
+/// Settings requested by an editor, with the further parameters of its request. These are sent only with these settings.
 #[derive(Debug)]
 pub struct EditorSettings {
     /// The settings.
@@ -53,7 +53,7 @@ pub struct EditorSettings {
     pub params: RawJson,
 }
 
-/// What a caller can ask for.
+/// What a client can request from a conversation.
 #[derive(Debug)]
 pub enum Call {
     /// Run a turn.
@@ -64,46 +64,46 @@ pub enum Call {
         prompt: PromptContent,
         /// What to do while another turn runs.
         on_busy: OnBusy,
-        /// What to do when it meets a usage limit.
+        /// What to do if the turn hits a usage limit.
         on_limit: OnLimit,
-        /// The least fidelity that will do.
+        /// The least fidelity that is acceptable.
         min_fidelity: Fidelity,
     },
-    /// Schedule a continuation of what was cut short.
+    /// Schedule a continuation of the interrupted turn.
     Continue {
-        /// When. None is an error, except for a cancellation.
+        /// When. `None` is an error, except for a cancellation.
         at: Option<ContinueAt>,
-        /// What is said then.
+        /// The text to send then.
         text: Option<PromptContent>,
         /// Whether to cancel the scheduled continuation.
         cancel: bool,
     },
     /// End a turn.
     Cancel {
-        /// Which; the running one when none is named.
+        /// Which turn. `None`: the running one.
         turn_id: Option<TurnId>,
-        /// Whether the waiting ones go too.
+        /// Whether queued prompts are cancelled too.
         queued: bool,
         /// Further parameters for the agent, as an editor sent them.
         params: Option<RawJson>,
     },
     /// Open the session.
     Resume {
-        /// The least fidelity that will do.
+        /// The least fidelity that is acceptable.
         min_fidelity: Fidelity,
     },
     /// Change title or settings.
     Update {
         /// The new title.
         title: Option<String>,
-        /// The settings to lay over the present ones.
+        /// The settings to merge into the current ones.
         settings: Option<Settings>,
-        /// The revision that the caller has seen.
+        /// The revision on which the caller bases the change.
         expected_revision: Option<u64>,
         /// Further parameters for the agent, as an editor sent them.
         params: Option<RawJson>,
     },
-    /// Branch off.
+    /// Make a branch.
     Fork(Fork),
     /// Replace an earlier prompt.
     Edit {
@@ -111,41 +111,41 @@ pub enum Call {
         turn: NewTurn,
         /// The turn to replace, by a place in it.
         at: PlaceRef,
-        /// What is asked instead.
+        /// The new prompt.
         prompt: PromptContent,
-        /// The least that the branch has to keep.
+        /// The least fidelity of the branch that is acceptable.
         min_fidelity: Fidelity,
     },
-    /// Take back what was done last in place.
+    /// Undo the last change made in place.
     Undo {
-        /// Bring back the history that has this session instead, with all that came after it; nothing while there is a head.
+        /// Restore the history that contains this session instead, with everything after it. Only without a head.
         session: Option<UpstreamId>,
-        /// Where is noted how far it has come, where files have to go back.
+        /// Counts the progress, if files have to move back.
         progress: Arc<Progress>,
     },
-    /// Run in another folder.
+    /// Move to another folder.
     Move {
         /// Where to.
         destination: Destination,
-        /// Whether it takes an earlier move back.
+        /// Whether this undoes an earlier move.
         undoes: bool,
-        /// What is known of the folders that it leaves, by all that go together.
+        /// What is known about the old folders, shared by all conversations that move together.
         neighbours: SharedRemainingForks,
-        /// Where is noted how far it has come.
+        /// Counts the progress.
         progress: Arc<Progress>,
     },
     /// Start nothing new: the conversation is about to move together with others.
     PauseForMove,
     /// End the pause: the move is over.
     ResumeAfterMove,
-    /// Go on with a repaired copy of the head.
+    /// Continue with a repaired copy of the head.
     Repair {
-        /// Where is noted how far it has come.
+        /// Counts the progress.
         progress: Arc<Progress>,
     },
     /// Answer a question.
     Respond {
-        /// Which.
+        /// Which question.
         interrupt_id: InterruptId,
         /// ACP's outcome.
         outcome: RawJson,
@@ -160,7 +160,7 @@ pub enum Call {
     Reset,
     /// Delete the conversation.
     Delete {
-        /// Whether the transcripts go too.
+        /// Whether the transcripts are deleted too.
         transcripts: TranscriptsOnDelete,
     },
 }
@@ -177,7 +177,7 @@ pub struct IncomingCall<R> {
 }
 
 impl Call {
-    /// The folder that it names and that was not looked at yet.
+    /// The folder that the call names, if it has not been checked yet.
     pub fn named_folder(&mut self) -> Option<&mut String> {
         match self {
             Self::Fork(fork) => fork.cwd.as_mut(),

@@ -8,18 +8,18 @@ pub enum DeathInvolvement {
     Alone,
     /// It ended unexpectedly while turns of several conversations ran in it, any of which may be the cause.
     Suspect,
-    /// None: the daemon ended it for the sake of another conversation.
+    /// Not involved: the daemon ended the process because of another conversation.
     Bystander,
 }
 
-/// Whether a prompt reached the agent, by its transcript.
+/// Whether a prompt reached the agent, according to the agent's transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromptArrival {
-    /// It does not stand behind the place where the transcript ended before it was sent.
+    /// The transcript does not contain it after the position where the transcript ended before the prompt was sent.
     Absent,
-    /// It does.
+    /// The transcript contains it.
     Present,
-    /// It does, and the last turn there is complete: another program, or the agent itself, has continued it.
+    /// The transcript contains it, and its last turn is complete: another program, or the agent itself, has continued it.
     Answered,
     /// Unknown: the transcript cannot be read, or no longer contains the position.
     Unknown,

@@ -6,7 +6,7 @@ use bridge_protocol::ConversationId;
 
 use super::EncodedEvent;
 
-/// How much a ring holds.
+/// The limits of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingLimits {
     /// Most events.
@@ -16,28 +16,28 @@ pub struct RingLimits {
 }
 
 impl RingLimits {
-    /// Of one conversation: there may be a thousand of them, and each snapshot of a running turn is made of one. A
-    /// client that reconnects within the seconds that an update of itself takes misses fewer.
+    /// The limits for one conversation: there may be a thousand, and each snapshot of a running turn contains the events
+    /// of a ring. A client that restarts for an update of itself and reconnects within seconds misses fewer events.
     pub const CONVERSATION: Self = Self {
         events: 4096,
         bytes: 2 * 1024 * 1024,
     };
 
-    /// Of the daemon, of which there is one: as many events as may wait for one client, so that one that lagged
-    /// mostly finds here what it missed. It stays full behind a flood, so that its bytes are memory of an idle daemon.
+    /// The limits for the daemon, which has one ring: as many events as may wait for one client, so that a client that
+    /// lagged usually finds here what it missed. The ring stays full after a flood, so an idle daemon needs this memory.
     pub const DAEMON: Self = Self {
         events: 65_536,
         bytes: 4 * 1024 * 1024,
     };
 }
 
-/// The newest events in the order of their numbers.
+/// A ring of the newest events, in the order of their numbers.
 #[derive(Debug)]
 pub struct Ring {
     events: VecDeque<EncodedEvent>,
     bytes: usize,
     limits: RingLimits,
-    /// The number of the newest event that is no longer held; what came after it is.
+    /// The number of the newest event that is no longer held. All later events are held.
     floor: u64,
 }
 
@@ -72,7 +72,7 @@ impl Ring {
         self.bytes = self.events.iter().map(EncodedEvent::len_bytes).sum();
     }
 
-    /// Lets everything go: what came up to this number is not whole.
+    /// Removes all events, because the events up to this number are incomplete.
     pub fn lose_until(&mut self, floor: u64) {
         self.events.clear();
         self.bytes = 0;

@@ -120,7 +120,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`ConversationError::InvalidCwd`] and [`ConversationError::InvalidParams`] for folders that cannot be meant, and as
-    /// [`Services::read_at_folder`](super::super::services::Services::look_at).
+    /// [`Services::read_at_folder`](super::super::services::Services::read_at_folder).
     pub async fn tree_of(&self, from: String, to: String) -> Result<Tree, ConversationError> {
         self.services
             .read_at_folder(&to, move |to| check_tree(&from, to))

@@ -15,8 +15,8 @@ use crate::conversation::state::Model;
 use crate::store::{ConversationRecord, TurnPhase as Progress};
 
 impl<R> Model<R> {
-    /// Hears one `session/update` before it is passed on. Nearly all of them change nothing and cost nothing: only the
-    /// few kinds that the conversation keeps are read.
+    /// Handles one `session/update` before it is sent to subscribers. Nearly all updates change nothing and cost nothing: only
+    /// the few kinds that the conversation stores are read.
     ///
     /// `kind` is ACP's `sessionUpdate`, `update` the update's own JSON, `line` the whole line.
     pub fn apply_update(&mut self, kind: &str, update: &str, line: &str, now: Now) -> Vec<Effect<R>> {
@@ -50,7 +50,7 @@ impl<R> Model<R> {
         self.end_step()
     }
 
-    /// Hears an update in the session of a subagent. Of what it says, only that a tool runs counts for the turn.
+    /// Handles an update in the session of a subagent. For the turn, it only matters whether a tool runs.
     pub fn apply_subagent_update(&mut self, kind: &str, now: Now) -> Vec<Effect<R>> {
         match kind {
             "tool_call" | "tool_call_update" => self.note_client_request(now),
@@ -58,7 +58,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Hears a request for the files or terminals of the client: the agent works on the prompt, as with a tool of its own.
+    /// Handles a request for the client's files or terminals: the agent works on the prompt, as if it ran a tool of its own.
     pub fn note_client_request(&mut self, now: Now) -> Vec<Effect<R>> {
         self.now = now;
         if let Some(turn) = &mut self.turn {
@@ -75,7 +75,7 @@ impl<R> Model<R> {
         self.scan_for_failure_signs(line, method);
     }
 
-    /// A tool runs, or is about to: a prompt that came this far is never sent again, also by the next life of the daemon.
+    /// Records that a tool runs or is about to run. Such a prompt is never sent again, not even after a restart of the daemon.
     fn tool_started(&mut self) {
         if self.turn.is_some()
             && let Some(pending) = &mut self.record.turn
@@ -86,7 +86,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Whether a line is worth a look for signs of a failure.
+    /// Looks for signs of a failure in a line.
     fn scan_for_failure_signs(&mut self, line: &str, method: &str) {
         let Some(turn) = &mut self.turn else { return };
         if !(self.kind.may_show_failure)(line.as_bytes()) {
@@ -99,7 +99,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Takes over what the agent said of a session when it opened it.
+    /// Stores what the agent reported about a session when it opened it.
     pub(super) fn apply_session_info(&mut self, said: SessionInfo) {
         self.change_shown_settings(|record| record_session_info(&mut record.reported, &said));
         self.session_info.modes = said.modes.or(self.session_info.modes.take());
@@ -107,7 +107,7 @@ impl<R> Model<R> {
         self.session_info.other = said.other;
     }
 
-    /// Changes what is known of the session. Only what changes what is shown is worth a write.
+    /// Changes the reported settings of the session. The record is written only if the settings that clients see change.
     fn change_shown_settings(&mut self, change: impl FnOnce(&mut ConversationRecord)) {
         let before = shown_settings(&self.record);
         change(&mut self.record);
@@ -116,7 +116,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// The mode was changed in the session: it is applied again after the next resume.
+    /// The mode was changed in the session. The new mode is applied again after the next resume.
     fn mode_changed(&mut self, update: &str) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -143,12 +143,12 @@ impl<R> Model<R> {
         });
     }
 
-    /// Options were changed in the session: the model is applied again after the next resume.
+    /// Options were changed in the session. The model is applied again after the next resume.
     fn options_changed(&mut self, update: &str) {
         let Some(options) = json_member(update, "configOptions") else {
             return;
         };
-        // The first report is no change.
+        // The first report is not a change.
         let known = self
             .session_info
             .config_options
@@ -165,7 +165,7 @@ impl<R> Model<R> {
         self.session_info.config_options = Some(options);
     }
 
-    /// The agent named the session. A conversation without a title takes that name.
+    /// The agent named the session. A conversation without a title gets that name.
     fn title_changed(&mut self, update: &str) {
         #[derive(Deserialize)]
         struct Update {
@@ -182,7 +182,7 @@ impl<R> Model<R> {
     }
 }
 
-/// Whether an update of this kind shows that the agent works on the prompt; the others come at any time.
+/// Whether an update of this kind shows that the agent works on the prompt. Other kinds come at any time.
 fn is_turn_activity(kind: &str) -> bool {
     !matches!(
         kind,

@@ -16,7 +16,7 @@ use crate::conversation::state::{Model, OperationKind, Session, view_of_record};
 use crate::store::{ConversationRecord, RestingState};
 
 impl<R> Model<R> {
-    /// Makes a branch, unless something else has to end first.
+    /// Makes a branch, or refuses if something else has to end first.
     pub(super) fn fork(&mut self, fork: Fork, caller: Caller<R>) {
         let busy = self.turn.is_some();
         let refusal = if fork.in_place && busy {
@@ -43,13 +43,13 @@ impl<R> Model<R> {
         }
     }
 
-    /// The session of the head; none where the agent has never been sent anything.
+    /// The session of the head. `None` if the agent has never been sent anything.
     fn head_to_branch(&self) -> Result<Option<UpstreamId>, ConversationError> {
         let Some(head) = self.record.chain.head() else {
             return Ok(None);
         };
         match head.relation {
-            // The agent has nothing of it yet, and the session that it follows is the one that could not be resumed.
+            // The agent has none of the history yet, and the previous session could not be resumed.
             Relation::Follows if !head.written => Err(ConversationError::Conflict(
                 "the history was given as text to a new session that has no turn yet, so there is nothing to fork; send a \
                  prompt first"
@@ -60,7 +60,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// There is nothing to branch from yet: a new conversation with the same settings.
+    /// Makes a new conversation with the same settings, because there is no history to branch from yet.
     fn fork_without_history(&mut self, fork: Fork, caller: Caller<R>) {
         if fork.in_place {
             let error = ConversationError::Conflict(
@@ -92,7 +92,7 @@ impl<R> Model<R> {
         fork.cwd.as_ref().unwrap_or(&self.record.cwd).clone()
     }
 
-    /// A new conversation that is set up as this one is.
+    /// A new conversation with the same setup as this one.
     fn new_conversation_like_this(
         &self,
         fork: &Fork,
@@ -140,7 +140,7 @@ impl<R> Model<R> {
         self.mark_changed();
         let answer = ForkAnswer {
             conversation: Conversation {
-                // As it is when this is answered, which is when the branch is on disk.
+                // The state at the time of the answer, when the branch is on disk.
                 live: branched.opened_session.is_some(),
                 ..self.view_when_on_disk()
             },
@@ -152,8 +152,8 @@ impl<R> Model<R> {
         self.write_result(OperationKind::Branch(fork), ledger, change);
     }
 
-    /// Drops what belongs to the turns that are left: their interrupted prompt and their questions. A text that is
-    /// scheduled for a time is kept. Returns the events to send.
+    /// Drops what belongs to the abandoned turns: their interrupted prompt and their questions. A text that is scheduled
+    /// for a time is kept. Returns the events to send.
     pub(super) fn drop_left_turns(&mut self, by: &str) -> Vec<Event> {
         self.record.cut = None;
         self.end_continuation_text();
@@ -176,7 +176,7 @@ impl<R> Model<R> {
         self.write_new_conversation(fork, record, ledger, change);
     }
 
-    /// Takes over the session that a fork opened for this conversation, unless one is open or being opened.
+    /// Uses the session that a fork opened for this conversation, unless another one is open or being opened.
     pub(super) fn session_handed_over(&mut self, opened: OpenedSession) {
         let is_free = self.session == Session::Closed && self.operation.is_none() && self.closing.is_none();
         if is_free && !self.stopping {
@@ -187,7 +187,7 @@ impl<R> Model<R> {
     }
 }
 
-/// The change that makes a branch. `before` is the record before it, if the branch is made in place.
+/// The change that makes a branch. `before`: the record before the change, if the branch is made in place.
 fn branch_change<R>(
     caller: Caller<R>,
     answer: ForkAnswer,
@@ -209,7 +209,7 @@ fn branch_change<R>(
     }
 }
 
-/// Takes over what the agent reports about an open branch, so that it is recorded and reported with the branch.
+/// Stores what the agent reports about an open branch, so that it is recorded and reported with the branch.
 fn record_branch_info(record: &mut ConversationRecord, branched: &NewBranch) {
     if let Some(opened) = &branched.opened_session {
         record_session_info(&mut record.reported, &opened.session_info);

@@ -18,10 +18,10 @@ use crate::conversation::state::{Model, OperationKind, Session, Turn, TurnPhase}
 use crate::store::RequestRecord;
 
 impl<R> Model<R> {
-    /// Lets a call in: an earlier one with the same key is joined or repeated, everything else is carried out.
+    /// Admits a call. If its key was used before, it joins the earlier call or gets its answer; otherwise it is carried out.
     pub(super) fn admit(&mut self, asked: IncomingCall<R>, kept: Option<RequestRecord>) {
         let IncomingCall { call, request, reply } = asked;
-        // Only what changes something is remembered by its key.
+        // Only calls that change something are remembered by their keys.
         let request = request.filter(|_| {
             matches!(
                 call,
@@ -130,7 +130,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Why no call, or none of this kind, is let in now.
+    /// Why this call cannot be admitted now.
     fn refusal(&self, call: &Call) -> Option<ConversationError> {
         if let Some(at) = self.record.deleted_at {
             return Some(ConversationError::Deleted {
@@ -147,7 +147,7 @@ impl<R> Model<R> {
             call,
             Call::Cancel { .. } | Call::Respond { .. } | Call::ResumeAfterMove
         );
-        // A conversation is held for that move.
+        // The conversation is held for this move.
         let may_move = self.operation.is_none() && matches!(call, Call::Move { .. });
         if self.is_moving() && !may_move && !ends_something {
             return Some(ConversationError::Busy(
@@ -158,7 +158,7 @@ impl<R> Model<R> {
         (self.stopping && !ends_something).then_some(ConversationError::ShuttingDown)
     }
 
-    /// Returns the caller if the call is a new one; otherwise it is answered, or waits with the first.
+    /// Returns the caller if the call is new. Otherwise the call is answered, or waits together with the first one.
     fn join_or_repeat(
         &mut self,
         request: Option<CallKey>,
@@ -199,7 +199,7 @@ impl<R> Model<R> {
                 self.effects.push(Effect::Answer(reply, Ok(Answer::Json(result))));
                 None
             }
-            // It was begun and cut short before it changed anything (boot gives every turn that was sent its end).
+            // The call was cut short before it changed anything (at boot, every turn that was sent gets an end).
             None => Some(Caller {
                 reply: Some(reply),
                 key: Some(request),
@@ -207,7 +207,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Begins a turn; it waits for the session first.
+    /// Begins a turn, which first waits for the session.
     pub(super) fn start_turn(&mut self, asked: PromptRequest<R>) {
         self.effects.push(Effect::Disarm(Deadline::Idle));
         self.turn = Some(Turn {
@@ -238,7 +238,7 @@ impl<R> Model<R> {
             turn_id,
             stop_reason: StopReason::Cancelled,
             failure: None,
-            // The climb may have come to a session meanwhile that is on its way to the disk.
+            // The climb may have opened a session meanwhile whose link is not on disk yet.
             upstream_id: match self.writer.on_disk.chain.head() {
                 Some(head) => head.upstream_id.clone(),
                 None => "".into(),
@@ -261,10 +261,10 @@ impl<R> Model<R> {
                 self.cancel_unsent_turn();
                 self.limit_unwanted_climb();
             }
-            // The end comes with the milestone that is under way.
+            // The turn ends with the pending milestone.
             TurnPhase::Recording | TurnPhase::Ending => {}
             TurnPhase::Sent | TurnPhase::Accepted => {
-                // Of a dead agent the transcript is being asked; that ends the turn.
+                // If the agent is dead, its transcript is being checked, which ends the turn.
                 if !again && self.session != Session::Closed {
                     self.cancel_questions();
                     self.effects.push(Effect::SendCancel(params));
@@ -293,7 +293,7 @@ impl<R> Model<R> {
         }
         let mut result = self.cancelled_before_start(turn.request.turn_id.clone());
         result.resumed = turn.resumed;
-        // The question stays open: its answer was not told to anyone.
+        // The question stays open: no agent got the answer.
         let error = || ConversationError::Busy("the answer was cancelled before it was sent".to_owned());
         let refused = turn.orphan_answer.map(|answer| answer.refused(error()));
         let (durably, cancels) = match turn.request.is_continuation {
@@ -304,7 +304,7 @@ impl<R> Model<R> {
         self.drop_unsent(turn.request, result, refused, cancels);
         self.end_continuation_of_empty_queue();
         for caller in durably {
-            // A caller that learns of the cancellation must not see the prompt sent after a restart.
+            // After a reported cancellation, a restart must not send the prompt.
             self.answer_change(caller, Answer::Cancelled(true), before.clone());
         }
         self.arm_idle();
@@ -320,7 +320,7 @@ impl<R> Model<R> {
         self.resume_waiters.push((caller, min_fidelity));
     }
 
-    /// The report for a session that is already open and did not have to be brought back.
+    /// The report for a session that is already open.
     pub(super) fn live_resume_report(&self) -> Option<Resumed> {
         let Session::Live(live) = &self.session else {
             return None;
@@ -386,7 +386,7 @@ impl<R> Model<R> {
         self.start(kind, caller, Work::Configure(settings, asked));
     }
 
-    /// Changes the record, writes it down and answers with it.
+    /// Changes title and settings in the record, writes it, and then answers with the conversation.
     pub(super) fn write_update(
         &mut self,
         title: Option<String>,
@@ -406,7 +406,7 @@ impl<R> Model<R> {
     }
 }
 
-/// The prompt as it is sent: after the history as text, if there is one.
+/// The prompt as it is sent: preceded by the history as text, if there is one.
 pub(super) fn with_preamble(preamble: Option<&str>, prompt: &PromptContent) -> PromptContent {
     let Some(preamble) = preamble else {
         return prompt.clone();

@@ -1,4 +1,4 @@
-//! Scheduled continuations of what a limit, a crash or a stop cut short: at the reset or at a time, sent exactly once.
+//! Scheduled continuations of turns that a limit, a crash or a stop interrupted: at the reset or at a time, sent exactly once.
 
 use bridge_protocol::conversation::{Continuation, ContinueAnswer, ContinueAt, Limit, OnLimit};
 use bridge_protocol::id::TurnId;
@@ -57,7 +57,7 @@ impl<R> Model<R> {
                 self.cancel_unsent_turn();
                 self.limit_unwanted_climb();
             }
-            // It is dropped when that is done.
+            // The turn is dropped once it is recorded.
             TurnPhase::Recording => turn.cancelled = true,
             TurnPhase::Sent | TurnPhase::Accepted | TurnPhase::Ending => {
                 return Err(ConversationError::Busy(
@@ -81,7 +81,7 @@ impl<R> Model<R> {
             && runs
             && let Some(continuation) = &self.record.continuation
         {
-            // Several clients that follow the interrupted turn ask for the same.
+            // Several clients that follow the interrupted turn request the same.
             return Ok(PendingContinuation {
                 line: continuation.line || self.has_held_prompts(),
                 ..continuation.clone()
@@ -118,7 +118,7 @@ impl<R> Model<R> {
                 "a question of the agent is open; answer it first, or give a later time".to_owned(),
             ));
         }
-        // What is asked for once more for the same time, or is due all the same, is what it was; what is held goes behind it.
+        // A repeated request for the same time, or for one that is due anyway, keeps the continuation; held prompts follow it.
         let same = |kept: &&PendingContinuation| kept.at == at || kept.at.max(at) <= self.now;
         let kept = self.record.continuation.as_ref().filter(same);
         let kept = kept.filter(|_| text.is_none()).cloned();
@@ -140,7 +140,7 @@ impl<R> Model<R> {
         Ok(wanted)
     }
 
-    /// The time has come.
+    /// The scheduled continuation is due.
     pub(super) fn continuation_due(&mut self, turn_id: TurnId) {
         let is_due = self
             .record
@@ -158,12 +158,12 @@ impl<R> Model<R> {
         self.turn.as_ref().is_some_and(is_by_itself)
     }
 
-    /// Whether a continuation runs or is about to run. Not while a question waits for the user, which may take days.
+    /// Whether a continuation runs or is about to run. False while a question waits for the user, which may take days.
     pub fn is_continuing_automatically(&self) -> bool {
         (self.due_turn.is_some() || self.is_automatic_turn()) && self.record.interrupts.is_empty()
     }
 
-    /// Nothing is in the way: what goes out depends on whether the transcript has the prompt that was cut short.
+    /// Begins the continuation that is due. What is sent depends on whether the transcript contains the interrupted prompt.
     pub(super) fn begin_continuation(&mut self) {
         if self.start_released_queue() {
             return;
@@ -181,11 +181,11 @@ impl<R> Model<R> {
         );
     }
 
-    /// The transcript says whether it has the prompt.
+    /// It is known whether the transcript contains the prompt.
     pub(super) fn arrival_checked(&mut self, arrival: PromptArrival, death: Option<Failure>) {
         match death {
             Some(death) => self.decide_after_death(death, arrival),
-            // Who came meanwhile goes first; at a stop the next start continues it.
+            // A turn that began meanwhile goes first. If the daemon stops, the next start continues.
             None if self.turn.is_none() && !self.stopping => {
                 let arrival = self.reconcile_arrival(arrival);
                 self.send_continuation(arrival);
@@ -194,12 +194,13 @@ impl<R> Model<R> {
         }
     }
 
-    /// What is known of the prompt that was cut short goes before what its transcript says by now, unless that has more.
+    /// Combines what was recorded about the interrupted prompt with what its transcript shows now. The record takes precedence,
+    /// unless the transcript shows that the prompt was answered.
     fn reconcile_arrival(&self, arrival: PromptArrival) -> PromptArrival {
         let cut = self.record.cut.as_ref();
         match cut {
             _ if arrival == PromptArrival::Answered => arrival,
-            // A tool runs for no prompt that the agent has not.
+            // If a tool ran, the agent has the prompt.
             Some(cut) if cut.has_arrived() => PromptArrival::Present,
             Some(cut) if cut.arrived == Some(false) => PromptArrival::Absent,
             _ => arrival,
@@ -214,7 +215,7 @@ impl<R> Model<R> {
         let text = continuation.text.clone();
         let before = self.record.cut.as_ref().and_then(|cut| cut.before.clone());
         if arrival == PromptArrival::Answered && text.is_none() && before.is_none() {
-            // Another program has gone on with it meanwhile, or the agent by itself.
+            // Another program, or the agent itself, has continued the turn meanwhile.
             self.record.cut = None;
             self.set_resting_state(RestingState::Idle);
             self.note_change();
@@ -235,7 +236,7 @@ impl<R> Model<R> {
                 request = cut.open_request.clone();
                 with_text(cut.full_prompt())
             }
-            // Nobody can tell whether it would be there twice: it is tried once.
+            // The prompt could end up in the transcript twice, so it is sent again only once.
             (PromptArrival::Unknown, Some(cut)) if !continuation.sent => with_text(cut.full_prompt()),
             (PromptArrival::Unknown, _) => {
                 self.fail_continuation(
@@ -245,7 +246,7 @@ impl<R> Model<R> {
                 return;
             }
             _ => {
-                // The agent has the prompt already: a limited prompt stays in the history that the model is sent.
+                // The agent already has the prompt: after a limit, it stays in the history that the model gets.
                 let word = text
                     .clone()
                     .unwrap_or_else(|| PromptContent::text(CONTINUE_PROMPT));
@@ -276,7 +277,7 @@ impl<R> Model<R> {
         if let Session::Live(live) = &mut self.session
             && is_apart
         {
-            // Somebody had it opened meanwhile, beside others.
+            // A client had the session opened meanwhile, in a shared process.
             live.needs_new_process = true;
         }
         self.start_turn(asked);
@@ -291,14 +292,14 @@ impl<R> Model<R> {
         self.record.continuation = over.and_then(|over| over.into_next(self.now));
     }
 
-    /// The interrupted turn is settled: no text to continue it is sent. A scheduled text of the user and the queue are
+    /// The interrupted turn is settled, so no text to continue it is sent. A scheduled text of the user and the queue are
     /// kept.
     pub(super) fn end_continuation_text(&mut self) {
         let continuation = self.record.continuation.take();
         self.record.continuation = continuation.and_then(|it| it.without_interrupted_prompt(self.now));
     }
 
-    /// Gives the continuation up; the user has to decide.
+    /// Gives up the continuation. The user has to decide how to continue.
     fn fail_continuation(&mut self, why: &str) {
         self.end_continuation();
         self.record.resting = RestingState::Failed;
@@ -306,9 +307,9 @@ impl<R> Model<R> {
         self.note_change();
     }
 
-    /// A continuation did not get to its agent.
+    /// A continuation did not reach its agent.
     pub(super) fn continuation_unsent(&mut self, error: &ConversationError) {
-        // The next life goes on with it.
+        // The next daemon continues it.
         if matches!(error, ConversationError::ShuttingDown) {
             return;
         }
@@ -335,7 +336,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Whether the turn, whose prompt no agent has, is to go out once the limit is over that its session met.
+    /// Whether a turn whose session could not be opened because of a limit is sent when the limit is over.
     pub(super) fn may_wait_for_limit(&self) -> bool {
         let turn = self.turn.as_ref();
         turn.is_some_and(|turn| {
@@ -345,11 +346,12 @@ impl<R> Model<R> {
         })
     }
 
-    /// The session could not be opened because of a limit: the prompt goes out when that is over, as one that met it itself.
+    /// The session could not be opened because of a limit. The prompt is sent when the limit is over, like a prompt that hit
+    /// the limit itself.
     pub(super) fn wait_for_limit(&mut self, message: &str, limit: &Limit) {
         let Some(turn) = &mut self.turn else { return };
         self.record.turn = Some(turn.request.to_pending_turn(self.now));
-        // It is told as every other that has an end.
+        // It is reported like every other turn that ends.
         turn.phase = TurnPhase::Sent;
         self.accept_prompt();
         let failure = Failure {
@@ -362,8 +364,8 @@ impl<R> Model<R> {
         self.end_turn_with_failure(failure);
     }
 
-    /// Whether a prompt whose agent died may go out once more: the agent showed nothing of it, and its transcript can be
-    /// asked.
+    /// Whether a prompt whose agent died may be sent once more: the agent gave no sign that it has the prompt, and its
+    /// transcript can be checked.
     pub(super) fn may_send_again(&self) -> bool {
         let shows = |turn: &Turn<R>| turn.is_prompt_confirmed || turn.cancelled || turn.sent_again;
         let pending = self.record.turn.as_ref();
@@ -373,7 +375,7 @@ impl<R> Model<R> {
             && !self.stopping
     }
 
-    /// Checks whether the transcript contains the prompt, once nothing of the dead agent runs any more.
+    /// Checks whether the transcript contains the prompt, once no process of the dead agent runs.
     pub(super) fn check_prompt_arrival(&mut self, death: Failure) {
         let Some(sent) = self.record.turn.as_ref().map(CutShortPrompt::from) else {
             return;
@@ -382,7 +384,7 @@ impl<R> Model<R> {
         self.start(kind, Caller::none(), Work::CheckArrival(Box::new(sent)));
     }
 
-    /// The agent died with a prompt of which it had shown nothing: it goes out again if it is nowhere.
+    /// The agent died without a sign that it had the prompt. The prompt is sent again if the transcript does not contain it.
     fn decide_after_death(&mut self, death: Failure, arrival: PromptArrival) {
         let is_out = |turn: &&mut Turn<R>| matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted);
         let Some(turn) = self.turn.as_mut().filter(is_out) else {

@@ -18,11 +18,11 @@ use crate::store::{
     RestingState,
 };
 
-/// How long after a failure of its task a conversation waits until a scheduled continuation is sent.
+/// How long a conversation waits after a failure of its task before it sends a scheduled continuation.
 const DELAY_AFTER_PANIC: SignedDuration = SignedDuration::from_mins(1);
 
 impl<R> Model<R> {
-    /// Begins anew from what is on disk, because the task failed: how far its work had come is unknown. The agent may have the
+    /// Restarts from what is on disk, because the task failed and how far its work had come is unknown. The agent may have the
     /// prompt and still work on it, so neither the prompt nor a continuation that was already sent is sent again automatically.
     pub(super) fn restart_from_disk(&mut self, why: &str, is_written: bool) {
         let before = self.state();
@@ -33,7 +33,7 @@ impl<R> Model<R> {
         let record = written.unwrap_or_else(|| self.writer.on_disk.clone());
         let anew = Self {
             last_job: self.last_job,
-            // The tree move that holds it releases it.
+            // The tree move that holds the conversation releases it.
             is_paused: self.is_paused,
             now: self.now,
             ..Self::new(record, self.kind, self.rules.clone())
@@ -49,7 +49,7 @@ impl<R> Model<R> {
             return;
         }
         let ledger = self.end_failed_turn(why, &mut result);
-        // A turn that was not reported has never begun, and its caller learns that the answer was lost.
+        // A turn that was not reported counts as never begun. Its caller is notified that the answer was lost.
         let turn = failed.turn.filter(|turn| turn.announced);
         let request = turn.as_ref().and_then(|turn| turn.request.caller.key.as_ref());
         self.open_requests
@@ -66,23 +66,23 @@ impl<R> Model<R> {
         };
         self.write(ledger, milestone);
         if self.turn.is_none() && self.state() == before {
-            // It failed once more, or is held and shown as moving.
+            // The state did not change: it failed before, or is held and shown as moving.
             let state = ConversationState::Failed;
             self.emit(Event::StateChanged { state });
         }
     }
 
-    /// Reports what is on disk. Returns the end of the turn, if that is among it.
+    /// Reports a part that is on disk. Returns the end of the turn, if the part contains it.
     fn report_write_part(&mut self, part: WritePart<R>) -> Option<TurnResult> {
         part.ledger.events.into_iter().for_each(|event| self.emit(event));
         match part.milestone {
             Milestone::TurnEnded(result) => return Some(*result),
-            // The agent's session is closed, which answers the agent.
+            // The agent needs no answer, because its session is closed.
             Milestone::QuestionSettled(settled) => self.question_settled(SettledQuestion {
                 answer: None,
                 ..*settled
             }),
-            // The session that was opened for it is closed.
+            // The session that was opened for the change is closed.
             Milestone::Changed(change) => self.change_written(
                 CallChange {
                     opened_session: None,
@@ -95,7 +95,7 @@ impl<R> Model<R> {
         None
     }
 
-    /// Takes the turn off the record, and notes why the conversation failed. `result` is how the turn ended, if that is known.
+    /// Removes the turn from the record, and notes why the conversation failed. `result`: how the turn ended, if that is known.
     fn end_failed_turn(&mut self, why: &str, result: &mut Option<TurnResult>) -> Ledger {
         let pending = self.record.turn.clone();
         let went_out = pending.as_ref().is_some_and(|turn| turn.continues);
@@ -135,25 +135,25 @@ impl<R> Model<R> {
     }
 }
 
-/// What was ended of a conversation.
+/// The result of ending a conversation's unfinished turn.
 #[derive(Debug, Default)]
 pub(in crate::conversation) struct EndedUnfinished {
-    /// How its turn ended; none where it had none, or all of it was taken back.
+    /// How the turn ended. `None` if there was none, or all of it was undone.
     pub ended_turn: Option<EndedTurn>,
-    /// What the lineage gains.
+    /// New entries of the lineage.
     pub lineage: Vec<LineageEntry>,
-    /// Whether it was an edit that came to nothing: the conversation is as it was.
+    /// Whether it was an edit that was undone: the conversation is as before.
     pub is_undone_edit: bool,
 }
 
-/// How a turn ended that the last life cut short.
+/// How a turn ended that was cut short by the end of the last daemon or task.
 #[derive(Debug)]
 pub(in crate::conversation) struct EndedTurn {
-    /// Its caller's own name of the call that asked for it.
+    /// The idempotency key of the call that began it.
     pub request_id: Option<RequestId>,
     /// The end.
     pub result: TurnResult,
-    /// The branch that it was on, when it replaced an earlier turn.
+    /// The branch of the turn, if it replaced an earlier turn.
     edit: Option<PendingEdit>,
 }
 
@@ -171,8 +171,8 @@ impl EndedTurn {
     }
 }
 
-/// Ends, in a record, the turn that an earlier daemon left unfinished, by what the transcript says of its prompt. The idempotency key
-/// of a call whose prompt reached no agent is not recorded as used: if the call is repeated, it is carried out.
+/// Ends, in a record, the turn that an earlier daemon left unfinished. `arrived`: what the transcript shows about its prompt.
+/// The idempotency key of a call whose prompt reached no agent is not recorded as used: a repeated call is carried out.
 pub(in crate::conversation) fn end_turn_of_previous_run(
     record: ConversationRecord,
     arrived: PromptArrival,
@@ -191,7 +191,7 @@ pub(in crate::conversation) fn end_turn_of_previous_run(
             "the daemon ended during the turn; the agent has the prompt, so continue it instead of sending it \
              again"
         }
-        // An answered turn did end, so that this failure is removed below.
+        // An answered turn did end, so this failure is removed below.
         PromptArrival::Answered | PromptArrival::Unknown => "the daemon ended while the turn ran",
     };
     let (mut record, mut ended) = end_unfinished(record, FailureKind::DaemonRestarted, why, arrived, now);
@@ -217,7 +217,7 @@ pub(in crate::conversation) fn end_turn_of_previous_run(
     }
     // Only a prompt is continued; an edit has already ended.
     let is_edit = turn.edit.is_some();
-    // One that was promised before this turn has a name of its own.
+    // A prompt whose continuation was scheduled before this turn has its own key.
     let is_this =
         |cut: &&mut CutShortPrompt| is_unsent && cut.prompt == turn.prompt && cut.anchor == turn.anchor;
     if let Some(cut) = record.cut.as_mut().filter(is_this) {
@@ -237,7 +237,7 @@ pub(in crate::conversation) fn end_turn_of_previous_run(
                 is_unsent || (arrived == PromptArrival::Unknown && !tool_started && !turn.taken);
         }
         of_turn.request_id = of_turn.request_id.take().filter(|_| !is_unsent || is_edit);
-        // The transcript shows the end that the record lacks. Its caller may have been told of it, if the disk was full then.
+        // The transcript shows the end that the record lacks. The caller may have got it already, if the disk was full then.
         if arrived == PromptArrival::Answered {
             of_turn.result.stop_reason = StopReason::EndTurn;
             of_turn.result.failure = None;
@@ -246,8 +246,8 @@ pub(in crate::conversation) fn end_turn_of_previous_run(
     (record, ended)
 }
 
-/// Ends, in a record, the turn that the last task or daemon left unfinished, and keeps its questions as orphans. An edit stays if
-/// its prompt was accepted or is in the transcript.
+/// Ends, in a record, the turn that the last task or daemon left unfinished, and keeps its questions as orphans. An edit stays
+/// if its prompt was accepted or is in the transcript.
 pub(in crate::conversation) fn end_unfinished(
     mut record: ConversationRecord,
     kind: FailureKind,
@@ -273,7 +273,7 @@ pub(in crate::conversation) fn end_unfinished(
             ended.is_undone_edit = true;
             record.revision += 1;
             if arrived != PromptArrival::Absent {
-                // It may have been carried out there: the same call is not to do it again.
+                // The prompt may have been carried out on the branch, so a repeated call must not send it again.
                 ended.ended_turn = Some(EndedTurn {
                     request_id: turn.request_id.clone(),
                     edit: turn.edit.clone(),
@@ -292,7 +292,7 @@ pub(in crate::conversation) fn end_unfinished(
             ..CutShortPrompt::from(&turn)
         });
     }
-    // A turn had begun since: whether the limit still holds is not known, and the next prompt tells.
+    // A turn has begun since, so it is unknown whether the limit still applies. The next prompt will show.
     record.limit = None;
     record.revision += 1;
     let stands = turn.edit.clone().map(|edit| PendingEdit {

@@ -22,7 +22,7 @@ use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::moving::SharedRemainingForks;
 
 impl<R> Model<R> {
-    /// Begins a turn that replaces an earlier one, unless something runs.
+    /// Begins a turn that replaces an earlier one, or refuses if something runs.
     pub(super) fn edit(&mut self, at: PlaceRef, asked: PromptRequest<R>) {
         // The branch of a cancelled edit is given up first, as before a prompt.
         let kind = self.operation.as_ref().map(|op| &op.kind);
@@ -38,7 +38,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Why what changes the history in place cannot be done now.
+    /// Why the history cannot be changed in place now.
     fn busy_for_history_change(&self, what: &str) -> Option<ConversationError> {
         self.busy_with(&format!(
             "a turn is running; wait for its end or cancel it, then {what}"
@@ -59,7 +59,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Goes on with an edit whose prompt is not out: makes its branch, or sends the prompt there. Whether there is one.
+    /// Continues an edit whose prompt was not sent: makes its branch, or sends the prompt there. Returns whether there is one.
     pub(super) fn advance_edit(&mut self) -> bool {
         let is_waiting = |turn: &&Turn<R>| turn.phase == TurnPhase::Waiting;
         let edit = self.turn.as_ref().filter(is_waiting);
@@ -74,7 +74,7 @@ impl<R> Model<R> {
             self.read_anchor();
             return true;
         }
-        // What was made went with its agent, and is made again.
+        // The branch ended with its agent, and is made again.
         self.abandon_edit();
         let Some(turn) = &self.turn else { return true };
         let Some(edit) = &turn.edit else { return true };
@@ -97,7 +97,7 @@ impl<R> Model<R> {
     /// The branch is open.
     pub(super) fn edit_branch_opened(&mut self, turn_id: &TurnId, edited: EditBranch) {
         if !self.waits_for_edit(turn_id) {
-            // It was cancelled meanwhile.
+            // The edit was cancelled meanwhile.
             self.effects.push(Effect::Dispose(Disposition::Drop));
             return;
         }
@@ -134,8 +134,8 @@ impl<R> Model<R> {
         }
     }
 
-    /// The prompt was accepted on the branch, which is the head from here on. `accepted` is reported after that, and everything
-    /// that the agent says after both.
+    /// The prompt was accepted on the branch, which becomes the head. The `accepted` events are reported after that, and the
+    /// agent's later updates after both.
     pub(super) fn accept_edit(&mut self, accepted: Vec<Event>) {
         let edit = self.turn.as_mut().and_then(|turn| turn.edit.as_mut());
         let Some(branch) = edit.and_then(|edit| edit.branch.as_mut()) else {
@@ -156,22 +156,22 @@ impl<R> Model<R> {
         });
         events.extend(edited);
         events.extend(accepted);
-        // One write with whatever else comes of what the agent has just said.
+        // Written together with all other changes of this step.
         self.writer
             .unsaved_ledger
             .append(Ledger::with_links(entries, events));
         self.note_change();
     }
 
-    /// Whether the agent is not to be heard: an edit that it has accepted is being written down, and is reported first.
+    /// Whether the agent's lines must wait: an edit that the agent has accepted is being written, and is reported first.
     #[must_use]
     pub fn must_delay_agent_lines(&self) -> bool {
         self.writer.has_unwritten_edit()
     }
 
-    /// Gives a branch up on which the prompt was not accepted: the head is what it was. A copy that no record names goes with the
-    /// session. The lineage names the branch all the same, because the id leads to the conversation from now on; a call that needs
-    /// its file reports that it is missing.
+    /// Gives up a branch on which the prompt was not accepted: the head stays as it was. A copy that no record names is deleted
+    /// with the session. The lineage still lists the branch, because its id leads to the conversation from now on; a call that
+    /// needs its file reports that it is missing.
     pub(super) fn abandon_edit(&mut self) {
         if !self.is_editing() {
             return;
@@ -187,7 +187,7 @@ impl<R> Model<R> {
         self.note_change();
     }
 
-    /// Ends an edit whose prompt was not accepted: the conversation is as it was.
+    /// Ends an edit whose prompt was not accepted: the conversation is as before.
     pub(super) fn revert_edit(&mut self, error: &ConversationError) {
         self.effects.push(Effect::Disarm(Deadline::Accept));
         self.effects.push(Effect::Disarm(Deadline::Cancel));
@@ -195,7 +195,7 @@ impl<R> Model<R> {
         self.fail_unsent_turn(error);
     }
 
-    /// Prompts that waited behind an edit were meant for the history that it would have left.
+    /// Refuses the prompts that were queued after an edit: they were meant for the history that the edit would have made.
     pub(super) fn refuse_prompts_after_edit(&mut self) {
         for waiting in std::mem::take(&mut self.queue) {
             let error = ConversationError::Conflict(
@@ -218,7 +218,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Takes back what was done last in place, once it is known what that was.
+    /// Undoes the last change made in place, after the lineage was read to find it.
     pub(super) fn undo(&mut self, session: Option<UpstreamId>, caller: Caller<R>, progress: Arc<Progress>) {
         if let Some(busy) = self.busy_for_history_change("undo") {
             self.answer(caller, Err(busy));
@@ -231,7 +231,7 @@ impl<R> Model<R> {
         );
     }
 
-    /// The lineage was read.
+    /// The lineage was read, and the target of the undo is known.
     pub(super) fn undo_target_found(
         &mut self,
         undoing: Option<UndoEffect>,
@@ -325,7 +325,7 @@ pub(super) fn drop_replaced_turns(record: &mut ConversationRecord, since: Now, n
     record.answered.extend(answered);
 }
 
-/// Logs the branch of an edit that came to nothing.
+/// Logs the branch of an edit that was given up.
 pub(super) fn log_abandoned_edit(
     record: &mut ConversationRecord,
     branch: &PendingEdit,
@@ -335,7 +335,7 @@ pub(super) fn log_abandoned_edit(
     record.chain.log_abandoned_branch(link, branch.fidelity, now)
 }
 
-/// The answer of an edit, on an accepted branch or none.
+/// The answer to an edit. `branch` is `None` if there is no accepted branch.
 pub(super) fn edit_answer(
     record: &ConversationRecord,
     branch: Option<&PendingEdit>,

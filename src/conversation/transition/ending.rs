@@ -18,7 +18,7 @@ use crate::store::{RequestRecord, RestingState, TurnPhase as Progress};
 use crate::transcript::summary::title_of;
 
 impl<R> Model<R> {
-    /// The agent's result ends the turn, unless it holds a failure.
+    /// Ends the turn with the agent's result, which may contain a failure.
     pub(super) fn end_turn_with_result(&mut self, raw: &RawJson, result: &Value, failure: Option<Failure>) {
         if let Some(failure) = failure {
             self.end_turn_with_failure(failure);
@@ -31,21 +31,21 @@ impl<R> Model<R> {
             return;
         }
         let stop_reason = match result.get("stopReason") {
-            // An agent that gives no reason has at least ended the turn.
+            // An agent that gives no reason has still ended the turn.
             None | Some(Value::Null) => StopReason::EndTurn,
             Some(told) => {
                 StopReason::deserialize(told).unwrap_or_else(|_| StopReason::Other(told.to_string()))
             }
         };
         if stop_reason == StopReason::Failed {
-            // That reason is ours and always comes with a failure; this one says no more.
+            // This reason is the daemon's own and always comes with a failure, which an agent does not give.
             self.end_turn_with_failure(unexplained_failure(
                 "the agent ended the turn as failed and gave no reason",
             ));
             return;
         }
-        // Some agents note their own command in the session that it cleared, some in the new one, some nowhere: it is no turn
-        // to miss later.
+        // A command that clears the session is recorded in the old session, in the new one or nowhere, depending on the agent.
+        // It is not counted as a turn, so that it is not missed later.
         if !self.turn.as_ref().is_some_and(|turn| turn.was_session_cleared) {
             self.record.chain.acknowledge_turn();
         }
@@ -60,7 +60,7 @@ impl<R> Model<R> {
             kind,
             message: failure.message,
             resets_at: failure.resets_at,
-            // A tool would run twice.
+            // A retry would run a tool twice.
             retryable: failure.retryable && !self.has_started_a_tool(),
         };
         match kind {
@@ -80,7 +80,7 @@ impl<R> Model<R> {
             }
             FailureKind::AuthRequired => {
                 self.set_resting_state(RestingState::Idle);
-                // A person signs in beside it, and it may have looked at its start only.
+                // The user signs in outside of this process, which may check the sign-in only when it starts.
                 self.leave_process_later();
                 self.effects.push(Effect::RetireAgent);
             }
@@ -94,7 +94,7 @@ impl<R> Model<R> {
         pending.is_some_and(|pending| pending.phase >= Progress::ToolStarted)
     }
 
-    /// What the conversation does once nothing runs.
+    /// Sets the state of the conversation while nothing runs.
     pub(super) fn set_resting_state(&mut self, resting: RestingState) {
         self.record.resting = resting;
         if resting != RestingState::Limited {
@@ -102,7 +102,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// The state after a turn that did not fail. A turn that was cut short was not ended on purpose.
+    /// Sets the state after a turn that did not fail. A turn that was cut short counts as interrupted.
     fn set_resting_state_after(&mut self, stop_reason: &StopReason) {
         let is_cut = self.was_cut_by_stop(stop_reason) || self.was_cut_by_agent(stop_reason);
         self.set_resting_state(match is_cut {
@@ -111,7 +111,7 @@ impl<R> Model<R> {
         });
     }
 
-    /// Whether the stop of the daemon ended the turn, and no client.
+    /// Whether the turn was ended by the stop of the daemon, and not by a client.
     pub(super) fn was_cut_by_stop(&self, stop_reason: &StopReason) -> bool {
         *stop_reason == StopReason::Cancelled
             && self.turn.as_ref().is_some_and(|turn| turn.was_cut_by_daemon_stop)
@@ -127,7 +127,7 @@ impl<R> Model<R> {
             && turn.is_some_and(|turn| turn.request.is_continuation && !is_begun(turn))
     }
 
-    /// Ends the turn. `answer` is the agent's, if it answered.
+    /// Ends the turn. `answer`: the agent's answer to the prompt, if it answered.
     pub(super) fn end_turn(
         &mut self,
         stop_reason: StopReason,
@@ -139,7 +139,7 @@ impl<R> Model<R> {
             .chain
             .head()
             .map_or_else(|| "".into(), |link| link.upstream_id.clone());
-        // Without the session they are orphans. A living agent must be told that there is no answer.
+        // A live agent must be notified that there is no answer. Without a session, the questions are orphans.
         if self.session != Session::Closed {
             self.cancel_questions();
         }
@@ -149,7 +149,7 @@ impl<R> Model<R> {
         }
         let continuation = self.settle_interrupted_turn(&stop_reason, failure.as_ref());
         self.end_continuation_of_empty_queue();
-        // Whoever sent it again would have it done twice.
+        // With a continuation, a retry would send the prompt twice.
         let failure = failure.map(|failure| turn::Failure {
             retryable: failure.retryable && continuation.is_none(),
             ..failure
@@ -157,7 +157,7 @@ impl<R> Model<R> {
         let Some(turn) = &mut self.turn else { return };
         turn.phase = TurnPhase::Ending;
         let (usage, other) = answer.map_or((None, None), split_usage);
-        // Agents name a session by its first answer.
+        // Agents name a session after its first answer.
         if self.record.title.is_empty() && stop_reason != StopReason::EndTurn {
             self.record.title = title_of(&turn.request.prompt.to_text())
                 .map_or_else(String::new, |title| shortened_title(&title));
@@ -183,7 +183,7 @@ impl<R> Model<R> {
             })
         });
         self.record.turn = None;
-        // Kept for those who ask when no session is open.
+        // Stored for calls that come while no session is open.
         self.record.usage = self.session_info.usage.clone().or(self.record.usage.take());
         self.effects.push(Effect::Disarm(Deadline::Accept));
         self.effects.push(Effect::Disarm(Deadline::Cancel));
@@ -198,7 +198,7 @@ impl<R> Model<R> {
         self.end_turn(StopReason::Cancelled, None, None);
     }
 
-    /// The end of the turn is on disk, or could not be written. The turn ended either way, and that is reported.
+    /// The end of the turn is on disk, or could not be written. It is reported in either case.
     pub(super) fn turn_end_recorded(&mut self, result: TurnResult) {
         let Some(turn) = self.turn.take_if(|turn| turn.request.turn_id == result.turn_id) else {
             return;
@@ -215,7 +215,7 @@ impl<R> Model<R> {
             self.answer(caller, Ok(Answer::Cancelled(true)));
         }
         match &self.session {
-            // Its process is given up with it.
+            // Its own process ends with the turn.
             Session::Live(live) if live.has_exclusive_process => {
                 self.effects.push(Effect::Arm(Deadline::Idle, 0))
             }
@@ -234,8 +234,8 @@ impl<R> Model<R> {
         }
     }
 
-    /// The agent did not heed the cancellation: the turn is over, and the session is closed under it. What the agent
-    /// still says belongs to no turn.
+    /// The agent ignored the cancellation: the turn ends, and the session is closed. What the agent still sends belongs to
+    /// no turn.
     fn cancel_ignored(&mut self) {
         let waits = self.turn.as_ref().is_some_and(|turn| {
             turn.cancelled && matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted)
@@ -248,7 +248,7 @@ impl<R> Model<R> {
         self.close_by_force();
     }
 
-    /// Takes note of what the turn had to do with the end of its agent, and says so where it may be the cause.
+    /// Records how the turn was involved in the end of its agent. If the turn may be the cause, the failure says so.
     pub(super) fn note_death_involvement(&mut self, part: DeathInvolvement, failure: &mut Failure) {
         if part == DeathInvolvement::Suspect {
             failure.message += "; turns of several conversations were under way in it";
@@ -275,7 +275,7 @@ impl<R> Model<R> {
             return;
         }
         if was_open && phase.is_none() {
-            // There is no turn whose end would tell that the session is gone.
+            // There is no turn whose end would report that the session is closed.
             self.emit(Event::Closed {});
         }
         match phase {
@@ -291,20 +291,20 @@ impl<R> Model<R> {
                     self.end_turn_with_failure(failure);
                 }
             }
-            // What was not sent goes out to the next process, though not for ever.
+            // A prompt that was not sent goes to the next process, for a limited number of times.
             Some(TurnPhase::Waiting | TurnPhase::Recording) => {
                 self.abandon_edit();
                 if let Some(turn) = &mut self.turn {
                     turn.deaths.push(failure.message);
                 }
             }
-            // What has ended stays as it ended.
+            // An ended turn keeps its result.
             Some(TurnPhase::Ending) | None => {}
         }
     }
 }
 
-/// The usage in the agent's answer to a prompt, and its other members.
+/// Splits the agent's answer to a prompt into the usage and its other members.
 fn split_usage(answer: &RawJson) -> (Option<RawJson>, Option<RawJson>) {
     let mut members: Members = answer.read().unwrap_or_default();
     members.shift_remove("stopReason");
@@ -314,7 +314,7 @@ fn split_usage(answer: &RawJson) -> (Option<RawJson>, Option<RawJson>) {
     (usage, object_of(&members))
 }
 
-/// The failure of a turn that the agent itself ended as failed.
+/// The failure of a turn for which the agent gave no usable reason.
 fn unexplained_failure(message: &str) -> Failure {
     Failure {
         kind: failure::FailureKind::Unknown,
@@ -325,7 +325,7 @@ fn unexplained_failure(message: &str) -> Failure {
     }
 }
 
-/// The wire's word for a kind of failure.
+/// The protocol's kind for a kind of failure.
 fn wire_failure_kind(kind: failure::FailureKind) -> FailureKind {
     match kind {
         failure::FailureKind::RateLimited => FailureKind::RateLimited,

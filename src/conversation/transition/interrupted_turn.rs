@@ -1,4 +1,4 @@
-//! What the end of a turn means for an interrupted turn and for scheduled continuations.
+//! How the end of a turn affects the interrupted turn and scheduled continuations.
 
 use bridge_protocol::conversation::{Continuation, OnLimit};
 use bridge_protocol::turn::{self, FailureKind, StopReason};
@@ -35,7 +35,7 @@ impl<R> Model<R> {
                 self.record.continuation = earlier.and_then(|earlier| reschedule(earlier, None, self.now));
                 return self.record.continuation.as_ref().map(Continuation::from);
             } else if continues || *stop_reason != StopReason::Cancelled {
-                // Whoever got an answer has taken over.
+                // A turn that was answered supersedes the interrupted one.
                 self.record.cut = None;
                 self.settle_queue_continuation(continues, stop_reason);
             }
@@ -46,7 +46,7 @@ impl<R> Model<R> {
             FailureKind::ContextOverflow | FailureKind::InvalidRequest
         );
         if is_hopeless || is_cancelled {
-            // The same would fail again, or a person is done with it, whatever the agent says last.
+            // The same prompt would fail again, or a client cancelled the turn, whatever the agent reports last.
             if continues {
                 self.record.cut = None;
                 self.end_continuation();
@@ -64,7 +64,7 @@ impl<R> Model<R> {
         );
         self.note_continuation_sent();
         let earlier = self.record.continuation.take();
-        // What somebody wants at a time of its own is not affected by this turn.
+        // A continuation that is scheduled for a later time is not affected by this turn.
         let is_later = |earlier: &PendingContinuation| !continues && earlier.at > self.now;
         let is_kept = earlier.as_ref().is_some_and(is_later);
         let has_text = earlier.as_ref().is_some_and(|earlier| earlier.text.is_some());
@@ -73,12 +73,12 @@ impl<R> Model<R> {
         let was_apart = earlier.as_ref().is_some_and(|earlier| earlier.apart);
         let is_anothers = match part {
             DeathInvolvement::Bystander => true,
-            // Told from the one that is the cause by what becomes of it in a process of its own.
+            // Whether this turn is the cause shows when it runs in a process of its own.
             DeathInvolvement::Suspect => !was_apart,
             DeathInvolvement::Alone => false,
         };
         let is_promised = has_died && is_anothers && (!is_kept || has_text) && attempts < MAX_ATTEMPTS;
-        // A text for later stays that.
+        // A text that is scheduled for later keeps its time.
         let (earlier, later) = match earlier {
             Some(earlier) if is_kept && has_text && (is_promised || waits && is_limited) => {
                 (None, earlier.into_deferred_text())
@@ -121,7 +121,7 @@ impl<R> Model<R> {
                 later,
             });
         } else {
-            // What was due just now would meet the same limit.
+            // A continuation that is due now would hit the same limit.
             self.record.continuation = earlier.map(|earlier| {
                 if !is_limited || earlier.at > self.now {
                     return earlier;
@@ -134,7 +134,7 @@ impl<R> Model<R> {
         told.map(Continuation::from)
     }
 
-    /// The scheduled continuation is the turn that is cut short now.
+    /// If the interrupted turn is the scheduled continuation, records that it was sent.
     fn note_continuation_sent(&mut self) {
         let Some(pending) = self.record.turn.as_ref().filter(|pending| pending.continues) else {
             return;
@@ -160,7 +160,7 @@ impl<R> Model<R> {
         let waits = turn.request.on_limit == OnLimit::Wait;
         let earlier = self.record.cut.take().filter(|_| is_promised);
         self.record.cut = Some(match earlier {
-            // The agent has the earlier one: what becomes of the newer one does for both.
+            // The agent has the earlier prompt, so continuing the newer one continues both.
             Some(earlier) if waits && earlier.has_arrived() && earlier.before.is_none() => newer,
             Some(earlier) if waits => CutShortPrompt {
                 before: Some(match earlier.has_arrived() {
@@ -174,7 +174,7 @@ impl<R> Model<R> {
         });
     }
 
-    /// Takes note of whether the transcript has the prompt that was cut short, before another one goes out behind it.
+    /// Records whether the transcript contains the interrupted prompt, before another prompt is sent after it.
     pub(super) fn note_arrival(&mut self, arrival: Option<PromptArrival>) {
         let Some(cut) = &mut self.record.cut else { return };
         cut.arrived = match arrival {
@@ -185,7 +185,7 @@ impl<R> Model<R> {
     }
 }
 
-/// Schedules an interrupted continuation again, or what follows it after too many attempts.
+/// Schedules an interrupted continuation again or, after too many attempts, the one that follows it.
 fn reschedule(
     earlier: PendingContinuation,
     resets_at: Option<Timestamp>,

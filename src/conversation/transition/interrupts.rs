@@ -15,14 +15,14 @@ use crate::conversation::prompt_queue::PromptRequest;
 use crate::conversation::state::{Model, OrphanAnswer};
 use crate::store::{AnsweredInterrupt, RequestRecord, RestingState};
 
-/// How many answered questions are remembered, so that a late answer is refused with the name of who answered first.
+/// How many answered questions are remembered, so that the refusal of a late answer names the client that answered first.
 const REMEMBERED_ANSWERS: usize = 64;
 
-/// Who settles a question by the agent's configuration.
+/// Reported as the one who settled a question, if the agent's configuration did.
 const BY_POLICY: &str = "policy";
 
 impl<R> Model<R> {
-    /// The agent asks: the question is written down before anyone is asked.
+    /// The agent asks a question. It is recorded before it is shown.
     pub(super) fn question_asked(&mut self, kind: InterruptKind, params: RawJson, id: InterruptId) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -33,7 +33,7 @@ impl<R> Model<R> {
             options: Option<&'a RawValue>,
         }
         if self.turn.as_ref().is_some_and(|turn| turn.cancelled) || self.stopping {
-            // ACP asks a client that cancels to answer every question so.
+            // ACP requires a client that cancels to answer every question in this way.
             self.effects
                 .push(Effect::AnswerAgent(id, cancelled_outcome(kind)));
             return;
@@ -66,7 +66,7 @@ impl<R> Model<R> {
         self.write(Ledger::default(), Milestone::QuestionRaised(id));
     }
 
-    /// The user is not asked, but all clients see the question and the answer.
+    /// Answers a question by policy. The user is not asked, but all clients see the question and the answer.
     fn answered_by_policy(&mut self, interrupt: Interrupt, outcome: RawJson) {
         let (id, kind) = (interrupt.id.clone(), interrupt.kind);
         self.settle_question(&id, BY_POLICY);
@@ -81,7 +81,7 @@ impl<R> Model<R> {
         self.write(Ledger::default(), milestone);
     }
 
-    /// The question is on disk, or could not be written: it is asked all the same, since the agent waits for it.
+    /// The question is on disk, or could not be written. It is shown in either case, because the agent waits for an answer.
     pub(super) fn question_recorded(&mut self, id: &InterruptId) {
         if let Some(interrupt) = self.open_question(id) {
             self.emit(Event::InterruptRaised { interrupt });
@@ -93,7 +93,7 @@ impl<R> Model<R> {
         open.find(|interrupt| interrupt.id == *id).cloned()
     }
 
-    /// The agent took its question back.
+    /// The agent withdrew its question.
     pub(super) fn question_withdrawn(&mut self, id: &InterruptId) {
         let Some(question) = self.open_question(id) else {
             return;
@@ -105,7 +105,7 @@ impl<R> Model<R> {
         self.remove_and_report_question(id, "agent", outcome, None);
     }
 
-    /// Someone answers.
+    /// A client answers a question.
     pub(super) fn respond(
         &mut self,
         id: &InterruptId,
@@ -164,7 +164,7 @@ impl<R> Model<R> {
             self.answer(caller, Err(error));
             return;
         }
-        // The agent that asked is gone: its successor is told, once, by a turn of its own.
+        // The agent that asked has ended. Its successor gets the answer, once, in a turn of its own.
         let prompt = PromptContent::text(&orphan_text(&interrupt, &outcome));
         let asked = PromptRequest::new(turn_id, prompt, self.now, Caller::none());
         self.start_turn(asked);
@@ -195,7 +195,7 @@ impl<R> Model<R> {
         self.write_change(Ledger::default(), change);
     }
 
-    /// The turn whose last question was refused counts as cancelled by the user.
+    /// Treats the turn whose last question was refused as cancelled by the user.
     fn cancel_interrupted_turn(&mut self) {
         if self.record.cut.take_if(|cut| cut.asks).is_none() {
             return;
@@ -206,8 +206,8 @@ impl<R> Model<R> {
         }
     }
 
-    /// Takes the question that the running turn answers off the record: it is written with the prompt, so that the
-    /// answer is told exactly once, and with what its caller is answered.
+    /// Removes the question that the running turn answers from the record. This is written together with the prompt, so that
+    /// the agent gets the answer exactly once, and with the answer to the caller. Returns the record of that call.
     pub(super) fn settle_orphan(&mut self) -> Option<RequestRecord> {
         let turn = self.turn.as_mut()?;
         let (turn_id, answer) = (turn.request.turn_id.clone(), turn.orphan_answer.as_mut()?);
@@ -220,8 +220,8 @@ impl<R> Model<R> {
         self.answered_request_record(request.as_ref(), &Answer::Responded(Some(turn_id)))
     }
 
-    /// The prompt did not reach the agent: the question is as open as it was, and the call that answered it has done
-    /// nothing yet.
+    /// The prompt did not reach the agent: the question is open again, and the call that answered it has had no effect
+    /// yet.
     pub(super) fn unsettle_orphan(&mut self) {
         let Some(answer) = self.turn.as_mut().and_then(|turn| turn.orphan_answer.as_mut()) else {
             return;
@@ -240,8 +240,8 @@ impl<R> Model<R> {
         }
     }
 
-    /// The agent has the prompt that contains the answer. All clients are notified that the question is settled, and the
-    /// one that answered also gets the turn of that prompt.
+    /// The agent has the prompt that contains the answer. All clients are notified that the question is settled. The client
+    /// that answered also gets the turn of that prompt.
     pub(super) fn orphan_settled(&mut self) {
         let Some(turn) = &mut self.turn else { return };
         let turn_id = turn.request.turn_id.clone();
@@ -253,7 +253,7 @@ impl<R> Model<R> {
         self.answer(answer.caller, told);
     }
 
-    /// Takes a question off the record, if it is there, and remembers who settled it.
+    /// Removes a question from the record, if it is there, and remembers who settled it.
     fn settle_question(&mut self, id: &InterruptId, by: &str) -> Option<Interrupt> {
         self.record.answered.push(AnsweredInterrupt {
             id: id.clone(),
@@ -265,14 +265,14 @@ impl<R> Model<R> {
         Some(self.record.interrupts.remove(place))
     }
 
-    /// Answers every question that is open at the agent with ACP's `cancelled`, as ACP asks of a client that cancels.
+    /// Settles every question that is open at the agent with ACP's `cancelled`, as ACP requires of a client that cancels.
     pub(super) fn cancel_questions(&mut self) {
         for (id, outcome) in self.cancel_open_questions() {
             self.remove_and_report_question(&id, "cancel", outcome, None);
         }
     }
 
-    /// Cancels every question that is open at the agent there; returns them.
+    /// Answers every question that is open at the agent with `cancelled`, without changing the record. Returns the questions.
     fn cancel_open_questions(&mut self) -> Vec<(InterruptId, RawJson)> {
         let open = self.record.interrupts.iter().filter(|open| !open.orphaned);
         let open: Vec<_> = open
@@ -284,7 +284,7 @@ impl<R> Model<R> {
         open
     }
 
-    /// Keeps the open questions for the next agent; returns whether there were any.
+    /// Keeps the open questions for the next agent. Returns whether there were any.
     pub(super) fn orphan_questions(&mut self) -> bool {
         let mut any = false;
         for interrupt in &mut self.record.interrupts {
@@ -297,14 +297,15 @@ impl<R> Model<R> {
         any
     }
 
-    /// The agent says that what asked the questions is dead: they are kept, and it need not wait for their answers.
+    /// The agent reports that whatever asked the questions is dead. The questions are kept for the next agent; this agent gets
+    /// `cancelled`, so that it does not wait for answers.
     pub(super) fn orphan_questions_of_dead_agent(&mut self) {
         self.cancel_open_questions();
         self.orphan_questions();
     }
 
-    /// The question was withdrawn for the same reason that ended the turn. It was not answered, so it is open again, for
-    /// the next agent.
+    /// Reopens, for the next agent, the questions that were withdrawn for the same reason that ended the turn: they were
+    /// not answered.
     pub(super) fn reopen_withdrawn_questions(&mut self) {
         let withdrawn = self
             .turn
@@ -324,8 +325,8 @@ impl<R> Model<R> {
         }
     }
 
-    /// Takes a question off the record. It is reported once that is on disk, and only then the agent gets the `caller`'s
-    /// answer: what it says because of that is reported later.
+    /// Removes a question from the record. This is reported once it is on disk. Only then does the agent get the `caller`'s
+    /// answer, so that the agent's reaction is reported later.
     fn remove_and_report_question(
         &mut self,
         id: &InterruptId,
@@ -337,7 +338,7 @@ impl<R> Model<R> {
         self.record.revision += 1;
         let events = vec![resolved_event(id.clone(), by, outcome.clone())];
         let (kind, caller) = caller.unzip();
-        // On disk together: a caller that asks again after a crash in between is not told that another was first.
+        // Written together: otherwise a caller that retries after a crash in between would learn that another client was first.
         let request = caller.as_ref().and_then(|caller| caller.key.as_ref());
         let kept = self.answered_request_record(request, &Answer::Responded(None));
         let id = id.clone();
@@ -350,7 +351,7 @@ impl<R> Model<R> {
         self.write(Ledger::with_request(kept), milestone);
     }
 
-    /// That a question is settled is on disk, or could not be written.
+    /// The end of a question is on disk, or could not be written.
     pub(super) fn question_settled(&mut self, settled: SettledQuestion<R>) {
         let SettledQuestion {
             events,
@@ -360,7 +361,7 @@ impl<R> Model<R> {
         events.into_iter().for_each(|event| self.emit(event));
         if let Some(AgentAnswer { id, kind, outcome }) = answer {
             let is_cancelled = self.stopping || self.turn.as_ref().is_some_and(|turn| turn.cancelled);
-            // ACP asks a client that cancels to answer every question so.
+            // ACP requires a client that cancels to answer every question in this way.
             self.effects.push(Effect::AnswerAgent(
                 id,
                 match is_cancelled {
@@ -374,8 +375,8 @@ impl<R> Model<R> {
         }
     }
 
-    /// Takes the questions off the record whose session is closed, because the history that they belong to is left; tells what
-    /// to announce. `by` says what leaves it.
+    /// Removes the questions of a closed session from the record, because their history is abandoned. Returns the events to
+    /// send. `by` names what abandons the history.
     pub(super) fn drop_questions(&mut self, by: &str) -> Vec<Event> {
         let mut dropped = self.record.interrupts.clone();
         dropped.retain(|open| open.orphaned);
@@ -396,7 +397,7 @@ fn resolved_event(interrupt_id: InterruptId, by: &str, outcome: RawJson) -> Even
     }
 }
 
-/// What an outcome says.
+/// The decision that an outcome contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
     Granted,
@@ -404,7 +405,7 @@ enum Decision {
 }
 
 impl Decision {
-    /// Reads ACP's outcome; what is wrong with one that does not fit the question.
+    /// Reads ACP's outcome. The error describes why it does not fit the question.
     fn read(outcome: &RawJson, interrupt: &Interrupt) -> Result<Self, String> {
         let value: Value = outcome.read().unwrap_or_default();
         let word = |name: &str| value.get(name).and_then(Value::as_str);
@@ -495,7 +496,7 @@ fn orphan_text(interrupt: &Interrupt, outcome: &RawJson) -> String {
     )
 }
 
-/// A permission as text: which option was chosen, if the question had several ways to allow.
+/// A permission as text. Names the chosen option if the question had several ways to allow.
 fn granted_text(interrupt: &Interrupt, outcome: &Value) -> String {
     let options = interrupt.options.as_ref();
     let options: Vec<Value> = options

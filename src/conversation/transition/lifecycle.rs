@@ -12,7 +12,7 @@ use crate::conversation::state::{Closing, Model, Operation, OperationKind, Sessi
 use crate::store::{ReportedSettings, RestingState};
 
 impl<R> Model<R> {
-    /// Closes the session; the next prompt brings it back.
+    /// Closes the session. The next prompt brings it back.
     pub(super) fn close(&mut self, caller: Caller<R>) {
         if self.turn.is_some() {
             let error =
@@ -44,12 +44,12 @@ impl<R> Model<R> {
         matches!(&self.session, Session::Live(live) if live.can_reopen)
     }
 
-    /// Whether something was said in the open session that nothing would bring back.
+    /// Whether closing the open session would lose history, because nothing could bring it back.
     pub(super) fn close_would_lose(&self) -> bool {
         !self.can_reopen() && self.record.chain.head().is_some_and(|head| head.written)
     }
 
-    /// Why nothing else can be done with the session now: because a turn runs, in these words, or because of an operation.
+    /// Why the session cannot be used for something else now: a turn runs (reported as `turn`), or an operation does.
     pub(super) fn busy_with(&self, turn: &str) -> Option<ConversationError> {
         let why = if self.turn.is_some() {
             turn
@@ -75,7 +75,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Begins an operation whose work is with the transcripts, once the session is closed.
+    /// Begins an operation that works on the transcripts, once the session is closed.
     pub(super) fn start_when_closed(&mut self, kind: OperationKind, caller: Caller<R>, work: Work) {
         if self.session == Session::Closed {
             self.start(kind, caller, work);
@@ -106,24 +106,24 @@ impl<R> Model<R> {
         self.session = Session::Closed;
     }
 
-    /// Closes a session whose agent did not heed a cancellation. The next one is opened when this is done, so that two
-    /// turns never run at once.
+    /// Closes a session whose agent ignored a cancellation. The next session is opened after that, so that two turns never
+    /// run at once.
     pub(super) fn close_by_force(&mut self) {
         if self.closing.is_none() {
             self.start_closing(Vec::new(), false, true);
         }
     }
 
-    /// The session is opened in another process before anything is done in it. It stays where it is until then, for its agent may
-    /// have tools running.
+    /// The session must be opened in another process before its next use. Until then it stays open here, because tools of its
+    /// agent may be running.
     pub(super) fn leave_process_later(&mut self) {
         if let Session::Live(live) = &mut self.session {
             live.needs_new_process = true;
         }
     }
 
-    /// Whether the session has to be opened in another process, and can be: nothing of a turn is in this one, and no
-    /// question waits there.
+    /// Whether the session must be opened in another process, and can be: this process runs no part of a turn, and no
+    /// question is open in it.
     pub(super) fn must_change_process(&self) -> bool {
         let Session::Live(live) = &self.session else {
             return false;
@@ -132,9 +132,9 @@ impl<R> Model<R> {
             .turn
             .as_ref()
             .is_none_or(|turn| turn.phase == TurnPhase::Waiting);
-        // A tool in the background may ask between turns.
+        // A background tool may ask a question between turns.
         let asks = self.has_open_question();
-        // What was retold in words has not been said yet, and would be lost with the session.
+        // History as text that was not sent yet would be lost with the session.
         live.needs_new_process && live.can_reopen && live.preamble.is_none() && is_between_turns && !asks
     }
 
@@ -147,8 +147,8 @@ impl<R> Model<R> {
         live.can_reopen && live.preamble.is_none() && self.is_quiet() && !self.has_open_question()
     }
 
-    /// Leaves a process that gets no new work, so that it ends and gives back what it holds. The next prompt brings the
-    /// session back in another one.
+    /// Closes the session in a process that gets no new work, so that the process ends and releases what it holds. The next
+    /// prompt brings the session back in another process.
     pub fn leave_retired_agent(&mut self, now: Now) -> Vec<Effect<R>> {
         self.now = now;
         if self.can_leave_agent() {
@@ -179,7 +179,7 @@ impl<R> Model<R> {
         self.continue_when_closed(remaining);
     }
 
-    /// Begins with what waited for the session to be closed. These transcripts were to be deleted and still exist.
+    /// Begins what waited for the session to be closed. `remaining`: transcripts that should have been deleted but still exist.
     fn continue_when_closed(&mut self, remaining: Vec<RemainingTranscript>) {
         let waits = |op: &mut Operation<R>| matches!(op.stage, Stage::Closing(_));
         let Some(op) = self.operation.take_if(waits) else {
@@ -221,11 +221,11 @@ impl<R> Model<R> {
                 self.record.interrupts.clear();
                 self.record.cut = None;
                 self.record.continuation = None;
-                // They may hold keys, and nothing is opened with them any more.
+                // Settings may contain keys, and are no longer needed to open a session.
                 self.record.settings = Settings::default();
                 ledger.requests.extend(self.remove_held_prompts());
                 if transcripts {
-                    // The title is of use for adopting the transcripts again.
+                    // With the transcripts kept, the title would help to adopt them again.
                     self.record.title.clear();
                     self.record.failure = None;
                     self.record.reported = ReportedSettings::default();
@@ -246,16 +246,16 @@ impl<R> Model<R> {
                 };
                 self.write_change(ledger, change);
             }
-            // The others have work to begin.
+            // The other operations have work, which was begun above.
             _ => {}
         }
     }
 
-    /// Empties the chain on request of the user; the lineage continues.
+    /// Empties the chain at the user's request. The lineage continues.
     fn clear_chain(&mut self, reason: ClearReason) -> Ledger {
         let mut cleared = self.record.chain.clear(reason, self.now);
         for entry in &mut cleared.entries {
-            // A conversation that was never opened has an agent and a folder all the same.
+            // A conversation that was never opened still has an agent and a folder.
             if entry.upstream_id.is_empty() {
                 entry.agent = self.record.agent.clone();
                 entry.cwd.clone_from(&self.record.cwd);
@@ -267,15 +267,15 @@ impl<R> Model<R> {
         }
     }
 
-    /// Sets the deadline after which an idle conversation gives its agent's memory back.
+    /// Sets the deadline after which an idle conversation hibernates, so that its agent's memory is freed.
     pub(super) fn arm_idle(&mut self) {
         if self.rules.idle_ms > 0 && matches!(self.session, Session::Live(_)) {
             self.effects.push(Effect::Arm(Deadline::Idle, self.rules.idle_ms));
         }
     }
 
-    /// The conversation was unused for a while. A session that could not be brought back stays open, and so does one with
-    /// an open question.
+    /// Closes the session of a conversation that was unused for a while. A session that could not be brought back, or that
+    /// has an open question, stays open.
     pub(super) fn hibernate(&mut self) {
         if self.can_reopen() && self.is_quiet() && !self.has_open_question() {
             self.begin_close(Vec::new(), false);
@@ -284,16 +284,16 @@ impl<R> Model<R> {
         }
     }
 
-    /// The daemon stops: what waits is refused, what runs is cancelled.
+    /// The daemon stops: whatever waits is refused, and whatever runs is cancelled.
     pub(super) fn stop(&mut self, grace_ms: u64) {
         self.stopping = true;
-        // Whatever is cancelled from now on, a session that is closed by force too, gets this long.
+        // From now on, everything that is cancelled gets this time, including a session that is closed by force.
         self.rules.cancel_grace_ms = grace_ms;
         self.refuse_queue();
         for (caller, _) in std::mem::take(&mut self.resume_waiters) {
             self.answer(caller, Err(ConversationError::ShuttingDown));
         }
-        // The others end soon: a write when the disk has it, work on files when its progress is ended.
+        // Other operations end soon: a write once it is on disk, work on files once its progress is ended.
         let is_abandoned = |op: &mut Operation<R>| {
             let has_nothing_in_place = matches!(
                 op.kind,
@@ -313,7 +313,7 @@ impl<R> Model<R> {
             Some(TurnPhase::Waiting) => {
                 self.fail_waiting(&ConversationError::ShuttingDown);
             }
-            // A question that waits for a person waits on, over the restart.
+            // An open question stays open across the restart.
             Some(TurnPhase::Accepted) if self.orphan_questions() => {
                 self.drop_session();
                 self.end_turn_with_failure(stopped_with_question());
@@ -332,12 +332,12 @@ impl<R> Model<R> {
             }
             Some(TurnPhase::Recording | TurnPhase::Ending) | None => {}
         }
-        // There is no later: what the disk did not take is tried once more.
+        // A failed write is repeated now, because there is no later.
         self.writer.has_failed = false;
     }
 }
 
-/// How a turn ends whose question was open when the daemon stopped.
+/// The failure of a turn that had an open question when the daemon stopped.
 fn stopped_with_question() -> Failure {
     Failure {
         kind: FailureKind::DaemonRestarted,

@@ -11,7 +11,7 @@ use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, OperationKind, Session};
 
 impl<R> Model<R> {
-    /// Takes nothing more on until it is released, unless something else has to end first. Nothing of it is durable.
+    /// Starts nothing new until the conversation is released. Refused if something else has to end first. Not durable.
     pub(super) fn pause_for_move(&mut self, caller: Caller<R>) {
         let refusal = self.refusal_to_leave_agent("move");
         self.is_paused = refusal.is_none();
@@ -19,14 +19,14 @@ impl<R> Model<R> {
         self.answer(caller, answer);
     }
 
-    /// Begins a move, unless something else has to end first.
+    /// Begins a move, or refuses if something else has to end first.
     pub(super) fn move_to(&mut self, destination: Destination, undoes: bool, work: Work, caller: Caller<R>) {
         if let Some(refusal) = self.refusal_to_leave_agent("move") {
             self.answer(caller, Err(refusal));
             return;
         }
         if destination.is_reached(&self.record) {
-            // It is there, and so is all that says so.
+            // The files are there already, and the record says so.
             let answer = Answer::Moved(Box::new(MoveAnswer {
                 plan: Vec::new(),
                 moved: 0,
@@ -41,9 +41,9 @@ impl<R> Model<R> {
         self.start_when_closed(OperationKind::Move { destination, undoes }, caller, work);
     }
 
-    /// Why the session cannot be closed for something to be done with its transcript.
+    /// Why the session cannot be closed for work on its transcript.
     pub(super) fn refusal_to_leave_agent(&self, to: &str) -> Option<ConversationError> {
-        // What falls due while it is held waits until it is released.
+        // A continuation that becomes due while the conversation is held waits until it is released.
         let is_due = self.due_turn.is_some() && !self.is_paused;
         let is_going_on = self.turn.is_some() || !self.queue.is_empty() || is_due;
         let refusal = if is_going_on {

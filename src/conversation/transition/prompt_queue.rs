@@ -1,7 +1,7 @@
 //! The queue of prompts: joining it, leaving it, being held in it and being released.
 //!
-//! A prompt is in the record from when it joins until its turn is recorded in its place. A prompt in the record that is
-//! neither in the queue nor the running turn was sent to an earlier daemon, and is held.
+//! A prompt is in the record from when it joins until its turn is recorded, which replaces it. A prompt in the record that
+//! is neither in the queue nor the running turn was sent to an earlier daemon, and is held.
 
 use bridge_protocol::conversation::OnBusy;
 use bridge_protocol::id::TurnId;
@@ -53,7 +53,7 @@ impl<R> Model<R> {
         self.answer(asked.caller, refusal);
     }
 
-    /// The place of the prompt that is held and came with this request.
+    /// The queue position of the held prompt that came with this request.
     fn held_position(&self, request: Option<&CallKey>) -> Option<u64> {
         let is_it = |held: &CallKey| request.is_some_and(|request| request.id == held.id);
         let mut held = self.held_prompts();
@@ -61,7 +61,7 @@ impl<R> Model<R> {
         found.map(|(place, _)| place)
     }
 
-    /// Releases the prompt that is held in this place, whose client sent its request again, and all that are held before it.
+    /// Releases the held prompt at this position, whose client re-sent its request, and all held prompts before it.
     fn release_held(&mut self, place: u64, asked: PromptRequest<R>) {
         let is_let_out = self.is_interrupted_turn_next();
         let held = self.held_prompts().filter(|(at, _)| *at <= place);
@@ -81,7 +81,7 @@ impl<R> Model<R> {
         self.queue_in_order(released);
     }
 
-    /// Whether the interrupted turn is about to be continued, before what is held behind it.
+    /// Whether the interrupted turn is about to be continued, before the prompts that are held after it.
     fn is_interrupted_turn_next(&self) -> bool {
         let continuation = self.record.continuation.as_ref();
         self.record.cut.is_some() && continuation.is_some_and(|continuation| continuation.at <= self.now)
@@ -103,7 +103,7 @@ impl<R> Model<R> {
     /// Adds a prompt to the end of the queue.
     fn enqueue(&mut self, mut asked: PromptRequest<R>) {
         let last = self.record.waiting.last_key_value().map(|(place, _)| *place);
-        // That of the running turn is free, and it may come back to it.
+        // The position of the running turn is free, but the turn may return to it.
         let running = self.turn.as_ref().and_then(|turn| turn.request.queue_position);
         let place = last.max(running).unwrap_or(0) + 1;
         asked.queue_position = Some(place);
@@ -117,7 +117,7 @@ impl<R> Model<R> {
     /// A queued prompt is on disk, or could not be written: then it leaves the queue.
     pub(super) fn enqueue_recorded(&mut self, turn_id: &TurnId, result: Result<(), StoreFailure>) {
         let mut waiting = self.queue.iter();
-        // One that has begun meanwhile is written down as a turn.
+        // A prompt whose turn has begun meanwhile is recorded as a turn.
         let Some(index) = waiting.position(|waiting| waiting.turn_id == *turn_id) else {
             return;
         };
@@ -133,7 +133,7 @@ impl<R> Model<R> {
         self.answer(asked.caller, refusal);
     }
 
-    /// Begins the next waiting prompt.
+    /// Begins the turn of the next queued prompt.
     pub(super) fn start_next_queued(&mut self) {
         if self.waits_for_interrupted_turn() {
             return;
@@ -147,7 +147,7 @@ impl<R> Model<R> {
         self.start_turn(asked);
     }
 
-    /// The running turn stands on the record itself now, or has ended.
+    /// Removes the running turn's prompt from the queue in the record: the record has the turn itself now, or the turn ended.
     pub(super) fn remove_from_queue_record(&mut self) {
         let leads_line = self.is_first_of_release() && self.continues_with_queue();
         let Some(turn) = &mut self.turn else { return };
@@ -155,7 +155,7 @@ impl<R> Model<R> {
             self.record.waiting.remove(&place);
         }
         if leads_line {
-            // It has begun.
+            // This continuation has begun.
             turn.request
                 .release_continuation
                 .clone_from(&self.record.continuation);
@@ -164,7 +164,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// The running turn is no longer in the record; the queued prompts are in it again.
+    /// Puts the running turn's prompt back into the queue in the record, because the record no longer has the turn itself.
     pub(super) fn restore_to_queue_record(&mut self) {
         let Some(turn) = &mut self.turn else { return };
         if let Some(place) = turn.request.queue_position {
@@ -193,7 +193,8 @@ impl<R> Model<R> {
         }
     }
 
-    /// Gives the reply back unless it is that of a call whose prompt is about to go out, or of another one under its name.
+    /// Attaches the reply to the released prompt of the same call, which has no caller, or refuses a different call under the
+    /// same key. Otherwise returns the reply.
     pub(super) fn join_queued_call(&mut self, request: &CallKey, reply: R) -> Option<R> {
         let has_name = |other: Option<&CallKey>| other.is_some_and(|other| other.id == request.id);
         let listed = self.record.waiting.values();
@@ -278,8 +279,8 @@ impl<R> Model<R> {
         }
     }
 
-    /// Ends a prompt that did not reach an agent. One without a caller is held again, unless it was cancelled. `refused` is
-    /// the answer to a question that belongs to it.
+    /// Ends a prompt that did not reach an agent. A prompt without a caller is held again, unless it was cancelled. `refused`
+    /// is the call that answered a question with this prompt.
     pub(super) fn drop_unsent(
         &mut self,
         asked: PromptRequest<R>,
@@ -312,8 +313,8 @@ impl<R> Model<R> {
         }
     }
 
-    /// Answers the callers of dropped prompts after the drop is on disk: a caller that has the answer must not find its prompt in the
-    /// queue again, nor start it by repeating the call, even after a restart.
+    /// Answers the callers of dropped prompts once the drop is on disk. A caller that has its answer must not find its prompt
+    /// in the queue again, nor start it by repeating the call, even after a restart.
     fn record_dropped_prompts(&mut self, prompts: Vec<DroppedPrompt<R>>, cancels: Vec<Caller<R>>) {
         let done = |prompt: &DroppedPrompt<R>| {
             let answer = prompt.result.as_ref().ok()?;
@@ -332,7 +333,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// That they are not sent is on disk, or could not be written: they are not sent all the same.
+    /// The drop is on disk, or could not be written. The prompts are not sent in either case.
     pub(super) fn prompts_dropped(
         &mut self,
         prompts: Vec<DroppedPrompt<R>>,
@@ -373,7 +374,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// The daemon stops: waiting callers get that error and can repeat the call. Held prompts stay.
+    /// The daemon stops: the callers of queued prompts get that error and can repeat the call. Held prompts stay.
     pub(super) fn refuse_queue(&mut self) {
         self.hold_released_prompts();
         let mut prompts = Vec::new();
@@ -392,7 +393,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Removes held prompts from the record; returns the answers for callers that use their keys.
+    /// Removes the held prompts from the record. Returns the answers for callers that repeat their calls.
     pub(super) fn remove_held_prompts(&mut self) -> Vec<RequestRecord> {
         let mut told = Vec::new();
         for place in self.held_prompts().map(|(place, _)| place).collect::<Vec<_>>() {
@@ -436,7 +437,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Nothing is left to continue with.
+    /// Ends a continuation of the queue if no held prompt is left.
     pub(super) fn end_continuation_of_empty_queue(&mut self) {
         if self.continues_with_queue() && !self.is_first_of_release() && !self.has_held_prompts() {
             self.end_continuation();
@@ -461,7 +462,7 @@ impl<R> Model<R> {
         if let Some(first) = self.queue.front_mut().filter(|first| first.is_held) {
             first.is_first_of_release = true;
         } else {
-            // All of it was asked for again meanwhile.
+            // Clients have re-sent all of them meanwhile.
             self.end_continuation();
             self.note_change();
         }
@@ -469,10 +470,10 @@ impl<R> Model<R> {
         true
     }
 
-    /// A turn has settled the interrupted prompt: what is held comes next, where that was asked for.
+    /// A turn has settled the interrupted prompt. The held prompts come next, if that was requested.
     pub(super) fn settle_queue_continuation(&mut self, continues: bool, stop_reason: &StopReason) {
         if self.turn.as_ref().is_some_and(|turn| turn.request.is_released) {
-            // What comes up next has its own time.
+            // The next continuation has its own time.
             return;
         }
         let Some(over) = self.record.continuation.take() else {

@@ -14,18 +14,18 @@ use crate::store::{Anchor, PendingTurn, RequestRecord};
 
 use super::calls::with_preamble;
 
-/// How often one prompt may be refused by a session that had just been opened for it. The ladder has fewer rungs.
+/// How many sessions may refuse one prompt after they were opened for it. The ladder has fewer rungs.
 const MAX_REFUSALS: usize = 4;
 
 impl<R> Model<R> {
-    /// Has the end of the transcript looked up: whether the prompt reached the agent shows behind it later.
+    /// Reads the end of the transcript. What follows this position shows later whether the prompt reached the agent.
     pub(super) fn read_anchor(&mut self) {
         let Some(turn) = &mut self.turn else { return };
         turn.phase = TurnPhase::Recording;
         self.effects.push(Effect::Anchor(turn.request.turn_id.clone()));
     }
 
-    /// Writes down that a prompt goes out now, so that a crash is known to have cut it short.
+    /// Records that the prompt is about to be sent, so that a crash is known to have interrupted its turn.
     pub(super) fn anchor_read(
         &mut self,
         turn_id: &TurnId,
@@ -36,7 +36,7 @@ impl<R> Model<R> {
             return;
         };
         let Session::Live(live) = &self.session else {
-            // The agent died meanwhile: nothing was written, nothing sent.
+            // The agent died meanwhile. Nothing was written or sent.
             turn.phase = TurnPhase::Waiting;
             return;
         };
@@ -103,8 +103,8 @@ impl<R> Model<R> {
         }
         let recorded = self.writer.on_disk.turn.as_ref();
         if recorded.and_then(|turn| turn.upstream_id.as_ref()) != self.open_session() {
-            // The agent died or cleared its session meanwhile. The prompt goes to no other session than the record on disk
-            // names, and it may go out again, since nothing was sent.
+            // The agent died or cleared its session meanwhile. The prompt goes only to the session that the record on disk
+            // names. It may be sent later, because nothing was sent.
             self.revert_prompt();
             return;
         }
@@ -119,8 +119,8 @@ impl<R> Model<R> {
             .push(Effect::Arm(Deadline::Accept, self.rules.accept_grace_ms));
     }
 
-    /// The prompt is with no agent: the turn waits for a session again. One that was announced stays on the record,
-    /// since it has to be given an end whatever becomes of the daemon.
+    /// No agent has the prompt: the turn waits for a session again. A turn that was announced stays in the record, because
+    /// its end must be reported even if the daemon restarts.
     pub(super) fn revert_prompt(&mut self) {
         let Some(turn) = &mut self.turn else { return };
         turn.phase = TurnPhase::Waiting;
@@ -138,7 +138,7 @@ impl<R> Model<R> {
         self.note_change();
     }
 
-    /// The agent works on the prompt, or at least did not refuse it: from here on the end of the turn is reported.
+    /// The agent works on the prompt, or at least did not refuse it. From now on the end of the turn must be reported.
     pub(super) fn accept_prompt(&mut self) {
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.phase == TurnPhase::Sent) else {
             return;
@@ -157,7 +157,7 @@ impl<R> Model<R> {
                 prompt: turn.request.prompt.clone(),
             });
         }
-        // The edit is reported first, when it is on disk; nobody waits for a disk that takes nothing.
+        // The edit is reported first, once it is on disk, unless the disk has failed: then nothing waits for it.
         let is_editing = self.is_editing();
         let behind_edit = match is_editing && !self.writer.has_failed {
             true => std::mem::take(&mut events),
@@ -170,8 +170,8 @@ impl<R> Model<R> {
         self.orphan_settled();
     }
 
-    /// The agent showed that it has the prompt: a transcript is expected, and it contains the history that was sent as
-    /// text. Silence and death show nothing.
+    /// The agent showed that it has the prompt. A transcript is expected, which contains the history that was sent as text.
+    /// Silence and death show nothing.
     pub(super) fn prompt_confirmed(&mut self) {
         let is_out = |turn: &&mut Turn<R>| matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted);
         let Some(turn) = self.turn.as_mut().filter(is_out) else {
@@ -217,10 +217,10 @@ impl<R> Model<R> {
                 let result: Value = raw.read().unwrap_or(Value::Null);
                 let evidence = Evidence::of_result(&result).with_signs(&turn.signs);
                 let failure = failure::failure_of_result(self.kind, &evidence, &zoned);
-                // Of itself too: an agent may take a cancel for this turn's that was meant for the one before.
+                // The agent may also have cancelled on its own: it may apply an earlier turn's cancel to this turn.
                 let is_cancelled = turn.cancelled || result["stopReason"] == "cancelled";
                 if is_cancelled && !turn.is_prompt_confirmed && failure.is_none() {
-                    // Whether the prompt reached the transcript nobody can tell, so it is no turn to miss later.
+                    // It is unknown whether the prompt is in the transcript, so it is not counted as a turn.
                     self.accept_prompt();
                     self.end_turn_cancelled();
                     return;
@@ -232,13 +232,13 @@ impl<R> Model<R> {
                 let error: Value = raw.read().unwrap_or(Value::Null);
                 let evidence = Evidence::of_error(&error).with_signs(&turn.signs);
                 let mut failure = failure::classify(self.kind, &evidence, &zoned);
-                // However late: what was not taken may go out again.
+                // A prompt that the agent did not take may be sent again, however late the refusal comes.
                 if failure.session_unknown && !turn.is_prompt_confirmed && !turn.cancelled {
                     self.prompt_refused(failure.message);
                     return;
                 }
                 if failure.kind == failure::FailureKind::AuthRequired && self.is_editing() {
-                    // Nothing came of it, and nobody has to take it back.
+                    // The edit had no effect, so there is nothing to undo.
                     let error = ConversationError::AuthRequired(failure.message);
                     self.revert_edit(&error);
                     return;
@@ -261,7 +261,7 @@ impl<R> Model<R> {
                         &mut failure,
                     );
                 }
-                // An agent that nobody is signed in to may have written nothing of it, and one that could not read it has not.
+                // Without a sign-in, the agent may not have written the prompt; if it could not read the request, it has not.
                 let is_unread = matches!(code, Some(PARSE_ERROR | INVALID_REQUEST));
                 let may_be_unwritten = is_unread
                     || failure.session_unknown
@@ -276,8 +276,8 @@ impl<R> Model<R> {
         }
     }
 
-    /// The prompt did not leave the daemon. With a process that is ending its sessions end too: the prompt goes out to
-    /// the next. Else the turn fails, and the session has no trace of it.
+    /// The prompt did not leave the daemon. If the process is ending, its sessions end too, and the prompt is sent to the
+    /// next process. Otherwise the turn fails, and leaves no trace in the session.
     pub(super) fn prompt_not_sent(&mut self, error: String, is_ending: bool) {
         if self
             .turn
@@ -287,7 +287,7 @@ impl<R> Model<R> {
             return;
         }
         if is_ending {
-            // Those of a dead agent are kept.
+            // The questions of a dead agent are kept.
             self.orphan_questions();
             if let Some(turn) = &mut self.turn {
                 turn.deaths.push(error.clone());
@@ -314,8 +314,8 @@ impl<R> Model<R> {
         let (Session::Live(live), Some(turn)) = (&self.session, &self.turn) else {
             return;
         };
-        // How it was opened tells which rungs have been tried, when it was for this prompt. One that served others
-        // before may be brought back the way that it came.
+        // If the session was opened for this prompt, the way shows which rungs have been tried. A session that served
+        // earlier prompts may be brought back in the same way.
         let via = if turn.resumed.is_some() {
             live.via
         } else {
@@ -324,7 +324,7 @@ impl<R> Model<R> {
         self.leave_session_and_climb(via, message);
     }
 
-    /// Leaves a session that did not take the prompt: what was tried is not tried again for it.
+    /// Leaves a session that did not take the prompt. Ways that were tried for this prompt are not tried again.
     fn leave_session_and_climb(&mut self, via: Via, message: String) {
         let Session::Live(live) = &self.session else {
             return;

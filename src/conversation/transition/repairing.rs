@@ -13,7 +13,7 @@ use crate::conversation::state::{Model, OperationKind};
 use crate::store::RestingState;
 
 impl<R> Model<R> {
-    /// Begins a repair, unless something else has to end first.
+    /// Begins a repair, or refuses if something else has to end first.
     pub(super) fn repair(&mut self, progress: Arc<Progress>, caller: Caller<R>) {
         match self.refusal_to_leave_agent("be repaired") {
             Some(refusal) => self.answer(caller, Err(refusal)),
@@ -49,7 +49,7 @@ impl<R> Model<R> {
         };
         let ledger = self.append_link(link, made.fidelity);
         if self.record.resting == RestingState::Failed {
-            // What could not be opened was the other one.
+            // The failure was about the damaged session.
             self.record.resting = match self.record.limit {
                 Some(_) => RestingState::Limited,
                 None => RestingState::Idle,

@@ -1,4 +1,4 @@
-//! The session of a conversation: opening it through the ladder, recording it, announcing it, losing it.
+//! The session of a conversation: how it is opened through the ladder, recorded, announced and lost.
 
 use bridge_protocol::event::Event;
 use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Resumed, RollCause, Via};
@@ -17,12 +17,12 @@ use crate::store::{Anchor, ConversationRecord, RestingState};
 /// How much of each reason the lineage keeps, in characters: an agent may answer with the end of its standard error.
 const MAX_REASON_CHARACTERS: usize = 500;
 
-/// How many agents one prompt may outlive that ended with its session open and before they were sent it. One is chance;
-/// what ends each time would be started without end.
+/// How many agents may end while they have the session open and before the prompt is sent to them. One such end is chance;
+/// an agent that always ends would be started for ever.
 const MAX_DEATHS: usize = 3;
 
 impl<R> Model<R> {
-    /// Ends the waiting turn when its agents end each time before they can be sent the prompt.
+    /// Ends the waiting turn if its agents keep ending before the prompt can be sent to them.
     pub(super) fn fail_after_repeated_agent_deaths(&mut self) {
         let deaths = self.waiting_turn().map_or(&[][..], |turn| &turn.deaths);
         let (true, Some(last)) = (deaths.len() >= MAX_DEATHS, deaths.last()) else {
@@ -32,7 +32,7 @@ impl<R> Model<R> {
             "the agent ended {MAX_DEATHS} times before it could be sent the prompt; the last time: {last}"
         ));
         self.note_failed(&error);
-        // A continuation replaces this error by its own.
+        // A continuation replaces this error with its own.
         self.fail_waiting(&error);
     }
 
@@ -46,16 +46,16 @@ impl<R> Model<R> {
         }
     }
 
-    /// Goes on with what waits for an open session, opening it first when it is not.
+    /// Continues whatever waits for an open session. Opens the session first if necessary.
     pub(super) fn ensure_session(&mut self) {
         if self.must_change_process() {
-            // So that it is opened in another process, once it is closed.
+            // It is opened in another process once it is closed.
             self.begin_close(Vec::new(), false);
             return;
         }
         if let Session::Live(_) = self.session {
             if self.is_editing() {
-                // Whoever waits for the session is told of the head, once it is known which that is.
+                // Callers that wait for the session get the head, once it is known which session that is.
                 return;
             }
             self.answer_resume_waiters(None);
@@ -68,7 +68,7 @@ impl<R> Model<R> {
             }
             return;
         }
-        // The most lenient of all that wait decides how far down the ladder goes; who asked for more is told so.
+        // The most lenient caller decides how far down the ladder the climb may go. Callers that requested more get an error.
         let min_fidelity = self.least_fidelity_wanted().unwrap_or(Fidelity::Text);
         let refused = self.waiting_turn().map(|turn| turn.refused.clone());
         let refused = refused.unwrap_or_default();
@@ -89,15 +89,15 @@ impl<R> Model<R> {
         self.turn.as_ref().filter(|turn| turn.phase == TurnPhase::Waiting)
     }
 
-    /// The least fidelity that anyone who waits for the session would take.
+    /// The lowest fidelity that any waiting turn or caller accepts.
     fn least_fidelity_wanted(&self) -> Option<Fidelity> {
         let asked = self.waiting_turn().map(|turn| turn.request.min_fidelity);
         let waiters = self.resume_waiters.iter().map(|(_, fidelity)| *fidelity);
         waiters.chain(asked).min()
     }
 
-    /// The turn that waited for the climb is cancelled: with nobody else there who waits, the agent gets as long to come to an
-    /// end with it as with a cancelled turn.
+    /// The turn that waited for the climb was cancelled. If no other caller waits for it, the climb gets as much time to end as
+    /// a cancelled turn.
     pub(super) fn limit_unwanted_climb(&mut self) {
         if let Some(op) = &mut self.operation
             && op.is_climbing()
@@ -109,20 +109,20 @@ impl<R> Model<R> {
         }
     }
 
-    /// The climb that was cancelled has not ended. Who has come since then gets one of their own.
+    /// Gives up a cancelled climb that has not ended. Callers that came since then get a climb of their own.
     pub(super) fn give_up_climb(&mut self) {
         match self.operation.take_if(|op| op.is_unwanted && op.is_climbing()) {
-            // What it comes to is closed and removed.
+            // Whatever it still opens is closed, and its copy is deleted.
             Some(op) if matches!(op.kind, OperationKind::Edit(_)) => self.effects.push(Effect::AbandonJob),
             Some(_) => self.effects.push(Effect::GiveUpClimb),
             None => {}
         }
     }
 
-    /// The ladder brought a session: write it down before anyone hears of it.
+    /// The ladder opened a session. It is recorded before it is announced.
     pub(super) fn opened(&mut self, mut opened: OpenedSession) {
-        // Those who would have taken less may have cancelled meanwhile. With nobody left, only what loses nothing is
-        // taken into use.
+        // Callers that accept a lower fidelity may have cancelled meanwhile. If no caller is left, only a session with the
+        // full history is used.
         let wanted = self.least_fidelity_wanted().unwrap_or(Fidelity::Full);
         if opened.link.is_some() && opened.resumed.fidelity < wanted {
             self.effects.push(Effect::Dispose(Disposition::Drop));
@@ -139,7 +139,7 @@ impl<R> Model<R> {
                     ..Ledger::default()
                 }
             }
-            // The head itself, as it is on disk: nothing to write.
+            // The session is the head on disk, so there is nothing to write.
             None if self.head_is_on_disk() => {
                 self.announce(opened);
                 return;
@@ -149,7 +149,7 @@ impl<R> Model<R> {
         if let Some(entry) = ledger.lineage.last_mut() {
             entry.attempts = failed_attempts(&opened.resumed);
         }
-        // Written with the link, and not once more behind it.
+        // Written together with the link, to avoid a second write.
         record_session_info(&mut self.record.reported, &opened.session_info);
         self.mark_changed();
         let kind = OperationKind::Open { min_fidelity: wanted };
@@ -158,7 +158,7 @@ impl<R> Model<R> {
         self.write(ledger, milestone);
     }
 
-    /// Makes a session the head. One that replaces the head for a cause is reported when that is on disk.
+    /// Makes a session the head. If it replaces a head for a cause, that is reported once it is on disk.
     pub(super) fn append_link(&mut self, link: NewLink, fidelity: Fidelity) -> Ledger {
         let left = self.record.chain.head().map(|head| head.upstream_id.clone());
         let left = left.filter(|left| *left != link.upstream_id);
@@ -181,7 +181,7 @@ impl<R> Model<R> {
     pub(super) fn session_recorded(&mut self, opened: OpenedSession, result: Result<(), StoreFailure>) {
         self.end_written_operation();
         if let Err(error) = result {
-            // The link goes out with the next write.
+            // The next write may still record the link.
             self.effects.push(Effect::Dispose(Disposition::Leave));
             self.fail_waiting(&ConversationError::StoreFailed(error));
             return;
@@ -239,7 +239,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Tells the waiting turn how the session came back; one that asked for more than that ends here.
+    /// Gives the waiting turn the report of how the session was brought back. The turn fails if it requires a higher fidelity.
     fn serve_waiting_turn(&mut self, resumed: &Resumed) {
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.phase == TurnPhase::Waiting) else {
             return;
@@ -276,7 +276,7 @@ impl<R> Model<R> {
             self.fail_waiting(error);
         }
         let is_lasting = match error {
-            // That there is no way at a fidelity that only this caller asked for says nothing about the conversation.
+            // If only this caller requires the fidelity, the failure says nothing about the conversation.
             ConversationError::NotResumable { .. } => {
                 min_fidelity <= Fidelity::Text && self.least_fidelity_wanted().is_none()
             }
@@ -296,12 +296,12 @@ impl<R> Model<R> {
         }
     }
 
-    /// Tells all who wait for the session that there is none.
+    /// Fails everything that waits for the session.
     pub(super) fn fail_waiting(&mut self, error: &ConversationError) {
         self.fail_waiting_for(Fidelity::None, error);
     }
 
-    /// Tells those who wait for a session of at least this fidelity that there is none.
+    /// Fails everything that waits for a session of at least this fidelity.
     fn fail_waiting_for(&mut self, least: Fidelity, error: &ConversationError) {
         for (caller, wanted) in std::mem::take(&mut self.resume_waiters) {
             if wanted >= least {
@@ -318,7 +318,7 @@ impl<R> Model<R> {
         }
     }
 
-    /// Ends a turn whose prompt no agent has: with an error, or with a result when it was announced before.
+    /// Ends a turn whose prompt no agent has: with an error, or with a result if the turn was announced before.
     pub(super) fn fail_unsent_turn(&mut self, error: &ConversationError) {
         if let ConversationError::Passing {
             message,
@@ -331,7 +331,7 @@ impl<R> Model<R> {
             return;
         }
         if let Some(turn) = self.turn.as_ref().filter(|turn| turn.announced) {
-            // What the conversation does at rest is as it was: no agent had a say in this.
+            // The resting state stays as it was, because no agent was involved.
             let failure = lost_session_failure(error, turn.sent_again);
             self.end_turn(StopReason::Failed, Some(failure), None);
             return;
@@ -354,7 +354,7 @@ impl<R> Model<R> {
         self.arm_idle();
     }
 
-    /// Forgets the open session; nothing that it still says is heard, and no question of it that is not kept waits on.
+    /// Drops the open session. What it still sends is ignored, and its questions end, unless they are kept for the next agent.
     pub(super) fn drop_session(&mut self) {
         if let Session::Live(_) = self.session {
             self.cancel_questions();
@@ -372,11 +372,11 @@ impl<R> Model<R> {
             return self.take_effects();
         }
         if self.is_editing() {
-            // Its agent works on the prompt.
+            // The announcement shows that the agent works on the prompt.
             self.accept_prompt();
         }
         if self.is_editing() {
-            // It has not been sent it: this is not the branch any more, which is made again.
+            // The prompt was not sent yet. The session is no longer the branch, so the branch is made again.
             let before = self.state();
             self.abandon_edit();
             let state = self.state();
@@ -403,7 +403,7 @@ impl<R> Model<R> {
         if let Some(turn) = &mut self.turn {
             if let Some(pending) = &mut self.record.turn {
                 pending.upstream_id = Some(announced.into());
-                // It ends in another file than it began behind.
+                // The turn continues in another file than the one in which it began.
                 pending.anchor = Some(Anchor::default());
             }
             turn.is_prompt_confirmed |= turn.phase == TurnPhase::Accepted;
@@ -415,7 +415,7 @@ impl<R> Model<R> {
     }
 }
 
-/// The refusal of one who asked for more than the climb brought.
+/// The error for a caller that requires a higher fidelity than the climb achieved.
 fn fidelity_error(wanted: Fidelity, resumed: &Resumed) -> ConversationError {
     ConversationError::NotResumable {
         wanted,
@@ -440,7 +440,7 @@ fn failed_attempts(resumed: &Resumed) -> Vec<Attempt> {
         .collect()
 }
 
-/// The end of a turn that was announced and whose session could then not be opened.
+/// The failure of a turn that was announced, but whose session could not be opened afterwards.
 fn lost_session_failure(error: &ConversationError, by_death: bool) -> Failure {
     let lost = match by_death {
         true => "the agent ended before it had taken the prompt",

@@ -1,5 +1,5 @@
-//! Scenarios and properties of the state machine. `world` carries its effects out symbolically and writes down, in
-//! order, what became of them; the others read as what happens and what is to be seen.
+//! Scenarios and properties of the state machine. `world` carries out its effects symbolically and logs the results in
+//! order; the other modules list what happens and the expected log.
 
 mod arrived;
 mod branches;

@@ -15,13 +15,13 @@ use crate::store::ConversationRecord;
 const WRITE_RETRY_MS: u64 = 5_000;
 
 impl<R> Model<R> {
-    /// Notes that the record has changed by something that writes nothing itself.
+    /// Notes a change of the record by code that does not write it. The step writes it at its end.
     pub(super) fn note_change(&mut self) {
         self.record.revision += 1;
         self.writer.has_changes = true;
     }
 
-    /// Notes that the record changes by a step that writes it.
+    /// Notes a change of the record by code that also writes it.
     pub(super) fn mark_changed(&mut self) {
         self.record.revision += 1;
         self.record.updated_at = self.now.max(self.record.updated_at);
@@ -32,26 +32,26 @@ impl<R> Model<R> {
         self.writer.add(WritePart { ledger, milestone });
     }
 
-    /// Begins the next write, if one is due. The end of each step.
+    /// Begins the next write, if one is due. Called at the end of each step.
     pub(super) fn begin_due_write(&mut self) {
         if self.writer.begin(&mut self.record, self.now) {
             self.effects.push(Effect::Write);
         }
     }
 
-    /// Answers a call that changed the record only when the change is on disk. A change that could not be written is taken back,
-    /// unless something else has changed since.
+    /// Answers a call that changed the record once the change is on disk. A change that could not be written is undone, unless
+    /// the record has changed since.
     pub(super) fn answer_change(&mut self, caller: Caller<R>, answer: Answer, before: ConversationRecord) {
         self.write_change(Ledger::default(), CallChange::new(caller, answer, before));
     }
 
-    /// Writes down what a call has changed.
+    /// Writes the change made by a call.
     pub(super) fn write_change(&mut self, ledger: Ledger, change: CallChange<R>) {
         let part = self.change_part(ledger, change);
         self.writer.add(part);
     }
 
-    /// Writes the conversation that a fork has made.
+    /// Writes the conversation that a fork made.
     pub(super) fn write_new_conversation(
         &mut self,
         fork: Fork,
@@ -74,8 +74,8 @@ impl<R> Model<R> {
         }
     }
 
-    /// Writes the result of an operation. No other one begins before the write ends, because what it made would replace
-    /// this.
+    /// Writes the result of an operation. No other operation begins before the write ends: its result would replace this
+    /// one.
     pub(super) fn write_result(&mut self, kind: OperationKind, ledger: Ledger, mut change: CallChange<R>) {
         change.ends_operation = true;
         self.set_operation(kind, Caller::none(), Stage::Writing);
@@ -87,7 +87,7 @@ impl<R> Model<R> {
         self.operation.take_if(|op| matches!(op.stage, Stage::Writing))
     }
 
-    /// The write is over: whatever waited for it continues.
+    /// The write has ended: whatever waited for it continues.
     pub(super) fn write_done(&mut self, result: &Result<(), StoreFailure>) {
         let Some(PendingWrite { record, mut parts }) = self.writer.in_progress.take() else {
             return;
@@ -95,7 +95,7 @@ impl<R> Model<R> {
         match (result, record.id == self.record.id) {
             (Ok(()), true) => self.writer.on_disk = record,
             (Err(_), true) => {
-                // The newest change first, so that each one finds the record as it left it.
+                // Undo the newest change first, so that each one finds the record as it left it.
                 parts.iter_mut().rev().for_each(|part| self.revert_change(part));
                 self.writer.has_changes = true;
                 self.writer.has_failed = true;
@@ -137,7 +137,7 @@ impl<R> Model<R> {
         }
         let is_last = |before: &mut Box<ConversationRecord>| before.revision + 1 == self.record.revision;
         if let Some(before) = change.before.take_if(is_last) {
-            // The time of the last change never goes back, also if the clock was set back and something changes after this.
+            // The time of the last change never decreases, even if the clock was set back before the next change.
             let updated_at = self.record.updated_at;
             self.record = ConversationRecord {
                 updated_at,
@@ -162,7 +162,7 @@ impl<R> Model<R> {
         self.writer.unsaved_ledger.append(ledger);
     }
 
-    /// What a call has changed is on disk, or could not be written: what was made for it is kept or undone, and the call is
+    /// A call's change is on disk, or could not be written. What was made for it is kept or undone, and the call is
     /// answered.
     pub(super) fn change_written(&mut self, change: CallChange<R>, result: Result<(), StoreFailure>) {
         let CallChange {
@@ -179,7 +179,7 @@ impl<R> Model<R> {
         };
         if let Err(failure) = result {
             match op.filter(|op| op.kind.creates_resource()) {
-                // The record is as it was before.
+                // The change of the record was undone, so what the operation made is undone too.
                 Some(op) if before.is_none() => {
                     let number = self.begin_work(Work::UndoWork(failure));
                     self.set_operation(op.kind, caller, Stage::UndoingWork(number));

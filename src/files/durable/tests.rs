@@ -1,4 +1,4 @@
-//! Simulates what a power failure would leave of written files. For the tests of all code that writes.
+//! Simulates the files that a power failure would leave. Used by the tests of all code that writes files.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;

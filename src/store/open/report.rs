@@ -1,7 +1,7 @@
-//! The report of what a start found in the store's files, and its saved copy.
+//! The report of what a start found in the store's files. A copy is saved on disk.
 //!
-//! Once the files are repaired, they no longer show what was lost. The saved report does, so that a later process
-//! knows it too, until the daemon has acted on it. This module owns the report's file format.
+//! After the files are repaired, they no longer show what was lost. The saved report does, also for later processes,
+//! until the daemon has acted on it. This module owns the report's file format.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -23,7 +23,7 @@ const VERSION: u32 = 1;
 pub struct OpenReport {
     /// Whether the last user of the store closed it cleanly.
     pub was_closed_cleanly: bool,
-    /// How many changes the database lacked and got from the journal.
+    /// How many changes were replayed from the journal, because the database lacked them.
     pub replayed: u64,
     /// Why the database was rebuilt.
     pub rebuild_reason: Option<RebuildReason>,
@@ -51,7 +51,7 @@ pub struct OpenReport {
     pub bodies_removed: usize,
 }
 
-/// Why a database is rebuilt.
+/// The reason to rebuild a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RebuildReason {
     /// It is missing, although the journal holds changes.
@@ -104,7 +104,7 @@ struct SavedReport {
     restored: u64,
     unreadable_values: u64,
     is_uncertain: bool,
-    /// File names in the same folder.
+    /// The names of files in the same folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     journal_kept: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -132,7 +132,7 @@ pub(super) fn write(path: &Path, report: &OpenReport) -> Result<(), StoreError> 
     write_durably(path, &text)
 }
 
-/// Reads what earlier starts found and no daemon has acted on yet. An unreadable report is set aside.
+/// Reads the report of earlier starts, if no daemon has acted on it yet. An unreadable report is set aside.
 pub(super) fn read(path: &Path) -> Result<OpenReport, StoreError> {
     #[derive(Deserialize)]
     struct Version {

@@ -1,5 +1,5 @@
-//! Files of the store that are set aside: each keeps its content under a numbered name. None is deleted, except that an
-//! erasure deletes the databases whose content is in the journal.
+//! Sets files of the store aside under numbered names. They are never deleted, except that an erasure deletes the
+//! databases whose content is in the journal.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub(in crate::store) fn copy_aside(path: &Path, name: &str) -> Result<PathBuf, S
         .map_err(StoreError::io("copy", path))
         .and_then(|()| sync_folder_of(&aside));
     if copied.is_err() {
-        // Half a copy is useless, and disk space may be short.
+        // Remove a partial copy: it is useless, and disk space may be short.
         let _left = fs::remove_file(&aside);
     }
     copied.map(|()| aside)
@@ -57,7 +57,7 @@ fn numbered(beside: &Path, name: &str) -> Result<Vec<(u64, PathBuf)>, StoreError
     Ok(found)
 }
 
-/// Removes the set-aside databases that hold nothing that the journal did not hold.
+/// Removes the set-aside databases whose content is all in the journal.
 pub(in crate::store) fn remove_replaced(beside: &Path) -> Result<(), StoreError> {
     for (_, path) in numbered(beside, BROKEN_STORE)? {
         let removed = path.symlink_metadata().and_then(|found| match found.is_dir() {
@@ -70,7 +70,7 @@ pub(in crate::store) fn remove_replaced(beside: &Path) -> Result<(), StoreError>
     Ok(())
 }
 
-/// Returns set-aside files that may hold what no other file holds.
+/// Returns the set-aside files that may be the only copy of their content.
 pub(in crate::store) fn damaged_files(beside: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     let mut found = numbered(beside, DAMAGED_STORE)?;
     found.extend(numbered(beside, DAMAGED_JOURNAL)?);
@@ -96,7 +96,7 @@ pub fn set_aside_in(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
     Ok(found)
 }
 
-/// Whether anything is at a path.
+/// Whether a path exists.
 pub(super) fn exists(path: &Path) -> Result<bool, StoreError> {
     path.try_exists().map_err(StoreError::io("look for", path))
 }

@@ -11,16 +11,16 @@ use super::is_false;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingContinuation {
-    /// When it is due, by the clock on the wall: one that is set back makes it late.
+    /// When it is due, by the system's clock. If the clock is set back, it is sent late.
     pub at: Timestamp,
-    /// How often it was sent, or its session could not be opened.
+    /// How many attempts were made: it was sent, or its session could not be opened.
     #[serde(default)]
     pub attempts: u32,
     /// Whether it was sent since it was scheduled.
     #[serde(default, skip_serializing_if = "is_false")]
     pub sent: bool,
-    /// Whether its agent process ended while turns of several conversations ran, any of which may be the cause. It is
-    /// then sent in a separate process, and not again if that one ends too.
+    /// Whether its agent process ended while turns of several conversations were running, any of which may be the
+    /// cause. It is then sent in a separate process. If that one ends too, it is not sent again.
     #[serde(default, skip_serializing_if = "is_false")]
     pub apart: bool,
     /// Whether the held prompts are sent after it.
@@ -30,12 +30,12 @@ pub struct PendingContinuation {
     /// prompt is sent again, the text follows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<PromptContent>,
-    /// The user's text for a later time, which this continuation came before.
+    /// The user's text that was scheduled for a later time, if this continuation comes first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub later: Option<DeferredText>,
 }
 
-/// A text with a time of its own.
+/// A text that is scheduled for a later time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeferredText {
@@ -63,7 +63,8 @@ impl PendingContinuation {
         }
     }
 
-    /// Returns the continuation after this one was done or given up: the later text, which may be overdue by now.
+    /// Returns the continuation that follows after this one was done or given up: that of the later text. It may
+    /// already be overdue.
     #[must_use]
     pub fn into_next(self, now: Timestamp) -> Option<Self> {
         let later = self.later?;
@@ -78,8 +79,8 @@ impl PendingContinuation {
         })
     }
 
-    /// Returns what is left once the interrupted turn is settled: no prompt to continue it, but the text and the held
-    /// prompts.
+    /// Returns the remaining continuation after the interrupted turn is settled. The prompt that would continue it is
+    /// dropped; the text and the held prompts remain.
     #[must_use]
     pub fn without_interrupted_prompt(self, now: Timestamp) -> Option<Self> {
         match self.text.is_none() && !self.line {

@@ -1,4 +1,4 @@
-//! What a check has found so far.
+//! The findings of a check in progress.
 
 use std::collections::HashMap;
 
@@ -6,11 +6,11 @@ use bridge_protocol::check::{Finding, FindingKind};
 
 use super::{CheckReport, FINDINGS_OF_A_KIND_LIMIT, UnknownForm, UnknownForms};
 
-/// The findings of one check, of whichever format.
+/// The findings of one check, for any format.
 #[derive(Debug, Default)]
 pub(in crate::transcript) struct Findings {
     report: CheckReport,
-    /// How many of each kind there are.
+    /// The number of findings of each kind.
     counts: HashMap<FindingKind, usize>,
     unknown_forms: UnknownForms,
 }
@@ -28,7 +28,7 @@ impl Findings {
         self.report.findings.push(Finding { line, kind, detail });
     }
 
-    /// Adds a finding because of which the agent refuses to resume the session.
+    /// Adds a finding that makes the agent refuse to resume the session.
     pub(in crate::transcript) fn add_refusal(
         &mut self,
         line: u64,
@@ -44,7 +44,7 @@ impl Findings {
         self.add(line, kind, detail);
     }
 
-    /// Adds something that this version does not know; `writer` says what is known of who wrote it.
+    /// Adds something unknown to this version. `writer` describes the agent that wrote it, if known.
     pub(in crate::transcript) fn add_unknown_form(
         &mut self,
         line: u64,
@@ -54,7 +54,7 @@ impl Findings {
         self.unknown_forms.add(line, strange, writer);
     }
 
-    /// All of it, in the order of the lines.
+    /// All findings, in the order of the lines.
     pub(in crate::transcript) fn into_report(mut self) -> CheckReport {
         for (line, detail) in std::mem::take(&mut self.unknown_forms).into_details() {
             self.add(line, FindingKind::UnknownRecord, detail);

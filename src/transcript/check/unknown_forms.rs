@@ -1,5 +1,5 @@
-//! What a transcript holds that this version does not know, gathered over its lines: kinds of records, and forms of what they
-//! say. None of it is damage, and a newer agent may well write it.
+//! Collects what a transcript contains that this version does not know: kinds of records, and forms of their content. None of
+//! it is damage; a newer agent may have written it.
 
 use std::collections::HashMap;
 
@@ -8,29 +8,29 @@ use super::{FINDINGS_OF_A_KIND_LIMIT, hash_of};
 /// A part of a record whose form is unknown to this version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::transcript) enum UnknownForm {
-    /// Its kind, which is this: the history leaves it out.
+    /// The kind of the record. The history leaves the record out.
     Kind(String),
-    /// The form of all that it says.
+    /// The form of the whole content.
     Content,
-    /// The type or the form of a part of what it says; the type is this, empty where it has none.
+    /// The type or form of a part of the content. This is the type, empty if the part has none.
     Part(String),
 }
 
-/// Each such thing once, by a hash of it.
+/// The unknown forms, each once, by a hash.
 #[derive(Debug, Default)]
 pub(in crate::transcript) struct UnknownForms(HashMap<u64, Occurrences>);
 
 #[derive(Debug)]
 struct Occurrences {
-    /// Where it stands first.
+    /// The line of the first occurrence.
     line: u64,
     count: u64,
-    /// What it is, and what is known of who wrote the first one; none of those that are too many to be told.
+    /// The form, and what is known of the writer of the first occurrence. `None` for forms beyond the reported number.
     first: Option<(UnknownForm, Option<String>)>,
 }
 
 impl UnknownForms {
-    /// Takes one more; `writer` says what is known of who wrote it.
+    /// Counts one more occurrence. `writer` describes the agent that wrote it, if known.
     pub(in crate::transcript) fn add(
         &mut self,
         line: u64,
@@ -46,7 +46,7 @@ impl UnknownForms {
         found.count += 1;
     }
 
-    /// What is told of each, with its line; nothing of those that come behind [`FINDINGS_OF_A_KIND_LIMIT`] others.
+    /// The description of each form, with its line. Empty for forms after the first [`FINDINGS_OF_A_KIND_LIMIT`].
     pub(in crate::transcript) fn into_details(self) -> Vec<(u64, String)> {
         let mut told: Vec<_> = self
             .0

@@ -1,8 +1,8 @@
-//! Files that a Claude session's records name and that lie with another session.
+//! Files that a Claude session's records name and that are in the folder of another session.
 //!
-//! A fork's long results and its subagents stay in the folder of the session that it was forked from (Claude Code 2.1.316), so
+//! A fork's long results and its subagents stay in the folder of the session from which it was forked (Claude Code 2.1.316), so
 //! a copy or a move of the fork has to collect them. Owns which of the named files those are, and their names in the copy. Only
-//! files in the folder of the same project are found, and none behind a symbolic link. Blocks.
+//! files in the folder of the same project are found, and none that is reached through a symbolic link. Blocks.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,22 +18,22 @@ use crate::transcript::parts::{FILE_LIMIT, Part, side_part};
 use crate::transcript::reading::READ_BYTES;
 use crate::transcript::relocate::result_name;
 
-/// How many of the files that are not there are told by name; more of them say nothing more.
+/// How many missing files are listed by name. A longer list adds nothing.
 const NAMED_LIMIT: usize = 5;
 
-/// The longest name that a file gets, in bytes. Agents' are far shorter.
+/// The longest name of a file in the copy, in bytes. The agents' names are far shorter.
 const NAME_LIMIT_BYTES: usize = 1024;
 
-/// The files that are collected already, by the names that records use.
+/// The files that were collected already, by the names that records use.
 #[derive(Debug, Default)]
 pub struct Claimed {
     names: BTreeSet<String>,
-    /// The transcripts of subagents, wherever they lie in the folder of a project: that of another one is not looked into.
+    /// The transcripts of subagents, with the folder of their project. Other projects are not searched.
     subagents: BTreeSet<(PathBuf, String)>,
 }
 
 impl Claimed {
-    /// Adds a file of a session whose transcript is in this folder.
+    /// Adds a file of a session whose transcript is in the folder `project`.
     pub fn add(&mut self, project: &Path, part: &Part) {
         for name in [Some(&part.name), part.borrowed_name.as_ref()]
             .into_iter()
@@ -48,18 +48,18 @@ impl Claimed {
     }
 }
 
-/// Whether the transcripts of subagents are called so.
+/// Whether this is a name of a subagent's transcript.
 fn is_subagent(name: &str) -> bool {
     name.strip_prefix("agent-")
         .is_some_and(|agent| agent.ends_with(".jsonl"))
 }
 
-/// Adds the files of other sessions that a session's records name to `files`, whose first is the session's transcript, unless they
-/// are claimed already. Returns in words which named files are missing, which subagents' transcripts could not be read and were
-/// left out, and which transcripts may name more.
+/// Adds the files of other sessions that a session's records name to `files`, unless they are claimed already. The first of
+/// `files` is the session's transcript. Returns messages about the named files that are missing, the subagents' transcripts
+/// that could not be read and were left out, and the transcripts that may name more files.
 ///
 /// # Errors
-/// [`TranscriptError::Io`] when the transcript cannot be read.
+/// [`TranscriptError::Io`] if the transcript cannot be read.
 pub fn collect_borrowed(
     files: &mut Vec<Part>,
     claimed: &mut Claimed,
@@ -121,7 +121,7 @@ pub fn collect_borrowed(
             };
             if matches!(file, SideFile::Subagent(_)) {
                 unread.push(part.clone());
-                // What it was asked to do. Not all of them have one.
+                // The subagent's task. Not every subagent has this file.
                 let beside = part.name.replace(".jsonl", ".meta.json");
                 let meta = side_part(&part.path.with_extension("meta.json"), beside);
                 files.extend(meta);
@@ -135,13 +135,13 @@ pub fn collect_borrowed(
     Ok((!told.is_empty()).then(|| told.join("; ")))
 }
 
-/// The files that the records of a transcript name, as far as it counts, and whether there may be more.
+/// The files that the counted part of a transcript names, and whether there may be more.
 fn files_named_by(part: &Part) -> io::Result<(BTreeSet<SideFile>, bool)> {
     let file = Metered::new(part.open()?.take(part.bytes), part.bytes);
     named_files(BufReader::with_capacity(READ_BYTES, file))
 }
 
-/// Whether no link leads to a file on its way from the project's folder.
+/// Whether the path from the project's folder to a file contains no link.
 pub(super) fn is_within(project: &Path, path: &Path) -> bool {
     let Ok(rest) = path.strip_prefix(project) else {
         return false;
@@ -154,7 +154,7 @@ pub(super) fn is_within(project: &Path, path: &Path) -> bool {
     })
 }
 
-/// A tool's result in another session's folder, by its name from that folder on.
+/// A tool's result in another session's folder, by its name relative to the project's folder.
 pub(super) fn find_result(project: &Path, own: &str, known_as: String, claimed: &Claimed) -> Option<Part> {
     let [session, folder, name] = known_as.split('/').collect::<Vec<_>>()[..] else {
         return None;

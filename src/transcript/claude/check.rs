@@ -1,13 +1,12 @@
-//! What is wrong with a Claude transcript, and what that does to a resume.
+//! Checks a Claude transcript for damage, and determines what the damage does to a resume.
 //!
-//! One pass over the bytes, in the memory of an index and however long the lines are; changes nothing. What a resume
-//! makes of damage was seen with Claude Code 2.1.316: a record whose parent is not there is joined to the one that
-//! stands before it in the file, unless the agent noted a place (`last-prompt`) that the parents do not lead to: then it
-//! continues from that place. A record without a parent starts a new history. No final newline, blank lines, a
-//! byte order mark, carriage returns, NUL bytes at the end and bytes that are not UTF-8 are harmless and are not told;
-//! neither are a tool's result that stands there twice, of which the model is sent one, and records without a uuid,
-//! whatever they are: they are notes of the agent's own, of which each version has others. Pure; whether a file beside
-//! the transcript is there is asked of the caller.
+//! One pass over the bytes, in the memory of an index however long the lines are; changes nothing. The effects of damage
+//! on a resume were observed with Claude Code 2.1.316: a record whose parent is missing is joined to the record before
+//! it in the file, unless the agent recorded a position (`last-prompt`) that the parents do not lead to; then the resume
+//! continues from that position. A record without a parent starts a new history. These are harmless and are not
+//! reported: a missing final newline, blank lines, a byte order mark, carriage returns, NUL bytes at the end, bytes that
+//! are not UTF-8, a tool's result that occurs twice, of which the model is sent one, and records without a uuid, which
+//! are the agent's own notes and differ between versions. Pure; the caller says whether a side file exists.
 
 mod facts;
 mod unanswered;
@@ -30,23 +29,23 @@ use crate::transcript::scan::{
 use facts::{CHECK, MessageFacts};
 pub(super) use unanswered::unanswered;
 
-/// What a resume makes of messages whose parents do not lead to the place that the agent noted last.
+/// The effect on a resume if the parents of messages do not lead to the position that the agent recorded last.
 const LEFT_OUT: &str = "a resume continues from the place that the agent recorded last in the file, which the parents of this \
                         record do not lead to, so it leaves out this record and those after it";
 
 /// A file that a record names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SideFile {
-    /// A tool's result that was too long for the transcript, by its path; a relative one is meant beside the transcript.
+    /// A tool's result that was too long for the transcript, by its path. A relative path starts at the transcript's folder.
     ToolResult(String),
-    /// What a subagent said, by the subagent's id.
+    /// The transcript of a subagent, by the subagent's id.
     Subagent(String),
 }
 
 /// Checks the transcript of the session `upstream_id`, from its first byte on. `is_there` says whether a side file exists.
 ///
 /// # Errors
-/// What the reader answers.
+/// The reader's error.
 pub(super) fn check(
     reader: impl BufRead,
     upstream_id: &str,
@@ -69,11 +68,11 @@ pub(super) fn check(
     Ok(checker.finish())
 }
 
-/// The files that the records of a transcript name, of this session or another; and whether there may be more, because a record
+/// The files that the records of a transcript name, of this session or another, and whether there may be more, because a record
 /// has more calls and results than are read.
 ///
 /// # Errors
-/// What the reader answers.
+/// The reader's error.
 pub(super) fn named_files(reader: impl BufRead) -> io::Result<(BTreeSet<SideFile>, bool)> {
     let mut lines = PrunedLines::new(reader, 0, &CHECK);
     let (mut named, mut has_more) = (BTreeSet::new(), false);
@@ -91,13 +90,13 @@ struct Checker<'a, F> {
     upstream_id: &'a str,
     is_there: F,
     index: Index,
-    /// Where each chain record begins, and its line; ascending.
+    /// The offset and line of each chain record, ascending.
     chain: Vec<(u64, u64)>,
-    /// Messages that are not a subagent's.
+    /// The number of messages, without those of subagents.
     messages: u64,
-    /// None where not all calls and results were noted.
+    /// `None` if some calls or results were not read.
     calls: Option<Calls>,
-    /// Where each other session was named first, and how often it was, by a hash of its id.
+    /// Other sessions that records name, by a hash of the id: the line of the first such record, their number, and the id.
     foreign: HashMap<u64, (u64, u64, String)>,
     findings: Findings,
 }
@@ -152,7 +151,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 .add(place.number, FindingKind::DuplicateUuid, detail);
         }
         let is_message = chain.is_message();
-        // What a subagent says is none of the history.
+        // Messages of subagents are not part of the history.
         let strange = said.unknown_form;
         if let Some(strange) = strange.filter(|strange| is_message || matches!(strange, UnknownForm::Kind(_)))
         {
@@ -164,7 +163,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         self.index.push(place.offset, facts);
         self.chain.push((place.offset, place.number));
         if let Some(session) = said.session_id.filter(|id| *id != self.upstream_id) {
-            // Of those that are too many to be told only the number counts.
+            // Sessions beyond the limit are only counted.
             let is_told = self.foreign.len() < FINDINGS_OF_A_KIND_LIMIT;
             let name = || if is_told { quoted(&session) } else { String::new() };
             let foreign = self.foreign.entry(hash_of(&session));
@@ -179,7 +178,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         }
     }
 
-    /// Reports that a record has more parts than are checked, so that it is unknown which calls have no result.
+    /// Reports that a record has more parts than are checked, so it is unknown which calls have no result.
     fn report_unchecked_calls(&mut self, place: LinePosition) {
         let detail = format!(
             "too many parts in one message (more than {ELEMENTS_LIMIT}, or {} MiB of them); the others are not checked here: {UNCHECKED_CALLS_NOTE}",
@@ -252,7 +251,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         self.findings.into_report()
     }
 
-    /// What can only be told at the end, when it is known which records a resume follows.
+    /// Adds the findings that depend on which records a resume follows.
     fn judge(&mut self, selection: &Selection) {
         if let Some(newer) = selection.newer_branch {
             let messages = match newer.messages {

@@ -1,10 +1,10 @@
-//! Which of several copies of a transcript of Claude's counts, for all who look: adoption, history, the ladder, checks, exports.
+//! Chooses among several copies of a Claude transcript, for all callers: adoption, history, the ladder, checks, exports.
 //!
-//! Owns the rule, which is the agent's as far as that has one. Claude (2.1.316) takes the copy in the folder of the
-//! session's cwd, unless no message is in it, as in the stub that a writer leaves whose file was taken from under it. One
-//! that lies elsewhere it takes where it is the only one. Of several elsewhere it takes none, or one in another worktree of
-//! the cwd's repository: it is not asked for these, and a resume goes on in a copy of the one that counts, which is that with
-//! the most turns. Blocks.
+//! Owns the rule, which follows the agent's as far as that has one. Claude (2.1.316) uses the copy in the folder of the
+//! session's cwd, unless that contains no message, as in the stub that a writer leaves after its file was moved away. A copy
+//! in another folder is used if it is the only one. Of several in other folders the agent uses none, or one in another
+//! worktree of the cwd's repository. The bridge therefore does not ask it to resume these; a resume continues in a copy of
+//! the one with the most turns. Blocks.
 
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
@@ -21,20 +21,20 @@ use crate::transcript::locate::{file_name, locate, own_folder};
 use crate::transcript::open_transcript::OpenTranscript;
 use crate::transcript::origin::Origin;
 
-/// The longest stub: a few records without a message.
+/// The maximum size of a stub, in bytes: a few records without a message.
 const STUB_LIMIT_BYTES: u64 = 64 * 1024;
 
-/// The transcript of a session that runs in the folder `cwd`. What is read to know it stays in the library.
+/// The transcript of a session that runs in the folder `cwd`. Indexes that are read for this stay in the cache.
 ///
 /// # Errors
-/// [`TranscriptError`] when there is none or the folders cannot be read.
+/// [`TranscriptError`] if there is none or the folders cannot be read.
 pub(super) fn find(
     library: &IndexCache,
     root: &Path,
     cwd: &str,
     id: &str,
 ) -> Result<PathBuf, TranscriptError> {
-    // Asked first: another project's folder may be on a mount that does not respond.
+    // Check this folder first: another project's folder may be on a mount that does not respond.
     let own = own_folder(root, Path::new(cwd)).join(file_name(id)?);
     if has_messages(library, &own) {
         return Ok(own);
@@ -50,7 +50,7 @@ pub(super) fn find(
         [_] => 0,
         several => {
             let ranks = several.iter().map(|path| rank(library, path)).enumerate();
-            // Of equal ones the first.
+            // The first one if several are equal.
             let best = ranks.rev().max_by_key(|(_, rank)| *rank);
             best.map_or(0, |(best, _)| best)
         }
@@ -58,11 +58,11 @@ pub(super) fn find(
     Ok(found.swap_remove(best))
 }
 
-/// The transcript of a session of which nobody says where it runs: the one that counts in the folder that the best copy
-/// says it ran in, which is then the folder that is told.
+/// The transcript of a session whose folder is unknown. The best copy names a folder; the result is the copy to use in that
+/// folder, with that folder as its `cwd`.
 ///
 /// # Errors
-/// As [`find`], and when no copy can be read.
+/// As [`find`], and if no copy can be read.
 pub(super) fn find_recorded(
     library: &IndexCache,
     root: &Path,
@@ -91,7 +91,7 @@ pub(super) fn find_recorded(
     let Some(cwd) = &origin.cwd else {
         return Ok((path, origin));
     };
-    // Another copy may lie where the best one ran.
+    // There may be another copy in the folder of the best one.
     let counts = find(library, root, cwd, id)?;
     if counts == path {
         return Ok((path, origin));
@@ -101,9 +101,10 @@ pub(super) fn find_recorded(
     Ok((counts, Origin { cwd, ..origin }))
 }
 
-/// Whether several copies hold turns and none lies in the folder `cwd`, so that the agent may take one that does not count.
+/// Whether several copies have turns and none is in the folder `cwd`, so that the agent may use another one than [`find`]
+/// returns.
 pub(super) fn are_ambiguous(library: &IndexCache, root: &Path, cwd: &str, id: &str) -> bool {
-    // Asked first, since all folders are looked through for others.
+    // Check this first, because the search for others reads all folders.
     let own = file_name(id).map(|name| own_folder(root, Path::new(cwd)).join(name));
     if own.is_ok_and(|own| own.symlink_metadata().is_ok()) {
         return false;
@@ -113,8 +114,8 @@ pub(super) fn are_ambiguous(library: &IndexCache, root: &Path, cwd: &str, id: &s
     found.len() > 1 && found.iter().filter(has_turns).count() > 1
 }
 
-/// What is to be said of copies beside the one that counts: that one has more turns and the agent does not take it, or that
-/// the agent takes none of them.
+/// A finding about copies other than the one in use: another copy has more turns and the agent does not use it, or the
+/// agent uses none of them.
 pub(super) fn find_better_copy(
     library: &IndexCache,
     root: &Path,
@@ -159,7 +160,7 @@ pub(super) fn find_better_copy(
     })
 }
 
-/// Whether there is a transcript with messages. A large one is not read to know that.
+/// Whether there is a transcript with messages. Large files that are not blank are assumed to have some.
 fn has_messages(library: &IndexCache, path: &Path) -> bool {
     let bytes = path
         .metadata()
@@ -176,14 +177,14 @@ fn is_in(root: &Path, cwd: &str, path: &Path) -> bool {
     path.parent() == Some(own_folder(root, Path::new(cwd)).as_path())
 }
 
-/// How much a copy has to go on with: its turns, and when it was written last.
+/// The rank of a copy: its number of turns, and the time of its last write.
 fn rank(library: &IndexCache, path: &Path) -> (usize, Option<Timestamp>) {
     let metadata = path.metadata();
     let written = metadata.map(|metadata| FileVersion::of(&metadata).modified_at());
     (turns(library, path), written.ok())
 }
 
-/// How many turns a copy has on its live branch, those before a compaction too; 0 where it cannot be read.
+/// How many turns a copy has on its live branch, including those before a compaction; 0 if it cannot be read.
 fn turns(library: &IndexCache, path: &Path) -> usize {
     library.open(path, None).map_or(0, |open| open.turns())
 }

@@ -1,8 +1,7 @@
-//! Copies of Claude's transcripts under new ids.
+//! Copies Claude transcripts under new ids.
 //!
-//! An exact copy includes the files beside its source. Its records differ in two things only: the token that holds the old id, and
-//! the paths of tool results, which lead to the copy's own files. The source is only read. Blocks; does not know why a copy is
-//! made.
+//! An exact copy includes the side files of its source. Its records differ only in the token with the old id, and in the paths
+//! of tool results, which lead to the copy's own files. The source is only read. Blocks; does not know why a copy is made.
 
 use std::io::{self, BufRead, BufReader, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -15,15 +14,15 @@ use crate::transcript::lines::{LINE_LIMIT_BYTES, text_of_same_length};
 use crate::transcript::meter::Metered;
 use crate::transcript::rewrite::{EditableRecord, Edits, Rewriter, Verdict, token};
 
-/// How much is read at once, in bytes.
+/// The size of the buffer, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Copies a whole transcript into `folder`, which is made when it is missing, with the files beside it and those of other sessions
-/// that its records name. A torn last line is left out.
+/// Copies a whole transcript into `folder`, which is created if it is missing, with its side files and the files of other
+/// sessions that its records name. A torn last line is left out.
 ///
 /// # Errors
-/// [`TranscriptError::InvalidId`] for a new id that is no file name, [`TranscriptError::AlreadyExists`] when it is
-/// taken, [`TranscriptError::Io`] otherwise. Nothing is left behind by a failure.
+/// [`TranscriptError::InvalidId`] for a new id that cannot be a file name, [`TranscriptError::AlreadyExists`] if
+/// it is taken, [`TranscriptError::Io`] otherwise. After a failure no file is left.
 pub(in crate::transcript) fn copy_as(
     source: &Path,
     folder: &Path,
@@ -41,7 +40,7 @@ pub(in crate::transcript) fn copy_as(
             let text = text_of_same_length(bytes);
             match EditableRecord::parse(&text) {
                 Some(record) => edit_session(&record, old_id, new_id, edits),
-                // A killed writer left it.
+                // An incomplete line of a killed writer.
                 None if !line.ended => return Ok(Verdict::Drop),
                 None => {}
             }
@@ -51,8 +50,8 @@ pub(in crate::transcript) fn copy_as(
     })
 }
 
-/// Writes the transcript of a new session into `folder`, which is created if it is missing, with the files of others that its
-/// records name: `write` gives each record to the collection of files. `action` says in an error what was tried.
+/// Writes the transcript of a new session into `folder`, which is created if it is missing, with the files of other sessions
+/// that its records name. `write` passes each record to [`SideFiles`]. `action` is the action that errors report.
 ///
 /// # Errors
 /// As [`copy_as`].
@@ -67,7 +66,7 @@ pub(super) fn with_files<'a>(
     let mut files = SideFiles::new(source, folder, new_id);
     let made = create_in(folder, new_id, COPY, |writer| {
         let written = write(&mut files, writer);
-        // Before the transcript has a name, so that none ever names files that are not there.
+        // Before the transcript is renamed, so that no transcript ever names files that do not exist.
         let written = written.and_then(|()| files.settle());
         written.map_err(TranscriptError::io(action, source))
     })?;
@@ -75,7 +74,7 @@ pub(super) fn with_files<'a>(
     Ok(made)
 }
 
-/// The lines of a transcript, which is counted as it is read.
+/// The lines of a transcript. What is read is counted.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].

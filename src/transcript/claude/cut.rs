@@ -1,17 +1,17 @@
-//! Cuts a transcript: a branch of it under a new id, as Claude's own fork writes one.
+//! Cuts a transcript: copies one branch of it under a new id, as Claude's own fork does.
 //!
-//! Owns what becomes of each record (Claude Code 2.1.316, and the vendor's library of that version, which makes the forks of
-//! the ACP adapter). Each record of the branch gets a new uuid and says whose copy it is (`forkedFrom`); what refers to a
-//! uuid refers to the new one: parents, also those before a compaction, what a compaction kept, queued prompts. What says
-//! of a record whose subagent or plan it was is left out. Beside the branch what counts for a session as a whole comes along,
-//! and whatever is not known; the log of requests, the queue, counters, snapshots of files and notes of places do not: the
-//! agent makes them anew, or they are kept under the other session's id. Unlike the agent's own fork this follows the branch
-//! alone, keeps marks of progress, which resumes pass over, leaves times and titles as they are, and takes the files along
-//! that the records name.
+//! Owns what happens to each record (Claude Code 2.1.316, and the vendor's library of that version, which makes the forks of
+//! the ACP adapter). Each record of the branch gets a new uuid and names the record that it is a copy of (`forkedFrom`).
+//! References to uuids become references to the new ones: parents, including those before a compaction, the messages that a
+//! compaction kept, queued prompts. Members that name the subagent or plan of a record are omitted. Of the other records,
+//! those that concern the whole session and those of unknown kinds are copied. The request log, the queue, counters, file
+//! snapshots and recorded positions are not: the agent writes them anew, or they are stored under the other session's id.
+//! Unlike the agent's own fork, a cut copies only the branch, keeps progress records, which resumes ignore, leaves times and
+//! titles unchanged, and includes the files that the records name.
 //!
-//! One pass over the bytes, none of which is decoded that does not change; the new uuids are made of the old ones by a keyed
-//! hash, so that no table of them is held. The source is only read, and what was noted of it must still be so: else the cut
-//! fails. Blocks; knows nothing of why a transcript is cut.
+//! One pass over the bytes, which decodes only what changes. The new uuids are computed from the old ones by a keyed hash,
+//! so no table of them is stored. The source is only read. If it differs from its index, the cut fails. Blocks; knows
+//! nothing of why a transcript is cut.
 
 mod members;
 
@@ -33,7 +33,7 @@ use crate::transcript::lines::text_of_same_length;
 use crate::transcript::rewrite::{EditableRecord, Edits, Line, Rewriter, Verdict, token};
 use members::Members;
 
-/// Records without a parent that do not come along: see above.
+/// Kinds of records without a parent that are not copied: see above.
 const OMITTED_KINDS: [&str; 11] = [
     "api-request",
     "api-request-blob",
@@ -48,10 +48,10 @@ const OMITTED_KINDS: [&str; 11] = [
     "queue-operation",
 ];
 
-/// The beginning of a line of the request log. Such lines can be very long, so they are skipped without being held.
+/// The beginning of a line of the request log. Such lines can be very long, so they are skipped without being buffered.
 const REQUEST_LOG: &[u8] = br#"{"type":"api-request"#;
 
-/// Members of a record that a fork of the agent's own leaves out.
+/// Members that the agent's own fork omits.
 const OMITTED_MEMBERS: [&str; 8] = [
     "teamName",
     "agentName",
@@ -63,18 +63,18 @@ const OMITTED_MEMBERS: [&str; 8] = [
     "turnAttributionKey",
 ];
 
-/// Kinds of records that hang in a chain; without a parent on the branch they are none of it.
+/// Kinds of records that are part of a chain. Without a parent on the branch they do not belong to it.
 const CHAIN_KINDS: [&str; 5] = ["user", "assistant", "attachment", "system", "progress"];
 
-/// Cuts the branch that ends with the record `last_uuid` into `folder`, which is made when it is missing, and gives the new
+/// Cuts the branch that ends with the record `last_uuid` into `folder`, which is created if it is missing, and returns the new
 /// transcript's path. What the agent wrote for itself after that record and before the next prompt is copied too: otherwise the
-/// agent would write it again, in other words than in the source's next request. `index` says where the records of `source` are.
-/// If a parent is missing, the copy names the record that takes its place.
+/// agent would write it again, in other words than in the source's next request. `index` is the index of `source`. If a parent
+/// is missing, the copy names the record that replaces it.
 ///
 /// # Errors
-/// [`TranscriptError::RecordNotFound`] when there is no such record, [`TranscriptError::InvalidId`] for a new id that is no
-/// file name, [`TranscriptError::AlreadyExists`] when it is taken, [`TranscriptError::Io`] otherwise, also when the source is
-/// no longer what was noted of it. Nothing is left behind by a failure.
+/// [`TranscriptError::RecordNotFound`] if there is no such record, [`TranscriptError::InvalidId`] for a new id that cannot be
+/// a file name, [`TranscriptError::AlreadyExists`] if it is taken, [`TranscriptError::Io`] otherwise, also if the source no
+/// longer matches its index. After a failure no file is left.
 pub fn cut(
     source: &Path,
     index: &Index,
@@ -86,7 +86,7 @@ pub fn cut(
     cut_lines(lines, source, index, folder, new_id, last_uuid)
 }
 
-/// As [`cut`], with the lines of the source given. A line beside the branch that is longer than the limit is copied unchanged.
+/// As [`cut`], for given lines of the source. A line that is not on the branch and longer than the limit is copied unchanged.
 fn cut_lines<R: BufRead + Seek>(
     lines: Rewriter<R>,
     source: &Path,
@@ -117,15 +117,15 @@ fn cut_lines<R: BufRead + Seek>(
     })
 }
 
-/// Copies the files that the records of a transcript name from the folders of other sessions into the folder of its own. For a fork
-/// that the agent made: the agent leaves the files where they were, and they would be lost with the other session. The transcript
-/// is the agent's and stays as it is, so the paths in its texts still lead to the other session's folder. May be called again
+/// Copies the files that the records of a transcript name from the folders of other sessions into the folder of its own. For a
+/// fork that the agent made: the agent leaves the files where they are, and they would be lost with the other session. The
+/// agent's transcript is not changed, so the paths in its texts still lead to the other session's folder. May be called again
 /// after a kill.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].
 pub fn copy_borrowed_files(transcript: &Path) -> Result<(), TranscriptError> {
-    // A kill may have left it.
+    // A killed call may have left some.
     remove_unfinished_files(transcript)?;
     let folder = transcript.parent().unwrap_or(Path::new(""));
     let mut files = SideFiles::new(transcript, folder, session_of(transcript));
@@ -139,10 +139,10 @@ pub fn copy_borrowed_files(transcript: &Path) -> Result<(), TranscriptError> {
     brought.map_err(TranscriptError::io("bring the files beside", transcript))
 }
 
-/// The new uuids of one cut: each is made of the old one and the new session's id, so no table of them is held.
+/// The new uuids of one cut: each is computed from the old one and the new session's id, so no table of them is stored.
 #[derive(Debug, Default)]
 struct NewUuids {
-    /// The last one, after its old one: mostly a record's uuid, and next its child's parent.
+    /// The last old and new uuid: usually a record's uuid, which is then looked up again as its child's parent.
     last: (String, String),
 }
 
@@ -152,10 +152,10 @@ impl NewUuids {
             let uuid = Uuid::try_parse(old);
             let half = |half: u8| {
                 let mut hasher = DefaultHasher::new();
-                // Nobody knows the new id before, so that no two old ones can be made for the same new one.
+                // Nobody can predict the new id, so nobody can choose two old uuids that get the same new one.
                 (half, new_id).hash(&mut hasher);
                 match &uuid {
-                    // In whatever way it is written.
+                    // The spelling does not matter.
                     Ok(uuid) => uuid.hash(&mut hasher),
                     Err(_) => old.hash(&mut hasher),
                 }
@@ -175,7 +175,7 @@ struct Cutter<'a, 'b> {
     old_id: &'a str,
     new_id: &'a str,
     new_uuids: NewUuids,
-    /// The value that says whose copy a record is, up to that one's uuid.
+    /// The beginning of the value that names a record's original, up to the original's uuid.
     origin: String,
     files: &'b mut SideFiles<'a>,
 }
@@ -183,7 +183,7 @@ struct Cutter<'a, 'b> {
 impl Cutter<'_, '_> {
     fn write<R: BufRead + Seek>(&mut self, mut lines: Rewriter<R>, writer: &mut dyn Write) -> io::Result<()> {
         let mut on_branch = self.branch.offsets.iter().copied().peekable();
-        // Mostly the leaf; parents may have been written late.
+        // Usually the leaf, but parents may have been written after it.
         let last = self.branch.offsets.last().copied().unwrap_or_default();
         let mut behind = self.index.session_wide_after(last).iter().copied();
         let mut next = Some(0);
@@ -215,22 +215,22 @@ impl Cutter<'_, '_> {
         }
     }
 
-    /// Edits a line that is not on the branch. Whether it comes along.
+    /// Edits a line that is not on the branch. Returns whether to copy it.
     fn edit_off_branch(&mut self, line: &Line<'_>, edits: &mut Edits) -> bool {
-        // Behind the end of the branch only what is about the session as a whole counts.
+        // After the end of the branch, only records that concern the whole session are copied.
         let leaf = self.branch.leaf_offset;
         let is_wide = |offset| self.index.session_wide_after(leaf).binary_search(offset).is_ok();
         if line.offset > leaf && !is_wide(&line.offset) {
             return false;
         }
-        // What cannot be looked into is not known, and so it is kept.
+        // The kind of a line that is too long is unknown, so it is copied.
         let Some(bytes) = line.bytes else { return true };
         let text = text_of_same_length(bytes);
         let Some(record) = EditableRecord::parse(&text) else {
             return false;
         };
         let kind = record.fields.text("type").unwrap_or_default();
-        // Of a branch that is left.
+        // It belongs to another branch.
         let is_chained = CHAIN_KINDS.contains(&kind.as_str()) || record.fields.raw("parentUuid").is_some();
         if OMITTED_KINDS.contains(&kind.as_str()) || is_chained && record.fields.raw("uuid").is_some() {
             return false;
@@ -302,7 +302,7 @@ impl Cutter<'_, '_> {
         format!("\"{}\"", self.new_uuids.of(old, self.new_id))
     }
 
-    /// The parent of a record, where it changes.
+    /// The new parent of a record, if it changes.
     fn parent(&mut self, named: Option<&str>, offset: u64) -> Option<String> {
         match self.branch.join_at(offset) {
             Some(join) => Some(match &join.parent {
@@ -313,12 +313,12 @@ impl Cutter<'_, '_> {
         }
     }
 
-    /// What a compaction says of the messages that it kept, with their new uuids.
+    /// The description of the messages that a compaction kept, with their new uuids.
     fn compaction(&mut self, value: &[u8]) -> Option<String> {
         const IDS: [&str; 5] = ["anchorUuid", "uuids", "allUuids", "headUuid", "tailUuid"];
         let mut said: Value = serde_json::from_str(&text_of_same_length(value)).ok()?;
         let said = said.as_object_mut()?;
-        // Of what was under way in the other session.
+        // This concerns a turn that was running in the other session.
         let mut is_changed = said.remove("runningTurnSends").is_some();
         for kept in ["preservedMessages", "preservedSegment"] {
             let Some(kept) = said.get_mut(kept).and_then(Value::as_object_mut) else {
@@ -342,7 +342,7 @@ impl Cutter<'_, '_> {
         }
     }
 
-    /// What an attachment says of other records: the prompt that was queued, and where tools were announced.
+    /// Edits an attachment's references to other records: a queued prompt, and where tools were announced.
     fn attachment(&mut self, value: &[u8], start: usize, edits: &mut Edits) {
         let names = |name: &[u8]| memchr::memmem::find(value, name).is_some();
         if !names(b"\"source_uuid\"") && !names(b"\"nameOnlyAnnouncements\"") {

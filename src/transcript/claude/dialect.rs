@@ -1,4 +1,4 @@
-//! Claude's transcripts: one file a session, in a folder that is named after the one that the session runs in.
+//! Claude's transcripts: one file per session, in a folder that is named after the session's working directory.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,10 +29,10 @@ use crate::transcript::relocate::{RESULTS, named_results, result_name};
 use crate::transcript::summary::{Ends, TranscriptSummary};
 use crate::transcript::turn_counts::TurnCounts;
 
-/// How Claude calls what a subagent said, in versions that kept it beside the sessions. None of these is a session.
+/// The prefix of subagents' transcripts, in versions that stored them next to the sessions' files. None of these is a session.
 const SUBAGENT_PREFIX: &str = "agent-";
 
-/// As Claude Code writes them, and the built-in agent.
+/// The transcripts of Claude Code, and of the built-in agent.
 #[derive(Debug)]
 pub(crate) struct Claude;
 
@@ -214,7 +214,7 @@ impl Dialect for Claude {
         new: &NewSession,
     ) -> Result<RepairedCopy, TranscriptError> {
         let index = home.index_cache.index(source)?;
-        // As the ladder does; where another branch was left, and nothing damaged, it stays left.
+        // As in the ladder. If another branch was abandoned and nothing is damaged, it stays abandoned.
         let branch = index.select_joined().or_else(|| index.select(None, true));
         let branch = branch.ok_or_else(|| TranscriptError::NothingToResume {
             upstream_id: id.to_owned(),
@@ -231,7 +231,7 @@ impl Dialect for Claude {
     fn own_parts(&self, transcript: &Path) -> Result<Parts, TranscriptError> {
         let path = fs::canonicalize(transcript).map_err(TranscriptError::io("look for", transcript))?;
         let mut parts = parts(&path)?;
-        // The files beside a target of another name belong to that name.
+        // Side files next to a target with another name belong to that name.
         if let Some(name) = transcript
             .file_name()
             .filter(|name| path.file_name() != Some(name))
@@ -259,7 +259,7 @@ impl Dialect for Claude {
             let text = line_text(line.bytes);
             let paths = Fields::parse(&text).map(|fields| named_results(&fields));
             for path in paths.unwrap_or_default() {
-                // Below the folder of all sessions, and nowhere else.
+                // Only below the folder of all sessions.
                 let is_below = Path::new(&path).strip_prefix(&projects).is_ok_and(|below| {
                     let mut parts = below.components();
                     parts.all(|part| matches!(part, Component::Normal(_)))
@@ -288,7 +288,7 @@ impl Dialect for Claude {
     }
 }
 
-/// How many turns a transcript holds.
+/// The turn counts of a transcript.
 fn on_disk(library: &IndexCache, path: &Path, until: Option<&str>) -> Result<TurnCounts, TranscriptError> {
     let mut open = library.open(path, until)?;
     let book = Arc::clone(&open.history);
@@ -300,7 +300,7 @@ fn on_disk(library: &IndexCache, path: &Path, until: Option<&str>) -> Result<Tur
     };
     let anywhere = || {
         let index = library.index(path).ok()?;
-        // A line that is no record may have been a turn.
+        // A line that is not a record may have been a turn.
         (index.garbage_lines() == 0).then(|| index.max_turns())
     };
     let turns_anywhere = match until {
@@ -330,8 +330,8 @@ fn on_disk(library: &IndexCache, path: &Path, until: Option<&str>) -> Result<Tur
     })
 }
 
-/// Whether a transcript is, or may be, where the agent looks first. If this user cannot look into the folder, the agent
-/// cannot either.
+/// Whether a transcript is, or may be, in the folder where the agent looks first. If this user cannot read the folder,
+/// the agent cannot either.
 fn is_in_own_folder(session: Session<'_>) -> bool {
     let (Some(cwd), Ok(name)) = (session.cwd, file_name(session.id)) else {
         return false;
@@ -340,11 +340,11 @@ fn is_in_own_folder(session: Session<'_>) -> bool {
     !matches!(fs::symlink_metadata(path), Err(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
-/// What is said of a newer branch that a resume leaves aside; nothing where nobody can tell.
+/// The finding about a newer branch that a resume leaves out. `None` if there is none or the file cannot be read.
 fn newer_branch(library: &IndexCache, path: &Path) -> Option<Finding> {
     let index = library.index(path).ok()?;
     index.select(None, true)?.newer_branch?;
-    // The lines of a file are counted by a check alone, and few files have such a branch.
+    // Only a check counts lines, and few files have such a branch.
     let mut findings = reading::check(path).ok()?.findings.into_iter();
     findings.find(|finding| finding.kind == FindingKind::NewerBranch)
 }

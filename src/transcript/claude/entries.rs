@@ -1,8 +1,8 @@
-//! What is noted of each chain record, in 40 bytes and some for finding it by its uuid.
+//! The chain records of an index: 40 bytes each, and some more to find it by its uuid.
 //!
-//! An id stands here whole, 16 bytes for a uuid and its text for anything else, so two records are never taken for one.
-//! Only `message.id` is kept as a hash, keyed at random: two replies with the same one would be taken for one where calls
-//! made in parallel are gathered, which no file can bring about on purpose and chance does not.
+//! Ids are stored whole, a uuid in 16 bytes and any other as text, so two records are never mistaken for one. Only
+//! `message.id` is stored as a hash, with a random key: if two replies had the same hash, they would be treated as one
+//! when parallel calls are collected. No file can cause that on purpose, and chance practically cannot.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -17,35 +17,36 @@ use crate::transcript::record_id::{IdRef, RecordId};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Entries {
     entries: Vec<Entry>,
-    /// The first record of each id.
+    /// The first record with each id.
     firsts: HashTable<u32>,
-    /// The last record of an id that several have, by the first: it is the one that counts.
+    /// The last record with an id that several records have, by the first one. The last one counts.
     lasts: HashMap<u32, u32>,
     /// Ids that are not uuids.
     texts: Vec<Box<str>>,
-    /// The parents that were not there when they were named, by who names them.
+    /// The parents that were not yet in the file when they were named, by the record that names them.
     unknown_parents: BTreeMap<u32, RecordId>,
     unknown_logical_parents: BTreeMap<u32, RecordId>,
-    /// The last records that compactions have kept, by whom that says: what stands before these, unless a logical parent is there.
+    /// The last record that each compaction kept, by the compaction's record. It is the logical parent if the named one is
+    /// missing.
     kept_tails: BTreeMap<u32, RecordId>,
     hasher: RandomState,
 }
 
-/// One record as it is kept.
+/// One record.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    /// The offset, and above it what the record is.
+    /// The offset, with flags and the role in the upper bits.
     place: u64,
-    /// A uuid, or the number of a text.
+    /// A uuid, or the index of a text.
     id: [u8; 16],
     /// A hash of `message.id`; 0 without one.
     message: u64,
-    /// The first record that has the parent's id.
+    /// The first record with the parent's id.
     parent: u32,
     logical_parent: u32,
 }
 
-/// A record that comes in.
+/// A record to add.
 struct NewEntry {
     place: u64,
     uuid: RecordId,
@@ -55,21 +56,21 @@ struct NewEntry {
     kept_tail: Option<RecordId>,
 }
 
-/// A parent as a record names it.
+/// The parent of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parent {
-    /// It names none.
+    /// The record names none.
     None,
-    /// Where it stands.
+    /// The position of the parent.
     Found(usize),
-    /// It is not there.
+    /// The record names a parent that is not in the file.
     Missing,
 }
 
 const NO_PARENT: u32 = u32::MAX;
 const UNKNOWN_PARENT: u32 = u32::MAX - 1;
 
-/// No file is as long as this.
+/// Files are never as long as this.
 const OFFSET_BITS: u32 = 56;
 const SIDECHAIN_BIT: u64 = 1 << 56;
 const TEXT_BIT: u64 = 1 << 57;
@@ -88,7 +89,7 @@ const ROLES: [Role; 6] = [
 ];
 
 impl Entries {
-    /// None yet, of a transcript of which others were taken already: they can be [appended](Self::append) to those.
+    /// Creates empty entries for a later part of the same transcript, to be [appended](Self::append) to these.
     pub(super) fn new_later_part(&self) -> Self {
         Self {
             hasher: self.hasher.clone(),
@@ -96,7 +97,7 @@ impl Entries {
         }
     }
 
-    /// Takes one more record, which begins at `offset`, behind all that were taken.
+    /// Adds the next record, which begins at `offset`.
     pub(super) fn push(&mut self, offset: u64, chain: ChainFacts) {
         let mut place = offset | (chain.role as u64) << ROLE_SHIFT;
         if chain.is_sidechain {
@@ -121,7 +122,7 @@ impl Entries {
         });
     }
 
-    /// Takes the records of a later part of the transcript, which was begun [beside](Self::beside) this.
+    /// Adds the records of a later part of the transcript, which was created by [`Self::new_later_part`].
     pub(super) fn append(&mut self, later: &Self) {
         self.entries.reserve_exact(later.len());
         let parent = |parent: u32, unknown: Option<&RecordId>| match parent {
@@ -209,7 +210,7 @@ impl Entries {
         }
     }
 
-    /// How many there are.
+    /// The number of records.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -219,7 +220,7 @@ impl Entries {
         !self.lasts.is_empty()
     }
 
-    /// Gives back what was taken in advance.
+    /// Frees unused capacity.
     pub(super) fn shrink(&mut self) {
         self.entries.shrink_to_fit();
         self.texts.shrink_to_fit();
@@ -232,18 +233,18 @@ impl Entries {
         self.entries.capacity() * size_of::<Entry>()
             + self.firsts.allocation_size()
             + texts.sum::<usize>()
-            // An entry of a tree or a map with what stands around it, and the text of an id.
+            // The nodes of the trees, and the texts of the ids.
             + unknown * 2 * size_of::<RecordId>()
             + self.lasts.capacity() * 2 * size_of::<u64>()
     }
 
-    /// Where the record stands that has this id; of several the last.
+    /// The position of the record with this id, the last one if there are several.
     pub(super) fn find(&self, id: IdRef<'_>) -> Option<usize> {
         let first = self.first(self.hash(id), id)?;
         Some(self.last(first))
     }
 
-    /// Where the last record stands that has the same id as this one, where that is another.
+    /// The position of the last record with the same id as this one, if that is another record.
     pub(super) fn replaced_by(&self, position: usize) -> Option<usize> {
         if !self.has_duplicates() {
             return None;
@@ -269,17 +270,17 @@ impl Entries {
         self.role(position) != Role::Other && !self.is_sidechain(position)
     }
 
-    /// Whether it says of which message in another session it is a copy.
+    /// Whether it names the message in another session of which it is a copy.
     pub(super) fn is_forked(&self, position: usize) -> bool {
         self.entries[position].place & FORKED_BIT != 0
     }
 
-    /// Whether it is of a kind that is not known, and not a subagent's.
+    /// Whether it is of an unknown kind, and not a subagent's.
     pub(super) fn is_unknown(&self, position: usize) -> bool {
         self.entries[position].place & UNKNOWN_BIT != 0 && !self.is_sidechain(position)
     }
 
-    /// Whether a person typed it while a turn ran. It is not a message in Claude Code's file, and a resume chooses its branch by
+    /// Whether the user typed it during a turn. It is not a message in Claude Code's file, and a resume chooses its branch by
     /// messages alone, so its role is [`Role::Other`].
     pub(super) fn is_steering(&self, position: usize) -> bool {
         self.entries[position].place & STEERING_BIT != 0
@@ -290,7 +291,7 @@ impl Entries {
         self.entries[position].message
     }
 
-    /// As [`Entries::message`], of an id.
+    /// The hash of a `message.id`, as in [`Entries::message`].
     pub(super) fn message_hash(&self, message_id: &str) -> u64 {
         self.hasher.hash_one(message_id).max(1)
     }
@@ -311,22 +312,22 @@ impl Entries {
         }
         let tail = self.kept_tails.get(&(position as u32));
         let tail = tail.and_then(|tail| self.find(tail.as_ref()));
-        // Only what stands before a compaction can have been kept by it.
+        // A compaction can only keep what precedes it.
         tail.filter(|tail| *tail < position).map_or(named, Parent::Found)
     }
 
-    /// The record `position` where it is a message, or the nearest before it by the parents that is one.
+    /// The record `position` if it is a message, or else its nearest ancestor that is one.
     pub(super) fn nearest_message(&self, position: usize) -> Option<usize> {
         self.ancestors(position)
             .find(|position| self.role(*position) != Role::Other)
     }
 
-    /// Whether the parents lead from a record to another.
+    /// Whether the record `to` is an ancestor of `from`.
     pub(super) fn has_ancestor(&self, from: usize, to: usize) -> bool {
         self.ancestors(from).any(|position| position == to)
     }
 
-    /// A record, its parent and so on; no more than there are, as the parents may go round in a circle.
+    /// A record, its parent and so on. Stops after as many steps as there are records, because parents may form a circle.
     pub(super) fn ancestors(&self, position: usize) -> impl Iterator<Item = usize> {
         let parent = |position: &usize| match self.parent(*position) {
             Parent::Found(parent) => Some(parent),
@@ -335,7 +336,7 @@ impl Entries {
         successors(Some(position), parent).take(self.len())
     }
 
-    /// The records that name a parent which is not there, in the order of the file.
+    /// The records whose parent is missing, in the order of the file.
     pub(super) fn missing_parents(&self) -> impl Iterator<Item = (usize, &RecordId)> {
         self.unknown_parents
             .iter()
@@ -343,7 +344,7 @@ impl Entries {
             .map(|(position, parent)| (*position as usize, parent))
     }
 
-    /// The record at this offset or the first behind it.
+    /// The first record at or after this offset.
     pub(super) fn first_at_or_after(&self, offset: u64) -> usize {
         let mask = (1 << OFFSET_BITS) - 1;
         self.entries.partition_point(|entry| entry.place & mask < offset)
@@ -352,7 +353,7 @@ impl Entries {
     fn resolved(&self, position: usize, parent: u32, unknown: &BTreeMap<u32, RecordId>) -> Parent {
         match parent {
             NO_PARENT => Parent::None,
-            // It may have come later.
+            // The parent may have been written later.
             UNKNOWN_PARENT => match unknown.get(&(position as u32)) {
                 Some(id) => self.find(id.as_ref()).map_or(Parent::Missing, Parent::Found),
                 None => Parent::None,
@@ -365,7 +366,7 @@ impl Entries {
         self.lasts.get(&first).copied().unwrap_or(first) as usize
     }
 
-    /// The first record with an id that a record at `position` names; mostly it stands just before.
+    /// The first record with an id that the record at `position` names. Usually it is the one just before.
     fn known(&self, position: u32, id: &RecordId) -> Option<u32> {
         let id = id.as_ref();
         let before = position.checked_sub(1);

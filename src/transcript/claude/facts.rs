@@ -1,4 +1,4 @@
-//! What the index reads of a record: its ids, and its role in a history.
+//! The facts that the index reads from a record: its ids, and its role in a history.
 
 use crate::transcript::claude::record::{CHAIN_KINDS, Record, is_session_wide};
 use crate::transcript::fields::Fields;
@@ -42,7 +42,7 @@ pub(in crate::transcript) static INDEX: Table = Table {
     ]),
 };
 
-/// The same of a message, and of each block of its content.
+/// The members that the index reads from a message, and from each block of its content.
 pub(in crate::transcript) static MESSAGE: Filter =
     Filter::object(&[("id", Filter::ID), ("content", Filter::NAME.or_array(&BLOCK))]);
 pub(in crate::transcript) static BLOCK: Filter = Filter::object(&[
@@ -52,42 +52,42 @@ pub(in crate::transcript) static BLOCK: Filter = Filter::object(&[
 ])
 .or_text(BEGINNING_BYTES);
 
-/// What the index reads of a record that is part of a chain.
+/// The facts about a record that is part of a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::transcript) struct ChainFacts {
     pub(super) uuid: RecordId,
     pub(super) parent: Option<RecordId>,
     pub(super) logical_parent: Option<RecordId>,
-    /// The last record that a compaction has kept. It stands just before one that came within a turn, whose logical parent is a
+    /// The last record that a compaction kept. It replaces the logical parent of a compaction within a turn, which is a
     /// record that Claude Code (2.1.316) never writes.
     pub(super) kept_tail: Option<RecordId>,
     pub(super) message_id: Option<Box<str>>,
     pub(super) role: Role,
     pub(super) is_sidechain: bool,
-    /// Whether it names the folder that it ran in.
+    /// Whether it names the folder in which it was written.
     pub(super) has_cwd: bool,
-    /// Whether it is a message that says of which one in another session it is a copy.
+    /// Whether it is a message that names its original in another session.
     pub(super) is_forked: bool,
-    /// Whether it is of a kind that is not known.
+    /// Whether it is of an unknown kind.
     pub(super) is_unknown: bool,
-    /// Whether a person typed it while a turn ran.
+    /// Whether the user typed it during a turn.
     pub(super) is_steering: bool,
 }
 
-/// What the index reads of any record.
+/// The facts about any record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::transcript) struct RecordFacts {
-    /// The rest of one that is part of a chain.
+    /// The facts about a record that is part of a chain.
     pub(in crate::transcript) chain: Option<ChainFacts>,
-    /// Whether it is a title that a person gave.
+    /// Whether it is a title that the user gave.
     pub(in crate::transcript) is_title: bool,
-    /// Whether it is about the session as a whole, wherever it stands.
+    /// Whether it concerns the whole session, wherever it is in the file.
     pub(super) is_session_wide: bool,
-    /// The record that it names as the one that the conversation stood at.
+    /// The record that it names as the current position of the conversation.
     pub(super) leaf_hint: Option<RecordId>,
 }
 
-/// What a record is in a history.
+/// The role of a record in a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::transcript) enum Role {
     Prompt,
@@ -124,7 +124,7 @@ impl ChainFacts {
         self.role != Role::Other && !self.is_sidechain
     }
 
-    /// Reads a record of this kind; none when it is not part of a chain.
+    /// Reads a record of this kind. `None` if it is not part of a chain.
     fn of(record: &Record<'_>, kind: Option<&str>) -> Option<Self> {
         let fields = &record.fields;
         let id = |fields: &Fields<'_>, name: &str| fields.str(name).map(|id| RecordId::new(&id));

@@ -1,4 +1,4 @@
-//! What stands behind calls of tools whose results are to be filled in.
+//! Finds the positions where the missing results of tool calls are filled in.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,26 +8,26 @@ use super::index::Index;
 use super::walk::Selection;
 use crate::transcript::record_id::IdRef;
 
-/// A reply of the model: by a hash of its id, and of a record without one by where that stands.
+/// A reply of the model: by a hash of its id, or by its position if it has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Reply {
     Message(u64),
     Record(usize),
 }
 
-/// What stands behind calls, all by where the records begin.
+/// The records that follow calls without a result. All records are given by their offsets.
 #[derive(Debug, Default)]
 pub(in crate::transcript) struct FillPositions {
-    /// The records that go on behind a reply with such calls, each with the last of them. Parts of the reply itself and the
-    /// results of its calls go on within it.
+    /// The records that continue after a reply with such calls, each with the last of the calls. Parts of the reply itself
+    /// and results of its calls are not included.
     pub(in crate::transcript) children: BTreeMap<u64, u64>,
-    /// The records before which a result stands in the file, as the agent would have written it: behind those that are there.
-    /// Of a call that is not here that is the end.
+    /// The calls whose results are inserted before a record, as the agent would have written them: after the existing
+    /// results. The results of calls that are not included belong at the end.
     pub(in crate::transcript) places: BTreeMap<u64, Vec<u64>>,
 }
 
 impl Index {
-    /// What stands behind `calls` on a branch, which says where records of it begin, ascending.
+    /// Finds the positions for `calls`, the ascending offsets of records on the branch.
     pub(in crate::transcript) fn fill_positions(
         &self,
         branch: &Selection,
@@ -38,13 +38,13 @@ impl Index {
         let calls: Vec<(u64, Option<Reply>)> = calls.map(with_reply).collect();
         let last: HashMap<Option<Reply>, u64> = calls.iter().map(|(call, reply)| (*reply, *call)).collect();
         let mut calls = calls.into_iter().peekable();
-        // Those before this record that have no place yet: mostly none.
+        // The earlier calls that have no position yet: usually none.
         let mut open: Vec<(u64, Option<Reply>)> = Vec::new();
         for offset in &branch.offsets {
             let position = self.entries.first_at_or_after(*offset);
             let own = self.reply(position);
             let parent = self.parent_on(branch, position);
-            // Behind a result that is there it stays.
+            // A record that follows an existing result stays after it.
             let parent =
                 parent.filter(|(parent, joined)| *joined || self.entries.role(*parent) == Role::Assistant);
             let reply = parent.and_then(|(parent, _)| self.reply(parent));
@@ -67,7 +67,7 @@ impl Index {
         behind
     }
 
-    /// The reply that a record is a part of, or whose call it answers.
+    /// The reply of which a record is a part, or whose call it answers.
     fn reply(&self, position: usize) -> Option<Reply> {
         let entries = &self.entries;
         let of_reply = |position| match entries.message(position) {
@@ -83,7 +83,7 @@ impl Index {
         }
     }
 
-    /// What stands before a record on a branch, where that is there, and whether it does so only for lack of the parent.
+    /// The record before a record on a branch, if any, and whether it only replaces a missing parent.
     fn parent_on(&self, branch: &Selection, position: usize) -> Option<(usize, bool)> {
         match branch.join_at(self.entries.offset(position)) {
             Some(join) => {

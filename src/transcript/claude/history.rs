@@ -1,7 +1,7 @@
-//! A branch of a transcript as messages and turns that can be read one by one.
+//! The messages and turns of a branch, which can be read one by one.
 //!
-//! Owns which records of an index are its messages and which turn each belongs to, four bytes a message; a message is
-//! decoded when it is asked for. Pure over any buffered reader; knows neither files nor conversations.
+//! Owns which records of an index are messages of the branch and which turn each belongs to, four bytes per message.
+//! A message is decoded when it is requested. Pure over any buffered reader; knows neither files nor conversations.
 
 use std::io::{self, BufRead, Seek};
 use std::sync::Arc;
@@ -22,31 +22,31 @@ use crate::transcript::record_id::IdRef;
 #[derive(Debug, Default)]
 pub struct ClaudeHistory {
     index: Arc<Index>,
-    /// Where the messages stand in the index, ascending.
+    /// The positions of the messages in the index, ascending.
     messages: Vec<u32>,
-    /// With which of the messages each turn begins.
+    /// The index of the first message of each turn.
     turns: Vec<u32>,
-    /// How often a parent is named that is not there: each time something is lost.
+    /// How many records name a parent that is missing. Something is lost at each of them.
     pub missing_parents: usize,
-    /// How many records are damaged or gone.
+    /// How many records are damaged or missing.
     pub damaged_records: u64,
-    /// How many records on the branch, or on its end, are of kinds that are not known, so that what they say is not told.
+    /// How many records on the branch, or following its end, are of unknown kinds, so that the history omits them.
     pub unknown_records: u64,
-    /// Whether the branch begins with a compaction whose past is not in this transcript.
+    /// Whether the branch begins with a compaction whose earlier messages are not in this transcript.
     pub cut_by_compaction: bool,
 }
 
 impl ClaudeHistory {
-    /// Reads where the messages stand, up to the record `until` or of the live branch. None when there is no such record.
+    /// Reads the messages up to the record `until`, or of the live branch. `None` if there is no such record.
     ///
     /// # Errors
-    /// What the reader answers.
+    /// The reader's error.
     pub fn read(reader: impl BufRead, until: Option<&str>) -> io::Result<Option<Self>> {
         Index::read(reader).map(|index| Self::of(&Arc::new(index), until))
     }
 
-    /// Where the messages stand in a transcript whose index is known, up to the record `until` or of the live branch.
-    /// None when there is no such record.
+    /// The messages up to the record `until`, or of the live branch, of a transcript that was indexed. `None` if
+    /// there is no such record.
     #[must_use]
     pub fn of(index: &Arc<Index>, until: Option<&str>) -> Option<Self> {
         let mut book = Self {
@@ -63,7 +63,7 @@ impl ClaudeHistory {
                 book.turns.push(book.messages.len() as u32);
             }
             if role != Role::Other || index.entries.is_steering(position) {
-                // An index has no more entries than that.
+                // An index never has more entries than fit.
                 book.messages.push(position as u32);
             }
         }
@@ -76,7 +76,8 @@ impl ClaudeHistory {
         Some(book)
     }
 
-    /// The most turns that may ever have stood in the transcript; no limit where a compaction left its past elsewhere.
+    /// The largest number of turns that may have been in the transcript. No limit if a compaction left the earlier messages
+    /// elsewhere.
     #[must_use]
     pub fn max_turns(&self) -> u64 {
         match self.cut_by_compaction {
@@ -85,20 +86,19 @@ impl ClaudeHistory {
         }
     }
 
-    /// How many prompts the transcript has, those of abandoned branches too.
+    /// How many prompts the transcript has, abandoned branches included.
     #[must_use]
     pub fn prompts(&self) -> u64 {
         self.index.prompts()
     }
 
-    /// Whether the transcript's last line breaks off.
+    /// Whether the transcript's last line is incomplete.
     #[must_use]
     pub fn ends_torn(&self) -> bool {
         self.index.ends_torn()
     }
 
-    /// How many of the messages are neither prompts nor results, nor written by the agent for itself: commands of the agent's
-    /// own, which a person typed as well, and their output.
+    /// How many of the messages are the agent's own commands, which the user typed too, or their output.
     #[must_use]
     pub fn agent_notes(&self) -> usize {
         let roles = self
@@ -108,11 +108,11 @@ impl ClaudeHistory {
         roles.filter(|role| *role == Role::Aside).count()
     }
 
-    /// Whether the last message is a text of the model with which its reply may have come to its end: no call, no error, and
-    /// nothing that the agent filled in.
+    /// Whether the last message is a text of the model that may end its reply: not a call, not an error, and not a text that
+    /// the agent filled in.
     ///
     /// # Errors
-    /// What the reader answers.
+    /// The reader's error.
     pub fn ends_with_reply(&self, reader: impl BufRead + Seek) -> io::Result<bool> {
         let Some(last) = self.messages.last() else {
             return Ok(false);
@@ -129,11 +129,11 @@ impl ClaudeHistory {
         self.messages.len()
     }
 
-    /// How many messages of the live branch an agent loads: those that no compaction has replaced, and those before it that
-    /// its record says to be kept.
+    /// How many messages of the live branch an agent loads: those after the last compaction, and those that the compaction
+    /// kept.
     ///
     /// # Errors
-    /// What the reader answers.
+    /// The reader's error.
     pub fn loaded_messages(&self, reader: impl BufRead + Seek) -> io::Result<usize> {
         let Some(walk) = self.index.walk(None, false) else {
             return Ok(0);
@@ -158,21 +158,21 @@ impl ClaudeHistory {
         Ok(behind + kept.flatten().unwrap_or(0))
     }
 
-    /// The uuid of a message's record; empty when it is not there.
+    /// The uuid of a message's record. Empty if there is no such message.
     #[must_use]
     pub fn uuid(&self, message: usize) -> String {
         let position = self.messages.get(message);
         position.map_or_else(String::new, |position| self.id(*position).text())
     }
 
-    /// Where the record of a message begins; none when it is not there.
+    /// The offset of a message's record. `None` if there is no such message.
     #[must_use]
     pub fn offset(&self, message: usize) -> Option<u64> {
         let position = self.messages.get(message)?;
         Some(self.index.entries.offset(*position as usize))
     }
 
-    /// How many turns begin with a record or before it in the file, on whatever branch that stands; none when there is no such record.
+    /// How many turns, of all branches, begin at or before a record in the file. `None` if there is no such record.
     #[must_use]
     pub fn turns_begun_until(&self, uuid: &str) -> Option<usize> {
         let offset = self.index.offset_of(uuid)?;
@@ -184,7 +184,7 @@ impl ClaudeHistory {
     #[must_use]
     pub fn find(&self, uuid: &str) -> Option<usize> {
         let id = IdRef::new(uuid);
-        // Of several with one uuid the first on the branch is meant, and the index finds the last.
+        // If several records have this uuid, the first one on the branch counts, but the index finds the last one.
         if self.index.entries.has_duplicates() {
             return self.messages.iter().position(|position| self.id(*position) == id);
         }
@@ -197,10 +197,10 @@ impl ClaudeHistory {
         self.index.entries.id(position as usize)
     }
 
-    /// Reads a message. None when the transcript has changed under the reader and something else stands there.
+    /// Reads a message. `None` if the transcript was changed and another record is at its offset.
     ///
     /// # Errors
-    /// What the reader answers.
+    /// The reader's error.
     pub fn message(
         &self,
         reader: impl BufRead + Seek,
@@ -210,7 +210,7 @@ impl ClaudeHistory {
             return Ok(None);
         };
         self.index.record_at(reader, position, |record, line| {
-            // Whatever it says stands elsewhere in it.
+            // A record without known content is reported as a whole.
             let parts = record
                 .parts()
                 .unwrap_or_else(|| vec![Part::unknown_form(&line_text(line))]);
@@ -242,10 +242,10 @@ impl ClaudeHistory {
         })
     }
 
-    /// As [`Book::message`], but what a tool answered is not decoded: of it only the length is told.
+    /// As [`ClaudeHistory::message`], but a tool's result is not decoded and only has a length.
     ///
     /// # Errors
-    /// What the reader answers.
+    /// The reader's error.
     pub fn outline(
         &self,
         mut reader: impl BufRead + Seek,

@@ -1,4 +1,4 @@
-//! The first pass over a transcript: every chain record in some tens of bytes.
+//! The index of a transcript, from one pass over it: some tens of bytes for every chain record.
 
 use std::io::{self, BufRead, Seek};
 
@@ -12,45 +12,45 @@ use crate::transcript::lines::{Lines, go_to, line_text};
 use crate::transcript::record_id::{IdRef, RecordId};
 use crate::transcript::scan::{PrunedLines, Scanned};
 
-/// Where every chain record of a transcript stands and how they hang together.
+/// The positions of the chain records of a transcript and their parents.
 #[derive(Debug, Clone, Default)]
 pub struct Index {
     pub(super) entries: Entries,
     bytes: u64,
-    /// Where the last line ends that a newline ends.
+    /// The end of the last line that has a newline.
     whole_bytes: u64,
-    /// Whether a record was taken from behind that.
+    /// Whether a record after that was read too.
     took_unended: bool,
     garbage_lines: u64,
     prompts: u64,
     ends_torn: bool,
-    /// Where the last title begins that a person gave.
+    /// The offset of the last title that the user gave.
     title: Option<u64>,
-    /// Where the last record of the conversation begins that names its folder.
+    /// The offset of the last record of the conversation that names its folder.
     cwd: Option<u64>,
     leaf_hint: LeafHint,
-    /// Where the records begin that are about the session as a whole, ascending.
+    /// The offsets of the records that concern the whole session, ascending.
     session_wide: Vec<u64>,
 }
 
-/// The record that the conversation stood at when the agent noted it last, which it does now and then.
+/// The record that the agent recorded last as the current position of the conversation. It writes such hints occasionally.
 #[derive(Debug, Clone, Default)]
 enum LeafHint {
-    /// Nothing was noted.
+    /// There is no hint.
     #[default]
     None,
-    /// What was noted is of no use since a compaction.
+    /// The hint was made useless by a compaction.
     Obsolete,
     At(RecordId),
 }
 
 impl Index {
-    /// Reads all lines of a transcript, from its first byte on. No line is held, however long.
+    /// Reads all lines of a transcript from its first byte. No line is buffered, however long.
     ///
-    /// A last line without a newline counts when it is a whole record, as the agent counts it too.
+    /// A last line without a newline counts if it is a complete record, as for the agent.
     ///
     /// # Errors
-    /// What the reader answers.
+    /// The reader's error.
     pub fn read(reader: impl BufRead) -> io::Result<Self> {
         let mut index = Self::default();
         index.extend(reader)?;
@@ -58,10 +58,10 @@ impl Index {
         Ok(index)
     }
 
-    /// Reads a transcript in two parts at once, of which the later begins with the line at `middle`.
+    /// Reads a transcript in two parts in parallel. The later part begins with the line at `middle`.
     ///
     /// # Errors
-    /// What the readers answer.
+    /// The readers' errors.
     pub fn read_parts(earlier: impl BufRead, later: impl BufRead + Send, middle: u64) -> io::Result<Self> {
         let mut index = Self::default();
         let mut behind = Self {
@@ -76,7 +76,7 @@ impl Index {
             let panicked = |_| Err(io::Error::other("the reader of the later part panicked"));
             reading.join().unwrap_or_else(panicked)
         })?;
-        // The file became shorter meanwhile; what stood behind is of another time.
+        // The file was truncated meanwhile. The later part was read before or after that, so it does not fit.
         if index.whole_bytes != middle {
             return Ok(index);
         }
@@ -98,7 +98,7 @@ impl Index {
         })
     }
 
-    /// Takes one more record, which begins at `offset`, behind all that were taken.
+    /// Adds the next record, which begins at `offset`.
     pub(in crate::transcript) fn push(&mut self, offset: u64, record: RecordFacts) {
         if record.is_title {
             self.title = Some(offset);
@@ -120,25 +120,25 @@ impl Index {
         self.entries.push(offset, chain);
     }
 
-    /// Whether a record with the uuid of this one was taken already.
+    /// Whether a record with the same uuid was added before.
     #[must_use]
     pub(in crate::transcript) fn holds(&self, chain: &ChainFacts) -> bool {
         self.entries.find(chain.uuid.as_ref()).is_some()
     }
 
-    /// Where the last title begins that a person gave.
+    /// The offset of the last title that the user gave.
     #[must_use]
     pub(in crate::transcript) fn title_offset(&self) -> Option<u64> {
         self.title
     }
 
-    /// Where the last record of the conversation begins that names the folder that it ran in.
+    /// The offset of the last record of the conversation that names the folder in which it was written.
     #[must_use]
     pub(in crate::transcript) fn cwd_offset(&self) -> Option<u64> {
         self.cwd
     }
 
-    /// Where the last message of a branch begins that is a copy of one in another session.
+    /// The offset of the last message of a branch that is a copy of one in another session.
     #[must_use]
     pub(in crate::transcript) fn last_copied_message(&self, selection: &Selection) -> Option<u64> {
         let is_copied =
@@ -149,7 +149,7 @@ impl Index {
             .find(|offset| selection.contains(*offset))
     }
 
-    /// Where the messages of a branch begin, in the order of the file.
+    /// The offsets of the messages of a branch, in the order of the file.
     #[must_use]
     pub(in crate::transcript) fn messages_of(&self, selection: &Selection) -> Vec<u64> {
         let messages = (0..self.entries.len()).filter(|position| self.entries.is_message(*position));
@@ -159,14 +159,14 @@ impl Index {
             .collect()
     }
 
-    /// Where the record with this uuid begins; of several the last.
+    /// The offset of the record with this uuid, the last one if there are several.
     #[must_use]
     pub(in crate::transcript) fn offset_of(&self, uuid: &str) -> Option<u64> {
         let position = self.entries.find(IdRef::new(uuid))?;
         Some(self.entries.offset(position))
     }
 
-    /// Where the records begin, behind `offset`, that are about the session as a whole.
+    /// The offsets after `offset` of the records that concern the whole session.
     #[must_use]
     pub(in crate::transcript) fn session_wide_after(&self, offset: u64) -> &[u64] {
         let first = self.session_wide.partition_point(|place| *place <= offset);
@@ -182,14 +182,14 @@ impl Index {
             && self.entries.id(position) == IdRef::new(uuid)
     }
 
-    /// Where the records begin that name a parent which is not there, with its uuid.
+    /// The offsets of the records that name a missing parent, with the parent's uuid.
     pub(in crate::transcript) fn missing_parents(&self) -> impl Iterator<Item = (u64, String)> {
         self.entries
             .missing_parents()
             .map(|(position, parent)| (self.entries.offset(position), parent.as_ref().text()))
     }
 
-    /// How many prompts stand before `offset`, those of abandoned branches too.
+    /// How many prompts are before `offset`, abandoned branches included.
     pub(in crate::transcript) fn prompts_before(&self, offset: u64) -> usize {
         let before = 0..self.entries.first_at_or_after(offset);
         before
@@ -203,39 +203,38 @@ impl Index {
         self.entries.len()
     }
 
-    /// How many prompts there are, those of abandoned branches too.
+    /// How many prompts there are, abandoned branches included.
     #[must_use]
     pub fn prompts(&self) -> u64 {
         self.prompts
     }
 
-    /// The most turns that may ever have stood here, on whatever branch: what was sent as a prompt may stand as a command of the
-    /// agent's own.
+    /// The largest number of turns that may have run, on all branches: a prompt may be recorded as the agent's own command.
     #[must_use]
     pub fn max_turns(&self) -> u64 {
         let asides = (0..self.entries.len()).filter(|position| self.entries.role(*position) == Role::Aside);
         self.prompts + asides.count() as u64
     }
 
-    /// How many whole lines were not records.
+    /// How many complete lines are not records.
     #[must_use]
     pub fn garbage_lines(&self) -> u64 {
         self.garbage_lines
     }
 
-    /// Whether the last line is a part of a record.
+    /// Whether the last line is an incomplete record.
     #[must_use]
     pub fn ends_torn(&self) -> bool {
         self.ends_torn
     }
 
-    /// The uuid of the live branch's last message; none without chain records.
+    /// The uuid of the live branch's last message. `None` if there are no chain records.
     #[must_use]
     pub fn live_uuid(&self) -> Option<String> {
         Some(self.entries.id(self.live_leaf()?).text())
     }
 
-    /// The uuid of the last message of the branch that a resume leaves aside although it is newer.
+    /// The uuid of the last message of the newer branch that a resume leaves out.
     #[must_use]
     pub fn newer_uuid(&self) -> Option<String> {
         let newer = self.select(None, true)?.newer_branch?;
@@ -244,18 +243,18 @@ impl Index {
         Some(self.entries.id(position).text())
     }
 
-    /// Whether the last turn of the live branch is over: its last message is a reply's text with which the model ended,
-    /// an error in place of one, or the mark of an interruption. Commands of the agent's own behind it do not count, but
-    /// that they came: between the records of one message nothing stands.
+    /// Whether the last turn of the live branch has ended: its last message is a text with which the model ended its
+    /// reply, an error in place of a reply, or the marker of an interruption. Later commands of the agent's own are
+    /// skipped, but they show that the message is complete: the records of one message are never separated.
     ///
     /// # Errors
-    /// What the reader answers.
+    /// The reader's error.
     pub fn live_turn_end(&self, reader: impl BufRead + Seek) -> io::Result<TurnEnd> {
         let Some(leaf) = self.live_leaf() else {
             return Ok(TurnEnd::Open);
         };
         let mut position = leaf;
-        // No more steps than there are records: the parents may go round in a circle.
+        // At most as many steps as there are records, because parents may form a circle.
         for _ in 0..self.entries.len() {
             match (self.entries.role(position), self.entries.parent(position)) {
                 (Role::Aside | Role::Other, Parent::Found(parent)) => position = parent,
@@ -269,7 +268,7 @@ impl Index {
         })
     }
 
-    /// Reads the record at this place and its line. None when something else stands there by now.
+    /// Reads the record at this position and its line. `None` if another record is there by now.
     pub(super) fn record_at<T>(
         &self,
         reader: impl BufRead + Seek,
@@ -284,7 +283,7 @@ impl Index {
         })
     }
 
-    /// Reads the line of the record at this place.
+    /// Reads the line of the record at this position.
     pub(super) fn line_at<T>(
         &self,
         mut reader: impl BufRead + Seek,
@@ -297,7 +296,7 @@ impl Index {
         Ok(lines.next_line()?.and_then(|line| tell(line.bytes)))
     }
 
-    /// The records of the branch that ends with `until`, or of the live branch. None when there is no such
+    /// The records of the branch that ends with `until`, or of the live branch. `None` if there is no such
     /// record, or no chain record at all.
     #[must_use]
     pub fn select(&self, until: Option<&str>, follow_compaction: bool) -> Option<Selection> {
@@ -305,8 +304,8 @@ impl Index {
         Some(Selection::of(&self.entries, &walk))
     }
 
-    /// The records that a session which ends with `until` is sent before its next prompt: those of the branch, also those before
-    /// a compaction, and what the agent wrote behind the end for itself. None when there is no such record.
+    /// The records that a session which ends with `until` is sent before its next prompt: those of the branch, including those
+    /// before a compaction, and those that the agent wrote for itself after the end. `None` if there is no such record.
     #[must_use]
     pub fn select_up_to_next_prompt(&self, until: &str) -> Option<Selection> {
         let mut walk = self.walk(Some(until), true)?;
@@ -314,8 +313,9 @@ impl Index {
         Some(Selection::of(&self.entries, &walk))
     }
 
-    /// The records of the branch that ends with the newest message, where a parent is not there with the record that stands
-    /// before. None without a message, and where the live branch is not a part of it: then another one was left, not damaged.
+    /// The records of the branch that ends with the newest message. A missing parent is replaced by the record before it in
+    /// the file. `None` if there is no message, or if the live branch is not a part of this branch: then this branch was
+    /// abandoned, not damaged.
     #[must_use]
     pub fn select_joined(&self) -> Option<Selection> {
         let live = self.live_leaf()?;
@@ -323,7 +323,7 @@ impl Index {
         walk.contains(live).then(|| Selection::of(&self.entries, &walk))
     }
 
-    /// The way back from the record `until` or the live branch's last.
+    /// Walks back from the record `until`, or from the last record of the live branch.
     pub(super) fn walk(&self, until: Option<&str>, follow_compaction: bool) -> Option<Walk> {
         if let Some(uuid) = until {
             let leaf = self.entries.find(IdRef::new(uuid))?;
@@ -338,8 +338,7 @@ impl Index {
         Some(walk)
     }
 
-    /// The uuid of the last record on the branch that ends with `until` or of the live one whose message has
-    /// this id.
+    /// The uuid of the last record of the selected branch whose message has this id.
     #[must_use]
     pub fn last_of_message(&self, selection: &Selection, message_id: &str) -> Option<String> {
         let wanted = self.entries.message_hash(message_id);
@@ -356,9 +355,9 @@ impl Index {
         Some(marked.map_or(newest, |(leaf, _)| leaf))
     }
 
-    /// The last message of the place that the agent noted last, and the way back from the newest message, where that does
-    /// not lead there: a resume then continues from that place, as Claude Code was seen to do (2.1.316), whether the parents
-    /// break off or another branch is newer.
+    /// The last message at the position that the agent recorded last, and the walk back from the newest message, if that
+    /// walk does not lead there. A resume then continues from that position, as observed with Claude Code 2.1.316, whether a
+    /// parent is missing or another branch is newer.
     fn hinted_leaf(&self, newest: usize) -> Option<(usize, Walk)> {
         let LeafHint::At(mark) = &self.leaf_hint else {
             return None;
@@ -376,8 +375,8 @@ impl Index {
         Some((Walk::end_of_calls(entries, message), from_newest))
     }
 
-    /// The last message, and only where there is none the last record: marks of the agent's own may be written
-    /// late, below an older parent, and would hide the prompt that came meanwhile.
+    /// The last message, or the last record if there is no message. Records of the agent's own must not count:
+    /// they may be written late, with an older parent, and would hide a prompt that was sent meanwhile.
     fn newest_message(&self) -> Option<usize> {
         let main = || {
             (0..self.entries.len())

@@ -1,9 +1,10 @@
-//! Where a transcript says that it came from: its folder, its title, and the session whose records it begins with.
+//! The origin of a transcript: its folder, its title, and the session whose records it begins with.
 //!
-//! A fork says of each message which one it is a copy of. Older versions of Claude Code resumed a session in a new file that
-//! begins with the old one's records as they were, as does a file that was copied by hand: those bear another session's id.
+//! Each message of a fork names the message that it is a copy of. Older versions of Claude Code resumed a session in a new
+//! file that begins with unchanged records of the old one, and so does a file that was copied by hand. Those records have
+//! the other session's id.
 //!
-//! The index says which lines tell it. Pure; knows nothing of what is made of it.
+//! The index gives the offsets of the relevant lines. Pure; knows nothing of how the origin is used.
 
 use std::io::{self, BufRead, Seek, SeekFrom};
 
@@ -13,12 +14,11 @@ use crate::transcript::lines::{Lines, text_of_same_length, trimmed};
 use crate::transcript::origin::{ForkedFrom, Origin};
 
 impl Origin {
-    /// What the transcript of the session `own` says of itself: `index` is its own, and `reader` gives its bytes. Of the
-    /// transcript no more is read than the lines that say it, some tens at most, and of these no more is held than what they
-    /// say.
+    /// Reads the origin of the transcript of the session `own`. `index` is its index, and `reader` reads its bytes. Only the
+    /// relevant lines are read, some tens at most, and only their facts are stored.
     ///
     /// # Errors
-    /// What the reader answers.
+    /// The reader's error.
     pub fn of(index: &Index, own: &str, mut reader: impl BufRead + Seek) -> io::Result<Self> {
         let mut facts = |offset: Option<u64>| {
             offset.map_or(Ok(OriginFacts::default()), |offset| {
@@ -36,7 +36,7 @@ impl Origin {
         origin.turns = selection.prompt_offsets.len();
         origin.missing_parents = selection.missing_parents;
         let messages = index.messages_of(&selection);
-        // What came from elsewhere stands first, so that one look tells of most transcripts that nothing did.
+        // Copied messages come first, so for most transcripts one read shows that nothing was copied.
         let mut others = 0..messages.len();
         while !others.is_empty() {
             let middle = match others.start {
@@ -59,14 +59,14 @@ impl Origin {
     }
 }
 
-/// What a line says about where its transcript came from.
+/// The facts in a line about the origin of its transcript.
 #[derive(Debug, Default)]
 struct OriginFacts {
     title: Option<String>,
     cwd: Option<String>,
-    /// The place in another session that the record is a copy of.
+    /// The position in another session of which the record is a copy.
     copied_from: Option<ForkedFrom>,
-    /// The same of one that still has the other session's id.
+    /// The same for a record that still has the other session's id.
     copied_as_it_was: Option<ForkedFrom>,
 }
 
@@ -78,7 +78,7 @@ fn facts_at(reader: &mut (impl BufRead + Seek), offset: u64, own: &str) -> io::R
     let text = line
         .map(|line| text_of_same_length(trimmed(line.bytes)))
         .unwrap_or_default();
-    // One that is no record was changed since the index was made.
+    // The line was changed after the index was made.
     let Some(record) = Record::parse(&text) else {
         return Ok(OriginFacts::default());
     };

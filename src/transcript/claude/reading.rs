@@ -1,6 +1,6 @@
 //! Reading Claude's transcripts from disk.
 //!
-//! A thin edge: opens the file, hands it to the pure modules of this folder, adds the path to what goes wrong. Blocks.
+//! Opens the file, passes it to the pure modules of this folder, and adds the path to errors. Blocks.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -21,21 +21,21 @@ use crate::transcript::open_transcript::{self, Loss, OpenTranscript};
 use crate::transcript::parts::own_folder;
 use crate::transcript::reading::{READ_BYTES, open};
 
-/// The folder of a session in which its subagents' transcripts are.
+/// The folder of a session that contains its subagents' transcripts.
 const SUBAGENTS: &str = "subagents";
 
-/// Where a transcript's chain records stand.
+/// Reads the index of a transcript.
 ///
 /// # Errors
-/// [`TranscriptError::Io`] when it cannot be opened or read.
+/// [`TranscriptError::Io`] if it cannot be opened or read.
 pub fn index(path: &Path) -> Result<Index, TranscriptError> {
     Index::read(open(path)?).map_err(TranscriptError::io("read", path))
 }
 
-/// What is wrong with a transcript.
+/// Checks a transcript for damage.
 ///
 /// # Errors
-/// [`TranscriptError::Io`] when it cannot be opened or read.
+/// [`TranscriptError::Io`] if it cannot be opened or read.
 pub fn check(path: &Path) -> Result<CheckReport, TranscriptError> {
     let subagents = Subagents::new(path);
     check_with(path, |file| match file {
@@ -44,8 +44,8 @@ pub fn check(path: &Path) -> Result<CheckReport, TranscriptError> {
     })
 }
 
-/// The same of a transcript below the folder `root` that stands in for the one at the same place below `agents`: what lies
-/// beside either of them is there.
+/// Checks a transcript below the folder `root` that replaces the one at the same path below `agents`. Side files of either
+/// one count as present.
 ///
 /// # Errors
 /// As [`check()`].
@@ -69,10 +69,10 @@ fn check_with(path: &Path, is_there: impl Fn(&SideFile) -> bool) -> Result<Check
     check::check(open(path)?, &id, is_there).map_err(TranscriptError::io("read", path))
 }
 
-/// Where it is looked for what subagents said.
+/// The folders in which subagents' transcripts are searched.
 pub(super) struct Subagents<'a> {
     transcript: &'a Path,
-    /// By their names all files of subagents in the folder of the project, once one was not found where it mostly is.
+    /// All files of subagents in the folder of the project, by name. Read once a file is not in its usual place.
     project_files: OnceCell<HashMap<OsString, PathBuf>>,
 }
 
@@ -88,22 +88,23 @@ impl<'a> Subagents<'a> {
         self.find(agent).is_some()
     }
 
-    /// Where it is what a subagent said, in any of the places where agents keep it.
+    /// The transcript of a subagent, in any of the folders in which agents store it.
     pub(super) fn find(&self, agent: &str) -> Option<PathBuf> {
         let name = format!("agent-{agent}.jsonl");
         let own = own_folder(self.transcript).map(|folder| folder.join(SUBAGENTS).join(&name));
-        // Older ones kept them beside the transcript.
+        // Older versions stored them next to the transcript.
         let mut near = own.into_iter().chain([self.transcript.with_file_name(&name)]);
         let near = near.find(|path| path.exists());
         near.or_else(|| self.find_in_project().get(OsStr::new(&name)).cloned())
     }
 
-    /// A fork's stay with the session that they were forked from (Claude Code 2.1.316), which may be a fork too; and newer
-    /// agents keep some in folders of their own.
+    /// The subagents of a fork stay with the session from which it was forked (Claude Code 2.1.316), which may be a fork
+    /// too. Newer versions store some in folders of their own.
     fn find_in_project(&self) -> &HashMap<OsString, PathBuf> {
         self.project_files.get_or_init(|| {
             let project = self.transcript.parent().unwrap_or(Path::new(""));
-            // A name with a dot in front is no session's: files are being copied there and are about to move.
+            // A folder whose name begins with a dot does not belong to a session: files are being copied into it and are about
+            // to move.
             let is_session = |path: &PathBuf| {
                 path.file_name()
                     .is_some_and(|name| !name.as_encoded_bytes().starts_with(b"."))
@@ -127,17 +128,17 @@ fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
     entries.map(|entry| entry.path())
 }
 
-/// A transcript that is held open, and its messages up to a record or of its live branch.
+/// An open transcript, with its messages up to a record or of its live branch.
 #[derive(Debug)]
 pub struct OpenClaudeTranscript {
-    /// Where its messages stand.
+    /// The positions of its messages.
     pub history: Arc<ClaudeHistory>,
     path: PathBuf,
     reader: BufReader<File>,
 }
 
 impl OpenClaudeTranscript {
-    /// A transcript that is open already, and where its messages stand.
+    /// Wraps a transcript that is open already and whose messages are known.
     pub(in crate::transcript) fn new(path: &Path, file: File, book: Arc<ClaudeHistory>) -> Self {
         Self {
             history: book,
@@ -146,7 +147,7 @@ impl OpenClaudeTranscript {
         }
     }
 
-    /// As [`Book::ends_with_reply`].
+    /// As [`ClaudeHistory::ends_with_reply`].
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
@@ -191,7 +192,7 @@ impl OpenTranscript for OpenClaudeTranscript {
         read.map_err(TranscriptError::io("read", &self.path))
     }
 
-    /// A tool's answer is not decoded.
+    /// Does not decode a tool's result.
     fn outline(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
         let read = self.history.outline(&mut self.reader, message);
         read.map_err(TranscriptError::io("read", &self.path))
@@ -216,7 +217,7 @@ impl OpenTranscript for OpenClaudeTranscript {
     fn copied_turns(&self, last: &str) -> Option<usize> {
         match self.history.find(last).and_then(|last| self.turn_of(last)) {
             Some(turn) => Some(turn + 1),
-            // The user went back behind it: what was copied stands before it in the file, and what is new after it.
+            // The user went back to before it. Copied turns are before it in the file, and new ones after it.
             None => self.history.turns_begun_until(last),
         }
     }

@@ -1,8 +1,8 @@
-//! One line of a Claude transcript: what the bridge reads from it.
+//! One record of a Claude transcript: what the bridge reads from it.
 //!
-//! A line is one JSON record. Everything is decoded leniently: an unknown record, an unknown member, a member
-//! of another type than expected is kept or passed over, and a garbage line is a value, not an error. Pure;
-//! knows nothing of how records make a history (see `claude`).
+//! A line is one JSON record. Everything is decoded leniently: an unknown record, an unknown member, or a
+//! member of an unexpected type is kept or ignored, and a garbage line is a value, not an error. Pure; knows
+//! nothing of how records make a history (see `claude`).
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use crate::transcript::dialect::TurnEnd;
 use crate::transcript::fields::{Fields, Json};
 use crate::transcript::message::Part;
 
-/// A record whose members can still be asked for.
+/// A record, with access to its members.
 #[derive(Debug)]
 pub struct Record<'a> {
     /// The record's members.
@@ -20,12 +20,12 @@ pub struct Record<'a> {
 /// The `model` of messages that the agent made up itself.
 pub const SYNTHETIC_MODEL: &str = "<synthetic>";
 
-/// What the agent writes in the user's name when a reply is broken off, as a whole or up to a closing part.
+/// The text that the agent writes in the user's name when a reply is interrupted, complete or up to a closing part.
 pub const INTERRUPTED_TEXT: &str = "[Request interrupted by user";
 
-/// Beginnings of texts that stand in user records without being prompts, where no `origin` says so: the files are too old
-/// for it, or it is one that the agent leaves without. What a person has the model asked with is none of them: a command that
-/// is a prompt begins with `<command-message>`, and to `<bash-input>` the model replies (2.1.316, unless set otherwise).
+/// Beginnings of texts in user records that are not prompts, for records without an `origin`: the file is too old for it, or
+/// the agent omits it. Texts with which the user prompts the model are not listed: a command that is a prompt begins with
+/// `<command-message>`, and the model replies to `<bash-input>` (2.1.316, unless configured otherwise).
 const NOT_PROMPTS: [&str; 10] = [
     INTERRUPTED_TEXT,
     "<command-name>",
@@ -36,11 +36,11 @@ const NOT_PROMPTS: [&str; 10] = [
     "<bash-stderr>",
     "<task-notification>",
     "<system-reminder>",
-    // What an editor tells beside a prompt: the file that is open, the lines that are selected.
+    // What an editor adds to a prompt: the open file, the selected lines.
     "<ide_",
 ];
 
-/// Kinds of records that are part of a chain. Of others nothing is known but where they stand.
+/// Kinds of records that are part of a chain. Of other records only the offset is stored.
 pub(super) const CHAIN_KINDS: [&str; 6] = [
     "user",
     "assistant",
@@ -50,11 +50,11 @@ pub(super) const CHAIN_KINDS: [&str; 6] = [
     "custom-title",
 ];
 
-/// Beginnings of commands of the agent's own, and of what they put out.
+/// Beginnings of the agent's own commands, and of their output.
 const AGENT_COMMANDS: [&str; 2] = ["<command-", "<local-command-"];
 
 impl<'a> Record<'a> {
-    /// The record that `text` is, or nothing when it is not a JSON object.
+    /// Parses a record. `None` if `text` is not a JSON object.
     #[must_use]
     pub fn parse(text: &'a str) -> Option<Self> {
         Fields::parse(text).map(|fields| Self { fields })
@@ -66,8 +66,8 @@ impl<'a> Record<'a> {
         self.fields.str("type").as_deref() == Some(kind)
     }
 
-    /// What its message says, or what a person typed while a turn ran; none where it holds neither. A string counts as one text,
-    /// and what has no form that is known here is [other](Part::Other).
+    /// The content of its message, or what the user typed during a turn. `None` if it has neither. A string is one text, and a
+    /// part of an unknown form becomes [other](Part::Other).
     #[must_use]
     pub fn parts(&self) -> Option<Vec<Part>> {
         let (message, content) = match self.is_steering() {
@@ -91,8 +91,8 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Whether it holds what a person typed while a turn ran. Claude Code (2.1.316) writes no user record for that, only this
-    /// attachment. Notices of the agent's own have the same type, but another mode, another origin, or `isMeta`.
+    /// Whether it contains what the user typed during a turn. Claude Code (2.1.316) writes no user record for that, only this
+    /// attachment. The agent's own notices have the same type, but another mode, another origin, or `isMeta`.
     #[must_use]
     pub fn is_steering(&self) -> bool {
         let attached = || {
@@ -106,7 +106,7 @@ impl<'a> Record<'a> {
         self.has_kind("attachment") && attached().unwrap_or(false)
     }
 
-    /// All texts of its message, one empty line between two.
+    /// All texts of its message, separated by empty lines.
     #[must_use]
     pub fn text(&self) -> String {
         let texts = self.parts().unwrap_or_default().into_iter();
@@ -117,20 +117,20 @@ impl<'a> Record<'a> {
         texts.collect::<Vec<_>>().join("\n\n")
     }
 
-    /// A member of its message that is text: the `id` that the model's server assigned, the `model`, or the `stop_reason`.
+    /// A text member of its message: the `id` that the model's server assigned, the `model`, or the `stop_reason`.
     #[must_use]
     pub fn message_text(&self, name: &str) -> Option<String> {
         self.fields.object("message")?.text(name)
     }
 
-    /// The session and the record of it that this one is a copy of.
+    /// The session and record from which this record was copied.
     #[must_use]
     pub fn forked_from(&self) -> Option<(String, String)> {
         let from = self.fields.object("forkedFrom")?;
         from.text("sessionId").zip(from.text("messageUuid"))
     }
 
-    /// Whether it stands in place of a reply: an error of the model's server, or what the agent filled in.
+    /// Whether it replaces a reply: an error of the model's server, or a text that the agent filled in.
     #[must_use]
     pub fn is_filler(&self) -> bool {
         self.has_kind("assistant")
@@ -138,10 +138,10 @@ impl<'a> Record<'a> {
                 || self.message_text("model").as_deref() == Some(SYNTHETIC_MODEL))
     }
 
-    /// Whether a person wrote this record's message.
+    /// Whether the user wrote this record's message.
     ///
-    /// Newer files say so (`origin.kind`). In older ones it is a user record with a text, an image or a document and
-    /// without a tool's result that the agent did not write itself.
+    /// Newer files say so (`origin.kind`). In older ones it is a user record with a text, an image or a document,
+    /// without a tool's result, and not written by the agent itself.
     #[must_use]
     pub fn is_human_prompt(&self) -> bool {
         let fields = &self.fields;
@@ -163,8 +163,8 @@ impl<'a> Record<'a> {
         !parts.iter().any(Part::is_tool_result) && parts.iter().any(is_prompt)
     }
 
-    /// Whether a turn is over with this record: it is a reply's text with which the model ended, an error in place of one, or the
-    /// mark of an interruption.
+    /// Whether a turn ends with this record: it is a text with which the model ended its reply, an error in place of a reply,
+    /// or the marker of an interruption.
     #[must_use]
     pub fn turn_end(&self) -> TurnEnd {
         if self.has_kind("user") {
@@ -185,14 +185,14 @@ impl<'a> Record<'a> {
         } else {
             match self.message_text("stop_reason").as_deref() {
                 Some("tool_use") => TurnEnd::Open,
-                // Claude Code asks the model to go on behind these, some times (2.1.316). A `pause_turn` it takes as an end.
+                // Claude Code asks the model to continue after these, some times (2.1.316). It treats a `pause_turn` as an end.
                 None | Some("max_tokens" | "model_context_window_exceeded" | "refusal") => TurnEnd::Ambiguous,
                 Some(_) => TurnEnd::Ended,
             }
         }
     }
 
-    /// Whether this is a command of the agent's own that a person typed, or its output.
+    /// Whether this is the agent's own command that the user typed, or its output.
     #[must_use]
     pub fn is_agent_command(&self) -> bool {
         let may_be =
@@ -201,7 +201,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Whether a text in a user record that says no more may be a prompt, by how it begins.
+/// Whether a text may be a prompt, judging by its beginning. For user records without further hints.
 fn is_prompt_text(text: &str) -> bool {
     !is_one_of(text, &NOT_PROMPTS)
 }
@@ -210,8 +210,8 @@ fn is_one_of(text: &str, beginnings: &[&str]) -> bool {
     beginnings.iter().any(|beginning| text.starts_with(beginning))
 }
 
-/// Whether records of this kind are about the session as a whole, wherever in the file they stand: a fork by the agent itself
-/// takes all of them along (Claude Code 2.1.316).
+/// Whether records of this kind concern the whole session, wherever they are in the file: the agent's own fork copies all of
+/// them (Claude Code 2.1.316).
 pub(super) fn is_session_wide(kind: &str) -> bool {
     matches!(
         kind,
@@ -219,7 +219,7 @@ pub(super) fn is_session_wide(kind: &str) -> bool {
     )
 }
 
-/// A block of a message: its members, its type, and the text that it is.
+/// The members, type and text of a block of a message.
 fn block(json: Json<'_>) -> (Option<Fields<'_>>, String, Option<String>) {
     let Some(fields) = Fields::of(json) else {
         return (None, String::new(), json.text().map(Cow::into_owned));
@@ -229,7 +229,7 @@ fn block(json: Json<'_>) -> (Option<Fields<'_>>, String, Option<String>) {
     (Some(fields), kind, text)
 }
 
-/// Adds what a block says: more than one part only where a tool answered something whose form is not known.
+/// Adds the parts of a block: more than one only for a tool's result with a part of an unknown form.
 fn add_block(json: Json<'_>, parts: &mut Vec<Part>) {
     let (fields, kind, text) = block(json);
     let fields = fields.unwrap_or_default();
@@ -261,8 +261,8 @@ fn add_block(json: Json<'_>, parts: &mut Vec<Part>) {
     }));
 }
 
-/// A tool's result is a string, or blocks of which the text ones count; behind it what of it has no form that is known here.
-/// Pictures and the like are left out.
+/// Adds a tool's result, which is a string or a list of blocks. The text blocks become its text, and parts of an unknown
+/// form follow it. Pictures and the like are omitted.
 fn add_tool_result(fields: &Fields<'_>, parts: &mut Vec<Part>) {
     let (mut texts, mut strange) = (Vec::new(), Vec::new());
     if let Some(items) = fields.array("content") {
@@ -289,13 +289,13 @@ fn add_tool_result(fields: &Fields<'_>, parts: &mut Vec<Part>) {
     parts.append(&mut strange);
 }
 
-/// A member's value as it stands; one that is null is none.
+/// The text of a member's value. `None` if it is null.
 fn non_null<'a>(fields: &Fields<'a>, name: &str) -> Option<Json<'a>> {
     fields.raw(name).filter(|value| value.get() != "null")
 }
 
-/// Whether blocks of this type are known, though they have no form of their own here: they are told as they stand, or left
-/// out of what a tool answered. Thoughts, and texts and tools with what belongs to them, are known by their members.
+/// Whether blocks of this type are known although they have no form of their own here: they are reported unchanged, or
+/// omitted from a tool's result. Thoughts, texts and tools are recognized by their members.
 pub(super) fn is_known_block(kind: &str) -> bool {
     const KNOWN: [&str; 7] = [
         "image",

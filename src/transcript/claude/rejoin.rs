@@ -1,4 +1,4 @@
-//! What a transcript adds to an earlier copy of itself, if the copy has records that the transcript continues and no longer contains.
+//! Finds what a transcript adds to an earlier copy, if it continues records of the copy that it no longer contains.
 //!
 //! Pure over any buffered reader.
 
@@ -10,14 +10,15 @@ use crate::transcript::dialect::Continuation;
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::{Lines, line_text, trimmed};
 
-/// How the agent begins a record.
+/// The beginning of a record as the agent writes it.
 const RECORD_START: &[u8] = b"{\"parentUuid\"";
 
-/// What `transcript` adds to `kept`. `None` unless the transcript has nothing but the beginning of the copy, or none of it,
-/// and then records that continue what it lacks. Damage in the middle of a transcript is not meant: records of the copy follow it.
+/// Finds what `transcript` adds to `kept`. `None` unless the transcript contains only a beginning of the copy, or none of it,
+/// followed by records that continue what it lacks. Damage in the middle of a transcript does not count: records of the copy
+/// follow it.
 ///
 /// # Errors
-/// What the readers answer.
+/// The readers' errors.
 pub(super) fn continuation(
     kept: &mut dyn BufRead,
     transcript: &mut dyn BufRead,
@@ -45,7 +46,7 @@ pub(super) fn continuation(
         if let Some(uuid) = record.text("uuid") {
             if let Some(place) = places.get(&uuid) {
                 found.insert(*place);
-                // What stands before it, the copy has too.
+                // The copy also has what precedes this record.
                 added.clear();
                 continue;
             }
@@ -65,8 +66,8 @@ pub(super) fn continuation(
     Ok(Some(Continuation { added, is_whole }))
 }
 
-/// Where the record in a line begins: behind the rest of another one, if the file was cut off in its middle. `None` if it has
-/// none.
+/// Where the record in a line begins: after the rest of another one, if the file was truncated within a record. `None` if the
+/// line has no record.
 fn record_start(line: &[u8]) -> Option<usize> {
     let is_record = |start: &usize| Fields::parse(&line_text(&line[*start..])).is_some();
     if trimmed(line).is_empty() {

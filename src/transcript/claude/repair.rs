@@ -1,10 +1,11 @@
-//! Repaired copies of Claude's transcripts, under new ids.
+//! Makes repaired copies of Claude transcripts, under new ids.
 //!
-//! Owns what becomes of a branch that is damaged: lines that are no records are left out, a record whose parent is not there
-//! names the one that takes its place, all records are of the new session, and a call of a tool without a result gets the one
-//! that the agent itself fills in (Claude Code 2.1.316). Every other byte stays, records keep their uuids, and the files that they name come along. Neither other branches nor the places
-//! that the agent noted are in the copy: it would go on from one of those, and leave what stands behind. The source is only
-//! read. If it has changed since it was indexed, the repair fails. Blocks; knows nothing of why a transcript is repaired.
+//! Owns what happens to a damaged branch: lines that are not records are left out, a record whose parent is missing names the
+//! record that replaces it, all records get the new session's id, and a tool call without a result gets the one that the agent
+//! itself fills in (Claude Code 2.1.316). Every other byte stays, records keep their uuids, and the files that they name are
+//! copied. Other branches and the positions that the agent recorded are not copied: a resume would continue from one of those,
+//! and ignore what follows. The source is only read. If it has changed since it was indexed, the repair fails. Blocks; knows
+//! nothing of why a transcript is repaired.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -28,14 +29,14 @@ use crate::transcript::lines::{text_of_same_length, trimmed};
 use crate::transcript::reading;
 use crate::transcript::rewrite::{EditableRecord, Edits, Line, Verdict, token};
 
-/// What the agent tells the model in place of a tool's result that it has not recorded.
+/// The text that the agent sends the model in place of a tool's result that it has not recorded.
 pub const INTERRUPTED: &str = "[Tool call interrupted: the session ended before this call's result was recorded, so its \
     outcome is unknown. Check whether it took effect before relying on it or running it again.]";
 
-/// Where the agent notes that the conversation stands.
+/// The kind of record in which the agent records the conversation's current position.
 const LEAF_MARK: &str = "last-prompt";
 
-/// What a record that is filled in has from the call that it answers.
+/// The members that a filled-in record copies from the call that it answers.
 const COPIED_FROM_CALL: [&str; 7] = [
     "cwd",
     "sessionId",
@@ -49,13 +50,13 @@ const COPIED_FROM_CALL: [&str; 7] = [
 /// A repaired copy.
 #[derive(Debug)]
 pub struct Repaired {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// What was changed.
     pub repairs: Repairs,
 }
 
-/// Whether a repaired copy does not have what was found.
+/// Whether a repaired copy no longer has a finding of this kind.
 #[must_use]
 pub fn can_fix(kind: FindingKind) -> bool {
     matches!(
@@ -69,12 +70,12 @@ pub fn can_fix(kind: FindingKind) -> bool {
     )
 }
 
-/// Writes the repaired copy of a branch into `folder`, which is made when it is missing. `index` says where the records of
-/// `source` stand.
+/// Writes the repaired copy of a branch into `folder`, which is created if it is missing. `index` is the index of
+/// `source`.
 ///
 /// # Errors
-/// [`TranscriptError::InvalidId`] for a new id that is no file name, [`TranscriptError::AlreadyExists`] when it is taken,
-/// [`TranscriptError::Io`] otherwise, also when the source is no longer what was noted of it. Nothing is left behind by a failure.
+/// [`TranscriptError::InvalidId`] for a new id that cannot be a file name, [`TranscriptError::AlreadyExists`] if it is taken,
+/// [`TranscriptError::Io`] otherwise, also if the source no longer matches its index. After a failure no file is left.
 pub fn repair(
     source: &Path,
     index: &Index,
@@ -110,14 +111,14 @@ pub fn repair(
 struct Repairer<'a, 'b> {
     index: &'a Index,
     branch: &'a Selection,
-    /// The offsets of the branch's records that were not read yet.
+    /// The offsets of the branch's records that are still to be read.
     remaining_offsets: Peekable<Copied<slice::Iter<'a, u64>>>,
-    /// The calls without a result, and what goes on behind their replies.
+    /// The calls without a result, and the records that follow their replies.
     unanswered: BTreeMap<u64, Vec<u64>>,
     fill_positions: FillPositions,
-    /// The last result that was filled in for the calls of a record, by where that begins.
+    /// The last result that was filled in for the calls of a record, by the record's offset.
     filled_in: BTreeMap<u64, String>,
-    /// Those that have not come to their places yet.
+    /// The filled-in results that are not written yet.
     unwritten_results: BTreeMap<u64, Vec<u8>>,
     old_id: &'a str,
     new_id: &'a str,
@@ -153,7 +154,7 @@ impl Repairer<'_, '_> {
         Ok(Verdict::Keep)
     }
 
-    /// A record of the branch.
+    /// Edits a record of the branch.
     fn record(
         &mut self,
         offset: u64,
@@ -184,7 +185,7 @@ impl Repairer<'_, '_> {
         Ok(())
     }
 
-    /// The parent of a record, where it is another than it names; none where it begins the branch.
+    /// The new parent of a record, if it changes. The inner value is `None` if the branch begins with this record.
     fn parent(&mut self, offset: u64) -> Option<Option<String>> {
         let joined = self.branch.join_at(offset).map(|join| join.parent.clone());
         self.repairs.joined += u64::from(joined.is_some());
@@ -210,7 +211,7 @@ impl Repairer<'_, '_> {
         Ok(())
     }
 
-    /// The results that calls lack, as the agent writes them: a record for each.
+    /// The missing results of calls, as the agent writes them: one record each.
     fn fill_in(&mut self, offset: u64, record: &Fields<'_>, missing: &[u64]) -> io::Result<Vec<u8>> {
         let mut results = Vec::new();
         let Some(uuid) = record.text("uuid") else {
@@ -247,7 +248,7 @@ fn calls(record: &Fields<'_>) -> impl Iterator<Item = String> {
     })
 }
 
-/// The record with which a call has a result.
+/// The record with the result of a call.
 fn result(call: &Fields<'_>, parent: &str, call_uuid: &str, own_uuid: &str, id: &str) -> Map<String, Value> {
     let block = [
         ("type", Value::from("tool_result")),

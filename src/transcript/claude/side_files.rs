@@ -1,8 +1,8 @@
-//! Copies of the files beside a transcript, for a copy of that transcript: long tool results, and the transcripts of subagents.
+//! Copies the side files of a transcript for a copy of it: long tool results, and the transcripts of subagents.
 //!
-//! The files that the records name are copied, and the records then name the copies, so nothing is lost when the source session
-//! is deleted. Until all copies are whole they are in a folder whose name no agent looks for; a failure deletes it. A file that
-//! cannot be opened, or that is reached through a symbolic link, is not copied, and the records name it as before.
+//! The files that the records name are copied, and the new records name the copies, so nothing is lost if the source session is
+//! deleted. Until all copies are complete they are in a folder whose name no agent looks for; a failure deletes it. A file that
+//! cannot be opened, or that is reached through a symbolic link, is not copied, and the records still name the original.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
@@ -24,7 +24,7 @@ use crate::transcript::rewrite::{EditableRecord, Edits};
 /// The member of a record that names a subagent.
 const AGENT: &[u8] = b"\"agentId\"";
 
-/// The folder of subagents in the names of files.
+/// The part of a file's name that shows it belongs to a subagent.
 const SUBAGENTS: &str = "/subagents/";
 
 /// Collects the files of one copy.
@@ -37,11 +37,11 @@ pub(in crate::transcript) struct SideFiles<'a> {
     new_id: &'a str,
     claimed: Claimed,
     handled: BTreeSet<SideFile>,
-    /// The new paths of the results that were copied, and the session ids that become the new one.
+    /// The new paths of the copied results, and the session ids that are replaced.
     relocation: Relocation,
-    /// The transcripts of subagents. They are copied last, when all the files that they name are known.
+    /// The transcripts of subagents. They are copied last, when all files that they name are known.
     pending: Vec<Part>,
-    /// The folder that holds the copies.
+    /// The folder of the copies.
     copy_folder: Option<CopyFolder>,
 }
 
@@ -66,8 +66,8 @@ impl<'a> SideFiles<'a> {
         }
     }
 
-    /// Copies all files in the folder of the session `id`, which is the source's, even those that no record names. Call this before
-    /// [`SideFiles::record`].
+    /// Copies all files in the folder of the source session `id`, even those that no record names. Call this before
+    /// [`SideFiles::copy_named_files`].
     ///
     /// # Errors
     /// The system's error.
@@ -107,7 +107,7 @@ impl<'a> SideFiles<'a> {
             .try_for_each(|part| self.schedule_subagent(part))
     }
 
-    /// Copies the files that a record names, and names the copies in its line.
+    /// Copies the files that a record names, and edits its line to name the copies.
     ///
     /// # Errors
     /// The system's error.
@@ -133,7 +133,7 @@ impl<'a> SideFiles<'a> {
         Ok(())
     }
 
-    /// Syncs the copies and gives their folder its name.
+    /// Syncs the copies and renames their folder to its final name.
     ///
     /// # Errors
     /// The system's error, and [`io::ErrorKind::AlreadyExists`] if the name is taken.
@@ -154,7 +154,7 @@ impl<'a> SideFiles<'a> {
         sync_folder(self.folder)
     }
 
-    /// As [`settle`](Self::settle), but adds the copies to a folder that may exist. Files that are there already stay as they are.
+    /// As [`settle`](Self::settle), but adds the copies to a folder that may exist. Existing files are not replaced.
     ///
     /// # Errors
     /// The system's error.
@@ -171,7 +171,7 @@ impl<'a> SideFiles<'a> {
         sync_folder(self.folder)
     }
 
-    /// The copies stay: the transcript has its name.
+    /// Keeps the copies, because the transcript has been renamed to its final name.
     pub(in crate::transcript) fn keep_copies(mut self) {
         if let Some(made) = &mut self.copy_folder {
             made.is_kept = true;
@@ -189,7 +189,7 @@ impl<'a> SideFiles<'a> {
     }
 
     fn copy_named_result(&mut self, path: &str) -> io::Result<()> {
-        // Its own are there.
+        // Results of the session itself are in place already.
         let known_as = result_name(path).filter(|name| !name.starts_with(&format!("{}/", self.new_id)));
         let known_as = known_as.filter(|name| !self.relocation.results.contains_key(*name));
         let part =
@@ -197,14 +197,15 @@ impl<'a> SideFiles<'a> {
         let Some(mut part) = part else {
             return Ok(());
         };
-        // If another session's result has the same name: not in a folder of its own, where a cut of this cut would not look.
+        // Another session's result may have the same name. It gets a new file name rather than a subfolder, where a cut of this
+        // cut would not look.
         if let [own, folder, session, name] = part.name.split('/').collect::<Vec<_>>()[..] {
             part.name = format!("{own}/{folder}/{session}-{name}");
         }
         self.copy_result(&part)
     }
 
-    /// Copies a result. From here on, records name the copy.
+    /// Copies a result. Later records name the copy.
     fn copy_result(&mut self, part: &Part) -> io::Result<()> {
         if self.copy(part)?
             && let Some(known_as) = part.borrowed_name.clone()
@@ -227,7 +228,7 @@ impl<'a> SideFiles<'a> {
         let Some(part) = side_part(&path, name.clone()) else {
             return Ok(());
         };
-        // Whose it was.
+        // The session that owns the file.
         let below = path.strip_prefix(self.project).ok();
         let session = below.and_then(|below| below.iter().next()?.to_str());
         if let Some(session) = session {
@@ -290,7 +291,7 @@ fn is_subagent(part: &Part) -> bool {
     part.name.contains(SUBAGENTS) && is_lines(&part.path)
 }
 
-/// The content of a file to be copied; `None` if this user cannot open it.
+/// The content of a file to copy. `None` if this user cannot open it.
 fn open_if_permitted(part: &Part) -> io::Result<Option<Box<dyn Read>>> {
     match part.open() {
         Ok(file) => Ok(Some(file)),
@@ -327,7 +328,7 @@ fn join_folders(from: &Path, to: &Path) -> io::Result<()> {
     sync_folder(to)
 }
 
-/// Syncs a folder and those in it.
+/// Syncs a folder and its subfolders.
 fn sync_folders(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

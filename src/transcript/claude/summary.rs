@@ -1,6 +1,6 @@
-//! The entry of one of Claude's transcripts in a list, read from the two ends of its file.
+//! The list entry of a Claude transcript, read from the two ends of its file.
 //!
-//! Decodes no more lines than it takes. Pure: it is handed bytes, and what it cannot read is passed over.
+//! Decodes no more lines than necessary. Pure: works on bytes, and skips what it cannot read.
 
 mod first_words;
 
@@ -12,7 +12,7 @@ use crate::transcript::lines::line_text;
 use crate::transcript::summary::{Ends, TranscriptSummary, title_of};
 use first_words::FirstWords;
 
-/// The longest line that can be a record of a title, in bytes. Longer ones are not looked into.
+/// The longest line that can be a title's record, in bytes. Longer ones are not read.
 const TITLE_LINE_BYTES: usize = 8 * 1024;
 
 /// The list entry of a transcript in Claude's format, without its id, which is the file's name.
@@ -58,8 +58,8 @@ pub(in crate::transcript) fn summary(ends: Ends<'_>) -> TranscriptSummary {
     summary
 }
 
-/// The newest prompt that the agent noted and that could be first words: the first ones may stand in a line that is not read
-/// whole, behind a picture.
+/// The newest prompt that the agent recorded and that could be a title. The first prompt may be in a line that is not read
+/// completely, after a picture.
 fn last_prompt(ends: Ends<'_>) -> Option<String> {
     let noted = memmem::Finder::new(b"\"last-prompt\"");
     let mut lines = ends.from_end().filter(|line| noted.find(line).is_some());
@@ -72,11 +72,11 @@ fn last_prompt(ends: Ends<'_>) -> Option<String> {
     })
 }
 
-/// The newest title that records of its own give: a person's, else the agent's, else what older agents called a summary.
+/// The newest title from a title record: the user's, else the agent's, else what older versions called a summary.
 fn given_title(ends: Ends<'_>) -> Option<String> {
     let title = memmem::Finder::new(b"-title\"");
     let summary = memmem::Finder::new(b"\"summary\"");
-    // The newest of each kind counts, also an empty one, which takes the title back.
+    // The newest of each kind counts. An empty one removes the title.
     let (mut custom, mut made, mut summed) = (None, None, None);
     for line in ends.from_end().filter(|line| line.len() <= TITLE_LINE_BYTES) {
         let is_summary =

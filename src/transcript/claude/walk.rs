@@ -1,4 +1,4 @@
-//! The way along the parents, and the records that belong to a branch.
+//! Walks along the parents, and collects the records of a branch.
 
 use hashbrown::HashTable;
 
@@ -8,63 +8,63 @@ use super::facts::Role;
 /// The records of one branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
-    /// Where its records begin, ascending.
+    /// The offsets of its records, ascending.
     pub offsets: Vec<u64>,
-    /// Where its prompts begin, ascending.
+    /// The offsets of its prompts, ascending.
     pub prompt_offsets: Vec<u64>,
-    /// Where its last record begins.
+    /// The offset of its last record.
     pub leaf_offset: u64,
     /// The uuid of its last record.
     pub leaf_uuid: String,
-    /// Whether it begins with a compaction whose past is not in this file.
+    /// Whether it begins with a compaction whose earlier messages are not in this file.
     pub cut_by_compaction: bool,
-    /// How often a parent is named that is not there: each time something is lost.
+    /// How many records name a parent that is missing. Something is lost at each of them.
     pub missing_parents: usize,
-    /// Where the record begins whose parents break off, so that it and the newest messages behind it are left out.
+    /// The offset of the record whose parent is missing, so that it and the newest messages after it are left out.
     pub excluded_offset: Option<u64>,
-    /// The newest branch that is left aside with messages behind this one's end, though nothing in it is broken.
+    /// The newest undamaged branch with messages after this one's end, which is left out.
     pub newer_branch: Option<NewerBranch>,
     joins: Vec<Join>,
 }
 
-/// A record whose parent is not there, or closes a circle, and what stands before it on the branch instead.
+/// A record whose parent is missing, or closes a circle, and the record that replaces the parent on the branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Join {
-    /// Where the record begins.
+    /// The offset of the record.
     pub offset: u64,
-    /// The uuid of the record before it; none where the branch begins with it.
+    /// The uuid of the record before it. `None` if the branch begins with it.
     pub parent: Option<String>,
 }
 
-/// A branch with messages behind the end of the one that a resume goes on with, in which nothing is broken.
+/// An undamaged branch with messages after the end of the branch that a resume continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewerBranch {
-    /// Where its last message begins.
+    /// The offset of its last message.
     pub offset: u64,
-    /// How many messages are on it alone.
+    /// How many messages are only on this branch.
     pub messages: usize,
 }
 
-/// What a walk along the parents found.
+/// The result of a walk along the parents.
 #[derive(Debug)]
 pub(super) struct Walk {
     leaf: usize,
     on_branch: Vec<bool>,
     pub(super) cut_by_compaction: bool,
-    /// How many parents are named and not there, or close a circle.
+    /// How many named parents are missing, or close a circle.
     pub(super) missing_parents: usize,
-    /// The record that names the parent at which the way back broke off, where none was joined to it.
+    /// The record whose missing parent ended the walk, if no other record replaced the parent.
     excluded: Option<usize>,
-    /// The records whose parent is not there, with those that were taken in its place.
+    /// The records whose parent is missing, with the records that replace the parents.
     joined: Vec<(usize, Option<usize>)>,
     newer_branch: Option<NewerBranch>,
 }
 
 impl Walk {
-    /// Goes from `leaf` to the beginning.
+    /// Walks from `leaf` to the beginning.
     ///
-    /// Where a parent is named and not there it goes on with the record that stands before, as Claude Code was seen to
-    /// do (2.1.316): what is lost is the damaged record alone, not all that came before it.
+    /// A missing parent is replaced by the record before in the file, as observed with Claude Code 2.1.316: so only
+    /// the damaged record is lost, not everything before it.
     pub(super) fn from(entries: &Entries, leaf: usize, follow_compaction: bool) -> Self {
         let mut walk = Self::at(entries, leaf);
         walk.follow(entries, follow_compaction, true);
@@ -72,8 +72,9 @@ impl Walk {
         walk
     }
 
-    /// Goes on from the end, over what the agent wrote behind it for itself, up to the next prompt: such as what it tells the
-    /// model anew behind a compaction. Not within a turn: what stands there, as words that came meanwhile, is of what follows.
+    /// Extends the branch over the records that the agent wrote for itself after its end, up to the next prompt, such as what
+    /// it repeats for the model after a compaction. Does nothing within a turn: records there, such as text that the user
+    /// typed meanwhile, belong to what follows.
     pub(super) fn extend_to_next_prompt(&mut self, entries: &Entries) {
         let behind = self.leaf + 1..entries.len();
         let mut hangs = vec![true];
@@ -99,13 +100,13 @@ impl Walk {
             hangs.push(parent.is_some());
         }
         let leaf = self.leaf;
-        // No more steps than there are records: the parents may go round in a circle.
+        // At most as many steps as there are records, because parents may form a circle.
         let way_back = entries.ancestors(end).take_while(|position| *position != leaf);
         way_back.for_each(|position| self.on_branch[position] = true);
         self.leaf = end;
     }
 
-    /// Goes from `leaf` as far as there are parents.
+    /// Walks from `leaf` as long as the parents exist.
     pub(super) fn unjoined(entries: &Entries, leaf: usize) -> Self {
         let mut walk = Self::at(entries, leaf);
         walk.follow(entries, false, false);
@@ -113,7 +114,7 @@ impl Walk {
         walk
     }
 
-    /// The last record of the message that `leaf` is a part of, or of the results of its calls; else `leaf` itself.
+    /// The last record of the message that contains `leaf`, or of the results of its calls; else `leaf` itself.
     pub(super) fn end_of_calls(entries: &Entries, leaf: usize) -> usize {
         let mut walk = Self::at(entries, leaf);
         walk.follow(entries, false, false);
@@ -135,13 +136,13 @@ impl Walk {
         }
     }
 
-    /// Leaves aside the way back from the newest message: counts the break because of which it could not be followed, and
-    /// notes the newest branch behind the end of this one that could have been.
+    /// Leaves out the branch of the newest message: counts the missing parent that broke it, and records the newest
+    /// undamaged branch after the end of this one.
     pub(super) fn exclude_newest(&mut self, entries: &Entries, way: &Self) {
         let is_broken = way.missing_parents > 0;
         let is_left = |position: &usize| {
             let is_told = self.contains(*position) || (is_broken && way.contains(*position));
-            // Of several with one id the last is meant.
+            // If several records have one id, the last one counts.
             entries.is_message(*position) && !is_told && entries.replaced_by(*position).is_none()
         };
         let newest = (self.leaf + 1..entries.len()).rfind(is_left);
@@ -157,26 +158,26 @@ impl Walk {
         self.excluded = way.excluded;
     }
 
-    /// Whether a record is on it.
+    /// Whether a record is on the branch.
     pub(super) fn contains(&self, position: usize) -> bool {
         self.on_branch[position]
     }
 
-    /// Where the branch's records stand in the index, ascending.
+    /// The positions of the branch's records in the index, ascending.
     pub(super) fn positions(&self) -> impl Iterator<Item = usize> {
         let on_branch = self.on_branch.iter().enumerate();
         on_branch.filter(|(_, on)| **on).map(|(position, _)| position)
     }
 
-    /// How many records on it are of kinds that are not known, with those that hang on its end and no message with them, as
-    /// what a newer agent wrote last may do.
+    /// How many records on the branch are of unknown kinds. Includes records that follow its end without a message, which
+    /// may be the last ones that a newer agent wrote.
     pub(super) fn unknown(&self, entries: &Entries, is_live: bool) -> usize {
         let on_branch = self.positions().filter(|position| entries.is_unknown(*position));
         let mut count = on_branch.count();
         if !is_live || !(self.leaf + 1..entries.len()).any(|position| entries.is_unknown(position)) {
             return count;
         }
-        // What hangs on the end, by how far it stands behind it.
+        // Whether each record from the end on follows the end.
         let mut hangs = vec![true];
         for position in self.leaf + 1..entries.len() {
             let hangs_on = |parent: usize| {
@@ -204,14 +205,14 @@ impl Walk {
             position = match parent {
                 Parent::None => return,
                 Parent::Found(next) if !self.on_branch[next] => next,
-                // A circle is damage; what was gathered so far is all that there is.
+                // A circle is damage. The walk ends with what was collected so far.
                 Parent::Found(_) => {
                     self.missing_parents += 1;
                     self.excluded = (!joins).then_some(position);
                     self.joined.push((position, None));
                     return;
                 }
-                // What was compacted away is no longer part of what the model is sent, and may stay behind in a fork.
+                // The part before a compaction is no longer sent to the model, and a fork may omit it.
                 Parent::Missing if is_logical => {
                     self.cut_by_compaction = true;
                     return;
@@ -223,7 +224,7 @@ impl Walk {
                         return;
                     }
                     let mut before = (0..position).rev();
-                    // Of several with one uuid only the last is ever reached by it.
+                    // If several records have one uuid, only the last one can be a parent.
                     let before = before.find(|before| {
                         !entries.is_sidechain(*before)
                             && !self.on_branch[*before]
@@ -237,15 +238,15 @@ impl Walk {
         }
     }
 
-    /// Calls that one reply makes in parallel hang in a fan, of which the chain of parents passes only one
-    /// spoke. The others before `end` belong to the branch too: blocks of the same message, and results of its calls.
+    /// Parallel calls of one reply are siblings, and the chain of parents contains only one of them. The others
+    /// before `end` belong to the branch too: blocks of the same message, and results of its calls.
     fn add_parallel_calls(&mut self, entries: &Entries, end: usize) {
         let is_off =
             |on_branch: &[bool], position: usize| !on_branch[position] && !entries.is_sidechain(position);
         let Some(first) = (0..end).find(|position| is_off(&self.on_branch, *position)) else {
             return;
         };
-        // The hashes are keyed already; they need no other to be spread.
+        // The hashes are keyed already, so they need no other hash.
         let mut messages: HashTable<u64> = HashTable::new();
         for position in self.positions() {
             let message = entries.message(position);
@@ -263,7 +264,7 @@ impl Walk {
             let Parent::Found(parent) = entries.parent(position) else {
                 continue;
             };
-            // Of several with one id the last is meant, and it is on the branch already.
+            // If several records have one id, the last one counts, and it is on the branch already.
             if entries
                 .replaced_by(position)
                 .is_some_and(|last| self.on_branch[last])
@@ -281,7 +282,7 @@ impl Walk {
                 replaced.push(position);
             }
         }
-        // Those whose last one has come to the branch behind them.
+        // Records whose last duplicate was added to the branch after them.
         for position in replaced {
             let last = entries.replaced_by(position);
             self.on_branch[position] = !last.is_some_and(|last| self.on_branch[last]);
@@ -315,7 +316,7 @@ impl Selection {
         }
     }
 
-    /// Where the record that begins at this place goes on with another one than its parent.
+    /// The join at the record that begins at this offset, if its parent was replaced.
     pub(in crate::transcript) fn join_at(&self, offset: u64) -> Option<&Join> {
         let place = self.joins.binary_search_by_key(&offset, |join| join.offset);
         self.joins.get(place.ok()?)

@@ -1,11 +1,11 @@
-//! What is wrong with a rollout, and what that does to a resume.
+//! Checks a rollout for damage, and determines what the damage does to a resume.
 //!
-//! One pass over the bytes, in some tens of bytes a call of a tool and however long the lines are; changes nothing. What a
-//! resume makes of damage was seen with Codex 0.166.0: a line that is no record is passed over and lost alone, also one that
-//! tells of a turn's beginning or end; a call without a result gets "aborted" as its result, a result without a call is left
-//! out; a record that stands there twice is sent twice, and ordinals that go back change nothing. A file whose first line is
-//! no `session_meta` (that of a first version is none), a source that is not there or shorter than it was, and a compressed
-//! file that breaks off make it refuse. Pure; how the sources stand is said by the caller.
+//! One pass over the bytes, in some tens of bytes for each tool call however long the lines are; changes nothing. The
+//! effects of damage on a resume were observed with Codex 0.166.0: a line that is not a record is skipped, and nothing else
+//! is lost, even if it was the beginning or end of a turn; a call without a result gets "aborted" as its result, and a
+//! result without a call is left out; a duplicate record is sent twice, and ordinals that decrease change nothing. Codex
+//! refuses a file whose first line is not a `session_meta` (in files of the first versions it is not), a source that is
+//! missing or shorter than before, and a truncated compressed file. Pure; the caller provides the state of the sources.
 
 mod facts;
 
@@ -22,23 +22,23 @@ use crate::transcript::lines::LINE_LIMIT_BYTES;
 use crate::transcript::scan::{LinePosition, PrunedLine, PrunedLines, Scanned};
 use facts::ItemFacts;
 
-/// What is known of the file from where it lies.
+/// What the caller knows about the file from its location.
 #[derive(Debug)]
 pub struct RolloutContext<'a> {
-    /// The session, by the file's name.
+    /// The session, from the file's name.
     pub upstream_id: &'a str,
-    /// Whether it lies among the archived ones.
+    /// Whether it is in the archive folder.
     pub is_archived: bool,
     /// Whether it continues the file of another session.
     pub is_continuation: bool,
-    /// The sessions among those that it continues whose files do not reach as far as they count, and how they stand.
+    /// The sessions that it continues whose files are missing, too short or unreadable, with the reasons.
     pub broken_sources: Vec<(String, String)>,
 }
 
-/// Checks a rollout, from its first byte on.
+/// Checks a rollout from its first byte.
 ///
 /// # Errors
-/// What the reader answers, but for a compressed file that breaks off, which is a finding.
+/// The reader's error. A truncated compressed file is a finding instead.
 pub fn check(reader: impl BufRead, standing: &RolloutContext<'_>) -> io::Result<CheckReport> {
     let mut checker = Checker {
         context: standing,
@@ -71,12 +71,12 @@ struct Checker<'a> {
     context: &'a RolloutContext<'a>,
     findings: Findings,
     records: u64,
-    /// What a person went back behind is in the file, and no part of it.
+    /// Turns before which the user went back are in the file, but not in the history.
     history: HistoryReader,
     last_ordinal: Option<u64>,
-    /// None where not all calls and results were noted.
+    /// `None` if some calls or results were not read.
     calls: Option<Calls>,
-    /// The version of Codex that began the session.
+    /// The version of Codex that created the session.
     version: Option<String>,
 }
 
@@ -135,7 +135,7 @@ impl Checker<'_> {
                 Some(format!("in a session that version {version} of the agent began"))
             });
         }
-        // It ends with no turn.
+        // This history does not end at a turn, so there is nothing to stop for.
         let _goes_on = self.history.apply_line(place.offset, facts);
         if let Some((calls, item)) = self.calls.as_mut().zip(said.item) {
             calls.add(place, item);

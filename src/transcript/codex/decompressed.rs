@@ -1,31 +1,31 @@
-//! A compressed rollout that can be read from any place, in bounded memory.
+//! A compressed rollout that can be read at any offset, in bounded memory.
 //!
-//! What is compressed can only be decoded from its beginning on. So the last [`WINDOW_BYTES`] that were decoded are kept:
-//! who goes forwards decodes everything once, who goes backwards begins anew once for each half of a window, which is why
-//! pages are read forwards where they may be long. Pure over any source that can begin again.
+//! Compressed data can only be decoded from its beginning. So the last [`WINDOW_BYTES`] of decoded text are kept: a
+//! reader that goes forwards decodes everything once, and one that goes backwards restarts once for each half of a
+//! window. Long pages are therefore read forwards. Pure over any source that can be rewound.
 
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
 use zstd::stream::read::Decoder;
 
-/// How much of what was decoded is kept: a page of history mostly lies within it.
+/// How much of the decoded text is kept: a page of history is usually within it.
 pub const WINDOW_BYTES: usize = 8 * 1024 * 1024;
 
-/// The largest distance over which a compressed file may refer to what came before, as a power of two: 32 MiB, which is
-/// what decoding takes in memory. All ordinary levels of compression need less.
+/// The largest distance over which a compressed file may refer to earlier text, as a power of two: 32 MiB, which is the
+/// memory that decoding takes. All ordinary compression levels need less.
 const DISTANCE_LOG: u32 = 25;
 
-/// How much is decoded at once, in bytes.
+/// How much is decoded at a time, in bytes.
 const STEP_BYTES: usize = 128 * 1024;
 
-/// The text of a compressed source, with a place in it.
+/// The text of a compressed source, with a read position.
 pub struct DecompressedReader<R: Read + Seek> {
-    /// None between two beginnings.
+    /// `None` only while it is restarted.
     decoder: Option<Decoder<'static, BufReader<R>>>,
     window: Vec<u8>,
     /// The offset of the window's first byte.
     start: u64,
-    /// The place.
+    /// The read position.
     position: u64,
     window_bytes: usize,
     ended: bool,
@@ -39,18 +39,18 @@ impl<R: Read + Seek> std::fmt::Debug for DecompressedReader<R> {
 }
 
 impl<R: Read + Seek> DecompressedReader<R> {
-    /// The text of `source`, from its beginning on.
+    /// The text of `source`, at its beginning.
     ///
     /// # Errors
-    /// When the decoder cannot be made.
+    /// If the decoder cannot be created.
     pub fn new(source: R) -> io::Result<Self> {
         Self::with_window(source, WINDOW_BYTES)
     }
 
-    /// As [`Unpacked::new`], for who reads it once from its beginning to its end: hardly anything of it is kept.
+    /// As [`DecompressedReader::new`], for reading once from the beginning to the end. Keeps only a small window.
     ///
     /// # Errors
-    /// As [`Unpacked::new`].
+    /// As [`DecompressedReader::new`].
     pub fn sequential(source: R) -> io::Result<Self> {
         Self::with_window(source, STEP_BYTES)
     }
@@ -81,10 +81,10 @@ impl<R: Read + Seek> DecompressedReader<R> {
         Ok(())
     }
 
-    /// Decodes one step more, and forgets what no longer fits into the window.
+    /// Decodes one more step, and drops the text that no longer fits into the window.
     fn decode(&mut self) -> io::Result<()> {
         if self.window.len() + STEP_BYTES > self.window_bytes.max(STEP_BYTES) {
-            // Half at a time, so that bytes are not moved for each step.
+            // Drop half of the window at a time, so that bytes are not moved in each step.
             let kept = (self.window_bytes / 2).min(self.window.len());
             let dropped = self.window.len() - kept;
             self.window.drain(..dropped);
@@ -105,17 +105,17 @@ impl<R: Read + Seek> DecompressedReader<R> {
     }
 }
 
-/// Decodes what is compressed, in bounded memory.
+/// Creates a decoder with bounded memory.
 ///
 /// # Errors
-/// When the decoder cannot be made.
+/// If the decoder cannot be created.
 fn bounded_decoder<R: BufRead>(source: R) -> io::Result<Decoder<'static, R>> {
     let mut decoder = Decoder::with_buffer(source)?;
     decoder.window_log_max(DISTANCE_LOG)?;
     Ok(decoder)
 }
 
-/// What the decoder says, and what to do where that is not clear from it.
+/// The decoder's error, with advice if the error alone is unclear.
 fn explain_decoder_error(error: io::Error) -> io::Error {
     if !error.to_string().contains("too much memory") {
         return error;
@@ -158,7 +158,8 @@ impl<R: Read + Seek> Read for DecompressedReader<R> {
 }
 
 impl<R: Read + Seek> Seek for DecompressedReader<R> {
-    /// Goes to a place, which is decoded when it is read; the end is not known before it is reached.
+    /// Sets the read position. The text there is decoded when it is read. Positions relative to the end are not supported,
+    /// because the end is unknown until it is reached.
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let place = match to {
             SeekFrom::Start(place) => Some(place),

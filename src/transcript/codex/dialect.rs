@@ -1,4 +1,4 @@
-//! Codex' rollouts: one file a session wherever its id is in the name, which may continue the files of others.
+//! Codex' rollouts: one file per session, found by the id in its name. It may continue the files of other sessions.
 
 use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use crate::transcript::origin::Origin;
 use crate::transcript::parts::rollout_part;
 use crate::transcript::summary::{Ends, TranscriptSummary};
 
-/// As Codex writes them.
+/// The transcripts of Codex.
 #[derive(Debug)]
 pub(crate) struct Codex;
 
@@ -151,7 +151,7 @@ impl Dialect for Codex {
         source: &Path,
         new: &NewSession,
     ) -> Result<RepairedCopy, TranscriptError> {
-        // Before there is a copy, which an error would leave behind. The copy has the same turns.
+        // Count before there is a copy, which an error would leave behind. The copy has the same turns.
         let turns = rollouts::origin(session.home.root, session.id)?.turns as u64;
         let repairs = rollouts::repair::repair(source, session.id, &new.path, &new.id)?;
         Ok(RepairedCopy {
@@ -209,7 +209,7 @@ impl Dialect for Codex {
     }
 }
 
-/// What is to be said of rollouts of a session beside the one that is taken: that one of them has more turns, or more bytes.
+/// A finding about another rollout of a session than the one in use: the other one has more turns, or more bytes.
 fn find_better_copy(root: &Path, id: &str) -> Option<Finding> {
     let found = rollouts::locate(root, id).ok()?;
     let (taken, others) = found.split_first()?;

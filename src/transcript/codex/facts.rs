@@ -1,11 +1,11 @@
-//! What the index reads of a line of a rollout.
+//! The facts that the index reads from a line of a rollout.
 
 use super::item::{is_message, is_prompt};
 use super::line::{LineKind, Meta, RolloutLine, number};
 use crate::transcript::scan::{BEGINNING_BYTES, Filter, Grammar, Table};
 
-/// The longest path or title that is taken, in bytes as it stands in the file: the longest path there is, each character
-/// escaped. A longer one is as good as none.
+/// The longest path or title that is read, in bytes in the file: the longest possible path with each character escaped.
+/// A longer one counts as missing.
 const TEXT_LIMIT_BYTES: usize = 4096 * 6;
 
 /// The members that the index and a check read. Without an envelope the line's own members are the item's.
@@ -54,36 +54,36 @@ static PART: Filter = Filter::object(&[
 .or_text(BEGINNING_BYTES);
 static OWNER: Filter = Filter::object(&[("provenance", Filter::object(&[("type", Filter::NAME)]))]);
 
-/// What the index reads of a line.
+/// The facts about a line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct LineFacts {
-    /// Its number in the history.
+    /// Its ordinal in the history.
     pub(super) ordinal: Option<u64>,
-    /// The turn that it begins or belongs to, of lines that say so of what comes too.
+    /// The turn that it begins or belongs to, if the line states that for the following lines too.
     pub(super) turn_id: Option<Box<str>>,
     pub(super) role: LineRole,
 }
 
-/// What a line is in a history.
+/// The role of a line in a history.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum LineRole {
-    /// What session it is.
+    /// Identifies the session.
     Meta(Box<Meta>),
-    /// Something that a person asked.
+    /// A prompt of the user.
     Prompt,
-    /// Something else in the history that is told.
+    /// Another item of the history.
     Item,
-    /// What a turn runs with: the folder.
+    /// The context of a turn: the folder.
     Context(Option<String>),
-    /// A past that was replaced by a summary.
+    /// A compaction: a summary replaces the earlier history.
     Compacted,
-    /// So many turns were taken back.
+    /// This many turns were removed by the user, who went back.
     RolledBack(u64),
-    /// What a person called the session.
+    /// The name that the user gave to the session.
     Title(Option<String>),
-    /// An error that is told.
+    /// An error that the history shows.
     Failure,
-    /// Nothing that is told.
+    /// Not part of the history.
     #[default]
     Irrelevant,
 }

@@ -1,14 +1,14 @@
-//! The history of a Codex session as messages and turns that can be read one by one, over all files that hold it.
+//! The messages and turns of a Codex session, which can be read one by one, over all files that contain them.
 //!
-//! A fork holds its own turns only and continues another session's file up to a record, so one history may begin in
-//! several files; each is a part here. Owns where each message stands and which turn it belongs to, in some tens of bytes
-//! a message, and how far that was read, so that what is appended can be taken by itself. No line is held while it is
-//! indexed (`scan`); a message is decoded when it is asked for (`item`). Pure over any buffered readers; how a part is found
-//! is not known here.
+//! A fork contains only its own turns and continues another session's file up to a record, so one history may span several
+//! files; each is a part here. Owns the position of each message and the turn it belongs to, in some tens of bytes per
+//! message, and how far the files were read, so that appended lines can be read on their own. No line is buffered during
+//! indexing (`scan`); a message is decoded when it is requested (`item`). Pure over any buffered readers; does not know how
+//! the parts are found.
 //!
-//! Names of places: a turn is named by the agent's own `turn_id`, a message by its ordinal (`o17`). Neither changes when
-//! the file is moved, archived or compressed, and a fork by reference has the same records. Versions that wrote no turn
-//! ids get `t3`, the third prompt of the file, and without ordinals `l17`, the line: a rollout is only ever appended to.
+//! Ids of positions: a turn has the agent's own `turn_id`, a message its ordinal (`o17`). Neither changes if the file is
+//! moved, archived or compressed, and a fork by reference has the same records. Files of versions without turn ids get
+//! `t3` for the third prompt of the file, and without ordinals `l17` for the line: a rollout is only ever appended to.
 
 use std::io::{self, BufRead, Seek};
 use std::ops::ControlFlow;
@@ -20,7 +20,7 @@ use crate::transcript::lines::{Lines, go_to, line_text};
 use crate::transcript::message::TranscriptMessage;
 use crate::transcript::scan::{PrunedLine, PrunedLines, Scanned};
 
-/// Where one message stands.
+/// The position of one message.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     offset: u64,
@@ -31,12 +31,12 @@ struct Entry {
     kind: EntryKind,
 }
 
-/// What a message is, as far as the lines around it say.
+/// The kind of a message, as far as the lines around it show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EntryKind {
     Prompt,
     Item,
-    /// Said by the model while it compacted, with nobody having asked.
+    /// A text of the model during a compaction that was not prompted.
     AgentNote,
     Summary,
     Failure,
@@ -44,7 +44,7 @@ pub(super) enum EntryKind {
 
 #[derive(Debug, Clone)]
 struct TurnName {
-    /// Its name in the file.
+    /// Its id in the file.
     id: Box<str>,
     /// The part in which it began.
     part: u16,
@@ -56,18 +56,18 @@ pub struct CodexHistory {
     /// The session of each part, the oldest first.
     parts: Vec<String>,
     entries: Vec<Entry>,
-    /// The message with which each turn begins, and the names of the turns.
+    /// The first message of each turn, and the names of the turns.
     turns: Vec<u32>,
     names: Vec<TurnName>,
-    /// What the first line of the last part said.
+    /// The content of the last part's first line.
     pub meta: Meta,
-    /// What a person called the session.
+    /// The name that the user gave to the session.
     pub title: Option<String>,
-    /// The folder that the last turn ran in.
+    /// The folder in which the last turn ran.
     pub cwd: Option<String>,
-    /// How many records are damaged or gone.
+    /// How many records are damaged or missing.
     pub damaged_records: u64,
-    /// How many turns a person went back behind.
+    /// How many turns were removed because the user went back.
     rolled_back_turns: u64,
 }
 
@@ -78,48 +78,48 @@ pub struct HistoryReader {
     state: HistoryReadState,
 }
 
-/// How far a history was read: the state needed to continue when the file of its last part has grown.
+/// The state of a reader. With it, reading can continue after the file of the last part has grown.
 #[derive(Debug, Clone, Default)]
 pub struct HistoryReadState {
-    /// The turn with which to end, and the part that it is in.
+    /// The last turn to read, and the part that contains it.
     until: Option<(u16, String)>,
-    /// The turn that runs, as far as the file says, its first message, and whether somebody has asked by now.
+    /// The turn that is running according to the file, its first message, and whether it has a prompt yet.
     current_turn: Option<Box<str>>,
     pending: usize,
     has_prompt: bool,
-    /// The prompts of this part, for turns without ids.
+    /// The number of prompts in this part, for turns without ids.
     prompts: u64,
     is_end_reached: bool,
     cut: HistoryEnd,
     lines: u64,
     last_ordinal: Option<u64>,
-    /// Where the last line ends that was taken and that a newline ends.
+    /// The end of the last line that was read and has a newline.
     whole_bytes: u64,
 }
 
-/// How the reading of a part ended.
+/// The result of reading a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartEnd {
-    /// Where the last line ends that was taken, in bytes of the file.
+    /// The end of the last line that was read, as an offset in the file.
     pub whole_bytes: u64,
-    /// What is to be done when the file has grown.
+    /// What to do if the file has grown.
     pub append_handling: AppendHandling,
 }
 
-/// What to do with lines that are appended to a part.
+/// How to handle lines that are appended to a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AppendHandling {
-    /// Nothing: it lies behind where the part ends.
+    /// Ignore them: they are after the end of the part.
     Ignore,
-    /// It is taken by itself, from the last whole line on.
+    /// Read only them, from the end of the last whole line.
     ReadAppended,
-    /// It may change what was read.
+    /// Read everything again, because they may change what was read.
     ReadAgain,
 }
 
 impl HistoryReader {
-    /// A history that ends with the turn `until` of its last part, which is the part of that number, or goes on to
-    /// its end.
+    /// Creates a reader that ends after the turn `until`, which is in the part of that number, or reads the last
+    /// part to its end.
     #[must_use]
     pub fn new(until: Option<(u16, &str)>) -> Self {
         Self {
@@ -131,7 +131,7 @@ impl HistoryReader {
         }
     }
 
-    /// Goes on with a book where it was left.
+    /// Creates a reader that continues a history.
     #[must_use]
     pub fn resume(book: CodexHistory, mark: HistoryReadState) -> Self {
         Self {
@@ -140,11 +140,11 @@ impl HistoryReader {
         }
     }
 
-    /// Reads a part: the file of the session `upstream_id` up to `cut`. A compressed file that breaks off counts as far as
-    /// it goes.
+    /// Reads a part: the file of the session `upstream_id` up to `cut`. A truncated compressed file is read as far as
+    /// possible.
     ///
     /// # Errors
-    /// What the reader answers.
+    /// The reader's error.
     pub fn read_part(
         &mut self,
         reader: impl BufRead,
@@ -163,11 +163,11 @@ impl HistoryReader {
         self.read_appended(reader)
     }
 
-    /// Reads what was appended to the last part, when its growth is [taken](Growth::Taken); the reader's next byte is the one
-    /// behind the last whole line.
+    /// Reads the lines that were appended to the last part, if it [allows that](AppendHandling::ReadAppended). The reader
+    /// must be at the end of the last whole line.
     ///
     /// # Errors
-    /// What the reader answers. The book is of no use then.
+    /// The reader's error. The history is unusable after one.
     pub fn read_appended(&mut self, reader: impl BufRead) -> io::Result<PartEnd> {
         let mut lines = PrunedLines::new(reader, self.state.whole_bytes, &MEMBERS);
         let mut growth = match self.state.cut == HistoryEnd::default() {
@@ -191,7 +191,7 @@ impl HistoryReader {
                 self.state.whole_bytes = lines.position().offset;
                 continue;
             }
-            // What comes may go on with it.
+            // Appended bytes may continue this line.
             if matches!(line.what, Scanned::Record(_)) {
                 growth = AppendHandling::ReadAgain;
             }
@@ -199,13 +199,13 @@ impl HistoryReader {
             if self.read_line(line).is_break() {
                 return Ok(self.part_end(AppendHandling::ReadAgain));
             }
-            // It is read again when it goes on.
+            // The line is read again when it is continued.
             self.state.lines = lines;
         }
     }
 
-    /// The part is over before its cut. The source may end exactly where the fork was made; one that ends before has lost
-    /// something.
+    /// Ends a part whose file ended before the cut was reached. That is fine if the fork was made at the end of the
+    /// source, but a source that ends earlier has lost something.
     fn end_before_cut(&mut self, growth: AppendHandling) -> PartEnd {
         let last = self.state.last_ordinal;
         let end = self.state.cut.ordinal;
@@ -222,7 +222,7 @@ impl HistoryReader {
         }
     }
 
-    /// The history, and how far it was read; none when the turn with which it was to end is not in it.
+    /// The history, and the state of the reader. `None` if the history does not contain the turn with which it should end.
     #[must_use]
     pub fn finish(self) -> Option<(CodexHistory, HistoryReadState)> {
         if let Some((part, id)) = &self.state.until
@@ -245,14 +245,14 @@ impl HistoryReader {
         self.state.has_prompt = false;
     }
 
-    /// Whether the turn with which to end is the last one so far.
+    /// Whether the last turn so far is the one with which the history should end.
     fn is_at_end(&self) -> bool {
         let last = self.history.names.last();
         let wanted = self.state.until.as_ref();
         wanted.is_some_and(|(part, id)| last.is_some_and(|last| last.part == *part && *last.id == **id))
     }
 
-    /// Takes the next line; breaks where the part ends before it.
+    /// Reads the next line. Breaks if the part ends before it.
     fn read_line(&mut self, line: PrunedLine<'_>) -> ControlFlow<()> {
         let (offset, ended) = (line.position.offset, line.ended);
         self.state.lines += 1;
@@ -277,7 +277,7 @@ impl HistoryReader {
         ControlFlow::Continue(())
     }
 
-    /// Takes what a record says; breaks where the history ends before it.
+    /// Applies the facts about a line. Breaks if the history ends before it.
     pub(super) fn apply_line(&mut self, offset: u64, facts: LineFacts) -> ControlFlow<()> {
         if facts.turn_id.is_some() && self.state.current_turn != facts.turn_id {
             if self.is_at_end() {
@@ -288,7 +288,7 @@ impl HistoryReader {
         }
         let ordinal = facts.ordinal;
         match facts.role {
-            // Versions that copied put the metadata of the session that was forked behind the fork's own.
+            // Versions that copied the history wrote the metadata of the forked session after the fork's own.
             LineRole::Meta(meta) if self.history.meta == Meta::default() => self.history.meta = *meta,
             LineRole::Context(cwd) => self.history.cwd = cwd.or(self.history.cwd.take()),
             LineRole::Prompt => {
@@ -327,7 +327,7 @@ impl HistoryReader {
         let id = match &self.state.current_turn {
             Some(id) => id.clone(),
             None => {
-                // What stands before the prompt belongs to the turn before.
+                // Items before the prompt belong to the previous turn.
                 self.state.pending = self.history.entries.len();
                 format!("t{}", self.state.prompts).into()
             }
@@ -335,7 +335,7 @@ impl HistoryReader {
         self.state.has_prompt = true;
         let part = self.part_number();
         self.history.names.push(TurnName { id, part });
-        // A rollout has no more messages than that.
+        // A rollout never has more messages than fit.
         self.history.turns.push(self.state.pending as u32);
     }
 
@@ -350,7 +350,7 @@ impl HistoryReader {
         });
     }
 
-    /// The person went back behind the last turns, which leaves them in the file.
+    /// Removes the last turns, because the user went back. They stay in the file.
     fn roll_back(&mut self, turns: u64) {
         let left = self.history.turns.len() as u64;
         let kept = usize::try_from(left.saturating_sub(turns)).unwrap_or(0);
@@ -366,7 +366,7 @@ impl HistoryReader {
 }
 
 impl CodexHistory {
-    /// About how much memory this takes, in bytes.
+    /// About how much memory the history takes, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let names = self
@@ -389,41 +389,41 @@ impl CodexHistory {
         self.entries.iter().rposition(is_summary)
     }
 
-    /// How many messages an agent sends of those from `first` on: errors in place of replies are none of the model's.
+    /// How many of the messages from `first` on an agent sends. Errors in place of replies are not sent to the model.
     #[must_use]
     pub fn count_sent_from(&self, first: usize) -> usize {
         let entries = self.entries.iter().skip(first);
         entries.filter(|entry| entry.kind != EntryKind::Failure).count()
     }
 
-    /// How many messages a compaction left for the model, its summary among them; read from the file of its part.
+    /// How many messages a compaction left for the model, including its summary. Reads the file of its part.
     ///
     /// # Errors
-    /// What the reader answers.
+    /// The reader's error.
     pub fn kept_messages<R: BufRead + Seek>(&self, reader: R, compaction: usize) -> io::Result<usize> {
         let kept = self.record(reader, compaction, |record, _| {
             item::kept_messages(&record.payload)
         })?;
         Ok(kept.flatten().unwrap_or_else(|| {
-            // Of versions that did not write it down the prompts and the summary are sent.
+            // Versions that did not record it send the prompts and the summary.
             let before = self.entries.iter().take(compaction);
             before.filter(|entry| entry.kind == EntryKind::Prompt).count() + 1
         }))
     }
 
-    /// Where the messages stand in the files of their parts.
+    /// The offsets of the messages in the files of their parts.
     pub(super) fn offsets(&self) -> impl Iterator<Item = u64> {
         self.entries.iter().map(|entry| entry.offset)
     }
 
-    /// The message with which each turn begins.
+    /// The first message of each turn.
     #[must_use]
     pub fn turn_starts(&self) -> &[u32] {
         &self.turns
     }
 
-    /// The most turns of which the files have a record: those that were gone back behind count, and each compaction may have
-    /// been asked for. More may have run.
+    /// The largest number of turns of which the files have a record: removed turns count, and each compaction may have been
+    /// a turn of its own. More may have run.
     #[must_use]
     pub fn max_recorded_turns(&self) -> u64 {
         let compactions = self
@@ -433,14 +433,14 @@ impl CodexHistory {
         self.turns.len() as u64 + self.rolled_back_turns + compactions.count() as u64
     }
 
-    /// Where the record of a message begins in the file of the last part; none when it is in another one.
+    /// The offset of a message's record in the file of the last part. `None` if it is in another file.
     #[must_use]
     pub fn offset(&self, message: usize) -> Option<u64> {
         let entry = self.entries.get(message)?;
         (usize::from(entry.part) + 1 == self.parts.len()).then_some(entry.offset)
     }
 
-    /// The name of a message's record within its file; empty when it is not there.
+    /// The id of a message's record within its file. Empty if there is no such message.
     #[must_use]
     pub fn record_id(&self, message: usize) -> String {
         self.entries
@@ -449,7 +449,7 @@ impl CodexHistory {
             .unwrap_or_default()
     }
 
-    /// The part that a message stands in.
+    /// The part that contains a message.
     #[must_use]
     pub fn part_of(&self, message: usize) -> usize {
         self.entries
@@ -457,20 +457,20 @@ impl CodexHistory {
             .map_or(0, |entry| usize::from(entry.part))
     }
 
-    /// The session whose file holds a message.
+    /// The session whose file contains a message.
     #[must_use]
     pub fn owner(&self, message: usize) -> Option<&str> {
         self.parts.get(self.part_of(message)).map(String::as_str)
     }
 
-    /// The name of a turn in its file, and the session whose file that is.
+    /// The id of a turn in its file, and the session to which the file belongs.
     #[must_use]
     pub fn turn_name(&self, turn: usize) -> Option<(&str, &str)> {
         let name = self.names.get(turn)?;
         Some((&name.id, self.parts.get(usize::from(name.part))?))
     }
 
-    /// A message of the session `owner` by the name of its record, or the last one of a turn by the turn's name.
+    /// Finds a message of the session `owner` by the id of its record, or the last message of a turn by the turn's id.
     #[must_use]
     pub fn find(&self, owner: &str, record_id: &str) -> Option<usize> {
         let is_owner = |part: u16| self.parts.get(usize::from(part)).is_some_and(|own| own == owner);
@@ -491,10 +491,10 @@ impl CodexHistory {
             .filter(|_| matches!(mark, "o" | "l"))
     }
 
-    /// Reads a message from the file of its part. None when the file was changed meanwhile and something else stands there.
+    /// Reads a message from the file of its part. `None` if the file was changed and another record is at its offset.
     ///
     /// # Errors
-    /// What the reader answers.
+    /// The reader's error.
     pub fn message<R: BufRead + Seek>(
         &self,
         reader: R,
@@ -514,7 +514,7 @@ impl CodexHistory {
         read.map(Option::flatten)
     }
 
-    /// Reads what is wanted of a message's record and its length in bytes; none when something else stands there.
+    /// Reads a value from a message's record, given its length in bytes. `None` if another record is at its offset.
     fn record<R: BufRead + Seek, T>(
         &self,
         mut reader: R,

@@ -1,7 +1,8 @@
-//! What a line of a rollout says, as a message.
+//! Decodes a line of a rollout as a message.
 //!
-//! Owns which items are told: what a person, the model or a tool said, and what the agent said in the person's name.
-//! Its own instructions to the model are none of a conversation and are left out. Pure.
+//! Owns which items are part of the history: texts of the user, the model or a tool, and texts that the agent wrote
+//! in the user's name. The agent's own instructions to the model are not part of a conversation and are left out.
+//! Pure.
 
 use crate::transcript::fields::{Fields, Json};
 use crate::transcript::message::{Part, Speaker, TranscriptMessage, TranscriptMessageKind};
@@ -9,7 +10,7 @@ use crate::transcript::message::{Part, Speaker, TranscriptMessage, TranscriptMes
 use super::history::EntryKind;
 use super::line::RolloutLine;
 
-/// Beginnings of texts that Codex says in the user's name, in files too old to tell whose a text is.
+/// Beginnings of texts that Codex writes in the user's name, for files too old to record the author.
 const NOT_PROMPTS: [&str; 12] = [
     "<environment_context",
     "<user_instructions",
@@ -25,18 +26,18 @@ const NOT_PROMPTS: [&str; 12] = [
     "# AGENTS.md",
 ];
 
-/// What stands before the exit code in the text of a command's result, and in how many of its lines that is looked for:
-/// what the command printed comes behind them.
+/// The text before the exit code in a command's result, and the number of lines in which it is searched for: the output
+/// of the command follows them.
 const EXIT_CODE: &str = "Process exited with code ";
 const HEADER_LINES: usize = 5;
 
-/// Whether an item holds something that a person asked.
+/// Whether an item contains a prompt of the user.
 pub(super) fn is_prompt(item: &Fields<'_>) -> bool {
     prompt_texts(item).is_some_and(|mut texts| texts.any(|_| true))
 }
 
-/// The texts of an item that a person wrote; a picture among them counts as an empty one. None when it is no message of
-/// the user's at all.
+/// The texts of an item that the user wrote; a picture counts as an empty text. `None` if it is not a message of the
+/// user.
 pub(super) fn prompt_texts<'a>(item: &Fields<'a>) -> Option<impl Iterator<Item = String> + use<'a>> {
     if item.str("type")? != "message" || item.str("role")? != "user" {
         return None;
@@ -66,12 +67,12 @@ pub(super) fn is_message(item: &Fields<'_>) -> bool {
     }
 }
 
-/// Whether a text in the user's name may be a person's, by how it begins.
+/// Whether a text in the user's name may be the user's, judging by its beginning.
 fn is_prompt_text(text: &str) -> bool {
     !NOT_PROMPTS.iter().any(|beginning| text.starts_with(beginning))
 }
 
-/// Whose the parts of an item are; nothing where the version does not say so.
+/// The authors of the parts of an item. `None` if the version does not record them.
 fn owners(item: &Fields<'_>) -> Option<Vec<String>> {
     let parts = item
         .object("internal_chat_message_metadata_passthrough")?
@@ -81,7 +82,7 @@ fn owners(item: &Fields<'_>) -> Option<Vec<String>> {
     Some(owners.collect())
 }
 
-/// What a line says; nothing when it is not what it was taken for.
+/// Decodes a message. `None` if the line is not what `entry` says.
 pub(super) fn message(line: &RolloutLine<'_>, entry: EntryKind) -> Option<TranscriptMessage> {
     let payload = &line.payload;
     let (speaker, sort, parts) = match entry {
@@ -128,7 +129,7 @@ pub(super) fn message(line: &RolloutLine<'_>, entry: EntryKind) -> Option<Transc
     })
 }
 
-/// How many messages a compaction kept for the model, its summary among them; none where the version does not say so.
+/// How many messages a compaction kept for the model, including its summary. `None` if the version does not record it.
 pub(super) fn kept_messages(compacted: &Fields<'_>) -> Option<usize> {
     let kept = compacted.array("replacement_history")?;
     let items = kept.into_iter().filter_map(Fields::of);
@@ -190,7 +191,7 @@ fn call(item: &Fields<'_>, input_json: String) -> Part {
     }
 }
 
-/// The arguments as they stand when they are JSON, else as a JSON string: the model may have written anything.
+/// The arguments unchanged if they are JSON, else as a JSON string: the model may have written anything.
 fn json_or_text(arguments: String) -> String {
     match serde_json::from_str::<serde::de::IgnoredAny>(&arguments) {
         Ok(_) => arguments,
@@ -210,7 +211,7 @@ fn part_of_message(json: Json<'_>) -> Part {
     said.unwrap_or_else(|| unknown_part(json))
 }
 
-/// A picture that stands in its own address.
+/// The picture in a `data:` URL.
 fn picture(url: &str) -> Option<Part> {
     let (mime_type, data) = url.strip_prefix("data:")?.split_once(";base64,")?;
     Some(Part::Image {
@@ -219,7 +220,7 @@ fn picture(url: &str) -> Option<Part> {
     })
 }
 
-/// What the model thought as far as it is told: the text itself, else its summary. The rest is encrypted.
+/// The model's thinking as far as it is readable: the text itself, else its summary. The rest is encrypted.
 fn thoughts(item: &Fields<'_>) -> Vec<Part> {
     let thought = |json: Json<'_>| {
         let part = Fields::of(json);
@@ -238,7 +239,7 @@ fn thoughts(item: &Fields<'_>) -> Vec<Part> {
     }
 }
 
-/// A part that has no form that is known here, as it stands.
+/// A part of an unknown form, as JSON.
 fn unknown_part(json: Json<'_>) -> Part {
     let kind = Fields::of(json).and_then(|part| part.text("type"));
     Part::Other {
@@ -247,12 +248,12 @@ fn unknown_part(json: Json<'_>) -> Part {
     }
 }
 
-/// A member's value as it stands; one that is null is none.
+/// The text of a member's value. `None` if it is null.
 pub(super) fn non_null<'a>(item: &Fields<'a>, name: &str) -> Option<Json<'a>> {
     item.raw(name).filter(|value| value.get() != "null")
 }
 
-/// A tool's result is a string, or an object with it, or parts of which the texts are one.
+/// The parts of a tool's result, which is a string, an object that contains it, or a list of parts. Texts are joined.
 fn results(item: &Fields<'_>) -> Vec<Part> {
     let call_id = item.text("call_id").unwrap_or_default();
     let mut others = Vec::new();
@@ -289,7 +290,7 @@ fn results(item: &Fields<'_>) -> Vec<Part> {
         others.extend(non_null(item, "output").map(unknown_part));
         String::new()
     };
-    // Older versions put the output of a command into an object that is written as text.
+    // Older versions wrapped the output of a command in an object that is written as text.
     let wrapped = Fields::parse(&text).and_then(|wrapped| {
         let metadata = wrapped.object("metadata")?;
         Some((
@@ -312,7 +313,7 @@ fn results(item: &Fields<'_>) -> Vec<Part> {
     parts
 }
 
-/// The exit code that the agent wrote above a command's output. A signal's is negative, and not 0 either.
+/// The exit code that the agent wrote above a command's output. A signal's is negative, which also counts as a failure.
 fn exit_code(text: &str) -> Option<u64> {
     let header = text
         .lines()

@@ -1,23 +1,23 @@
-//! Whether the last turn of a rollout is over, from the end of its file.
+//! Determines from the end of a rollout whether its last turn has ended.
 
 use super::item::is_prompt;
 use super::line::{LineKind, RolloutLine};
 use crate::transcript::lines::line_text;
 use crate::transcript::summary::Ends;
 
-/// What a rollout says of its last turn.
+/// The state of a rollout's last turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastTurn {
-    /// It is not over.
+    /// It has not ended.
     Running,
-    /// It is over, and nothing says that it came to what the model wanted to say.
+    /// It has ended, but the file does not show that the model finished its reply.
     Ended,
-    /// It is over, with the model's last word.
+    /// It has ended with the model's last message.
     Answered,
 }
 
-/// How the last turn stands in the `tail` of a file, which begins anywhere in a line: the agent says so itself. None when it
-/// tells of no turn.
+/// The state of the last turn, as the agent recorded it in the `tail` of a file, which may begin within a line. `None` if
+/// the tail contains no record of a turn.
 #[must_use]
 pub fn parse_last_turn(tail: &[u8]) -> Option<LastTurn> {
     let lines = Ends { head: b"", tail }.from_end();

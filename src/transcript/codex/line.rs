@@ -1,63 +1,63 @@
-//! One line of a rollout: what the bridge reads from it.
+//! The content of one line of a rollout.
 //!
-//! Decoded leniently: an unknown kind, an unknown member, a member of another type than expected is passed over. The
-//! first versions of Codex wrote items without an envelope; they are read alike. Pure.
+//! Decoded leniently: an unknown kind, an unknown member, or a member of an unexpected type is ignored. The first
+//! versions of Codex wrote items without an envelope; they are read the same way. Pure.
 
 use std::borrow::Cow;
 
 use crate::transcript::fields::Fields;
 
-/// A line, decoded as far as its envelope.
+/// A line whose envelope is decoded.
 #[derive(Debug)]
 pub(super) struct RolloutLine<'a> {
     pub(super) kind: LineKind,
-    /// The kind as it is called there; none where the line does not say.
+    /// The kind as written in the line. `None` if it has none.
     pub(super) name: Option<Cow<'a, str>>,
-    /// Whether it says of what kind it is, apart from what it holds; the first versions did not.
+    /// Whether the line has an envelope with its kind. Lines of the first versions had none.
     pub(super) has_envelope: bool,
-    /// Its number in the history; a fork's go on where the source's ended. Older versions wrote none.
+    /// Its ordinal in the history; a fork continues the source's ordinals. Older versions wrote none.
     pub(super) ordinal: Option<u64>,
-    /// When it was written, RFC 3339, as it stands there.
+    /// When it was written, RFC 3339, as in the line.
     pub(super) written_at: Option<String>,
     pub(super) payload: Fields<'a>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineKind {
-    /// What session it is.
+    /// Identifies the session.
     Meta,
-    /// Something in the history that the model is sent.
+    /// An item of the history that the model is sent.
     Item,
-    /// Something that happened.
+    /// An event.
     Event,
-    /// What a turn runs with.
+    /// The context of a turn.
     Context,
-    /// A past that was replaced by a summary.
+    /// A summary that replaces the earlier history.
     Compacted,
     /// Any other.
     Other,
 }
 
-/// Where the history of a session begins that continues another one: in that one's file, up to a record.
+/// The position where a session's history continues another one: a session's file and a record in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryBase {
     /// The session that is continued.
     pub upstream_id: String,
-    /// Where the part that counts ends.
+    /// The end of the part of that file that is continued.
     pub end: HistoryEnd,
 }
 
-/// Where a part of a history ends, in the file of a session that another one continues.
+/// The end of a part of a history, in the file of a session that another one continues.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HistoryEnd {
-    /// The ordinal of the first record that does not count.
+    /// The ordinal of the first record that is excluded.
     pub ordinal: Option<u64>,
-    /// The offset of that record, uncompressed; counts where there are no ordinals.
+    /// The offset of that record, uncompressed. Used if there are no ordinals.
     pub offset: Option<u64>,
 }
 
 impl HistoryEnd {
-    /// Whether the record that begins at `offset` lies behind it.
+    /// Whether the record that begins at `offset` is after the end.
     #[must_use]
     pub fn excludes(&self, ordinal: Option<u64>, offset: u64) -> bool {
         match (ordinal, self.ordinal) {
@@ -67,21 +67,21 @@ impl HistoryEnd {
     }
 }
 
-/// What the first line of a rollout says.
+/// The content of a rollout's first line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Meta {
     /// The session's id.
     pub upstream_id: Option<String>,
-    /// The folder that it was begun in.
+    /// The folder in which it was created.
     pub cwd: Option<String>,
     /// The session that it was forked from.
     pub forked_from: Option<String>,
-    /// Whose history it continues by reference; older versions copied it.
+    /// The history that it continues by reference. Older versions copied it.
     pub base: Option<HistoryBase>,
 }
 
 impl<'a> RolloutLine<'a> {
-    /// The line that `text` is; nothing when it is not a record.
+    /// Parses a line. `None` if it is not a record.
     pub(super) fn parse(text: &'a str) -> Option<Self> {
         Fields::parse(text).map(Self::of)
     }
@@ -122,7 +122,7 @@ impl<'a> RolloutLine<'a> {
         }
     }
 
-    /// What the session's first line says.
+    /// The content of the session's first line.
     pub(super) fn meta(&self) -> Meta {
         let base = self.payload.object("history_base");
         let base = base.and_then(|base| {

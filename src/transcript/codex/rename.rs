@@ -1,14 +1,14 @@
-//! Rollouts under other session ids.
+//! Changes the session ids in rollouts.
 //!
-//! Of a record the tokens that name a session are replaced by such of the same length, so that what counts the file's
-//! bytes still counts right; what was said is left alone. Pure.
+//! In each record the tokens that name a session are replaced by tokens of the same length, so that byte counts that
+//! refer to the file stay valid. Messages are not changed. Pure.
 
 use std::collections::BTreeMap;
 
 use super::line::{LineKind, RolloutLine};
 use crate::transcript::rewrite::{EditableRecord, Edits, LineChange, token};
 
-/// The members of a record that name a session, each by the way to it. Of the first line of a session also `id`.
+/// The paths of the members that name a session. In a session's first line, `id` is one too.
 const NAMES: [&[&str]; 8] = [
     &["session_id"],
     &["thread_id"],
@@ -20,15 +20,15 @@ const NAMES: [&[&str]; 8] = [
     &["parent_thread_id"],
 ];
 
-/// Session ids and what they become.
+/// Session ids and their replacements.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Renaming {
-    /// By the tokens as they stand in a record.
+    /// The JSON strings of the ids, as in a record.
     tokens: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 impl Renaming {
-    /// The same with these ids. Of those of different lengths none is replaced.
+    /// Creates a renaming of these ids. Ids whose replacement has another length are not replaced.
     #[must_use]
     pub fn new(ids: impl IntoIterator<Item = (String, String)>) -> Self {
         let token = |id: String| token(&id).into_bytes();
@@ -39,7 +39,7 @@ impl Renaming {
     }
 }
 
-/// The line is under the new ids then.
+/// Edits a line to contain the new ids.
 impl LineChange for Renaming {
     fn edit(&self, line: &[u8], edits: &mut Edits) {
         if self.tokens.is_empty() {
@@ -56,7 +56,7 @@ impl LineChange for Renaming {
             return;
         };
         let own: &[&[&str]] = match kind {
-            // What the model is sent.
+            // Items are sent to the model and must not change.
             LineKind::Item => return,
             LineKind::Meta => &[&["id"]],
             _ => &[],

@@ -1,7 +1,7 @@
-//! Codex' rollouts on disk: found by id wherever they are, opened with the files that they continue.
+//! Finds Codex' rollouts on disk by their ids, and opens them with the files that they continue.
 //!
-//! A thin edge: finds and opens files, hands them to `codex`, adds the path to what goes wrong. Blocks. Knows neither
-//! conversations nor who asks.
+//! Finds and opens files, passes them to `codex`, and adds the path to errors. Blocks. Knows neither conversations
+//! nor callers.
 
 mod beginning;
 mod cache;
@@ -36,37 +36,37 @@ pub use cache::RolloutCache;
 pub use expected_place::{expected_path, expected_place, move_to_expected_place};
 pub use item::item_of_turn;
 
-/// The folder, below Codex' own, of rollouts that were archived.
+/// The folder of archived rollouts, below Codex' own folder.
 const ARCHIVE_FOLDER: &str = "archived_sessions";
 
-/// How many files one history may begin in. A fork of a fork has three; more than this is damage.
+/// The maximum number of files in one history. A fork of a fork has three; more than this is damage.
 pub const LINEAGE_LIMIT: usize = 256;
 
-/// How far back the end of a turn is looked for in lines that are longer than what is read first.
+/// How far back the end of a turn is searched for if the last line is longer than the first read.
 const TURN_END_SEARCH_BYTES: u64 = 16 * 1024 * 1024;
 
-/// How many lines tell that no turn has ended before them.
+/// If this many lines contain no end of a turn, no turn has ended.
 const LAST_LINES: usize = 8;
 
-/// All rollouts of a session below Codex' folder: those that can be resumed before archived ones, plain before compressed
-/// ones, then the one that was written last. Empty when there is none.
+/// All rollouts of a session below Codex' folder. Those that can be resumed come before archived ones, then plain before
+/// compressed ones, then the last written first. Empty if there is none.
 ///
 /// # Errors
-/// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] when none was found and a folder or one of
-/// them is there that cannot be looked at.
+/// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] if none was found and a folder or a file
+/// cannot be read.
 pub fn locate(root: &Path, upstream_id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
-    // Nothing is walked through for what is no name.
+    // Check the id before walking the folders.
     file_name(upstream_id)?;
     Tree::walk(root).locate(upstream_id)
 }
 
-/// Whether a rollout lies where Codex puts those that a person archived.
+/// Whether a rollout is in the folder of archived rollouts.
 #[must_use]
 pub fn is_archived(root: &Path, path: &Path) -> bool {
     path.starts_with(root.join(ARCHIVE_FOLDER))
 }
 
-/// The rollout of a session that Codex would take.
+/// The rollout of a session that Codex would use.
 ///
 /// # Errors
 /// As [`locate`], and [`TranscriptError::NotFound`].
@@ -82,7 +82,7 @@ struct Source {
     cut: HistoryEnd,
 }
 
-/// The files in which a history begins, the oldest first, and what of it is not there.
+/// The files that contain a history, the oldest first, and the beginning that is missing, if any.
 struct Lineage {
     sources: Vec<Source>,
     missing: Option<MissingSource>,
@@ -101,12 +101,12 @@ impl Lineage {
             sources: vec![own],
             missing: None,
         };
-        // The first line of the session itself has to be readable, or the file is not.
+        // If the first line of the session's own file cannot be read, the file cannot.
         let base = meta(&lineage.sources[0].path)?.base;
         for (base, found) in bases(&tree, upstream_id, base) {
             match found {
                 Ok(path) => {
-                    // What a descendant leaves out, it leaves out of all that lies behind as well.
+                    // Ordinals that a descendant excludes are excluded from all earlier sources too.
                     let inherited = lineage.sources.last().and_then(|source| source.cut.ordinal);
                     let ordinal = [base.end.ordinal, inherited].into_iter().flatten().min();
                     lineage.sources.push(Source {
@@ -128,7 +128,7 @@ impl Lineage {
     }
 }
 
-/// Why a history goes back no further.
+/// Why the beginning of a history is missing.
 #[derive(Debug, thiserror::Error)]
 enum LineageBreak {
     #[error("it continues itself in a loop")]
@@ -139,8 +139,8 @@ enum LineageBreak {
     Unreadable(TranscriptError),
 }
 
-/// The files that the session `upstream_id` continues, nearest first, up to the first that cannot be had. `base` is what its own
-/// file says.
+/// The files that the session `upstream_id` continues, nearest first, up to the first one that cannot be read. `base` is the
+/// base in the session's own file.
 fn bases(
     tree: &Tree,
     upstream_id: &str,
@@ -174,21 +174,21 @@ fn with_cause(error: &TranscriptError) -> String {
     }
 }
 
-/// A session of Codex that is held open, and its messages over all files that hold them.
+/// An open Codex session, with its messages from all files that contain them.
 #[derive(Debug)]
 pub struct OpenRollout {
-    /// Where its messages stand.
+    /// The positions of its messages.
     pub history: Arc<CodexHistory>,
-    /// What is missing from its beginning.
+    /// The beginning that is missing, if any.
     pub missing: Option<MissingSource>,
-    /// One for each part of the book.
+    /// The files, one for each part of the history.
     paths: Vec<PathBuf>,
-    /// The one that was read last, by its number: whoever reads goes from one to the next, and there may be many.
+    /// The part that was read last and its number. Readers go from one part to the next, and there may be many.
     open: Option<(usize, Box<dyn Text>)>,
 }
 
-/// How the last turn of a rollout stands, and how many bytes that has. A compressed one says nothing: nobody writes to it
-/// any more.
+/// The state of a rollout's last turn, and the rollout's size in bytes. For a compressed rollout the state is unknown,
+/// but Codex no longer writes to it.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].
@@ -209,11 +209,11 @@ pub fn last_turn(path: &Path) -> Result<(LastTurn, u64), TranscriptError> {
                 None if is_packed(path) || length >= bytes.min(TURN_END_SEARCH_BYTES) => {
                     return Ok((LastTurn::Running, bytes));
                 }
-                // Nothing comes between a turn's end and so many lines; a turn that runs is not read again and again.
+                // Few lines follow the end of a turn. The limit avoids reading a long running turn again and again.
                 None if tail.iter().filter(|byte| **byte == b'\n').count() > LAST_LINES => {
                     return Ok((LastTurn::Running, bytes));
                 }
-                // The agent's last word stands in the line that ends a turn, however long.
+                // The line that ends a turn contains the model's last message, which may be long.
                 None => length = length.saturating_mul(8).min(TURN_END_SEARCH_BYTES),
             }
         }
@@ -222,7 +222,7 @@ pub fn last_turn(path: &Path) -> Result<(LastTurn, u64), TranscriptError> {
 }
 
 impl CachedHistory {
-    /// Whether the same is missing of its history as when it was read. Of each file at most the first line is read.
+    /// Whether the same beginning is still missing. Reads at most the first line of each file.
     fn has_same_missing_source(&self, root: &Path, upstream_id: &str) -> bool {
         let is_same = |now: Lineage| {
             let paths = now.sources.iter().map(|source| &source.path);
@@ -233,11 +233,11 @@ impl CachedHistory {
 }
 
 impl OpenRollout {
-    /// Opens a session and reads where its messages stand, up to a turn of one of its files (the session that holds it and
-    /// its name there) or all; from `books` where that was read before.
+    /// Opens a session, whole or up to a turn of one of its files (the session to which the file belongs, and the turn's
+    /// id there). Uses the histories in `books` if they were read before.
     ///
     /// # Errors
-    /// As [`find`], [`TranscriptError::Io`], and [`TranscriptError::RecordNotFound`] when there is no such turn.
+    /// As [`find`], [`TranscriptError::Io`], and [`TranscriptError::RecordNotFound`] if there is no such turn.
     pub fn open(
         books: &RolloutCache,
         root: &Path,
@@ -253,7 +253,7 @@ impl OpenRollout {
             if let Some(volume) = known {
                 match volume.change() {
                     FileChange::Rewritten => {}
-                    // What is missing may be there by now, in a place that is not known yet.
+                    // The missing file may have appeared in the meantime, at a path that is not known yet.
                     _ if !volume.has_same_missing_source(root, upstream_id) => {}
                     FileChange::Same => return Ok(volume),
                     FileChange::Grown => {
@@ -268,7 +268,7 @@ impl OpenRollout {
         books.update(&key, refresh, Self::from_cache)
     }
 
-    /// A history that is known, none of whose files is open yet.
+    /// Wraps a cached history, without opening its files.
     fn from_cache(volume: &CachedHistory) -> Self {
         Self {
             history: Arc::clone(&volume.history),
@@ -278,8 +278,8 @@ impl OpenRollout {
         }
     }
 
-    /// A history with what was appended to its last file; none when it does not end with the same turn any more, or the file
-    /// is another by now.
+    /// Reads the lines that were appended to the last file. `None` if the history no longer ends with the same turn, or if
+    /// the file was replaced.
     fn read_appended(mut volume: CachedHistory) -> Result<Option<CachedHistory>, TranscriptError> {
         let Some(last) = volume.files.pop() else {
             return Ok(None);
@@ -293,7 +293,7 @@ impl OpenRollout {
         let Some((book, mark)) = builder.finish() else {
             return Ok(None);
         };
-        // It may have become another between the first look and the reading.
+        // The file may have been replaced between the check and the read.
         if last.change() != FileChange::Grown {
             return Ok(None);
         }
@@ -305,7 +305,7 @@ impl OpenRollout {
         }))
     }
 
-    /// The session as it is now.
+    /// Reads all files of the session.
     fn read(
         root: &Path,
         upstream_id: &str,
@@ -335,7 +335,7 @@ impl OpenRollout {
             let mut end = builder
                 .read_part(&mut text, &source.upstream_id, source.cut)
                 .map_err(TranscriptError::io("read", &source.path))?;
-            // Its own bytes are not those of the text.
+            // Offsets in the compressed file differ from those in its text.
             if is_packed(&source.path) {
                 end.append_handling = AppendHandling::ReadAgain;
             }
@@ -416,7 +416,7 @@ impl OpenTranscript for OpenRollout {
         None
     }
 
-    /// Codex keeps no record of commands that its adapter answers itself, so only a rollout without a message shows anything.
+    /// Codex does not record commands that its adapter answers itself, so only a rollout without messages has a limit.
     fn max_turns(&self) -> u64 {
         match self.history.messages() {
             0 => 0,
@@ -447,16 +447,16 @@ impl OpenTranscript for OpenRollout {
         self.missing.is_some()
     }
 
-    /// Codex' own fork ends after whole turns.
+    /// Codex' own fork only ends after whole turns.
     fn can_end_within_turns(&self) -> bool {
         false
     }
 }
 
-/// The files in which the history of a session stands, with the sessions that they are of: the oldest first, its own last.
+/// The files that contain the history of a session, with their sessions: the oldest first, its own last.
 ///
 /// # Errors
-/// As [`find`], and [`TranscriptError::Io`] when the session's own file cannot be opened or read.
+/// As [`find`], and [`TranscriptError::Io`] if the session's own file cannot be opened or read.
 pub fn history_files(root: &Path, upstream_id: &str) -> Result<HistoryFiles, TranscriptError> {
     let Lineage { sources, missing } = Lineage::read(root, upstream_id)?;
     let files = sources
@@ -465,7 +465,7 @@ pub fn history_files(root: &Path, upstream_id: &str) -> Result<HistoryFiles, Tra
     Ok((files.collect(), missing))
 }
 
-/// What a session says of where it came from.
+/// The [`Origin`] of a session.
 ///
 /// # Errors
 /// As [`OpenRollout::open`].
@@ -485,7 +485,7 @@ pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError>
             session_id: owner.to_owned(),
             record_uuid: Some(turn.to_owned()),
         }),
-        // Its file is missing, or the fork was made before anything was said; or the version copied what was said.
+        // The source's file is missing, the fork was made before the first turn, or the version copied the history.
         None => source()
             .or_else(|| book.meta.forked_from.clone())
             .map(|session_id| ForkedFrom {
@@ -503,19 +503,19 @@ pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError>
     })
 }
 
-/// How much one file holds of a session.
+/// The size of one file of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RolloutSize {
-    /// Its turns, without those of the files that it continues.
+    /// Its number of turns, without those of the files that it continues.
     pub turns: usize,
     /// The bytes of its whole lines, decompressed.
     pub bytes: u64,
 }
 
-/// How much the file at `path` holds of a session, whichever of its files Codex would take.
+/// The size of the file at `path`, even if Codex would use another file of the session.
 ///
 /// # Errors
-/// [`TranscriptError::Io`], also when a compressed one breaks off.
+/// [`TranscriptError::Io`], also if a compressed file is truncated.
 pub fn rollout_size(path: &Path, upstream_id: &str) -> Result<RolloutSize, TranscriptError> {
     let mut builder = HistoryReader::new(None);
     let end = builder
@@ -526,10 +526,10 @@ pub fn rollout_size(path: &Path, upstream_id: &str) -> Result<RolloutSize, Trans
     Ok(RolloutSize { turns, bytes })
 }
 
-/// What is wrong with a rollout, and with the files that it continues.
+/// Checks a rollout for damage, and the files that it continues.
 ///
 /// # Errors
-/// As [`find`], and [`TranscriptError::Io`] when the session's own file cannot be opened or read.
+/// As [`find`], and [`TranscriptError::Io`] if the session's own file cannot be opened or read.
 pub fn check(root: &Path, upstream_id: &str) -> Result<CheckReport, TranscriptError> {
     file_name(upstream_id)?;
     let tree = Tree::walk(root);
@@ -545,7 +545,7 @@ pub fn check(root: &Path, upstream_id: &str) -> Result<CheckReport, TranscriptEr
     check::check(text, &standing).map_err(TranscriptError::io("read", &path))
 }
 
-/// The sessions that a session continues whose files do not reach as far as they count, nearest first, and how they stand.
+/// The continued sessions whose files are missing, too short or unreadable, nearest first, with the reasons.
 fn broken_sources(tree: &Tree, upstream_id: &str, base: Option<HistoryBase>) -> Vec<(String, String)> {
     let mut broken = Vec::new();
     for (base, found) in bases(tree, upstream_id, base) {
@@ -565,7 +565,7 @@ fn broken_sources(tree: &Tree, upstream_id: &str, base: Option<HistoryBase>) -> 
     broken
 }
 
-/// Whether a file reaches as far as its descendant counts it, and ends there with a whole line.
+/// Whether a file is at least as long as the part that its descendant continues, with a whole line at that end.
 fn ends_with_a_line(path: &Path, end: Option<u64>) -> Result<bool, LineageBreak> {
     let Some(last) = end.and_then(|end| end.checked_sub(1)) else {
         return Ok(true);
@@ -582,7 +582,7 @@ fn ends_with_a_line(path: &Path, end: Option<u64>) -> Result<bool, LineageBreak>
 fn meta(path: &Path) -> Result<Meta, TranscriptError> {
     match read_meta(text::open(path)?.0) {
         Ok(meta) => Ok(meta.unwrap_or_default()),
-        // A compressed file that breaks off says as much as could be decoded of it.
+        // A truncated compressed file is read as far as it could be decoded.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Meta::default()),
         Err(error) => Err(TranscriptError::io("read", path)(error)),
     }

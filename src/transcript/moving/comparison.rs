@@ -1,4 +1,4 @@
-//! Whether a copy says what its source says: the same lines, each the same but for the folder that it names.
+//! Compares a copy with its source: the lines must be the same except for the folder that a record names.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -11,20 +11,21 @@ use super::super::rewrite::EditableRecord;
 use super::MoveStep;
 use crate::files::open_file;
 
-/// How much is read at once, in bytes.
+/// The size of the buffer, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// The longest folder that a record may name instead of another, in bytes: the longest path of Linux, with each byte escaped.
+/// The longest folder that may replace another one in a record, in bytes: the longest path of Linux, with each byte escaped.
 const FOLDER_BYTES: usize = 6 * 4096 + 2;
 
-/// Beyond this a line was too long to be changed, in bytes: more than what is held of one, and what is read at once.
+/// Longer lines were copied unchanged, in bytes: more than the longest line that is buffered, plus one read.
 const LINE_BYTES: u64 = HELD_LINE_LIMIT_BYTES as u64 + 1024 * 1024;
 
-/// Checks that `copy` has the lines of `source`, each the same, or a record that differs in nothing but its `cwd`: so it has
-/// as many records, with the same ids, and each can be read. `step` is told how much was read, and may end it.
+/// Checks that `copy` has the lines of `source`. Each must be the same, or a record that differs only in its `cwd`, so the
+/// copy has as many records, with the same ids, and each can be read. `step` is called with the number of bytes of each
+/// read, and may stop the check.
 ///
 /// # Errors
-/// [`TranscriptError::Unlike`] if it has not; the system's error.
+/// [`TranscriptError::CopyDiffers`] if a line differs; the system's error.
 pub(super) fn check_lines(
     source: &Path,
     copy: &Path,
@@ -42,8 +43,8 @@ pub(super) fn check_lines(
     }
 }
 
-/// The first line, counted from 1, in which `ours` is neither the same as `theirs` nor a record that differs in nothing but its
-/// `cwd`. If `ours` may have grown, lines may follow, and the last one of `theirs` may lack its newline. Holds one line of
+/// The first line, counted from 1, in which `ours` is neither the same as `theirs` nor a record that differs only in its `cwd`.
+/// If `ours` may have grown, further lines may follow, and the last line of `theirs` may lack its newline. Buffers one line of
 /// `theirs`, and of `ours` only a folder.
 ///
 /// # Errors
@@ -64,7 +65,7 @@ fn first_difference(
         }
         let ended = line.pop_if(|last| *last == b'\n').is_some();
         let is_alike = skip_line_if_equal(&line, &mut ours)?;
-        // What follows of a longer line is the next that is compared.
+        // The rest of a longer line is compared next.
         if is_alike && line.len() as u64 == LINE_BYTES {
             continue;
         }
@@ -83,7 +84,7 @@ fn first_difference(
     }
 }
 
-/// Whether a text begins with the lines of another, each the same, or a record that differs in nothing but its `cwd`.
+/// Whether `ours` begins with the lines of `theirs`. Each must be the same, or a record that differs only in its `cwd`.
 ///
 /// # Errors
 /// The system's error.
@@ -91,8 +92,7 @@ pub(crate) fn begins_with_lines_of(theirs: impl BufRead, ours: impl BufRead) -> 
     Ok(first_difference(theirs, ours, true)?.is_none())
 }
 
-/// Whether a text continues with this line, or with a record that differs from it in its `cwd` and in nothing else. If so, the line
-/// is passed.
+/// Whether a text continues with this line, or with a record that differs from it only in its `cwd`. If so, skips the line.
 fn skip_line_if_equal(line: &[u8], text: &mut impl BufRead) -> io::Result<bool> {
     let alike = skip_equal(line, text)?;
     if alike == line.len() {
@@ -104,7 +104,7 @@ fn skip_line_if_equal(line: &[u8], text: &mut impl BufRead) -> io::Result<bool> 
         return Ok(false);
     };
     let mut folder = line[place.start..alike].to_vec();
-    // One string replaces another: all else is as it was, so that the record is whole.
+    // One string replaces another and everything else is the same, so the record is valid.
     while serde_json::from_slice::<String>(&folder).is_err() {
         let room = FOLDER_BYTES.saturating_sub(folder.len()) as u64;
         if text.by_ref().take(room).read_until(b'"', &mut folder)? == 0 {
@@ -115,7 +115,7 @@ fn skip_line_if_equal(line: &[u8], text: &mut impl BufRead) -> io::Result<bool> 
     Ok(skip_equal(behind, text)? == behind.len())
 }
 
-/// Passes over as much of a text as is the same as what is expected. Returns how many bytes that is.
+/// Skips the part of a text that equals `expected`. Returns its length in bytes.
 fn skip_equal(expected: &[u8], text: &mut impl BufRead) -> io::Result<usize> {
     let mut alike = 0;
     loop {
@@ -141,7 +141,7 @@ fn skip_equal(expected: &[u8], text: &mut impl BufRead) -> io::Result<usize> {
     }
 }
 
-/// Whether the file in the new place holds already what the step would put there.
+/// Whether the destination already has the content that the step would write.
 pub(super) fn is_already_copied(step: &MoveStep) -> Result<bool, TranscriptError> {
     let file = open_file(&step.from).map_err(TranscriptError::io("open", &step.from))?;
     let reader = BufReader::with_capacity(BUFFER_BYTES, file);
@@ -153,7 +153,7 @@ pub(super) fn is_already_copied(step: &MoveStep) -> Result<bool, TranscriptError
         .map_err(TranscriptError::io("read", &step.to))
 }
 
-/// Compares what is written to it with a file.
+/// A writer that compares what is written to it with a file.
 struct Matcher {
     reader: BufReader<File>,
     is_equal: bool,
@@ -168,7 +168,7 @@ impl Matcher {
         })
     }
 
-    /// Whether all of the file was written.
+    /// Whether the whole file was compared.
     fn has_reached_end(&mut self) -> io::Result<bool> {
         Ok(self.is_equal && self.reader.fill_buf()?.is_empty())
     }

@@ -18,48 +18,48 @@ use crate::files::identity::{FileIdentity, same_content};
 use crate::files::intent::{self, Intent};
 use crate::files::{none_if_absent, open_file};
 
-/// How much is read at once, in bytes.
+/// The size of the buffer, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// How much of the end of a file is looked at again before it goes, in bytes.
+/// How much of the end of a file is checked again before it is moved, in bytes.
 const TAIL_BYTES: u64 = 4096;
 
-/// How many files are copied at once.
+/// How many files are copied in parallel.
 const PARALLEL_COPIES: usize = 4;
 
-/// Who is told how many bytes more were read, and may end the move.
+/// Called with the number of bytes of each read; may stop the move.
 type ProgressCallback<'a> = &'a (dyn Fn(u64) -> io::Result<()> + Sync);
 
-/// Who watches a move.
+/// Receives the progress of a move.
 pub struct MoveObserver<'a> {
-    /// Is told how many bytes more were read, and may end the move.
+    /// Called with the number of bytes of each read; may stop the move.
     pub on_bytes: ProgressCallback<'a>,
-    /// Is told of each file that is about to get its name, and how many bytes it has.
+    /// Called for each file that is about to be renamed to its final name, with its size in bytes.
     pub on_placing: &'a mut dyn FnMut(&MoveStep, u64),
 }
 
-/// A move that has begun. Unless it is [kept](Moving::keep) it is taken back when this is dropped; and when the program is
-/// killed by [`settle`](super::settle).
+/// A move in progress. Dropping it undoes the move unless it was [committed](RunningMove::commit). If the program is
+/// killed, [`settle`](super::settle) decides later.
 #[derive(Debug)]
 pub struct RunningMove {
     intent: Intent<MoveDescription>,
     steps: Vec<MoveStep>,
-    /// The files that are written first, one for each step.
+    /// The temporary copies, one for each step.
     temporary: Vec<PathBuf>,
     is_over: bool,
-    /// Of tests: after how many changes on disk it breaks off, as if the program were killed.
+    /// For tests: stops after this many changes on disk, as if the program were killed.
     #[cfg(test)]
     pub(super) stop_after_changes: Option<std::sync::atomic::AtomicUsize>,
 }
 
-/// A source as it was when it was copied.
+/// The state of a source when it was copied.
 struct SourceState {
     identity: FileIdentity,
     tail: Vec<u8>,
 }
 
 impl RunningMove {
-    /// Writes down what is about to move, under a name of its own. `subject` says whose move it is, for
+    /// Records the steps of a move in a new journal. `subject` identifies the caller's move for
     /// [`settle`](super::settle).
     ///
     /// # Errors
@@ -93,13 +93,12 @@ impl RunningMove {
         })
     }
 
-    /// Puts all files into their new places, and takes them from their old ones. After a failure it is still to be taken
-    /// back.
+    /// Moves all files. After a failure the move must still be undone.
     ///
     /// # Errors
-    /// [`TranscriptError::AlreadyExists`] for a file that is there and differs, [`TranscriptError::Changed`] and
-    /// [`TranscriptError::InUse`] for one that somebody else uses, [`TranscriptError::Unlike`] for a copy that went wrong,
-    /// and what cannot be read or written.
+    /// [`TranscriptError::AlreadyExists`] for a target that exists and differs, [`TranscriptError::Changed`] and
+    /// [`TranscriptError::InUse`] for a file that another program uses, [`TranscriptError::CopyDiffers`] for a copy that
+    /// differs from its source, and [`TranscriptError::Io`].
     pub fn run(&mut self, watched: &mut MoveObserver<'_>) -> Result<(), TranscriptError> {
         let steps = self.steps.clone();
         let leaving = steps.iter().filter(|step| !step.stays);
@@ -122,7 +121,7 @@ impl RunningMove {
             let Some(written) = written[number] else { continue };
             (watched.on_placing)(step, written.bytes);
             if in_place[number] {
-                // Its source has to make room first.
+                // Its source has the same name and must be moved away first.
                 continue;
             }
             rename(&self.temporary[number], &step.to)?;
@@ -141,7 +140,7 @@ impl RunningMove {
             folders.extend(step.from.parent().map(Path::to_owned));
             rename(&step.from, &kept)?;
             self.count_change()?;
-            // Whoever had it open may have written to it until now.
+            // A process that had the file open may have written to it until now.
             seen[number].check_bytes(&kept, &step.from)?;
             if in_place[number] {
                 rename(&self.temporary[number], &step.to)?;
@@ -160,31 +159,31 @@ impl RunningMove {
         sync_folders(&mut folders)
     }
 
-    /// Where an original is kept.
+    /// The path of an original in the daemon's folder.
     fn original_path(&self, number: usize, step: &MoveStep) -> PathBuf {
         self.intent
             .original_path(&journal::original_of(number, &step.from, &step.to))
     }
 
-    /// It is recorded: the originals go. Those that cannot be deleted now are [settled](super::settle) later.
+    /// Deletes the originals after the move was recorded. Those that cannot be deleted now are [settled](super::settle) later.
     pub fn commit(mut self) {
         self.is_over = true;
-        // What could not be deleted is in the log.
+        // A failed deletion has been logged.
         let _is_finished = self.intent.commit();
     }
 
-    /// Leaves it to [`settle`](super::settle) whether it is done.
+    /// Leaves the move for [`settle`](super::settle), which decides whether it is completed or undone.
     pub fn leave_to_settle(mut self) {
         self.is_over = true;
     }
 
-    /// Puts everything back where it was. Whether nothing is left of the move.
+    /// Moves everything back. Returns whether nothing is left of the move.
     pub fn undo(mut self) -> bool {
         self.is_over = true;
         self.intent.undo(&|_| false)
     }
 
-    /// Copies all, some at a time: while one waits for the disk another is rewritten.
+    /// Copies all files, some in parallel: while one waits for the disk another is rewritten.
     fn copy_all(
         &self,
         steps: &[MoveStep],
@@ -199,13 +198,13 @@ impl RunningMove {
                     return Ok(copied);
                 };
                 let one = self.copy_one(number, step, watch);
-                // After a failure no other file is begun.
+                // After a failure no other copy is started.
                 let one = one.inspect_err(|_| next.store(steps.len(), Ordering::Relaxed));
                 copied.push((number, one?));
             }
         };
         let mut copied = thread::scope(|scope| {
-            // A thread that cannot be had is not needed.
+            // The copies can be made with fewer threads.
             let other = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
             let others: Vec<_> = (1..PARALLEL_COPIES.min(steps.len())).filter_map(other).collect();
             let mut copied = work();
@@ -235,7 +234,7 @@ impl RunningMove {
         Ok((seen, self.new_file(number, step)?))
     }
 
-    /// Writes what will be in the new place beside it.
+    /// Writes the new content of a file next to its destination.
     fn copy(
         &self,
         number: usize,
@@ -255,7 +254,7 @@ impl RunningMove {
             tracing::warn!(path = %step.from.display(), unchanged, "lines that are too long to be held go along as they are");
         }
         made.flush().map_err(TranscriptError::io("write", &temporary))?;
-        // What is listed by time stays where it was, and is not kept longer by its agent.
+        // Keep the file's time, so that its position in lists and its expiry by the agent do not change.
         let set = before
             .modified()
             .and_then(|modified| made.file().set_modified(modified));
@@ -270,7 +269,7 @@ impl RunningMove {
         Ok(seen)
     }
 
-    /// The file that was written, unless the same is there already: then it goes.
+    /// The identity of the written file. `None` if the destination has the same content already; the copy is then deleted.
     fn new_file(&self, number: usize, step: &MoveStep) -> Result<Option<FileIdentity>, TranscriptError> {
         let temporary = self.temporary[number].clone();
         let metadata = fs::metadata(&temporary).map_err(TranscriptError::io("read", &temporary))?;
@@ -292,7 +291,7 @@ impl RunningMove {
         Ok(None)
     }
 
-    /// Something has changed on disk.
+    /// Counts a change on disk.
     #[cfg_attr(
         not(test),
         expect(
@@ -326,7 +325,7 @@ impl Drop for RunningMove {
 }
 
 impl SourceState {
-    /// Checks that the source is as it was.
+    /// Checks that the source is unchanged.
     fn check(&self, path: &Path) -> Result<(), TranscriptError> {
         let metadata = fs::symlink_metadata(path).map_err(TranscriptError::io("read", path))?;
         if !self.identity.matches(&metadata) {
@@ -336,7 +335,7 @@ impl SourceState {
         self.check_bytes(path, path)
     }
 
-    /// Checks that a file holds what the source held, as far as its length and its end tell.
+    /// Checks that a file has the length and the last bytes that the source had.
     fn check_bytes(&self, path: &Path, source: &Path) -> Result<(), TranscriptError> {
         let file = open_file(path).map_err(TranscriptError::io("open", path))?;
         let looked = file
@@ -351,7 +350,7 @@ impl SourceState {
     }
 }
 
-/// The last bytes of a file that has so many.
+/// The last bytes of a file of this length.
 fn tail(mut file: &File, bytes: u64) -> io::Result<Vec<u8>> {
     let mut tail = Vec::new();
     file.seek(SeekFrom::Start(bytes.saturating_sub(TAIL_BYTES)))?;
@@ -359,7 +358,7 @@ fn tail(mut file: &File, bytes: u64) -> io::Result<Vec<u8>> {
     Ok(tail)
 }
 
-/// Writes what the file is in its new place. Gives how many lines were too long to be changed.
+/// Writes the new content of a file. Returns how many lines were too long to be changed.
 fn write_target(
     step: &MoveStep,
     source: &File,
@@ -378,7 +377,7 @@ fn write_target(
     })
 }
 
-/// Gives a file another name where that is free.
+/// Renames a file if the new name is free.
 fn rename(from: &Path, to: &Path) -> Result<(), TranscriptError> {
     intent::rename(from, to).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => TranscriptError::AlreadyExists { path: to.to_owned() },
@@ -386,10 +385,10 @@ fn rename(from: &Path, to: &Path) -> Result<(), TranscriptError> {
     })
 }
 
-/// Removes a folder that is empty now, and those above it that are empty by that.
+/// Removes an empty folder, and the folders above it that become empty.
 fn remove_emptied(folder: &Path, synced: &mut BTreeSet<PathBuf>) {
     for folder in folder.ancestors() {
-        // What is not empty stays, and so does all above it.
+        // A folder that is not empty stays, and so do all above it.
         if fs::remove_dir(folder).is_err() {
             return;
         }

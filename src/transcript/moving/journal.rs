@@ -1,7 +1,7 @@
-//! The journal of a move: what it is about to do, and the originals that it took from their places.
+//! The journal of a move: its planned steps, and the originals that it moved away.
 //!
-//! Owns how a move that a daemon left unfinished is settled: it is taken back unless it was recorded. The originals of a recorded one
-//! are deleted only if the new places hold all that they hold. Blocks.
+//! Owns how a move that a daemon left unfinished is settled: it is undone unless it was recorded. The originals of a recorded
+//! move are deleted only if the destinations contain everything that they contain. Blocks.
 
 use std::fs;
 use std::io::{self, BufReader};
@@ -27,13 +27,13 @@ pub(crate) const KIND: IntentKind<MoveDescription> = IntentKind {
     old: parse_old_log,
 };
 
-/// What a journal says of its move.
+/// The description of a move in its journal.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum MoveDescription {
-    /// Whose move it is, in the words of who asked for it.
+    /// The caller's description of the move.
     Subject(String),
-    /// It is recorded. Older versions wrote this, and kept the originals.
+    /// The move is recorded. Older versions wrote this, and kept the originals.
     Recorded,
 }
 
@@ -105,7 +105,7 @@ fn parse_old_log(lines: Vec<Value>) -> Option<LogContent<MoveDescription>> {
     Some(said)
 }
 
-/// What a move makes before its copies are whole.
+/// The folders and temporary files that a move creates before its copies are complete.
 pub(super) fn preparation_steps(folders: Vec<PathBuf>, temporary: Vec<PathBuf>) -> Vec<Vec<IntentStep>> {
     let mut groups = vec![folders.into_iter().map(IntentStep::Folder).collect()];
     groups.extend(
@@ -116,7 +116,8 @@ pub(super) fn preparation_steps(folders: Vec<PathBuf>, temporary: Vec<PathBuf>) 
     groups
 }
 
-/// How one file goes. In its own place the original makes room for the new file; otherwise it stays until that has its name.
+/// The steps that move one file. If its name stays the same, the original must be moved away first; otherwise it stays until
+/// the new file is renamed.
 pub(super) fn file_steps(
     number: usize,
     (from, to): (&Path, &Path),
@@ -148,7 +149,7 @@ pub(super) fn original_of(number: usize, from: &Path, to: &Path) -> Original {
     }
 }
 
-/// Whether two paths are one name in one folder.
+/// Whether two paths have the same name in the same folder.
 fn is_same_place(left: &Path, right: &Path) -> bool {
     let folder = |path: &Path| fs::metadata(path.parent()?).ok();
     let folders = (folder(left), folder(right));
@@ -156,7 +157,7 @@ fn is_same_place(left: &Path, right: &Path) -> bool {
     is_one && left.file_name() == right.file_name()
 }
 
-/// Takes back what is left of the move of this name that was not recorded. Whether nothing of it is left.
+/// Undoes the move of this name if it was not recorded. Returns whether nothing is left of it.
 #[must_use]
 pub fn undo_unrecorded(data: &Path, name: &str) -> bool {
     match Intent::find(&KIND, data, name) {
@@ -165,10 +166,10 @@ pub fn undo_unrecorded(data: &Path, name: &str) -> bool {
     }
 }
 
-/// Ends what a program that was killed has left of its moves: one that `is_written` says to be part of what is remembered is
-/// finished, any other is taken back, and one of which it does not know waits on.
+/// Settles the moves of a program that was killed. If `is_written` says that the move is part of the saved state, the move
+/// is completed; if not, it is undone. If that is unknown, the move waits for a later call.
 pub fn settle(data: &Path, is_written: impl Fn(&str) -> Option<bool>) {
-    // The log has what cannot be listed or settled.
+    // A journal that cannot be listed or settled has been logged.
     let Ok(left) = intent::existing(&KIND, data) else {
         return;
     };
@@ -199,7 +200,7 @@ fn is_recorded(intent: &Intent<MoveDescription>) -> bool {
     matches!(intent.about().last(), Some(MoveDescription::Recorded))
 }
 
-/// What becomes of a move that was recorded. If a new place does not hold what its original does, something else happened since.
+/// Decides about a recorded move. If a destination lacks content of its original, something else changed it since.
 fn decide_recorded(intent: &Intent<MoveDescription>) -> IntentDecision {
     let mut originals = intent.groups().iter().flatten().filter_map(IntentStep::original);
     let is_missing = originals.find_map(|original| {
@@ -218,8 +219,7 @@ fn decide_recorded(intent: &Intent<MoveDescription>) -> IntentDecision {
     }
 }
 
-/// Whether a file begins with the lines of an original, each the same or naming another folder. An original that is missing is held
-/// by any.
+/// Whether a file begins with the lines of an original, except for the folder that they name. True if the original is missing.
 fn begins_with_original(path: &Path, original: &Path) -> io::Result<bool> {
     let open = |path| match open_file(path) {
         Ok(file) => Ok(Some(BufReader::new(file))),

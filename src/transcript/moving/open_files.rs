@@ -1,6 +1,6 @@
-//! Which files other processes hold open, where that can be seen: on Linux, of processes of the same user.
+//! Finds files that other processes hold open, if that is visible: on Linux, for processes of the same user.
 //!
-//! Only looks. An agent that opens its transcript for each line it writes is not seen here: it has to be ended before.
+//! Only reads. An agent that opens its transcript for each line it writes is not found here, so it has to be ended before.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::super::TranscriptError;
 /// Checks that no other process holds one of these files open.
 ///
 /// # Errors
-/// [`TranscriptError::InUse`] for the first that one does.
+/// [`TranscriptError::InUse`] for the first file that is open.
 pub(crate) fn check_not_open(files: &[PathBuf]) -> Result<(), TranscriptError> {
     #[cfg(target_os = "linux")]
     if let Some((path, pid)) = linux::holder(files) {
@@ -29,7 +29,7 @@ mod linux {
     use crate::paths::lock_holder::parent_of;
 
     pub(super) fn holder(files: &[PathBuf]) -> Option<(PathBuf, u32)> {
-        // As the kernel names them.
+        // The paths as the kernel reports them.
         let files: HashSet<PathBuf> = files
             .iter()
             .filter_map(|path| fs::canonicalize(path).ok())
@@ -40,7 +40,7 @@ mod linux {
             let Some(pid) = pid.filter(|pid: &u32| *pid != own) else {
                 continue;
             };
-            // Those of other users, and what ends meanwhile, cannot be looked at.
+            // Processes of other users, and processes that end meanwhile, cannot be read.
             let Ok(open) = fs::read_dir(entry.path().join("fd")) else {
                 continue;
             };
@@ -54,7 +54,7 @@ mod linux {
         None
     }
 
-    /// Whether this process is starting that one just now: until its program begins, it has the files of this one open.
+    /// Whether this process is just starting that one: until its program begins, it has this process' files open.
     fn is_being_started(pid: u32, own: u32) -> bool {
         let line = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).ok();
         parent_of(pid) == Some(own) && line(pid) == line(own)

@@ -1,7 +1,7 @@
-//! The forks that stay in the folders that others leave: a fork finds what it borrows in its own folder alone.
+//! The forks that stay in folders that other sessions leave: a fork finds the files that it borrows only in its own folder.
 //!
-//! Owns that each folder is read once for a move, however many sessions leave it, and that no more is noted of it than which
-//! fork names which session: beginnings of transcripts may be large.
+//! Owns that each folder is read once for a move, however many sessions leave it, and that only the sessions that each fork
+//! names are stored: the beginnings of transcripts may be large.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -11,33 +11,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::{is_fork, read_beginning};
 use crate::transcript::{TranscriptError, parts};
 
-/// What stays in the folders that others leave.
+/// The forks that stay in the folders of moving sessions.
 #[derive(Debug, Default)]
 pub struct RemainingForks {
     leaving: HashSet<PathBuf>,
     folders: HashMap<PathBuf, FolderForks>,
 }
 
-/// The same, for all who move together.
+/// [`RemainingForks`], shared by all sessions that move together.
 #[derive(Clone, Debug, Default)]
 pub struct SharedRemainingForks(Arc<Mutex<RemainingForks>>);
 
-/// What is known of a folder.
+/// The forks in a folder.
 #[derive(Debug, Default)]
 struct FolderForks {
-    /// Of each session with files of its own the forks that name it.
+    /// The forks that name a session, for each session with files of its own.
     forks: HashMap<String, Vec<PathBuf>>,
 }
 
 impl SharedRemainingForks {
-    /// One at a time.
+    /// Locks the forks for one session's move at a time.
     pub fn lock(&self) -> MutexGuard<'_, RemainingForks> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl RemainingForks {
-    /// Those of transcripts that leave together.
+    /// Creates an empty lookup. `leaving` are the transcripts that move together.
     #[must_use]
     pub fn of(leaving: HashSet<PathBuf>) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl RemainingForks {
         }
     }
 
-    /// Whether one of them is a fork of this session, which has files of its own.
+    /// Whether a remaining fork names this session, which has files of its own.
     pub(super) fn has_fork(
         &mut self,
         project: &Path,
@@ -66,13 +66,13 @@ impl RemainingForks {
             .and_then(|folder| folder.forks.get(session))
             .into_iter()
             .flatten();
-        // What went before takes along what it borrows.
+        // A fork that was moved before took copies of the files that it borrows.
         Ok(forks.any(|path| path != transcript && path.exists()))
     }
 }
 
 impl FolderForks {
-    /// With this session, whatever lies beside it.
+    /// Reads a folder. Includes `session` even if it has no folder of its own.
     fn read(project: &Path, session: &str, leaving: &HashSet<PathBuf>) -> Result<Self, TranscriptError> {
         let reading = |error| TranscriptError::io("read the folder", project)(error);
         let mut forks = HashMap::from([(session.to_owned(), Vec::new())]);
@@ -97,7 +97,7 @@ impl FolderForks {
         Ok(folder)
     }
 
-    /// Notes which of the sessions a fork names. Names of these lengths are looked up.
+    /// Records which sessions a fork names. Only names of these lengths are looked up.
     fn note(&mut self, fork: &Path, beginning: &[u8], lengths: &HashSet<usize>) {
         let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         let mut seen = HashSet::new();
@@ -110,7 +110,7 @@ impl FolderForks {
                 forks.push(fork.to_owned());
             }
         }
-        // Ids are the agent's, and need not be of such names.
+        // The agent chooses the ids, which may contain other characters.
         let others = self
             .forks
             .iter_mut()

@@ -1,4 +1,4 @@
-//! Moves on temporary folders, broken off at each change on disk.
+//! Moves in temporary folders, interrupted at each change on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

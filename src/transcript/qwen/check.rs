@@ -1,10 +1,10 @@
-//! What is wrong with a transcript, and what that does to a resume.
+//! Checks a transcript for damage, and determines what the damage does to a resume.
 //!
-//! What a resume makes of damage was seen at the model with Qwen Code 0.24.4: it passes over lines that are no records, blank
-//! lines and byte order marks; it fills in the result of a call that has none, and leaves out a result without a call; of two
-//! records with one uuid it sends both. It sends nothing that stands before a missing parent. A line that breaks off does no
-//! harm until the agent writes its next record behind it, in the same line. It refuses a transcript whose records name
-//! several sessions or another one, and one that began in another folder. Pure.
+//! The effects of damage on what the model is sent were observed with Qwen Code 0.24.4: it skips lines that are not records,
+//! blank lines and byte order marks; it fills in the missing result of a call, and leaves out a result without a call; of two
+//! records with one uuid it sends both. It sends nothing before a missing parent. An incomplete last line does no harm until
+//! the agent appends its next record to the same line. It refuses a transcript whose records name several sessions or another
+//! one, and one that began in another folder. Pure.
 
 use std::collections::HashSet;
 use std::io::{self, BufRead};
@@ -20,12 +20,12 @@ use crate::transcript::fields::Fields;
 use crate::transcript::lines::{LINE_LIMIT_BYTES, Lines};
 use crate::transcript::message::Part;
 
-/// What is known of the file from where it lies.
+/// What the caller knows about the file from its location.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TranscriptContext<'a> {
-    /// The session, by the file's name.
+    /// The session, from the file's name.
     pub(super) id: &'a str,
-    /// The folder in which the session runs, if it is known, and whether the file is where the agent looks for it then.
+    /// The folder in which the session runs, if known, and whether the file is where the agent looks for it then.
     pub(super) cwd: Option<(&'a str, bool)>,
 }
 
@@ -41,10 +41,10 @@ struct Checker {
     is_foreign: bool,
 }
 
-/// Checks a transcript, from its first byte on; `index` is its own.
+/// Checks a transcript from its first byte; `index` is its index.
 ///
 /// # Errors
-/// What the reader answers.
+/// The reader's error.
 pub(super) fn check(
     reader: impl BufRead,
     index: &Index,
@@ -145,7 +145,7 @@ impl Checker {
         self.findings.into_report()
     }
 
-    /// The line of an entry; the file may have grown or shrunk since it was indexed.
+    /// The line of an entry, or 0 if the file was changed after it was indexed.
     fn line_of(&self, position: u32) -> u64 {
         self.lines.get(position as usize).copied().unwrap_or_default()
     }
@@ -184,7 +184,7 @@ impl Checker {
         }
     }
 
-    /// Calls and results without each other, on the branch that a resume continues.
+    /// Reports unmatched calls and results on the branch that a resume continues.
     fn calls(&mut self, index: &Index, branch: &Branch) {
         let compacted = |position: &&u32| index.entries[**position as usize].kind == RecordKind::Compaction;
         let first = branch

@@ -1,4 +1,4 @@
-//! What is asked of transcripts, answered for those of Qwen Code.
+//! Implements the operations on transcripts for Qwen Code.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::transcript::origin::Origin;
 use crate::transcript::reading;
 use crate::transcript::summary::{Ends, TranscriptSummary};
 
-/// As Qwen Code writes them.
+/// The transcripts of Qwen Code.
 #[derive(Debug)]
 pub(crate) struct Qwen;
 
@@ -54,7 +54,7 @@ impl Dialect for Qwen {
         locate(root, id)
     }
 
-    /// The one in the folder of `cwd`, which the agent takes; else the one with the most turns.
+    /// The copy in the folder of `cwd`, which the agent uses; else the one with the most turns.
     fn find(&self, session: Session<'_>) -> Result<PathBuf, TranscriptError> {
         let own = session.cwd.map(|cwd| own_folder(session.home.root, cwd));
         best(session.home, session.id, |path| {
@@ -104,8 +104,8 @@ impl Dialect for Qwen {
         self.check(home.session(None, id), &path)
     }
 
-    /// Where it was. The agent resumes a session only in the folder that its first record names, and this version writes no
-    /// transcripts of this format, so it moves none.
+    /// The earlier path. The agent resumes a session only in the folder that its first record names, and this version
+    /// cannot rewrite transcripts of this format, so they are not moved.
     fn expected_path(&self, root: &Path, _cwd: Option<&Path>, folder: &Path, name: &Path) -> PathBuf {
         root.join(folder).join(name)
     }
@@ -157,7 +157,7 @@ impl Dialect for Qwen {
     }
 }
 
-/// The transcript of a session that is preferred; else the one with the most turns, of equal ones the first.
+/// The preferred transcript of a session; else the one with the most turns, the first one if several are equal.
 fn best(home: Home<'_>, id: &str, is_preferred: impl Fn(&Path) -> bool) -> Result<PathBuf, TranscriptError> {
     let found = locate(home.root, id)?;
     let turns = |path: &Path| read(home.index_cache, path).map_or(0, |opened| opened.turns());

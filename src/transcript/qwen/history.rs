@@ -1,4 +1,4 @@
-//! A branch of a transcript as messages and turns, and the open transcript that decodes them. Blocks.
+//! The messages and turns of a branch, and the open transcript that decodes them. Blocks.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
@@ -26,7 +26,7 @@ pub(in crate::transcript) struct QwenHistory {
     branch: Branch,
     /// The entries that are messages, in the order of the branch.
     messages: Vec<u32>,
-    /// The message with which each turn begins.
+    /// The first message of each turn.
     turns: Vec<u32>,
 }
 
@@ -76,13 +76,13 @@ impl QwenHistory {
         positions.map(|position| (*position, entries[*position as usize].kind))
     }
 
-    /// Whether the last turn is over. Notes may follow its end.
+    /// Whether the last turn has ended. Notes may follow its end.
     pub(super) fn turn_end(&self) -> TurnEnd {
         let notes = [RecordKind::Note, RecordKind::Title, RecordKind::Unknown];
         let last = self.entries().rev().find(|(_, kind)| !notes.contains(kind));
         match last {
             Some((_, RecordKind::End | RecordKind::Compaction)) => TurnEnd::Ended,
-            // A cancelled turn has no other end.
+            // A cancelled turn has no record of its end.
             Some((_, RecordKind::Reply)) => TurnEnd::Ambiguous,
             _ => TurnEnd::Open,
         }
@@ -160,7 +160,7 @@ impl OpenTranscript for OpenQwenTranscript {
         kinds.filter(|kind| *kind == RecordKind::Unknown).count() as u64
     }
 
-    /// As the agent does, it joins all records that share the uuid of the message.
+    /// Joins all records with the uuid of the message, as the agent does.
     fn message(&mut self, number: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
         let Some(position) = self.history.messages.get(number).copied() else {
             return Ok(None);
@@ -171,7 +171,7 @@ impl OpenTranscript for OpenQwenTranscript {
         let index = Arc::clone(&self.history.index);
         for repeat in index.repeats(position) {
             let bytes = u64::from(index.entries[*repeat as usize].bytes);
-            // Together they may have no more than one record.
+            // Joined records are limited to the size of one.
             if whole.bytes + bytes > LINE_LIMIT_BYTES as u64 || whole.parts.len() >= INNER_LIMIT {
                 break;
             }
@@ -225,7 +225,7 @@ impl OpenQwenTranscript {
         })
     }
 
-    /// What the transcript says of itself.
+    /// The [`Origin`] of the transcript.
     pub(super) fn origin(&mut self) -> Result<Origin, TranscriptError> {
         let first = (!self.history.index.entries.is_empty()).then_some(0);
         let is_title = |(_, kind): &(u32, RecordKind)| *kind == RecordKind::Title;
@@ -263,7 +263,7 @@ impl OpenQwenTranscript {
         Ok(self.record(position, |fields, _, _| tell(fields))?.flatten())
     }
 
-    /// Reads a record: its members, its uuid and its length. None if something else is there by now.
+    /// Reads a record: its members, its uuid and its length. `None` if another record is at its offset by now.
     fn record<T>(
         &mut self,
         position: u32,

@@ -1,7 +1,7 @@
-//! Where the records of a transcript stand, and the branch that leads to one of them.
+//! The positions of a transcript's records, and the branch that ends with one of them.
 //!
-//! The agent (Qwen Code 0.24.4) continues with the last record of the file, whatever it is, and follows the parents from there. A
-//! parent that is missing ends the history: what stands before it is not sent. Records with one uuid are one message, and the first
+//! The agent (Qwen Code 0.24.4) continues with the last record of the file, whatever it is, and follows the parents from there.
+//! A missing parent ends the history: records before it are not sent. Records with the same uuid are one message, and the first
 //! of them names the parent. Pure over any buffered reader.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -27,26 +27,26 @@ pub(super) struct Entry {
 #[derive(Debug, Clone, Default)]
 pub(in crate::transcript) struct Index {
     pub(super) entries: Vec<Entry>,
-    /// The first entry of each id.
+    /// The first entry with each id.
     places: HashMap<RecordId, u32>,
-    /// The later entries of an id, by its first.
+    /// The later entries with an id, by its first entry.
     repeats: BTreeMap<u32, Vec<u32>>,
     pub(super) bytes: u64,
-    /// Where the last line ends that has a newline.
+    /// The end of the last line that has a newline.
     whole_bytes: u64,
-    /// Whether a record was taken from the last line, which has no newline.
+    /// Whether a record was read from an unended last line.
     took_unended: bool,
     pub(super) garbage_lines: u64,
     pub(super) ends_torn: bool,
     pub(super) prompts: u64,
 }
 
-/// The records that lead to one of them.
+/// The chain of records that ends with one of them.
 #[derive(Debug, Default)]
 pub(super) struct Branch {
-    /// Their entries, the first one first.
+    /// The entries, the first one first.
     pub(super) positions: Vec<u32>,
-    /// The first one, if its parent is missing or leads back to it.
+    /// The first entry, if its parent is missing or the parents form a circle.
     pub(super) broken_at: Option<u32>,
 }
 
@@ -68,7 +68,7 @@ impl Index {
         }
         self.entries.push(Entry {
             offset,
-            // No line has more.
+            // Lines are never longer than fits.
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             id,
             parent,
@@ -82,12 +82,12 @@ impl Index {
         self.entries[position as usize].id.as_ref().text()
     }
 
-    /// Whether there is a record of this id.
+    /// Whether there is a record with this id.
     pub(super) fn holds(&self, id: &RecordId) -> bool {
         self.places.contains_key(id)
     }
 
-    /// The entry of this uuid.
+    /// The entry with this uuid.
     pub(super) fn find(&self, uuid: &str) -> Option<u32> {
         self.places.get(&RecordId::new(uuid)).copied()
     }
@@ -97,12 +97,12 @@ impl Index {
         self.repeats.get(&position).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether another entry with the uuid of this one stands before it.
+    /// Whether an earlier entry has the same uuid.
     pub(super) fn is_repeated(&self, position: u32) -> bool {
         self.places.get(&self.entries[position as usize].id) != Some(&position)
     }
 
-    /// The branch that ends with a record, or with the last one; none if there is no such record.
+    /// The branch that ends with a record, or with the last one. `None` if there is no such record.
     pub(super) fn branch(&self, until: Option<&str>) -> Option<Branch> {
         let leaf = match until {
             Some(uuid) => self.find(uuid)?,

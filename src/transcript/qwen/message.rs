@@ -1,4 +1,4 @@
-//! A message as one record of Qwen Code has it, in the shapes of Google's API: parts with a text, a call or its response.
+//! Decodes a message of Qwen Code, in the format of Google's API: parts with a text, a call or its response.
 
 use super::record::RecordKind;
 use crate::transcript::fields::{Fields, Json, lenient_text};
@@ -32,7 +32,7 @@ pub(super) fn message(fields: &Fields<'_>, record_id: String, bytes: u64) -> Tra
     }
 }
 
-/// What a compaction left for the model.
+/// The messages that a compaction left for the model.
 pub(super) fn kept_messages<'a>(fields: &Fields<'a>) -> Vec<Json<'a>> {
     let payload = fields.object("systemPayload");
     payload
@@ -48,7 +48,7 @@ pub(super) fn prompt_text(fields: &Fields<'_>) -> Option<String> {
     })
 }
 
-/// A retelling and the prompt behind it, which Qwen Code joins to one text, as the two parts that were sent.
+/// Splits a retelling and the prompt after it, which Qwen Code joins into one text, into the two parts that were sent.
 fn split_retelling_part(part: Part) -> Vec<Part> {
     match part {
         Part::Text(text) => {
@@ -65,7 +65,7 @@ pub(super) fn parts<'a>(fields: &Fields<'a>) -> impl Iterator<Item = Part> + use
     fields.raw("message").into_iter().flat_map(parts_of)
 }
 
-/// The parts of a message, each decoded when it is asked for.
+/// The parts of a message, each decoded on demand.
 fn parts_of(message: Json<'_>) -> impl Iterator<Item = Part> {
     let parts = Fields::of(message).and_then(|message| message.array("parts"));
     let whole = parts.is_none().then(|| Part::unknown_form(message.get()));

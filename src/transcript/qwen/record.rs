@@ -1,4 +1,4 @@
-//! One record of Qwen Code's transcripts: what it is, and its place in the chain.
+//! One record of Qwen Code's transcripts: its kind, and its position in the chain.
 
 use std::ops::Range;
 
@@ -7,28 +7,28 @@ use crate::transcript::lines::{text_of_same_length, trimmed};
 use crate::transcript::record_id::RecordId;
 use crate::transcript::scan::ID_LIMIT_BYTES;
 
-/// What a record is in a history.
+/// The kind of a record in a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RecordKind {
-    /// A person's words.
+    /// A prompt of the user.
     Prompt,
-    /// The agent's words in the person's name: a notification, a scheduled prompt, a message in the middle of a turn.
+    /// The agent's text in the user's name: a notification, a scheduled prompt, a message in the middle of a turn.
     Aside,
-    /// The model's words.
+    /// A text of the model.
     Reply,
     /// The model calls tools.
     Call,
-    /// What a tool answered.
+    /// The result of a tool.
     Result,
-    /// What replaces the history before it.
+    /// A compaction, which replaces the history before it.
     Compaction,
-    /// A turn has ended: the model has answered, or a command of the agent's own is over.
+    /// The end of a turn: the model has answered, or a command of the agent's own has finished.
     End,
     /// A title that was given.
     Title,
     /// A note of the agent's own, such as telemetry.
     Note,
-    /// A kind that is not known. This version of the agent drops such records from the chain.
+    /// An unknown kind. This version of the agent drops such records from the chain.
     Unknown,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct RecordHeader {
     pub(super) is_copied: bool,
 }
 
-/// System records that are no part of the chain: the agent passes over them when it looks for the last record and for parents.
+/// System records that are not part of the chain: the agent ignores them when it looks for the last record and for parents.
 const OUTSIDE_CHAIN: [&str; 6] = [
     "session_artifact_event",
     "session_artifact_snapshot",
@@ -94,7 +94,7 @@ impl RecordKind {
         }
     }
 
-    /// Whether it is told as a message.
+    /// Whether the history shows it as a message.
     pub(super) fn is_message(self) -> bool {
         matches!(
             self,
@@ -104,7 +104,7 @@ impl RecordKind {
 }
 
 impl RecordHeader {
-    /// What a record says of its place; none if the agent does not take it for a part of the chain, because a member is missing.
+    /// Reads the header of a record. `None` if the agent does not count it as part of the chain, because a member is missing.
     pub(super) fn of(fields: &Fields<'_>) -> Option<Self> {
         let kind = RecordKind::of(fields);
         let subtype = fields.text("subtype");
@@ -131,8 +131,8 @@ fn id(fields: &Fields<'_>, name: &str) -> Option<String> {
     (!id.is_empty()).then(|| id.into_owned())
 }
 
-/// Calls `take` with each record of a line and its range of bytes. The agent finds all records that were written into one line, as
-/// long as each is whole. Returns whether the line also holds something else.
+/// Calls `take` with each record in a line and its range of bytes. The agent finds all records that were written into one line,
+/// as long as each is complete. Returns whether the line also contains something else.
 pub(super) fn for_each_record(line: &[u8], mut take: impl FnMut(Range<usize>, &Fields<'_>)) -> bool {
     let bytes = trimmed(line);
     let before = bytes.as_ptr() as usize - line.as_ptr() as usize;

@@ -1,5 +1,4 @@
-//! What is read of transcripts that Qwen Code 0.24.4 wrote, whole and damaged in each way of which it is known what a resume
-//! makes of it.
+//! Reads transcripts that Qwen Code 0.24.4 wrote, complete and with each kind of damage whose effect on a resume is known.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking, its helpers too")]
 

@@ -1,13 +1,13 @@
-//! Which members of a record are copied: what the formats' tables are made of.
+//! Filters that select the members of a record to copy. The formats' tables consist of them.
 
-/// The longest id that counts, in bytes; agents write 36. A longer one counts as absent.
+/// The longest id, in bytes; agents write 36. A longer one counts as missing.
 pub(in crate::transcript) const ID_LIMIT_BYTES: usize = 4096;
 
-/// As much of a text as tells names and beginnings apart, in bytes: all that the decoders compare with are shorter than 64
-/// characters, and each character may be escaped.
+/// How much of a text is enough to distinguish names and beginnings, in bytes: everything that the decoders compare with
+/// is shorter than 64 characters, and each character may be escaped.
 pub(in crate::transcript) const BEGINNING_BYTES: usize = 64 * 6;
 
-/// What to copy of a value. Numbers, `true`, `false` and `null` are copied as they are; an object or array that the filter does
+/// What to copy of a value. Numbers, `true`, `false` and `null` are copied unchanged. An object or array that the filter does
 /// not enter is copied as `{}` or `[]`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Filter {
@@ -17,7 +17,7 @@ pub(crate) struct Filter {
     pub(super) is_whole: bool,
     /// Which members of an object to copy.
     members: &'static [(&'static str, Filter)],
-    /// A filter with more of them.
+    /// A filter with more members.
     base: Option<&'static Filter>,
     /// What to copy of each element of an array.
     pub(super) elements: Option<&'static Filter>,
@@ -44,7 +44,7 @@ impl Filter {
         }
     }
 
-    /// A string of at most this many bytes; a longer one counts as absent.
+    /// A string of at most this many bytes; a longer one counts as missing.
     pub(crate) const fn whole(bytes: usize) -> Self {
         Self {
             is_whole: true,
@@ -60,7 +60,7 @@ impl Filter {
         }
     }
 
-    /// Adds: the first bytes of a string.
+    /// Adds a string's first bytes.
     pub(in crate::transcript) const fn or_text(self, bytes: usize) -> Self {
         Self {
             text_bytes: bytes,
@@ -68,7 +68,7 @@ impl Filter {
         }
     }
 
-    /// Adds: what to copy of each element of an array.
+    /// Adds a filter for each element of an array.
     pub(in crate::transcript) const fn or_array(self, elements: &'static Self) -> Self {
         Self {
             elements: Some(elements),
@@ -76,7 +76,7 @@ impl Filter {
         }
     }
 
-    /// Adds: the members that another filter copies.
+    /// Adds the members of another filter.
     pub(in crate::transcript) const fn extending(self, base: &'static Self) -> Self {
         Self {
             base: Some(base),
@@ -84,7 +84,7 @@ impl Filter {
         }
     }
 
-    /// Whether anything inside an object, or an array, is copied.
+    /// Whether the filter copies anything inside an object or array.
     pub(super) fn enters(&self, is_object: bool) -> bool {
         match is_object {
             true => !self.members.is_empty() || self.base.is_some(),
@@ -92,7 +92,7 @@ impl Filter {
         }
     }
 
-    /// The filter of a member; none if the member is left out.
+    /// The filter of a member. `None` if the member is omitted.
     pub(super) fn member(&'static self, name: &[u8]) -> Option<&'static (&'static str, Self)> {
         let own = self.members.iter().find(|(own, _)| own.as_bytes() == name);
         own.or_else(|| self.base?.member(name))

@@ -1,16 +1,16 @@
-//! The lines of a text, one after the other, each pruned. None of them is held.
+//! The pruned lines of a text, one after another. No line is buffered.
 
 use std::io::{self, BufRead};
 
 use super::{PrunedRecord, Pruner, Scanned, Table};
 use crate::transcript::lines::LINE_LIMIT_BYTES;
 
-/// Where a line stands.
+/// The position of a line.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::transcript) struct LinePosition {
-    /// Counted from 1.
+    /// The number of the line, from 1.
     pub(in crate::transcript) number: u64,
-    /// In bytes from the beginning.
+    /// The offset in bytes from the beginning.
     pub(in crate::transcript) offset: u64,
 }
 
@@ -26,12 +26,12 @@ pub(in crate::transcript) struct PrunedLine<'a> {
 }
 
 impl<'a> PrunedLine<'a> {
-    /// Whether it is longer than those who read it whole can hold.
+    /// Whether it is longer than the limit of the readers that buffer whole lines.
     pub(in crate::transcript) fn is_too_long(&self) -> bool {
         self.bytes > LINE_LIMIT_BYTES as u64
     }
 
-    /// What it is for those who read it whole too: one that is too long is no record for them.
+    /// The content for readers that buffer whole lines: a line that is too long is not a record for them.
     pub(in crate::transcript) fn readable(self) -> Scanned<PrunedRecord<'a>> {
         match self.is_too_long() {
             true => Scanned::Garbage,
@@ -44,7 +44,7 @@ impl<'a> PrunedLine<'a> {
 pub(in crate::transcript) struct PrunedLines<R> {
     reader: R,
     pruner: Pruner,
-    /// Of the line that comes next.
+    /// The position of the next line.
     position: LinePosition,
 }
 
@@ -58,15 +58,15 @@ impl<R: BufRead> PrunedLines<R> {
         }
     }
 
-    /// The position of the line that comes next, or behind the last one.
+    /// The position of the next line, or of the end after the last one.
     pub(in crate::transcript) fn position(&self) -> LinePosition {
         self.position
     }
 
-    /// The next line; none behind the last.
+    /// The next line, or `None` after the last one.
     ///
     /// # Errors
-    /// What the reader answers, but for an interruption, which is tried again.
+    /// The reader's error. A read that was interrupted is retried.
     pub(in crate::transcript) fn next_line(&mut self) -> io::Result<Option<PrunedLine<'_>>> {
         let position = self.position;
         let mut offset = position.offset;

@@ -1,12 +1,12 @@
-//! Which brackets are open, one bit each: a line that is nothing but brackets takes an eighth of its length.
+//! The open brackets of a line, one bit each: a line of nothing but brackets takes an eighth of its length.
 
 /// Open objects and arrays.
 #[derive(Debug, Default)]
 pub(super) struct Nesting {
     depth: usize,
-    /// Those of the innermost 64 that stand in the same word.
+    /// The innermost brackets, up to 64.
     word: u64,
-    /// Full words of those further out.
+    /// The full words of the brackets outside `word`.
     outer: Vec<u64>,
 }
 
@@ -18,7 +18,7 @@ impl Nesting {
         self.depth
     }
 
-    /// Whether the innermost is an object; false when none is open.
+    /// Whether the innermost open bracket is an object's. `false` if none is open.
     pub(super) fn is_object(&self) -> bool {
         self.word & 1 == 1
     }
@@ -32,7 +32,7 @@ impl Nesting {
         self.depth += 1;
     }
 
-    /// Closes the innermost; there must be one.
+    /// Closes the innermost bracket. One must be open.
     pub(super) fn pop(&mut self) {
         self.depth = self.depth.saturating_sub(1);
         self.word >>= 1;

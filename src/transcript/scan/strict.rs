@@ -1,26 +1,26 @@
-//! What a string may hold where JSON is read as strictly as `serde_json` does: UTF-8, and surrogates in pairs.
+//! Checks strings as strictly as `serde_json`: UTF-8, and surrogates only in pairs.
 //!
-//! Owns what has to be remembered from one piece of a string to the next. Pure.
+//! Owns the state between one piece of a string and the next. Pure.
 
-/// The first code unit of each kind of surrogate, and the first behind them.
+/// The first code unit of each kind of surrogate, and the first one after them.
 const HIGH: u16 = 0xD800;
 const LOW: u16 = 0xDC00;
 const BEHIND: u16 = 0xE000;
 
-/// How far the string has come that is being read.
+/// The state of the string that is being read.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Strict {
-    /// The beginning of a character that goes on in the next piece.
+    /// The beginning of a character that continues in the next piece.
     tail: [u8; 4],
     tail_bytes: usize,
     /// The code unit whose digits are being read.
     unit: u16,
-    /// Whether the first half of a pair was read, and the other has to follow.
+    /// Whether the first half of a pair was read, so that the second must follow.
     is_half: bool,
 }
 
 impl Strict {
-    /// Takes bytes that stand for themselves; whether they may stand there.
+    /// Adds unescaped bytes. Returns whether they are valid.
     pub(super) fn plain(&mut self, mut bytes: &[u8]) -> bool {
         if bytes.is_empty() {
             return true;
@@ -60,23 +60,23 @@ impl Strict {
         true
     }
 
-    /// The run of plain bytes is over, by a quote or a backslash; whether it may be.
+    /// Whether a run of unescaped bytes may end here, at a quote or a backslash.
     pub(super) fn ends_run(&self) -> bool {
         self.tail_bytes == 0
     }
 
-    /// The string is over, or goes on with an escape that is no code unit; whether it may.
+    /// Whether the string may end here, or continue with an escape that is not a code unit.
     pub(super) fn is_whole(&self) -> bool {
         self.tail_bytes == 0 && !self.is_half
     }
 
-    /// Takes a digit of a code unit.
+    /// Adds a digit of a code unit.
     pub(super) fn digit(&mut self, digit: u8) {
         let value = char::from(digit).to_digit(16).unwrap_or(0);
         self.unit = self.unit << 4 | u16::try_from(value).unwrap_or(0);
     }
 
-    /// All digits of a code unit were read; whether it may stand there.
+    /// Ends a code unit. Returns whether it is valid here.
     pub(super) fn ends_unit(&mut self) -> bool {
         let unit = std::mem::take(&mut self.unit);
         let was_half = std::mem::replace(&mut self.is_half, (HIGH..LOW).contains(&unit));

@@ -1,6 +1,6 @@
-//! The bytes of JSON strings: where their plain text ends, and where one can be cut.
+//! Finds where the plain text of a JSON string ends, and where a string can be cut.
 
-/// How many bytes there are before the first that is not plain text of a string: a quote, a backslash or a control
+/// The number of bytes before the first one that is not plain text of a string: a quote, a backslash or a control
 /// character.
 #[inline]
 pub(super) fn special(bytes: &[u8]) -> usize {
@@ -19,7 +19,7 @@ pub(super) fn special(bytes: &[u8]) -> usize {
         .unwrap_or(tail.len())
 }
 
-/// As [`special`], and goes over escapes of two characters too.
+/// As [`special`], but also skips escapes of two characters.
 #[inline]
 pub(super) fn unfinished(bytes: &[u8]) -> usize {
     let mut at = 0;
@@ -32,7 +32,7 @@ pub(super) fn unfinished(bytes: &[u8]) -> usize {
     }
 }
 
-/// The characters that may stand behind a backslash and need nothing more.
+/// The characters that form a complete escape after a backslash.
 static IS_ESCAPE: [bool; 256] = {
     let mut table = [false; 256];
     let escapes = br#""\\/bfnrt"#;
@@ -48,7 +48,7 @@ fn is_special(byte: u8) -> bool {
     byte == b'"' || byte == b'\\' || byte < 0x20
 }
 
-/// The high bit of the lowest byte that is special is set; those below it are not, those above may be wrong.
+/// Sets the high bit of the lowest special byte. The bits of the bytes below it are clear, those above it may be wrong.
 fn specials(word: u64) -> u64 {
     const ONES: u64 = u64::MAX / 255;
     const HIGH: u64 = ONES << 7;
@@ -59,7 +59,7 @@ fn specials(word: u64) -> u64 {
     (quote | backslash | control) & HIGH
 }
 
-/// Cuts off what is left of an escape or a character at the end of a string that was cut and begins at `start`.
+/// Removes an incomplete escape or character from the end of a cut string, which begins at `start`.
 pub(super) fn trim_cut(text: &mut Vec<u8>, start: usize) {
     let string = text.get(start..).unwrap_or_default();
     let backslashes = string.iter().rev().take_while(|byte| **byte == b'\\').count();

@@ -1,7 +1,7 @@
-//! What cannot be seen from outside of each transcript of the corpus, compared with `tests/fixtures/golden`: which records
-//! are on the branch, and what a transcript becomes in another folder.
+//! Compares facts about each transcript of the corpus that no client can see with `tests/fixtures/golden`: which records
+//! are on the branch, and how a transcript changes when it moves to another folder.
 //!
-//! `adapter` alone names what is in this room; a rewrite changes that file and no golden file.
+//! Only `adapter` uses names of this module, so a rewrite changes that file and no golden file.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! What a list tells of a file, read from its two ends.
+//! Reads the list entry of a file from its two ends.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,22 +15,22 @@ use crate::transcript::codex::decompressed::DecompressedReader;
 use crate::transcript::codex::is_packed;
 use crate::transcript::summary::{END_BYTES, Ends, FAR_HEAD_BYTES, TranscriptSummary};
 
-/// How many threads read: what is in the page cache keeps one core busy, and the daemon's other work needs the rest.
+/// How many threads read. Two are enough: cached files keep one core busy, and the daemon's other work needs the rest.
 const THREADS: usize = 2;
 
-/// By how much the time of a file lies behind that of what was just written to it: file systems keep it in steps, from a
-/// tick of the kernel to two seconds (FAT).
+/// How far a file's time may be behind the time of the last write: file systems store times in steps, from a tick of the
+/// kernel to two seconds (FAT).
 const FILE_TIME_STEP: SignedDuration = SignedDuration::from_secs(2);
 
-/// What one thread reads into, from file to file.
+/// The buffers of one thread, reused for each file.
 #[derive(Default)]
 pub(super) struct Buffers {
     head: Vec<u8>,
     tail: Vec<u8>,
 }
 
-/// Does the work for each item on [`THREADS`] threads; the answers stand in the order of the items. One whose thread
-/// failed is answered by an error.
+/// Does the work for each item on [`THREADS`] threads. The results are in the order of the items. If a thread
+/// panicked, the results of its items are errors.
 pub(super) fn on_threads<T: Sync, A: Send>(
     items: &[T],
     work: impl Fn(&T, &mut Buffers) -> io::Result<Option<A>> + Sync,
@@ -54,7 +54,7 @@ pub(super) fn on_threads<T: Sync, A: Send>(
             .collect();
         let mut done = run();
         for other in others {
-            // Where a thread failed its files count as unreadable, and the next scan reads them again.
+            // If a thread panicked, its files count as unreadable, and the next scan reads them again.
             done.extend(other.join().unwrap_or_default());
         }
         for (index, answer) in done {
@@ -64,12 +64,12 @@ pub(super) fn on_threads<T: Sync, A: Send>(
     answers
 }
 
-/// How much of a file is read, further in left out.
+/// How much of a file is usually read. Excludes a longer read of the beginning.
 pub(super) fn bytes_to_read(found: &FoundFile) -> u64 {
     found.identity.bytes.min(2 * END_BYTES as u64)
 }
 
-/// What a list tells of a file; none when it has no id.
+/// The list entry of a file. `None` if its name has no id.
 pub(super) fn read_entry(
     found: &FoundFile,
     format: Format,
@@ -78,7 +78,7 @@ pub(super) fn read_entry(
     let Some(name) = found.path.file_name().and_then(|name| name.to_str()) else {
         return Ok(None);
     };
-    // A file is found by its name, here and by the agent, whatever it contains.
+    // A file is identified by its name, here and by the agent, whatever it contains.
     let Some(id) = format.upstream_id(name) else {
         return Ok(None);
     };
@@ -89,7 +89,7 @@ pub(super) fn read_entry(
         upstream_id: id.to_owned(),
         path: Arc::from(found.path.as_path()),
         bytes: found.identity.bytes,
-        // No record is younger than its file, whatever it says of itself.
+        // A record cannot be newer than its file, so a later time is ignored.
         updated_at: told
             .filter(|told| told.duration_since(modified) <= FILE_TIME_STEP)
             .unwrap_or(modified),
@@ -100,7 +100,7 @@ pub(super) fn read_entry(
     }))
 }
 
-/// What stands at the ends of a file. Its title is the last prompt if it has no other.
+/// The summary from the ends of a file. If there is no title, the last prompt becomes the title.
 pub(super) fn summary(
     found: &FoundFile,
     format: Format,
@@ -115,8 +115,9 @@ pub(super) fn summary(
     Ok(summary)
 }
 
-/// As [`read`], of a compressed file, whose end could only be reached through all that lies before it: of what is longer
-/// than its beginning, the last moment is not told. What is damaged is told as far as it goes.
+/// As [`read`], for a compressed file. Reaching its end would require decompressing everything before it, so if the file
+/// is longer than the part that is read, the time of the last record is unknown. A damaged file is summarized up to the
+/// damage.
 fn read_compressed(
     found: &FoundFile,
     summarise: impl Fn(Ends<'_>) -> TranscriptSummary,
@@ -129,7 +130,7 @@ fn read_compressed(
         let wanted = (limit - buffers.head.len()) as u64;
         let read = text.by_ref().take(wanted).read_to_end(&mut buffers.head);
         if let Err(error) = &read
-            // The decoder's own words come from no system.
+            // Errors of the decoder have no system error number.
             && error.raw_os_error().is_some()
         {
             return read.map(|_| summary);
@@ -149,7 +150,7 @@ fn read_compressed(
     Ok(summary)
 }
 
-/// Reads the ends of a file and summarises them; further in when the first prompt does not stand in the beginning.
+/// Reads the ends of a file and summarizes them. Reads more of the beginning if it does not contain the first prompt.
 fn read(
     found: &FoundFile,
     summarise: impl Fn(Ends<'_>) -> TranscriptSummary,
@@ -183,7 +184,7 @@ fn read(
     }))
 }
 
-/// Reads `limit` bytes from a place on, fewer where the file ends before.
+/// Reads `limit` bytes from an offset, or fewer if the file ends earlier.
 fn read_at(file: &File, offset: u64, limit: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
     buffer.resize(usize::try_from(limit).unwrap_or(0), 0);
     let mut filled = 0;

@@ -1,4 +1,4 @@
-//! The walk through the folders of a root: which transcripts there are, by their names and what a stat tells.
+//! Walks the folders of a root to find transcripts, by their names and a stat.
 
 use std::collections::HashSet;
 use std::fs::{self, DirEntry, Metadata};
@@ -14,18 +14,18 @@ use crate::transcript::file_read::FileVersion;
 #[derive(Debug)]
 pub(super) struct FoundFile {
     pub(super) path: PathBuf,
-    /// By it is known whether the file has changed.
+    /// Shows whether the file has changed.
     pub(super) identity: FileVersion,
 }
 
 impl FoundFile {
-    /// The file at a path, or at what a link there leads to; none where there is no file.
+    /// The file at a path, or the target of a link. `None` if there is no file.
     pub(super) fn at(path: PathBuf) -> Option<Self> {
         let metadata = fs::metadata(&path).ok()?;
         Self::with(path, &metadata)
     }
 
-    /// As [`Self::at`], of an entry in its folder, which is looked at faster than by its path.
+    /// As [`Self::at`], for an entry in its folder, which is faster than by path.
     fn of(entry: &DirEntry) -> Option<Self> {
         let metadata = entry.metadata().ok()?;
         match metadata.is_symlink() {
@@ -40,7 +40,7 @@ impl FoundFile {
     }
 }
 
-/// The files that a walk through the folders found, and what could not be read.
+/// The files that a walk found, and the folders that could not be read.
 #[derive(Debug, Default)]
 pub(super) struct FolderWalk {
     pub(super) files: Vec<FoundFile>,
@@ -48,7 +48,7 @@ pub(super) struct FolderWalk {
 }
 
 impl FolderWalk {
-    /// Everything below a root.
+    /// Finds all transcripts below a root.
     pub(super) fn in_root(root: &Path, format: Format) -> Self {
         let mut finding = Self::default();
         let folders = finding.folders(root, format);
@@ -56,7 +56,8 @@ impl FolderWalk {
         finding
     }
 
-    /// The names of everything below a root, what stands there not looked at; and what could not be read.
+    /// The paths of everything below a root that is named like a transcript, without a stat; and the folders that could not be
+    /// read.
     pub(super) fn names(root: &Path, format: Format) -> (Vec<PathBuf>, Vec<(PathBuf, io::Error)>) {
         let mut finding = Self::default();
         let mut names = Vec::new();
@@ -72,12 +73,12 @@ impl FolderWalk {
         (names, finding.unreadable)
     }
 
-    /// Everything in a folder of transcripts, which need not be there.
+    /// Finds the transcripts in one folder, which may be missing.
     pub(super) fn in_folder(folder: &Path, format: Format) -> Self {
         let mut finding = Self::default();
         let folders = match format.dialect().layout().folders {
             None => finding.folders_below(vec![folder.to_owned()]),
-            // One that has come with all that is in it.
+            // A folder that was created or moved here together with its subfolder of transcripts.
             Some([.., Some(name)]) if !folder.ends_with(name) => vec![folder.join(name)],
             Some(_) => vec![folder.to_owned()],
         };
@@ -85,7 +86,7 @@ impl FolderWalk {
         finding
     }
 
-    /// All folders below a root in which transcripts may be.
+    /// All folders below a root that may contain transcripts.
     fn folders(&mut self, root: &Path, format: Format) -> Vec<PathBuf> {
         let mut folders = format.tops(root);
         let Some(levels) = format.dialect().layout().folders else {
@@ -103,7 +104,7 @@ impl FolderWalk {
         folders
     }
 
-    /// These folders, which need not be there, and all below them, each once: in the first place where it is reached.
+    /// These folders, which may be missing, and all folders below them. Each appears once, where it is reached first.
     fn folders_below(&mut self, mut left: Vec<PathBuf>) -> Vec<PathBuf> {
         left.reverse();
         let mut folders = Vec::new();
@@ -118,7 +119,7 @@ impl FolderWalk {
                     continue;
                 }
             };
-            // By a link a folder may stand within itself.
+            // A link can make a folder contain itself.
             if !seen.insert((metadata.dev(), metadata.ino())) {
                 continue;
             }
@@ -128,7 +129,7 @@ impl FolderWalk {
         folders
     }
 
-    /// The folders in a folder, links to folders among them, sorted; none when there is no such folder.
+    /// The folders in a folder, including links to folders, sorted. Empty if the folder is missing.
     fn folders_in(&mut self, folder: &Path) -> Vec<PathBuf> {
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
@@ -161,7 +162,7 @@ impl FolderWalk {
         folders
     }
 
-    /// The files in these folders whose names are wanted, each once: a folder may be reached by several links.
+    /// Collects the transcripts in these folders, each once: a folder may be reached by several links.
     fn collect_files(&mut self, folders: &[PathBuf], format: Format) {
         let looked = on_threads(folders, |folder, _| files_in(folder, format).map(Some));
         for (folder, looked) in folders.iter().zip(looked) {
@@ -179,14 +180,14 @@ impl FolderWalk {
     }
 }
 
-/// The files in a folder. What cannot be looked at has vanished, or is a link that leads nowhere.
+/// The transcripts in a folder. An entry without a stat has vanished, or is a link without a target, and is skipped.
 fn files_in(folder: &Path, format: Format) -> io::Result<Vec<FoundFile>> {
     let mut files = Vec::new();
     named_in(folder, format, |entry| files.extend(FoundFile::of(&entry)))?;
     Ok(files)
 }
 
-/// Hands what is called like a transcript in a folder to `take`.
+/// Passes each entry of a folder that is named like a transcript to `take`.
 fn named_in(folder: &Path, format: Format, mut take: impl FnMut(DirEntry)) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

@@ -1,4 +1,4 @@
-//! The system tells late, so that all is waited for.
+//! The system reports changes late, so these tests wait for each of them.
 
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What real agents sent when something failed, and its expected classification, for errors about sessions, which no
-//! client sees. `tests/daemon/failure_captures.rs` tests failures of turns.
+//! Captured errors of real agents about sessions, which no client sees, and their expected classification.
+//! `tests/daemon/failure_captures.rs` tests failures of turns.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Refusals and failures of the model's server, told as Claude tells them.
+//! Refusals and failures of the model's server, reported as Claude reports them.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! The daemon that answers, whether it fits this program, and others of this user.
+//! Checks the daemon that answers and its version, and looks for other daemons of this user.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::paths::shell_word;
 /// How to replace the daemon.
 const RESTART_HINT: &str = "sessionctl stop (running turns end; the next command starts the daemon again)";
 
-/// There is no daemon that answers, and why; and which one uses the data folder, if the reason does not name it.
+/// Reports that no daemon answers, and why. Also reports which daemon uses the data folder, if the reason does not name it.
 pub(super) fn no_daemon(problem: &Problem, reach: &DaemonConnector) -> Vec<Diagnostic> {
     let what = problem.message.as_deref().unwrap_or("no daemon answers");
     let next = problem.hint.as_deref().unwrap_or_default();
@@ -25,7 +25,7 @@ pub(super) fn no_daemon(problem: &Problem, reach: &DaemonConnector) -> Vec<Diagn
         next => next,
     };
     let none = Diagnostic::new(DiagnosticKind::Daemon, Severity::Error, what).next(next);
-    // Not the process, which outlives the lock for an instant.
+    // Check the lock and not the process, which exists for an instant after it has released the lock.
     if problem.pid().is_some() || !start::is_lock_held(&reach.paths) {
         return vec![none];
     }
@@ -49,7 +49,7 @@ pub(super) fn no_daemon(problem: &Problem, reach: &DaemonConnector) -> Vec<Diagn
     vec![none, held]
 }
 
-/// The daemon that answers.
+/// Reports on the daemon that answers.
 pub(super) fn answering_daemon(
     status: &DaemonStatus,
     reach: &DaemonConnector,
@@ -94,28 +94,28 @@ pub(super) fn answering_daemon(
     found
 }
 
-/// Whether the file that a process runs has gone, as after an update.
+/// Whether the file that a process runs was deleted, for example by an update.
 fn is_program_replaced(pid: u32) -> bool {
     let program = std::fs::read_link(format!("/proc/{pid}/exe"));
     program.is_ok_and(|program| program.to_string_lossy().ends_with(" (deleted)"))
 }
 
-/// Processes left behind by agents of a dead daemon, found by the mark in their environment: the first entry of its kind
-/// is `SESSIOND_MARK=INSTANCE:SPAWN`, with what the file `instance` in the data folder holds.
+/// Reports processes left behind by agents of a dead daemon. They are found by a variable in their environment: the first entry
+/// with this name is `SESSIOND_MARK=INSTANCE:SPAWN`, where `INSTANCE` is the content of the file `instance` in the data folder.
 pub(super) fn leftover_processes(data: &Path) -> Vec<Diagnostic> {
     let Ok(instance) = std::fs::read_to_string(data.join(crate::paths::names::INSTANCE)) else {
         return Vec::new();
     };
     let mark = format!("SESSIOND_MARK={}:", instance.trim());
     let is_marked = |pid: u32| {
-        // Another user's cannot be read.
+        // The environment of another user's process cannot be read.
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let mut entries = environment.split(|byte| *byte == 0);
         entries.any(|entry| entry.starts_with(mark.as_bytes()))
     };
     let own = std::process::id();
-    // A daemon that an agent started has inherited the mark, and is not part of that agent. One on a copy of the data folder marks
-    // its agents in the same way.
+    // Leave out processes of running daemons: a daemon that an agent started has inherited the mark but is not part of that
+    // agent, and a daemon on a copy of the data folder marks its agents in the same way.
     let pids: Vec<u32> = own_processes()
         .filter(|pid| *pid != own && is_marked(*pid) && !is_of_daemon(*pid, is_marked))
         .collect();
@@ -131,7 +131,7 @@ pub(super) fn leftover_processes(data: &Path) -> Vec<Diagnostic> {
     ]
 }
 
-/// This user's processes, where the system shows them as Linux does.
+/// This user's processes, on systems with Linux's `/proc`.
 fn own_processes() -> impl Iterator<Item = u32> {
     let uid = rustix::process::geteuid().as_raw();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -143,7 +143,7 @@ fn own_processes() -> impl Iterator<Item = u32> {
     })
 }
 
-/// Other daemons of this user, where the system shows processes as Linux does.
+/// Reports other daemons of this user, on systems with Linux's `/proc`.
 pub(super) fn other_daemons(own: Option<u32>) -> Vec<Diagnostic> {
     let pids = own_processes().filter(|pid| Some(*pid) != own);
     pids.filter_map(|pid| Some(other_daemon(pid, &data_folder_of(pid)?)))
@@ -155,7 +155,7 @@ fn other_daemon(pid: u32, data: &Path) -> Diagnostic {
     let found = Diagnostic::new(DiagnosticKind::OtherDaemon, Severity::Note, what)
         .fact("pid", pid)
         .fact("folder", data.to_string_lossy());
-    // A home that was named has its data in a folder of this name; without one the folder has the program's name.
+    // With `--home`, the data folder is called `data`; otherwise it has the program's name.
     let home = data.parent().filter(|_| data.ends_with("data"));
     match home {
         Some(home) => {

@@ -1,4 +1,4 @@
-//! The daemon's own folders, as they are on the disk. Nothing is made or changed.
+//! Checks the daemon's folders on the disk. Nothing is created or changed.
 
 use std::fs;
 use std::io;
@@ -11,16 +11,16 @@ use rustix::fs::{Access, access};
 use crate::paths::ownership::{Role, Untrusted};
 use crate::paths::{Paths, ownership, shell_word};
 
-/// What others may not do in a private folder: anything.
+/// Permissions of other users, which a private folder must not grant.
 const OTHERS_MODE: u32 = 0o077;
 
-/// With less than this a daemon that starts writes its first files in vain.
+/// The minimum free space. With less, a starting daemon cannot write its first files.
 const LEAST_BYTES: u64 = 1 << 20;
 
-/// The same of files.
+/// The minimum number of free files.
 const LEAST_FILES: u64 = 10;
 
-/// Each folder. What the configuration says is the daemon's to judge.
+/// Checks each folder. The daemon checks the content of the configuration.
 pub(super) fn check_folders(paths: &Paths) -> Vec<Diagnostic> {
     let untrusted = ownership::untrusted(paths);
     let mut found: Vec<Diagnostic> = untrusted.iter().map(untrusted_folder).collect();
@@ -31,18 +31,18 @@ pub(super) fn check_folders(paths: &Paths) -> Vec<Diagnostic> {
     found.extend(folder(&paths.data, "data"));
     found.extend(far_away(&paths.data));
     found.extend(folder(&paths.runtime, "sockets"));
-    // Often a disk of its own, in memory. The disk of the data is checked by a daemon that answers.
+    // The runtime folder is often on a separate file system in memory. A daemon that answers checks the disk of the data.
     if device(&paths.runtime) != device(&paths.data) {
         found.extend(full_disk(&paths.runtime));
     }
-    // What is below the data folder is as open as that one.
+    // Folders below the data folder are only as accessible as it is.
     if !paths.log.starts_with(&paths.data) {
         found.extend(folder(&paths.log, "log"));
     }
     found
 }
 
-/// What another user owns or can change: with it no daemon starts.
+/// Reports a folder that another user owns or can change. No daemon starts with it.
 fn untrusted_folder(untrusted: &Untrusted) -> Diagnostic {
     let kind = match untrusted.role {
         Role::Configuration => DiagnosticKind::Configuration,
@@ -60,12 +60,12 @@ fn nearest_existing(path: &Path) -> Option<&Path> {
     path.ancestors().find(|place| place.exists())
 }
 
-/// The disk that a folder is on, or will be.
+/// The file system that contains a folder, or will contain it.
 fn device(path: &Path) -> Option<u64> {
     Some(nearest_existing(path)?.metadata().ok()?.dev())
 }
 
-/// That nothing can be written any more on the disk of a folder.
+/// Reports that a folder's disk is full.
 pub(super) fn full_disk(path: &Path) -> Option<Diagnostic> {
     let disk = rustix::fs::statvfs(nearest_existing(path)?).ok()?;
     let free_bytes = disk.f_bavail.saturating_mul(disk.f_frsize);
@@ -76,8 +76,7 @@ pub(super) fn full_disk(path: &Path) -> Option<Diagnostic> {
     })
 }
 
-/// Of blocks and of files there are how many in all, and so many bytes and files are left. Where there are none in all they are not
-/// counted.
+/// Whether a file system is full. `blocks` and `files` are totals; a total of 0 means that the file system does not count them.
 fn is_full((blocks, free_bytes): (u64, u64), (files, free_files): (u64, u64)) -> bool {
     blocks > 0 && free_bytes < LEAST_BYTES || files > 0 && free_files < LEAST_FILES
 }
@@ -129,7 +128,7 @@ fn check_folder(path: &Path, what: &str) -> Diagnostic {
     }
 }
 
-/// Where the data lies on another machine, on which locks and syncs may not hold.
+/// Reports data on a network file system, on which locks and syncs may not work.
 #[cfg(target_os = "linux")]
 fn far_away(data: &Path) -> Option<Diagnostic> {
     let disk = rustix::fs::statfs(nearest_existing(data)?).ok()?;
@@ -144,13 +143,13 @@ fn far_away(data: &Path) -> Option<Diagnostic> {
     )
 }
 
-/// Other systems name their file systems in other ways, which are not asked.
+/// Not checked on other systems, which identify their file systems differently.
 #[cfg(not(target_os = "linux"))]
 fn far_away(_data: &Path) -> Option<Diagnostic> {
     None
 }
 
-/// Whether this is a file system of another machine, by its number in the kernel's `magic.h`.
+/// Whether this is a network file system, by its number in the kernel's `magic.h`.
 #[cfg(target_os = "linux")]
 fn is_network(magic: impl Into<i64>) -> bool {
     const NFS: i64 = 0x6969;

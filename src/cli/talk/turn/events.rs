@@ -1,7 +1,7 @@
-//! What the events of a conversation change in the view of it, and how each is shown.
+//! Updates the view of a conversation for each event, and prints it.
 //!
-//! It decides which events belong to the followed turn, and what is printed about the others. It must not wait for events: the loop
-//! in `turn` does.
+//! It decides which events belong to the followed turn, and what is printed about the others. It must not wait for events: the
+//! loop in `turn` does.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ use crate::paths::shell_word;
 /// How many messages of the last turn are shown, from its end.
 const SHOWN_MESSAGES: u32 = 200;
 
-/// Says what another client changed about the history or the folder.
+/// Describes how another client changed the history or the folder.
 pub(in crate::cli::talk) fn describe_other_clients_change(
     event: &Event,
     id: ConversationId,
@@ -51,13 +51,13 @@ pub(in crate::cli::talk) fn describe_other_clients_change(
 }
 
 impl ConversationFollower<'_> {
-    /// Says what became of a turn that waited for its limit, or of a scheduled prompt, when this prompt was answered first.
+    /// Reports that a turn that waited for its limit's reset, or a scheduled prompt, was dropped because this prompt ran first.
     pub(super) async fn report_displaced_turn(
         &mut self,
         daemon: &Daemon,
         waiting: &Conversation,
     ) -> CommandResult {
-        // What cannot be read now can be seen later.
+        // The user can look at the conversation later.
         let Ok(now) = daemon.call(method::GetConversation::of(self.id)).await else {
             return Ok(());
         };
@@ -86,7 +86,7 @@ impl ConversationFollower<'_> {
         self.screen.note_dim(&what)
     }
 
-    /// Takes an event in, and shows it where it belongs to what is followed.
+    /// Processes an event, and prints it if it belongs to what is followed.
     pub(super) fn handle_event(
         &mut self,
         followed: &ReceivedEvent,
@@ -97,8 +97,8 @@ impl ConversationFollower<'_> {
         let (watches, json) = (start.is_watch_only(), self.screen.output.json);
         match event {
             Event::PromptAccepted { turn_id, prompt } => {
-                // Another client's may be accepted first, also one with the same words: its turn ends before this one's answer
-                // comes.
+                // Another client's prompt may be accepted first, even one with the same text; its turn ends before the answer
+                // to this prompt arrives.
                 let may_be_own = own.id.is_none() || own.has_ended;
                 let is_same = |own: &PromptContent| own.to_text() == prompt.to_text();
                 let is_own = watches || (may_be_own && start.sent_prompt().is_none_or(is_same));
@@ -136,7 +136,7 @@ impl ConversationFollower<'_> {
             }
             Event::Snapshot { .. } => self.handle_snapshot(event, start, own),
             Event::Updated { conversation } if watches => self.report_queue_length(conversation),
-            // The continuation was given up before it became a turn.
+            // The continuation failed before it became a turn.
             Event::Updated { conversation }
                 if matches!(start, FollowTarget::Continue(_))
                     && own.id.is_none()
@@ -167,14 +167,14 @@ impl ConversationFollower<'_> {
             }
             Event::InterruptResolved { interrupt_id, by, .. } => {
                 self.question_resolved(interrupt_id, by)?;
-                // The turn that an answer starts is accepted before its question is resolved.
+                // The turn that an answer starts is accepted before the question is resolved.
                 if matches!(start, FollowTarget::Running) && own.id.is_none() && self.questions.is_empty() {
                     self.was_question_refused = true;
                     own.has_ended = true;
                 }
                 Ok(())
             }
-            // Of a prompt that waits its end says so: this may be about the turn before it.
+            // A queued prompt reports it at its end, because this event may be about an earlier turn.
             Event::Resumed { resumed } if start.queued_prompt().is_none() => self.report_resume(resumed),
             Event::ForeignWriter { upstream_id } => {
                 let session = humanize::short(upstream_id.as_str());
@@ -214,7 +214,7 @@ impl ConversationFollower<'_> {
         }
     }
 
-    /// Takes in how the conversation is now, when this begins to follow it or missed what happened.
+    /// Processes the conversation's current state, which arrives at the start and after events were missed.
     fn handle_snapshot(
         &mut self,
         event: &Event,
@@ -235,7 +235,7 @@ impl ConversationFollower<'_> {
         let running_id = running.map(|running| &running.turn_id);
         let open = &conversation.interrupts;
         let is_of_others = matches!(start, FollowTarget::Running | FollowTarget::Since(_));
-        // Another client asked for the same first.
+        // Another client has continued the turn already.
         let is_continued = matches!(start, FollowTarget::Continue(_))
             && running
                 .is_some_and(|running| humanize::mark_daemon_prompt(&running.prompt.to_text()).is_some());
@@ -248,14 +248,14 @@ impl ConversationFollower<'_> {
                 own.has_ended = own.id.is_none() && open.is_empty();
             }
             None => {}
-            // The connection was lost and the missed events are gone: a turn that is not running has ended.
+            // The connection was lost and the missed events are no longer available: a turn that is not running has ended.
             Some(_) => own.has_ended = !is_own,
         }
         self.folder.clone_from(&conversation.cwd);
         if matches!(start, FollowTarget::Prompt(_)) && own.id.is_none() {
             let is_limited = conversation.cut_short && conversation.limit.is_some();
             let waits = is_limited || conversation.continuation.is_some();
-            // A turn that runs may be what continues it.
+            // If a turn is running, it may be the one that was waiting.
             self.waiting_before = Some(conversation.clone()).filter(|_| waits && running.is_none());
         }
         if *gap && is_own {
@@ -295,7 +295,7 @@ impl ConversationFollower<'_> {
         self.reported_questions.clear();
         match is_own {
             true => self.questions.extend(open.iter().cloned()),
-            // Those of the own turn are asked again once it is known how that ended.
+            // Questions of this command's turn are asked again once it is known how the turn ended.
             false if own.id.is_some() && !json => {}
             false => self.report_unrelated_questions(open)?,
         }
@@ -304,7 +304,7 @@ impl ConversationFollower<'_> {
         self.ask_first_question()
     }
 
-    /// Shows the last turn of a conversation in which none runs, as it was seen when it ran.
+    /// Shows the last turn of a conversation in which no turn runs, as it looked while it ran.
     pub(super) async fn show_last_turn(&mut self) -> CommandResult {
         let call = method::History {
             conversation_id: self.id.into(),
@@ -313,7 +313,7 @@ impl ConversationFollower<'_> {
             ..Default::default()
         };
         let daemon = self.daemon();
-        // What cannot be read can be followed all the same.
+        // A history that cannot be read does not prevent following.
         let page = match self.wait_unless_left(daemon.call(call)).await {
             Err(left) if self.has_user_left => return Err(left),
             page => page.ok(),
@@ -331,7 +331,7 @@ impl ConversationFollower<'_> {
         self.screen.end_turn()
     }
 
-    /// A turn that is only watched has ended.
+    /// Reports the end of a turn that is only watched.
     fn show_turn_end(&mut self, turn: &TurnResult) -> CommandResult {
         self.screen.end_turn()?;
         self.screen.usage_line()?;
@@ -349,7 +349,7 @@ impl ConversationFollower<'_> {
         }
     }
 
-    /// Says how many prompts are queued, when that has changed.
+    /// Prints how many prompts are queued, if the number has changed.
     fn report_queue_length(&mut self, conversation: &Conversation) -> CommandResult {
         let queued = conversation.queue.len();
         if std::mem::replace(&mut self.reported_queue_length, queued) == queued || queued == 0 {
@@ -359,7 +359,7 @@ impl ConversationFollower<'_> {
         self.screen.note_dim(&format!("{prompts} queued"))
     }
 
-    /// Says how the session was reopened, when something is missing and was not said yet.
+    /// Reports how the session was reopened, if part of its history is missing and this was not reported yet.
     pub(super) fn report_resume(&mut self, resumed: &Resumed) -> CommandResult {
         if resumed.fidelity == Fidelity::Full || std::mem::replace(&mut self.has_reported_resume, true) {
             return Ok(());

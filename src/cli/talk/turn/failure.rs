@@ -1,4 +1,4 @@
-//! What a command reports of a turn that did not end well.
+//! The error that a command reports for a turn that did not end well.
 //!
 //! Pure: the result of a turn in, an error with a hint out.
 
@@ -10,8 +10,8 @@ use crate::cli::humanize::{self, Clock};
 use crate::cli::output::one_line;
 use crate::cli::problem::Problem;
 
-/// The problem of a turn of this conversation, unless it ended well. `is_said`: whether the answer ended with the words of
-/// a failure.
+/// The problem to report for a turn of this conversation, unless it ended well. `is_said`: whether the agent's answer already
+/// ended with the failure's message.
 pub(super) fn problem_of(
     turn: &TurnResult,
     advice: &Advice,
@@ -33,7 +33,7 @@ pub(super) fn problem_of(
         return Some(Problem::new(exit, message));
     };
     let kind = humanize::failure(failure.kind);
-    // Some messages begin with these words themselves.
+    // Some messages already begin with these words.
     let mut message = match failure.message.strip_prefix(kind) {
         _ if is_said => kind.to_owned(),
         Some(rest) => format!("{kind}{rest}"),

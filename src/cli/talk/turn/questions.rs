@@ -1,6 +1,6 @@
-//! The agent's questions during a turn: shown to the user, and answered here, by another client or not at all.
+//! The agent's questions during a turn. A question is answered here, by another client, or not at all.
 //!
-//! It owns which question is asked and what becomes of an answer. How a question looks is [`question`]'s.
+//! It owns which question is asked and what happens to an answer. [`question`] owns how a question looks.
 
 use std::io;
 
@@ -19,17 +19,17 @@ use crate::cli::talk::answer_reader::CTRL_D;
 use crate::cli::talk::question::{self, Question};
 use crate::cli::talk::screen::Screen;
 
-/// A question as it was shown. The answer is for this text, even if the question changes meanwhile.
+/// A question as it was shown. The answer refers to this text, even if the question changes meanwhile.
 pub(super) struct ShownQuestion {
     question: Question,
     /// The keys that answer it.
     pub(super) keys: String,
-    /// Whether all of it was shown.
+    /// Whether the whole question was shown.
     was_fully_shown: bool,
 }
 
 impl ConversationFollower<'_> {
-    /// Says that questions are open that do not belong to the turn that is followed.
+    /// Reports open questions that do not belong to the followed turn.
     pub(super) fn report_unrelated_questions<'i>(
         &mut self,
         interrupts: impl IntoIterator<Item = &'i Interrupt>,
@@ -47,19 +47,19 @@ impl ConversationFollower<'_> {
         Ok(())
     }
 
-    /// Whether a question waits for a person who is here.
+    /// Whether a question is waiting for the user's answer.
     pub(super) fn is_asking(&self) -> bool {
         self.answer_reader.is_some() && self.shown_question.is_some()
     }
 
-    /// The question with what is known of its tool call.
+    /// The question, combined with what is known about its tool call.
     fn question(&self, interrupt: &Interrupt) -> Question {
         let known = question::tool_call_id(interrupt).and_then(|id| self.screen.tool_call(&id));
         let look = self.screen.output.note_look;
         Question::from_interrupt(interrupt, known, &self.folder, look)
     }
 
-    /// Asks the person the first open question.
+    /// Asks the user the first open question.
     pub(super) fn ask_first_question(&mut self) -> CommandResult {
         let first = self.questions.front().filter(|_| self.answer_reader.is_some());
         self.shown_question = first.map(|interrupt| {
@@ -73,7 +73,7 @@ impl ConversationFollower<'_> {
         self.show_question()
     }
 
-    /// Shows what is asked, and listens for the answer.
+    /// Shows the question and starts reading the answer.
     fn show_question(&mut self) -> CommandResult {
         let (Some(interrupt), Some(asked)) = (self.questions.front(), &self.shown_question) else {
             if let Some(person) = &mut self.answer_reader {
@@ -100,7 +100,7 @@ impl ConversationFollower<'_> {
         })
     }
 
-    /// Says what a person who is asked has to see, also if only results were wanted.
+    /// Prints what the user has to see to answer a question, even with `--quiet`.
     fn show_even_if_quiet(&mut self, say: impl FnOnce(&mut Screen<'_>) -> CommandResult) -> CommandResult {
         let quiet = std::mem::take(&mut self.screen.output.quiet);
         let said = say(&mut self.screen);
@@ -108,7 +108,7 @@ impl ConversationFollower<'_> {
         said
     }
 
-    /// Takes what was typed at the question that is asked; nothing if the terminal cannot be read.
+    /// Handles the answer typed to the current question; `None` means that the terminal cannot be read.
     pub(super) async fn take_answer(&mut self, typed: Option<String>) -> CommandResult {
         let Some(typed) = typed else {
             self.answer_reader = None;
@@ -157,7 +157,7 @@ impl ConversationFollower<'_> {
             Err(problem) if problem.exit == Exit::Busy => {
                 self.answered_question = None;
                 if problem.kind() != Some(ErrorKind::Busy) {
-                    // Another client was first, or the turn has ended: the event that says so removes the question.
+                    // Another client answered first, or the turn has ended; an event about that removes the question.
                     return Ok(());
                 }
                 self.show_even_if_quiet(|screen| screen.note_dim(&problem.text()))?;
@@ -179,7 +179,7 @@ impl ConversationFollower<'_> {
         if let Some(person) = &mut self.answer_reader {
             person.release();
         }
-        // Standard output may be a file, which gets the answer only.
+        // Standard output may be a file that gets only the answer.
         let is_shown = Pager::start(io::stderr()).is_some_and(|mut pager| {
             pager.write(text);
             pager.wait()
@@ -190,7 +190,7 @@ impl ConversationFollower<'_> {
         self.show_question()
     }
 
-    /// The problem of a question that nobody is here to answer.
+    /// The problem of a question that no user is here to answer.
     pub(in crate::cli::talk) fn unanswered_problem(&self, interrupt: &Interrupt) -> Problem {
         let (id, how) = (humanize::short_id(self.id), self.answer_hint(interrupt));
         let subject = question::subject(interrupt);

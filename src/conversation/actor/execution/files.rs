@@ -1,4 +1,4 @@
-//! Carrying out moves and repairs of a conversation's files, once none of the daemon's agents writes to them.
+//! Carries out moves and repairs of a conversation's files, once none of the daemon's agents writes to them.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl Actor {
         let moving = async move {
             closed.wait_until_ended().await?;
             if let Some(finishing) = finishing {
-                // Afterwards the next start could not see that they are where they went. What could not be deleted is in the log.
+                // Otherwise the next start could not see where an earlier move put the files. Failed deletions are logged.
                 let _finished = finishing.await;
             }
             let work = move |services: &Arc<_>| {
@@ -41,8 +41,8 @@ impl Actor {
         self.job = Some(Job::new(job, moving).changing_files(Some(progress)));
     }
 
-    /// The move is recorded. Its originals are deleted without delaying the loop; after a kill, the next start deletes
-    /// them. The moved transcripts are new files, which have no backup yet.
+    /// Finishes a recorded move: deletes the originals without delaying the loop (after a kill, the next start deletes
+    /// them), and backs up the moved transcripts, which are new files.
     pub(in crate::conversation::actor) fn keep_move(&mut self) {
         let Some(moved) = self.last_resource.files.take() else {
             return;

@@ -1,4 +1,4 @@
-//! What the transcript, or the agent, tells of a prompt that was cut short.
+//! What the transcript, or the agent, shows about an interrupted prompt.
 
 use bridge_protocol::conversation::ContinueAt;
 

@@ -1,4 +1,4 @@
-//! Forks at the head: in place, side by side, while a turn runs, and of what was never prompted.
+//! Forks at the head: in place, as a new conversation, while a turn runs, and without any prompt before.
 
 use bridge_protocol::conversation::{ContinueAt, ConversationState};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! What callers do. Each call returns the number under which its answer is found; a prompt's turn is `t` and that
+//! The calls of clients. Each call returns a number that identifies its answer; the id of a prompt's turn is `t` and that
 //! number.
 
 use std::sync::Arc;

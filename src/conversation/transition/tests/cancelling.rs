@@ -1,4 +1,4 @@
-//! Cancellation in each phase of a turn, and what becomes of an agent that does not heed it (F14, F28).
+//! Cancellation in each phase of a turn, and what happens to an agent that ignores it (F14, F28).
 
 use bridge_protocol::conversation::{ConversationState, OnBusy};
 use bridge_protocol::link::{Fidelity, RollCause};

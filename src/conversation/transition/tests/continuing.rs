@@ -1,4 +1,4 @@
-//! Going on by itself: what goes out, when, and that it goes out once.
+//! Scheduled continuations: what is sent, when, and that it is sent once.
 
 use bridge_protocol::conversation::{ConversationState, Limit};
 use bridge_protocol::turn::FailureKind;

@@ -1,5 +1,5 @@
-//! What becomes of each step when the disk does not take it: callers are told, nothing is announced that is not on
-//! disk, and what happened all the same goes out with the next write.
+//! What happens to each step if its write fails: callers get the error, nothing is announced that is not on disk, and
+//! what happened nevertheless is recorded with the next write.
 
 use bridge_protocol::conversation::{ConversationState, OnBusy};
 use bridge_protocol::link::Fidelity;

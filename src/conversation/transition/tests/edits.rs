@@ -1,4 +1,4 @@
-//! Edits of earlier prompts, and taking them back.
+//! Edits of earlier prompts, and their undo.
 
 use bridge_protocol::conversation::{ContinueAt, ConversationState};
 use bridge_protocol::link::{Fidelity, LineageReason};

@@ -1,4 +1,4 @@
-//! The line as it is let out: the continuation that is for its first prompt, and what becomes of that.
+//! Release of the held prompts: the continuation that belongs to the first of them, and what happens to it.
 
 use bridge_protocol::conversation::{ContinueAt, OnBusy};
 use bridge_protocol::link::Fidelity;

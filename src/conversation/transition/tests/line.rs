@@ -1,4 +1,4 @@
-//! The line on disk: what waits outlives the daemon, is held by the next, and goes out when somebody says so.
+//! The queue on disk: queued prompts survive the daemon, are held by the next one, and are sent when a client requests it.
 
 use bridge_protocol::conversation::{ContinueAt, ConversationState, OnBusy};
 use bridge_protocol::link::Fidelity;

@@ -1,4 +1,4 @@
-//! The way to another folder: when it begins, in which order, and what becomes of one that cannot be written down.
+//! Moves to another folder: when they begin, in which order, and what happens if the move cannot be recorded.
 
 use bridge_protocol::conversation::ConversationState;
 

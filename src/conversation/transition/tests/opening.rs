@@ -1,4 +1,4 @@
-//! Sessions: opened, refused, rolled, taken over, and who waits for them.
+//! Sessions: opened, refused, rolled, handed over, and the callers that wait for them.
 
 use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::turn::StopReason;

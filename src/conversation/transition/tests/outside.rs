@@ -1,4 +1,4 @@
-//! What store and agent do, and what they find.
+//! The actions of the store and the agent, and the results of outside work.
 
 use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::conversation::{BranchedVia, MoveAnswer, SessionInfo};

@@ -1,4 +1,4 @@
-//! A prompt's way from its call to its answer; the line of waiting prompts; idempotency keys.
+//! A prompt from its call to its answer; the queue of prompts; idempotency keys.
 
 use bridge_protocol::conversation::{ConversationState, OnBusy};
 use bridge_protocol::link::Fidelity;

@@ -1,4 +1,4 @@
-//! Whatever callers, agent, disk and clock do, and in whichever order, these rules hold.
+//! Rules that hold whatever callers, agent, disk and clock do, in any order.
 
 use bridge_protocol::raw::RawJson;
 use proptest::collection::vec;

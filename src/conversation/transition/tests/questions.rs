@@ -1,4 +1,4 @@
-//! Questions of the agent: asked, answered once, taken back, orphaned and told to the agent's successor.
+//! Questions of the agent: asked, answered once, withdrawn, orphaned, and answered to the next agent.
 
 use bridge_protocol::conversation::{ContinueAt, ConversationState};
 use serde_json::{Value, json};

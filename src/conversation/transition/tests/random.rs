@@ -1,5 +1,5 @@
-//! Random histories of a conversation: what callers, agent, disk and clock may do, in whichever order, and the rules
-//! that hold after each step. What holds over whole histories is in `properties`.
+//! Random histories of a conversation: what callers, agent, disk and clock may do, in any order, and the rules that
+//! hold after each step. Rules for whole histories are in `properties`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What becomes of a conversation whose task fails: what is on disk counts, and the turn ends.
+//! Recovery of a conversation whose task fails: only what is on disk counts, and the turn ends.
 
 use bridge_protocol::conversation::ConversationState;
 

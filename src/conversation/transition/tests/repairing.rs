@@ -1,4 +1,4 @@
-//! The repair of the head: when it begins, in which order, and what becomes of one that cannot be written down.
+//! Repairs of the head: when they begin, in which order, and what happens if the repair cannot be recorded.
 
 use super::outside::branch;
 use super::world::World;

@@ -1,4 +1,4 @@
-//! What is done, in the words of the log.
+//! Effects as text, for the log.
 
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{TurnId, UpstreamId};

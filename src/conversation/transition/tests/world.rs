@@ -1,7 +1,7 @@
-//! The world around one conversation: a store, an agent and callers that do what a test tells them.
+//! The world around one conversation: a store, an agent and callers that a test controls.
 //!
-//! Every effect that is carried out leaves one line in the log, deadlines apart: those are asked for by name. What
-//! callers do is in `callers`, what the store and the agent do in `outside`, how a line reads in `words`.
+//! Every effect that is carried out adds one line to the log, except deadlines, which tests query by name. The calls of
+//! clients are in `callers`, the actions of the store and the agent in `outside`, the text of the lines in `words`.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,5 +1,5 @@
-//! What a check reads of a message: the calls of tools, their results, the files that they name, and what has no form that is
-//! known.
+//! The facts that a check reads from a message: tool calls, their results, the files that they name, and forms that are
+//! unknown.
 
 use super::SideFile;
 use crate::transcript::check::{CallOrResult, UnknownForm, hash_of, quoted};
@@ -10,11 +10,11 @@ use crate::transcript::message::Part;
 use crate::transcript::relocate::persisted_path;
 use crate::transcript::scan::{BEGINNING_BYTES, Filter, Grammar, Table};
 
-/// How much of a result's text is looked at, in bytes: where it is in a file, agents say so in its first two lines, of which
-/// all but the path is some hundred bytes, and a path has 4 KiB at most.
+/// How much of a result's text is read, in bytes. If the result is in a file, agents say so in its first two lines, which
+/// are some hundred bytes and a path of 4 KiB at most.
 pub(super) const RESULT_BYTES: usize = 16 * 1024;
 
-/// The members that a check reads: those of the index, and its own.
+/// The members that a check reads: those of the index, and more.
 pub(super) static CHECK: Table = Table {
     grammar: Grammar::JavaScript,
     record: Filter::object(&[
@@ -47,15 +47,15 @@ static CHECKED_BLOCK: Filter = Filter::object(&[
 static ANSWER: Filter = Filter::object(&[("type", Filter::NAME), ("text", Filter::beginning(RESULT_BYTES))])
     .or_text(RESULT_BYTES);
 
-/// What a check reads of a message.
+/// The facts that a check reads from a message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct MessageFacts {
-    /// What of it is not known here: its kind, or the form of what it says.
+    /// The part of the message that is unknown to this version: its kind, or the form of its content.
     pub(super) unknown_form: Option<UnknownForm>,
     /// The version of the agent that wrote it.
     pub(super) version: Option<String>,
     pub(super) session_id: Option<String>,
-    /// In the order of the line.
+    /// The calls and results, in the order of the line.
     pub(super) items: Vec<CallOrResult>,
     pub(super) files: Vec<SideFile>,
 }
@@ -98,7 +98,7 @@ impl MessageFacts {
     }
 }
 
-/// What of a record with these parts is not known, so that the history tells it as it stands.
+/// The part of a record with these parts that is unknown, so that the history reports it unchanged.
 fn unknown_form(record: &Fields<'_>, parts: &[Part]) -> Option<UnknownForm> {
     let kind = record.str("type")?;
     if !CHAIN_KINDS.contains(&&*kind) {

@@ -1,4 +1,4 @@
-//! Which calls of tools on a branch have no result there.
+//! Finds the tool calls on a branch that have no result there.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, BufRead};
@@ -9,11 +9,11 @@ use crate::transcript::claude::Selection;
 use crate::transcript::claude::record::Record;
 use crate::transcript::scan::{PrunedLines, Scanned};
 
-/// The calls of a branch that have no result on it: hashes of their ids, by where the records begin that make them. None where
-/// not all calls and results are known, see [`ELEMENTS_LIMIT`](crate::transcript::scan::ELEMENTS_LIMIT).
+/// The calls of a branch that have no result on it: hashes of their ids, by the offsets of the records with the calls. `None`
+/// if not all calls and results are known, see [`ELEMENTS_LIMIT`](crate::transcript::scan::ELEMENTS_LIMIT).
 ///
 /// # Errors
-/// What the reader answers.
+/// The reader's error.
 pub(in crate::transcript::claude) fn unanswered(
     reader: impl BufRead,
     branch: &Selection,

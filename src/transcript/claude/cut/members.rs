@@ -1,6 +1,6 @@
-//! The members of a record, by where they are in its line, so that a cut changes a record without decoding it.
+//! The members of a record and their positions in its line, so that a cut changes a record without decoding it.
 //!
-//! The line must be known to be a record: the content of nested values is passed over by its brackets and strings. Pure.
+//! The line must be known to be a record: nested values are skipped by their brackets and strings. Pure.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::transcript::fields::lenient_text;
 use crate::transcript::lines::{text_of_same_length, trimmed};
 
-/// A member and where it is in its line.
+/// A member and its position in the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Member<'a> {
     pub(super) name: Cow<'a, str>,
@@ -21,14 +21,14 @@ pub(super) struct Member<'a> {
 #[derive(Debug)]
 pub(super) struct Members<'a> {
     line: &'a [u8],
-    /// In the order of the line.
+    /// The members, in the order of the line.
     pub(super) all: Vec<Member<'a>>,
-    /// Where the record's closing bracket is.
+    /// The position of the record's closing bracket.
     pub(super) end: usize,
 }
 
 impl<'a> Members<'a> {
-    /// The members of the record that a line is; `None` if its brackets are not closed.
+    /// The members of the record in a line. `None` if its brackets are not closed.
     pub(super) fn of(line: &'a [u8]) -> Option<Self> {
         let record = trimmed(line);
         let start = record.as_ptr() as usize - line.as_ptr() as usize;
@@ -64,7 +64,7 @@ impl<'a> Members<'a> {
         (at == members.end && members.all.is_empty()).then_some(members)
     }
 
-    /// The text of a member that is a string; of one that is there twice the last counts.
+    /// The text of a member that is a string. If the name occurs twice, the last member counts.
     pub(super) fn text(&self, name: &str) -> Option<Cow<'a, str>> {
         let member = self.all.iter().rev().find(|member| member.name == name)?;
         self.text_of(member)
@@ -76,7 +76,7 @@ impl<'a> Members<'a> {
         value.starts_with(b"\"").then(|| text(value))?
     }
 
-    /// The parts to take out of the line so that these members are not in it.
+    /// The ranges to remove from the line to omit these members.
     pub(super) fn without(&self, names: &[&str]) -> Vec<Range<usize>> {
         let mut parts: Vec<Range<usize>> = Vec::new();
         let mut kept = None;
@@ -88,10 +88,10 @@ impl<'a> Members<'a> {
             if !names.contains(&member.name.as_ref()) {
                 kept = Some(member.value.end);
             } else if let Some(before) = kept.replace(member.value.end) {
-                // With the comma before it.
+                // Remove the comma before it too.
                 parts.push(before..member.value.end);
             } else {
-                // With the comma after it, and none is kept yet.
+                // Remove the comma after it too. No member before it is kept.
                 kept = None;
                 parts.push(member.start..next);
             }
@@ -105,7 +105,7 @@ fn skip_space(line: &[u8], at: usize) -> usize {
     at + line[at.min(line.len())..].iter().take_while(is_space).count()
 }
 
-/// Where the string that begins at a place ends.
+/// The end of the string that begins at this position.
 fn string_end(line: &[u8], at: usize) -> Option<usize> {
     let text = line.get(at..)?.strip_prefix(b"\"")?;
     for quote in memchr::memchr_iter(b'"', text) {
@@ -121,7 +121,7 @@ fn string_end(line: &[u8], at: usize) -> Option<usize> {
     None
 }
 
-/// Where the value that begins at a place ends.
+/// The end of the value that begins at this position.
 fn value_end(line: &[u8], start: usize) -> Option<usize> {
     let (mut at, mut depth) = (start, 0_usize);
     loop {

@@ -1,7 +1,7 @@
-//! The first words of a person in a Claude transcript, as the vendor's own library lists them.
+//! The first words of the user in a Claude transcript, as the vendor's own library lists them.
 //!
-//! Owns what is passed over on the way to them: what agents and editors put in front of a prompt or in place of one is
-//! marked by a tag. Read from the library that comes with 2.1.316, and held to it by a test that runs it. Pure.
+//! Owns what is skipped before them: texts that agents and editors put before a prompt or in place of one are marked
+//! by a tag. The rules were read from the library of 2.1.316, and a test compares them with it. Pure.
 
 use std::borrow::Cow;
 
@@ -9,30 +9,30 @@ use crate::transcript::claude::record::{INTERRUPTED_TEXT, Record};
 use crate::transcript::message::Part;
 use crate::transcript::summary::title_of;
 
-/// What stands in front of a text that was pasted, up to the four characters of its id.
+/// The beginning of the marker before a pasted text, up to the four characters of its id.
 const PASTE_BEGIN: &str = "<pasted_content id=\"";
 
-/// How many characters the id of a pasted text has.
+/// The length of a pasted text's id, in characters.
 const PASTE_ID_BYTES: usize = 4;
 
-/// What was found up to here.
+/// The words that were found so far.
 #[derive(Debug, Default)]
 pub(super) struct FirstWords {
     prompt: Option<String>,
-    /// The first command of the agent's own: what the session is called where nothing else was said.
+    /// The first command of the agent's own: the title if there are no other words.
     command: Option<String>,
     attachment: Option<&'static str>,
 }
 
 impl FirstWords {
-    /// Those of a text alone.
+    /// The first words of one text.
     pub(super) fn of(text: &str) -> Self {
         let mut words = Self::default();
         words.add_text(text);
         words
     }
 
-    /// Looks at the next record. Who it came from (`origin`) does not count: what others than people say bears a tag.
+    /// Adds the next record. Its author (`origin`) is ignored: texts that the user did not write have a tag.
     pub(super) fn add_record(&mut self, record: &Record<'_>) {
         let fields = &record.fields;
         let others = ["isSidechain", "isMeta", "isCompactSummary"];
@@ -52,12 +52,12 @@ impl FirstWords {
         self.attachment = self.attachment.or_else(|| attachment_name(&parts));
     }
 
-    /// Whether no later record can change what they are.
+    /// Whether later records cannot change them.
     pub(super) fn is_final(&self) -> bool {
         self.prompt.is_some()
     }
 
-    /// What a list calls the session after them.
+    /// The title in a list.
     pub(super) fn title(self) -> Option<String> {
         let attached = self.attachment.map(str::to_owned);
         self.prompt.or(self.command).or(attached)
@@ -78,7 +78,7 @@ impl FirstWords {
     }
 }
 
-/// What a picture or a document is called that was sent without a word.
+/// The title of a picture or a document that was sent without text.
 fn attachment_name(parts: &[Part]) -> Option<&'static str> {
     let has = |wanted: &str| {
         let is = |part: &Part| matches!(part, Part::Other { kind, .. } if kind == wanted);
@@ -96,7 +96,7 @@ fn between<'a>(text: &'a str, begin: &str, end: &str) -> Option<&'a str> {
     Some(rest.split_once(end)?.0)
 }
 
-/// Whether a text begins with a tag, `<lower-case name>` with or without attributes, or with the mark of an interruption.
+/// Whether a text begins with a tag, `<lower-case name>` with or without attributes, or with the marker of an interruption.
 fn starts_with_tag(text: &str) -> bool {
     let text = text.trim_start();
     if let Some(rest) = text.strip_prefix(INTERRUPTED_TEXT) {
@@ -113,7 +113,7 @@ fn starts_with_tag(text: &str) -> bool {
     behind.starts_with(|next: char| next == '>' || next.is_whitespace())
 }
 
-/// The text with what was pasted into it in place, each on lines of its own, without the marks around it.
+/// The text with pasted texts in place, each on lines of its own, without the markers around them.
 fn without_paste_marks(text: &str) -> Cow<'_, str> {
     if !text.contains(PASTE_BEGIN) {
         return Cow::Borrowed(text);

@@ -1,11 +1,11 @@
-//! What a check reads of a line of a rollout: a call of a tool or its result, and what is not known of it.
+//! The facts that a check reads from a line of a rollout: a tool call or its result, and unknown forms.
 
 use crate::transcript::check::{CallOrResult, UnknownForm, hash_of, quoted};
 use crate::transcript::codex::item::non_null;
 use crate::transcript::codex::line::{LineKind, RolloutLine};
 use crate::transcript::fields::{Fields, Json};
 
-/// Kinds of lines that are known, as Codex up to 0.166.0 writes them.
+/// The kinds of lines that Codex up to 0.166.0 writes.
 const KINDS: [&str; 12] = [
     "session_meta",
     "response_item",
@@ -21,7 +21,7 @@ const KINDS: [&str; 12] = [
     "realtime_item",
 ];
 
-/// Kinds of items in a history that are known. Those of which nothing more is known here are told as they stand.
+/// The known kinds of items in a history. Some are reported unchanged because their content is not decoded.
 const ITEMS: [&str; 19] = [
     "message",
     "reasoning",
@@ -44,13 +44,13 @@ const ITEMS: [&str; 19] = [
     "compaction_trigger",
 ];
 
-/// Who says what is not told: the agent, in its instructions to the model.
+/// The roles whose texts are not reported: the agent's instructions to the model.
 const INSTRUCTORS: [&str; 2] = ["developer", "system"];
 
-/// What a check reads of a line.
+/// The facts about a line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ItemFacts {
-    /// What of it is not known here: its kind, that of its item, or the form of what that says.
+    /// The part of the line that is unknown to this version: its kind, that of its item, or the form of the item's content.
     pub(super) unknown_form: Option<UnknownForm>,
     /// The version of Codex that it names.
     pub(super) version: Option<String>,
@@ -87,7 +87,7 @@ fn item(payload: &Fields<'_>) -> Option<CallOrResult> {
         .then(|| CallOrResult::Call { id, tool: tool() })
 }
 
-/// What of an item is not known.
+/// The unknown part of an item, if any.
 fn unknown_form(item: &Fields<'_>) -> Option<UnknownForm> {
     let Some(kind) = item.str("type") else {
         return Some(UnknownForm::Kind(String::new()));
@@ -114,7 +114,7 @@ fn unknown_form(item: &Fields<'_>) -> Option<UnknownForm> {
     }
 }
 
-/// What of a list of parts is not known: its form, or the first part that has none of the forms which `item` reads.
+/// The unknown part of a list of parts: its form, or the first part that `item` cannot decode.
 fn unknown_part(fields: &Fields<'_>, name: &str) -> Option<UnknownForm> {
     let Some(parts) = non_null(fields, name)?.array() else {
         return Some(UnknownForm::Content);

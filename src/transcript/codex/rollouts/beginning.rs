@@ -1,4 +1,4 @@
-//! The beginnings of rollouts: of a file that others continue only so much counts as one of them takes.
+//! Compares the beginnings of rollouts. Of a file that other sessions continue, only the part that they use counts.
 
 use std::fs;
 use std::io;
@@ -10,8 +10,8 @@ use crate::transcript::TranscriptError;
 use crate::transcript::codex::HistoryBase;
 use crate::transcript::codex::history::{AppendHandling, HistoryReader};
 
-/// How many bytes of a rollout, which is not compressed, count for those who continue it: all where one of them goes up to
-/// its end, or there is none.
+/// How many bytes of an uncompressed rollout are used by the sessions that continue it: all if one of them continues it at
+/// its end, or if there are none.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].
@@ -24,7 +24,7 @@ pub fn counted_bytes<'a>(
         let (text, _) = text::open(path)?;
         let end = HistoryReader::new(None).read_part(text, &base.upstream_id, base.end);
         let end = end.map_err(TranscriptError::io("read", path))?;
-        // Otherwise no record stands behind the cut.
+        // Otherwise no record follows the cut, so the whole file counts.
         let counted = (end.append_handling == AppendHandling::Ignore).then_some(end.whole_bytes);
         most = most.max(Some(counted.unwrap_or(u64::MAX)));
     }
@@ -34,8 +34,8 @@ pub fn counted_bytes<'a>(
     Ok(most.unwrap_or(all).min(all))
 }
 
-/// Whether the texts of two rollouts are the same, compressed or not, for so many bytes. One that ends or breaks off before
-/// is not.
+/// Whether the first `bytes` of two rollouts' texts are the same, compressed or not. False if one of them is shorter or
+/// truncated.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].

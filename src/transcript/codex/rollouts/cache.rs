@@ -1,7 +1,7 @@
-//! A cache of histories that were read: where their messages are, over all files of each.
+//! A cache of the histories that were read, each with the positions of its messages in all its files.
 //!
-//! Owns when a history must be read again, and how much is kept. It is read again as soon as one of its files changes, but
-//! if a file has only grown, at most the appended lines are read. Blocks.
+//! Owns when a history must be read again, and the size of the cache. A history is read again as soon as one of its files
+//! changes, but if a file has only grown, at most the appended lines are read. Blocks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,19 +14,19 @@ use crate::transcript::codex::rollout_name;
 use crate::transcript::dialect::MissingSource;
 use crate::transcript::file_read::{FileChange, FileVersion, ReadState};
 
-/// How much is kept, in bytes: the book of a rollout of a gigabyte takes some 10 MB, and few are that large.
+/// The size of the cache, in bytes. The history of a rollout of a gigabyte takes some 10 MB, and few are that large.
 const CACHE_BYTES: usize = 32 * 1024 * 1024;
 
-/// What one history takes beside its book, in bytes, roughly: its name, its paths, and what stands around them.
+/// The approximate size of a cache entry besides its history, in bytes: its key and its paths.
 const ENTRY_BYTES: usize = 1024;
 
-/// The histories that were read. Shared by all who read.
+/// The histories that were read. Shared by all readers.
 #[derive(Debug)]
 pub struct RolloutCache {
     cache: Cache<HistoryKey, CachedHistory>,
 }
 
-/// Which history it is: Codex' folder, the session, and the turn with which it ends, by the session that holds it.
+/// Identifies a history: Codex' folder, the session, and the last turn with the session whose file contains it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct HistoryKey {
     pub(super) root: PathBuf,
@@ -39,9 +39,9 @@ pub(super) struct HistoryKey {
 pub(super) struct CachedHistory {
     pub(super) history: Arc<CodexHistory>,
     pub(super) read_state: HistoryReadState,
-    /// Its files, one for each part of the book.
+    /// Its files, one for each part of the history.
     pub(super) files: Vec<CachedFile>,
-    /// What was missing from its beginning when it was read.
+    /// The beginning that was missing when it was read, if any.
     pub(super) missing: Option<MissingSource>,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct CachedFile {
 }
 
 impl CachedFile {
-    /// `identity` is that of the file before it was read, and `end` is how its reading ended.
+    /// `identity` is the version of the file before it was read, and `end` is the result of reading it.
     pub(super) fn new(path: &Path, identity: FileVersion, end: PartEnd) -> Self {
         let file = match end.append_handling {
             AppendHandling::ReadAgain => None,
@@ -67,9 +67,10 @@ impl CachedFile {
         }
     }
 
-    /// What happened to the file since it was read. A file that cannot be opened counts as changed: reading it again reports why.
+    /// How the file changed since it was read. A file that cannot be opened counts as rewritten: reading it again reports the
+    /// error.
     pub(super) fn change(&self) -> FileChange {
-        // Mostly it is: a file need not be opened for that.
+        // Usually the file is unchanged, and then it need not be opened.
         if fs::metadata(&self.path).is_ok_and(|now| self.read_state.is_unchanged(&FileVersion::of(&now))) {
             return FileChange::Same;
         }
@@ -84,7 +85,7 @@ impl CachedFile {
 }
 
 impl CachedHistory {
-    /// What happened to the files since they were read.
+    /// How the files changed since they were read.
     pub(super) fn change(&self) -> FileChange {
         let mut all = FileChange::Same;
         for file in &self.files {
@@ -109,7 +110,7 @@ impl Default for RolloutCache {
 }
 
 impl RolloutCache {
-    /// Keeps this many bytes at most; what was used least recently leaves first.
+    /// Creates a cache of at most this many bytes, which evicts the least recently used history first.
     #[must_use]
     pub fn with_limit(limit_bytes: usize) -> Self {
         Self {
@@ -117,10 +118,10 @@ impl RolloutCache {
         }
     }
 
-    /// Brings what is known of a history up to date, and tells of it. Who asks for the same one meanwhile waits.
+    /// Updates a history and calls the caller's function with it. Other callers for the same history wait meanwhile.
     ///
     /// # Errors
-    /// What `refresh` answers.
+    /// The error of `refresh`.
     pub(super) fn update<T, E>(
         &self,
         key: &HistoryKey,
@@ -133,8 +134,8 @@ impl RolloutCache {
         })
     }
 
-    /// How many turns the whole history holds that ends in this file, when that was read, nothing of it is missing and
-    /// nothing has changed since. Does not wait for one who reads.
+    /// The number of turns in the whole history that ends in this file. `None` unless the history was read, is
+    /// complete, and has not changed since. Does not wait for a reader.
     pub(in crate::transcript) fn known_turns(&self, path: &Path, identity: &FileVersion) -> Option<u64> {
         let name = rollout_name(path.file_name()?.to_str()?)?;
         let is_it = |key: &HistoryKey| key.until.is_none() && key.upstream_id == name.upstream_id;

@@ -1,7 +1,8 @@
-//! Where Codex puts a rollout, and bringing one back that lies elsewhere.
+//! The path where Codex put a rollout, and moving a rollout back to it.
 //!
-//! Codex (0.166) remembers where it has put the file of each session. It resumes one whose file was moved as if nothing were
-//! amiss, and answers the first prompt with "thread not found"; when the file is back at its place it goes on with all of it.
+//! Codex (0.166) remembers the path of each session's file. If the file was moved, Codex resumes the session without an
+//! error, but answers the first prompt with "thread not found". Once the file is back at its path, the session continues in
+//! full.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,11 +13,11 @@ use crate::files::durable;
 use crate::transcript::TranscriptError;
 use crate::transcript::copy::{make_folder, rename_if_free};
 
-/// The folder, below Codex' own, of the rollouts that are in use.
+/// The folder of rollouts that are not archived, below Codex' own folder.
 const SESSIONS_FOLDER: &str = "sessions";
 
-/// Where Codex has put a session's rollout, when that lies elsewhere among those that are in use. One that was archived is
-/// where a person wanted it.
+/// The current path of a session's rollout and the path where Codex put it, if they differ. `None` for an archived
+/// rollout, because the user moved it to the archive.
 ///
 /// # Errors
 /// As [`find`].
@@ -29,11 +30,11 @@ pub fn expected_place(root: &Path, upstream_id: &str) -> Result<Option<(PathBuf,
     Ok(place.map(|place| (path, place)))
 }
 
-/// Moves a session's rollout back to where Codex has put it.
+/// Moves a session's rollout back to the path where Codex put it.
 ///
 /// # Errors
-/// As [`find`]; [`TranscriptError::AlreadyExists`] when something is there by now, and [`TranscriptError::NotFound`] when it lies
-/// at its place.
+/// As [`find`]; [`TranscriptError::AlreadyExists`] if another file is there, and [`TranscriptError::NotFound`] if the rollout
+/// is already there.
 pub fn move_to_expected_place(root: &Path, upstream_id: &str) -> Result<PathBuf, TranscriptError> {
     let Some((path, place)) = expected_place(root, upstream_id)? else {
         return Err(TranscriptError::NotFound {
@@ -43,7 +44,7 @@ pub fn move_to_expected_place(root: &Path, upstream_id: &str) -> Result<PathBuf,
     };
     make_folder(place.parent().unwrap_or(root))?;
     rename_if_free(&path, &place)?;
-    // Some file systems can only give it the second name.
+    // On some file systems the file still has its old name too.
     if is_same_inode(&path, &place)
         && let Err(error) = fs::remove_file(&path)
     {
@@ -51,19 +52,19 @@ pub fn move_to_expected_place(root: &Path, upstream_id: &str) -> Result<PathBuf,
     }
     for folder in [place.parent(), path.parent()].into_iter().flatten() {
         if let Err(error) = durable::sync_folder(folder) {
-            // It is there for everybody; only a loss of power might put it back where it was.
+            // The move is visible to everyone. Only a loss of power might undo it.
             tracing::warn!(folder = %folder.display(), %error, "a folder of rollouts could not be synced");
         }
     }
     Ok(place)
 }
 
-/// Where Codex puts a rollout of this name: by the time in it, which is that of the folders too: `rollout-2026-11-03T…`
-/// lies in `sessions/2026/11/03`.
+/// The path where Codex puts a rollout of this name. The folders are named after the date in the name:
+/// `rollout-2026-11-03T…` is in `sessions/2026/11/03`.
 #[must_use]
 pub fn expected_path(root: &Path, path: &Path) -> Option<PathBuf> {
     let name = path.file_name()?;
-    // A name may hold any characters.
+    // The file name may contain any characters.
     let (date, rest) = name.to_str()?.strip_prefix("rollout-")?.split_at_checked(10)?;
     let parts: Vec<&str> = date.split('-').collect();
     let is_number = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
@@ -78,7 +79,7 @@ pub fn expected_path(root: &Path, path: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Whether two paths lead to one file, as by a link among the folders, or by two names of it.
+/// Whether two paths lead to the same file, for example through a link among the folders or by two hard links.
 fn is_same_inode(left: &Path, right: &Path) -> bool {
     match (fs::metadata(left), fs::metadata(right)) {
         (Ok(left), Ok(right)) => (left.dev(), left.ino()) == (right.dev(), right.ino()),

@@ -1,4 +1,4 @@
-//! The agent's own names of what a turn is made of: its fork is told a place by one of them.
+//! The agent's own ids of the items of a turn. Its fork takes one of them as the end of the fork.
 
 use std::io;
 use std::path::Path;
@@ -10,15 +10,15 @@ use crate::transcript::TranscriptError;
 use crate::transcript::codex::line::RolloutLine;
 use crate::transcript::lines::{Lines, line_text};
 
-/// The event that names a piece of a turn.
+/// The event that contains the id of an item.
 const COMPLETED: &[u8] = b"item_completed";
 
-/// What an item is that tells of a compaction.
+/// The type of a compaction's item.
 const COMPACTION: &str = "ContextCompaction";
 
-/// The id of an item of a turn in the history of the session `upstream_id`; the turn stands in the file of the session `owner`.
-/// Of the last item before the next prompt, so that a compaction behind the turn, which the agent has as one of its own, is not
-/// left out. None where the agent wrote down no items, as older versions did not, or there is no such turn.
+/// The id of an item of a turn in the history of the session `upstream_id`. The turn is in the file of the session `owner`.
+/// This is the last item before the next prompt, so that a compaction after the turn, which the agent counts as a turn of its
+/// own, is included. `None` if the agent recorded no items, as older versions did not, or if there is no such turn.
 ///
 /// # Errors
 /// As [`find`](super::find), and [`TranscriptError::Io`].
@@ -39,7 +39,7 @@ pub fn item_of_turn(
     Ok(found)
 }
 
-/// Looks for it in one file. Whether what follows may be in the next one.
+/// Searches one file. Returns whether the search must continue in the next file.
 fn search(source: &Source, turn: &str, found: &mut Option<String>) -> io::Result<bool> {
     let text = text::open(&source.path).map_err(io::Error::other)?.0;
     let is_item = memmem::Finder::new(COMPLETED);

@@ -1,7 +1,7 @@
-//! Repaired copies of rollouts, under new ids: without the lines that are no records, and of the new session throughout.
+//! Makes repaired copies of rollouts under new ids: without the lines that are not records, and with the new session's id.
 //!
-//! Every other byte stays. A result that a call lacks is not filled in: Codex (0.166) tells the model of it at each resume, and
-//! nothing is lost by that. Files that the rollout continues are continued by the copy. The source is only read.
+//! Every other byte stays. The missing result of a call is not filled in: Codex (0.166) fills it in for the model at each
+//! resume, so nothing is lost. The copy continues the same files as the rollout. The source is only read.
 
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::transcript::copy::{COPY, create_in, session_of};
 use crate::transcript::lines::LINE_LIMIT_BYTES;
 use crate::transcript::rewrite::{LineChange, Rewriter, Verdict};
 
-/// Whether a repaired copy does not have what was found.
+/// Whether a repaired copy no longer has a finding of this kind.
 #[must_use]
 pub fn can_fix(kind: FindingKind) -> bool {
     matches!(
@@ -28,7 +28,7 @@ pub fn can_fix(kind: FindingKind) -> bool {
 /// Writes the repaired copy of a session's rollout `source` to [`target`].
 ///
 /// # Errors
-/// [`TranscriptError::AlreadyExists`] when that is taken, and [`TranscriptError::Io`]. Nothing is left behind by a failure.
+/// [`TranscriptError::AlreadyExists`] if that exists, and [`TranscriptError::Io`]. After a failure no file is left.
 pub fn repair(
     source: &Path,
     upstream_id: &str,
@@ -41,7 +41,7 @@ pub fn repair(
     let (text, _) = text::open(source)?;
     let mut repairs = Repairs::default();
     let folder = target.parent().unwrap_or(Path::new("."));
-    // Under a name of which whoever noted the copy knows until it is whole.
+    // Until it is complete, the copy has a temporary name that the caller can derive from the recorded one.
     create_in(folder, session_of(target), COPY, |writer| {
         let copied = write(text, &renaming, writer, &mut repairs);
         copied.map_err(TranscriptError::io("copy", source))
@@ -49,7 +49,7 @@ pub fn repair(
     Ok(repairs)
 }
 
-/// Where Codex looks for the repaired copy of a session's rollout `source`, which is beside that. It is not compressed.
+/// The path where Codex looks for the repaired copy of a session's rollout `source`, or a path next to it. Not compressed.
 #[must_use]
 pub fn target(root: &Path, source: &Path, upstream_id: &str, new_id: &str) -> PathBuf {
     let name = source.file_name().unwrap_or_default().to_string_lossy();
@@ -58,7 +58,7 @@ pub fn target(root: &Path, source: &Path, upstream_id: &str, new_id: &str) -> Pa
         .unwrap_or(&name)
         .replace(upstream_id, new_id);
     let beside = source.with_file_name(name);
-    // Where that is none of Codex' folders of days the other one is found all the same.
+    // If Codex' folder for that date does not exist, the copy is put next to the source, where Codex finds it too.
     let place = expected_path(root, &beside);
     place
         .filter(|place| place.parent().is_some_and(Path::is_dir))
@@ -79,7 +79,7 @@ fn write(
         };
         let is_record = is_record(bytes);
         renaming.edit(bytes, edits);
-        // Nothing may be in it.
+        // Blank lines are not counted.
         repairs.left_out += u64::from(is_record == Some(false));
         Ok(match is_record {
             Some(true) => Verdict::Keep,
@@ -87,7 +87,7 @@ fn write(
         })
     });
     match written {
-        // A compressed file that breaks off has all that could be decoded of it.
+        // A truncated compressed file is copied as far as it could be decoded.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             repairs.left_out += 1;
             Ok(())

@@ -1,4 +1,4 @@
-//! The text of a rollout's file, compressed or not, as one reader.
+//! Reads the text of a rollout's file, compressed or not.
 
 use std::fmt::Debug;
 use std::io::{self, BufRead, BufReader, Seek};
@@ -17,11 +17,11 @@ pub(super) trait Text: BufRead + Seek + Debug + Send {}
 
 impl<R: BufRead + Seek + Debug + Send> Text for R {}
 
-/// The text, and what its file is before any of it is read.
+/// Opens the text of a rollout. Also returns the version of the file before anything is read.
 pub(super) fn open(path: &Path) -> Result<(Box<dyn Text>, FileVersion), TranscriptError> {
     let open = || -> io::Result<(Box<dyn Text>, FileVersion)> {
         let (file, metadata) = open_with_metadata(path)?;
-        // How much of it will be read is not known: of some only the first line.
+        // The number of bytes that will be read is unknown: for some files only the first line.
         let file = Metered::new(file, 0);
         let text: Box<dyn Text> = match is_packed(path) {
             true => Box::new(DecompressedReader::new(file)?),

@@ -1,7 +1,6 @@
-//! Where rollouts lie below Codex' folder: one walk, which answers for any number of sessions.
+//! The rollouts below Codex' folder, found in one walk that serves any number of sessions.
 //!
-//! Which folders and names count is decided where lists of transcripts find them, so that what is listed is found, and the
-//! other way round. Blocks.
+//! The list of transcripts decides which folders and names count, so that exactly the listed rollouts are found. Blocks.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -16,10 +15,10 @@ use crate::transcript::file_read::FileVersion;
 use crate::transcript::locate::file_name;
 use crate::transcript::transcript_list::{self, Format};
 
-/// What was called like a rollout when it was walked through.
+/// The files with names of rollouts that a walk found.
 pub(super) struct Tree {
     root: PathBuf,
-    /// By session.
+    /// The paths, by session.
     named: HashMap<String, Vec<PathBuf>>,
     /// The first folder that could not be read.
     unreadable: Option<(PathBuf, io::Error)>,
@@ -52,7 +51,7 @@ impl Tree {
             let metadata = match fs::metadata(path) {
                 Ok(metadata) => metadata,
                 Err(error) => {
-                    // What is absent has vanished, or is a link that leads nowhere.
+                    // A missing file has vanished, or is a link without a target.
                     if !is_absence(&error) && failure.is_none() {
                         failure = Some(TranscriptError::io("look at", path)(error));
                     }
@@ -60,7 +59,7 @@ impl Tree {
                 }
             };
             let identity = FileVersion::of(&metadata);
-            // One file may be reached by several ways.
+            // The same file may be reached by several paths.
             if !metadata.is_file() || !seen.insert((identity.device_and_inode(), path.file_name())) {
                 continue;
             }
@@ -71,7 +70,7 @@ impl Tree {
         if let Some(failure) = failure.filter(|_| found.is_empty()) {
             return Err(failure);
         }
-        // A folder costs what is in it, which may be nothing of this session.
+        // A folder that cannot be read only matters if the session was not found elsewhere.
         if let (true, Some((folder, error))) = (found.is_empty(), &self.unreadable) {
             let error = match error.raw_os_error() {
                 Some(code) => io::Error::from_raw_os_error(code),

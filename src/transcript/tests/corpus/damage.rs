@@ -1,6 +1,6 @@
-//! Transcripts of real agents, damaged in every way that a disk, a crash or an editor can think of: whatever is done to
-//! them, they are read to their end without a crash, what is read agrees with itself, a line that is no record is told,
-//! and what was read while a file grew is what a fresh look at it gives.
+//! Transcripts of real agents with all damage that a disk, a crash or an editor can do. Whatever the damage, they are
+//! read to their end without a crash, the results are consistent, a line that is not a record is reported, and reading
+//! a growing file gives the same result as reading it once at the end.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking, its helpers too")]
 

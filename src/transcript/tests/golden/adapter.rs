@@ -1,4 +1,4 @@
-//! What the golden files ask of this room, in its own types.
+//! The interface of the golden tests to this module, in its own types.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What this version does not know.
+//! Checks of records and forms that this version does not know.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The files beside a transcript that is cut.
+//! Cuts of transcripts with side files.
 
 use super::*;
 

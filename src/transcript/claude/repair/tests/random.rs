@@ -1,4 +1,4 @@
-//! Damage of every kind in trees of every form: what is read of the source is in the copy, and nothing is left that a repair can fix.
+//! Random damage in random trees: a repaired copy contains what was readable in the source, and no damage that can be fixed.
 
 use std::fs;
 
