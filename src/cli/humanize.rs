@@ -109,7 +109,7 @@ fn distinct_chars<'a>(ids: impl Iterator<Item = &'a str>) -> usize {
 
 /// The current time and the user's time zone.
 pub(super) struct Clock {
-/// The current time.
+    /// The current time.
     pub(super) now: Timestamp,
     /// The time zone.
     pub(super) zone: TimeZone,

@@ -202,7 +202,7 @@ impl<R> Model<R> {
                 self.branched(branched, fork, caller);
             }
             (OperationKind::Edit(turn_id), WorkResult::Edited(edited)) => {
-                self.edit_branch_opened(&turn_id, *edited)
+                self.edit_branch_opened(&turn_id, *edited);
             }
             (OperationKind::Undo(progress), WorkResult::LookedBack(undoing)) => {
                 self.undo_target_found(undoing, caller, progress);
@@ -211,7 +211,7 @@ impl<R> Model<R> {
                 self.files_moved(answer, destination, undoes, caller);
             }
             (OperationKind::Repair, WorkResult::Repaired((answer, made))) => {
-                self.repaired(answer, made, caller)
+                self.repaired(answer, made, caller);
             }
             (OperationKind::CheckArrival(death), WorkResult::Ascertained(arrival)) => {
                 self.arrival_checked(arrival, death);

@@ -252,6 +252,32 @@ fn begin_heard(home: &Home, arguments: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
+#[test]
+fn a_queued_prompt_that_was_answered_before_its_sender_came_back_shows_its_answer() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "before"]);
+    let mut running = begin(&home, &["send", &id, "[[say so]][[hang]]"]);
+    home.once(&id, |shown| shown["state"] == "prompting");
+    let queued = begin_heard(&home, &["send", &id, "--queue", "second"]);
+    home.once(&id, |shown| {
+        shown["queue"].as_array().is_some_and(|queue| queue.len() == 1)
+    });
+    running.kill().unwrap();
+    running.wait().unwrap();
+    let pid = Pid::from_child(&queued);
+    kill_process(pid, Signal::STOP).unwrap();
+    home.kill_daemon();
+    home.said(&["recover", "--all"]);
+    wait_idle(&home, &id);
+    home.said(&["send", &id, "third"]);
+
+    kill_process(pid, Signal::CONT).unwrap();
+    let output = queued.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout).trim(), "echo: second");
+}
+
 /// Whoever of them finds the next daemon first.
 #[test]
 fn queued_prompts_run_in_order_behind_the_turn_that_the_daemon_interrupted() {

@@ -478,7 +478,10 @@ impl<'a> ConversationFollower<'a> {
                 work = some_or_pending(figures.as_mut().map(ProgressPoller::next)) => self.screen.show_progress(work.as_ref()),
                 answered = &mut call, if answer.is_none() => {
                     figures = None;
-                    answer = Some(answered?);
+                    let answered = answered?;
+                    // A turn's events arrive before its answer. If none did, they were sent before this connection subscribed.
+                    own.has_ended |= answered.turn.is_some() && own.id.is_none();
+                    answer = Some(answered);
                 }
                 typed = some_or_pending(self.answer_reader.as_mut().zip(self.shown_question.as_ref()).map(|(person, asked)| person.read_answer(&asked.keys))) => {
                     self.take_answer(typed).await?;
@@ -508,6 +511,13 @@ impl<'a> ConversationFollower<'a> {
         }
         if json {
             return Ok(ended);
+        }
+        // The turn ended before this connection subscribed, as after a restart of the daemon: its events are gone.
+        if own.id.is_none()
+            && ended.is_some()
+            && let Some(prompt) = start.sent_prompt()
+        {
+            self.show_turn_of(prompt).await?;
         }
         self.screen.end_turn()?;
         if let Some(resumed) = ended.as_ref().and_then(|turn| turn.resumed.as_ref()) {

@@ -38,7 +38,7 @@ impl<R> Model<R> {
             "tool_call" | "tool_call_update" | subagent::UPDATE | subagent::SPAWNED => self.tool_started(),
             "plan" => self.session_info.plan = raw_json(update),
             "available_commands_update" => {
-                self.session_info.commands = json_member(update, "availableCommands")
+                self.session_info.commands = json_member(update, "availableCommands");
             }
             "usage_update" => self.session_info.usage = raw_json(update),
             "current_mode_update" => self.mode_changed(update),

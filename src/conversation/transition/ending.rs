@@ -217,7 +217,7 @@ impl<R> Model<R> {
         match &self.session {
             // Its own process ends with the turn.
             Session::Live(live) if live.has_exclusive_process => {
-                self.effects.push(Effect::Arm(Deadline::Idle, 0))
+                self.effects.push(Effect::Arm(Deadline::Idle, 0));
             }
             _ => self.arm_idle(),
         }

@@ -116,7 +116,7 @@ impl Checker {
                 Part::ToolResult { call_id, .. } => self.items.push((line, hash_of(&call_id), None)),
                 Part::Other { kind, .. } => {
                     self.findings
-                        .add_unknown_form(line, UnknownForm::Part(kind), || None)
+                        .add_unknown_form(line, UnknownForm::Part(kind), || None);
                 }
                 _ => {}
             }

@@ -8,7 +8,7 @@ use std::path::Path;
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::event::Event;
-use bridge_protocol::history::HistoryForm;
+use bridge_protocol::history::{HistoryForm, HistoryUpdate};
 use bridge_protocol::link::{Fidelity, Resumed, RollCause};
 use bridge_protocol::method;
 use bridge_protocol::raw::PromptContent;
@@ -306,19 +306,7 @@ impl ConversationFollower<'_> {
 
     /// Shows the last turn of a conversation in which no turn runs, as it looked while it ran.
     pub(super) async fn show_last_turn(&mut self) -> CommandResult {
-        let call = method::History {
-            conversation_id: self.id.into(),
-            last: Some(SHOWN_MESSAGES),
-            r#as: HistoryForm::Updates,
-            ..Default::default()
-        };
-        let daemon = self.daemon();
-        // A history that cannot be read does not prevent following.
-        let page = match self.wait_unless_left(daemon.call(call)).await {
-            Err(left) if self.has_user_left => return Err(left),
-            page => page.ok(),
-        };
-        let updates = page.and_then(|page| page.updates).unwrap_or_default();
+        let updates = self.last_updates().await?;
         let Some(turn) = updates.last().map(|update| update.checkpoint_id.clone()) else {
             return Ok(());
         };
@@ -329,6 +317,46 @@ impl ConversationFollower<'_> {
             }
         }
         self.screen.end_turn()
+    }
+
+    /// Shows the answer to the last prompt that begins with these words, from the history.
+    pub(super) async fn show_turn_of(&mut self, prompt: &PromptContent) -> CommandResult {
+        let updates = self.last_updates().await?;
+        let prompt = prompt.to_text();
+        let is_it = |update: &&HistoryUpdate| {
+            let words = self.screen.prompt_in_update(&update.update);
+            words.is_some_and(|words| prompt.trim_start().starts_with(words.trim()))
+        };
+        let Some(turn) = updates
+            .iter()
+            .rfind(is_it)
+            .map(|update| update.checkpoint_id.clone())
+        else {
+            let history = self.advice().command(SuggestedCommand::History);
+            let missed = format!("the answer was missed; read it with: {history}");
+            return self.screen.note_styled(ATTENTION, &missed);
+        };
+        for update in updates.iter().filter(|update| update.checkpoint_id == turn) {
+            if self.screen.prompt_in_update(&update.update).is_none() {
+                self.screen.show_update(&update.update)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last updates of the history; none if it cannot be read, which does not prevent following.
+    async fn last_updates(&mut self) -> CommandResult<Vec<HistoryUpdate>> {
+        let call = method::History {
+            conversation_id: self.id.into(),
+            last: Some(SHOWN_MESSAGES),
+            r#as: HistoryForm::Updates,
+            ..Default::default()
+        };
+        let daemon = self.daemon();
+        match self.wait_unless_left(daemon.call(call)).await {
+            Err(left) if self.has_user_left => Err(left),
+            page => Ok(page.ok().and_then(|page| page.updates).unwrap_or_default()),
+        }
     }
 
     /// Reports the end of a turn that is only watched.
