@@ -85,7 +85,7 @@ async fn files_are_left_alone_while_an_agent_may_still_open_the_session() {
     app.send(id, SAYS).await;
     daemon.kill();
     std::fs::write(home.path().join(scripted::SILENT_ON_LOAD), "").unwrap();
-    configure(&home, "[limits]\nsession_open_ms = 1");
+    configure(&home, "[limits]\nsession_open_ms = 500");
     let (_daemon, app) = home.opened().await;
     app.try_send(id, SAYS).await.unwrap_err();
     let elsewhere = home.folder_named("elsewhere");
@@ -117,7 +117,7 @@ fn copies(home: &Home) -> Vec<PathBuf> {
 #[tokio::test]
 async fn the_copy_of_an_edit_that_failed_stays_until_its_session_has_ended() {
     let home = home();
-    configure(&home, "[limits]\nsession_open_ms = 1");
+    configure(&home, "[limits]\nsession_open_ms = 500");
     let (_daemon, app) = home.opened().await;
     let (id, at) = adopted(&home, &app).await;
     std::fs::write(home.path().join(scripted::SILENT_ON_LOAD), "").unwrap();
