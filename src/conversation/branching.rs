@@ -66,7 +66,7 @@ pub(super) struct BranchJob {
 }
 
 impl BranchJob {
-    /// The number of turns that the source session should contain, and how many of them it carried over from another session.
+    /// How many turns the source session should contain, and how many of them it carried over from another session.
     fn acknowledged_and_carried(&self) -> (u64, u64) {
         let links = self.record.chain.links();
         let link = links.iter().find(|link| link.upstream_id == self.source);
@@ -106,8 +106,8 @@ impl BranchJob {
         self.branch_at(&place).await
     }
 
-    /// Finds where the branch leaves its source; `None` if it contains the whole source. A fork while a turn runs would include
-    /// the unanswered prompt, so it is made at the place before the prompt.
+    /// Finds where the branch leaves its source; `None` if it contains the whole source. A fork while a turn runs would
+    /// include the unanswered prompt, so it is made at the place before the prompt.
     async fn branch_point(&self) -> Result<Option<BranchPoint>, ConversationError> {
         // Only a turn that was sent and has not ended must be left out.
         let running_since = self.record.turn.as_ref().map(|turn| turn.accepted_at);
@@ -348,7 +348,7 @@ impl BranchJob {
                 // Count before the copy is made: an error afterwards would leave the copy behind.
                 let whole = source_counts(transcripts, &cwd, &from, carried)?;
                 let up_to_cut = transcript_facts::turn_counts(transcripts, &cwd, &from, Some(&until))?;
-                // If the caller named the place, later turns are not expected; turns that the source lost may be from before it.
+                // If the caller named the place, later turns are not expected; lost turns may be from before it.
                 let owed = match (is_named, &whole, &up_to_cut) {
                     (true, Some(whole), Some(kept)) => {
                         // A turn that the place itself cuts off does not count as missing.
@@ -388,7 +388,7 @@ impl BranchJob {
         Ok((branched, UnrecordedResource::from(copy.uncommitted)))
     }
 
-    /// Runs `pick` on the source session's transcripts; returns the default if this version cannot read the agent's transcripts.
+    /// Runs `pick` on the source session's transcripts; returns the default if this version cannot read the agent's.
     async fn read_source<T: Default + Send + 'static>(
         &self,
         pick: impl FnOnce(AgentTranscripts<'_>, &str, &AgentName, &UpstreamId) -> T + Send + 'static,

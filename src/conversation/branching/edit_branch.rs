@@ -157,7 +157,7 @@ impl BranchJob {
         climbing::climb(Arc::clone(&self.services), request).await
     }
 
-    /// Opens a new session and sets the turns before the place as its text. Fails if there are no such turns.
+    /// Opens a new session that gets the turns before the place as text. Fails if there are no such turns.
     async fn open_with_text(
         &self,
         place: &BranchPoint,

@@ -1,6 +1,6 @@
 //! Tables of climbs: the goal, the result of each step, the expected steps and outcome. `archive` covers backups, `damaged`
-//! damaged heads, `gone_back` turns that the user went back behind, `properties` what holds for every climb, `refusals` what the
-//! agent refused before the climb, and `unread` transcripts that cannot be read.
+//! damaged heads, `gone_back` turns removed by going back, `properties` what holds for every climb, `refusals` what the agent
+//! refused before the climb, and `unread` transcripts that cannot be read.
 
 mod archive;
 mod damaged;
