@@ -87,8 +87,9 @@ impl BranchJob {
             .await?;
         let Some(place) = self.branch_point().await? else {
             self.check_fidelity().await?;
-            // Native first, for a compacted session too: Claude's fork sends the model what its source and our cut would, as the
-            // real adapter's test `a_native_fork_of_a_compacted_session_sends_what_its_source_and_a_cut_send` shows.
+            // Try the native fork first, also for a compacted session: Claude's fork sends the model the same as its source and
+            // our cut, as the test `a_native_fork_of_a_compacted_session_sends_what_its_source_and_a_cut_send` with the real
+            // adapter shows.
             let native_error = match self.native_fork(None).await {
                 Ok(made) => return Ok(made),
                 Err(error) => error,

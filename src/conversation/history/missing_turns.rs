@@ -67,7 +67,7 @@ pub(in crate::conversation) fn missing_turns_gap(
 }
 
 /// Reports the turns that the file of a link lacks because it was restored from an older copy, if its conversation was not
-/// resumed since. `None` if these are not more than the turns that the file `shown`s to be missing.
+/// resumed since. `None` if they are not more than `shown`, the missing turns that the file itself shows.
 ///
 /// # Errors
 /// As [`unreported_missing_turns`](crate::archive::Archive::unreported_missing_turns).
