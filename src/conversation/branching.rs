@@ -45,7 +45,7 @@ pub(super) struct BranchJob {
     pub services: Arc<Services>,
     /// The conversation's agent, as it runs for `client`.
     pub entry: Arc<AgentEntry>,
-    /// The conversation as it stands.
+    /// The current record of the conversation.
     pub record: ConversationRecord,
     /// The client for which the agent runs; `None` for the daemon itself.
     pub client: Option<Arc<ClientProfile>>,

@@ -46,9 +46,9 @@ const CLOSE_WAIT_LIMIT: Duration = Duration::from_secs(5);
 /// last session is closed.
 const RELEASE_WAIT_LIMIT: Duration = Duration::from_secs(10);
 
-/// What a climb starts from.
+/// The input of a climb.
 pub struct ClimbRequest {
-    /// The conversation as it stands.
+    /// The current record of the conversation.
     pub record: ConversationRecord,
     /// The client for which the agent runs; `None` for the daemon itself.
     pub client: Option<Arc<ClientProfile>>,
@@ -183,7 +183,7 @@ pub async fn acquire_process(services: &Services, entry: &AgentEntry) -> Result<
 /// cannot resume sessions may number them from one again in each process, so its ids are not checked.
 ///
 /// # Errors
-/// [`ConversationError::AgentError`], or that the store could not be read.
+/// [`ConversationError::AgentError`] for such an id, or if the store could not be read.
 pub fn refuse_reused_id(
     services: &Services,
     entry: &AgentEntry,

@@ -368,13 +368,13 @@ impl Climb {
         let (head, file) = (self.goal.head.as_ref()?, found.head.as_ref()?);
         let read = if self.head_is_short() { file.turns } else { 0 };
         let is_way = self.may_try(Via::Rebuilt) && file.repaired_turns > read;
-        // The head also contains what it was sent of older sessions.
+        // The head also contains the text that it was sent about older sessions.
         let lost = self.turns_of_head().saturating_sub(file.repaired_turns);
         let kept = self.total_turns().saturating_sub(lost).max(file.repaired_turns);
         is_way.then_some((kept, 0, head.copy(Via::Rebuilt)))
     }
 
-    /// Whether the agent can open what this way makes, and has not yet refused a session made this way.
+    /// Whether the agent can open sessions by id, and has not yet refused a session brought back this way.
     fn may_try(&self, way: Via) -> bool {
         self.can_reopen() && !self.goal.refused.iter().any(|(_, via, _)| *via == way)
     }

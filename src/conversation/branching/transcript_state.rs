@@ -1,4 +1,4 @@
-//! How many of the acknowledged turns the transcripts of a session and of its branch contain.
+//! Counts how many of the acknowledged turns the transcripts of a session and of its branch contain.
 
 use bridge_protocol::id::CheckpointId;
 use bridge_protocol::link::Fidelity;
@@ -10,7 +10,7 @@ use crate::transcript::turn_counts::TurnCounts;
 /// The state of a session's transcript on disk.
 #[derive(Default)]
 pub(super) struct TranscriptState {
-    /// The place after its last turn.
+    /// The checkpoint after its last turn.
     pub(super) last_checkpoint: Option<CheckpointId>,
     /// How many complete turns it holds.
     pub(super) turns: u64,

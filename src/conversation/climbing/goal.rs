@@ -1,4 +1,4 @@
-//! The start of a climb: the head, its ancestors, and which other conversations own those.
+//! Makes the goal of a climb: the head, its ancestors, and whether other conversations own those.
 
 use bridge_protocol::link::Link;
 
@@ -31,7 +31,7 @@ pub(super) fn climb_goal(
     let mut ancestors = Vec::new();
     let of_head = |head: &Link| chain::ancestors(&head.upstream_id, |id| origins.get(id));
     for ancestor in record.chain.head().into_iter().flat_map(of_head) {
-        // A session of another brand of agent cannot be opened by this one.
+        // This agent cannot open a session of another agent.
         if ancestor.agent == record.agent {
             let owners = services
                 .store
