@@ -11,7 +11,7 @@ use crate::transcript::TranscriptError;
 use crate::transcript::message::{Part, Speaker, TranscriptMessageKind};
 use crate::transcript::open_transcript::BoxedTranscript;
 
-/// Where the transcript of a session ends now; none where it cannot be read.
+/// Returns where the transcript of a session ends now; `None` if it cannot be read.
 pub(super) fn transcript_end(services: &Services, session: &SessionRef) -> Option<Anchor> {
     match open_transcript(services, session)? {
         Ok(opened) => {
@@ -21,7 +21,7 @@ pub(super) fn transcript_end(services: &Services, session: &SessionRef) -> Optio
                 record_uuid: last.map(|last| opened.record_id(last)),
             })
         }
-        // An agent writes it with the first prompt.
+        // An agent creates the transcript with the first prompt.
         Err(error) if error.is_absence() => Some(Anchor::default()),
         Err(error) => {
             tracing::warn!(
@@ -33,7 +33,7 @@ pub(super) fn transcript_end(services: &Services, session: &SessionRef) -> Optio
     }
 }
 
-/// Whether a prompt stands behind the former end of its session's transcript, and what became of it there.
+/// Looks for a prompt after the former end of its session's transcript, and for the answer to it.
 pub(super) fn find_prompt(
     services: &Services,
     record: &ConversationRecord,
@@ -51,7 +51,7 @@ pub(super) fn find_prompt(
         Some(Err(error)) if error.is_absence() && anchor.record_uuid.is_none() => {
             return PromptArrival::Absent;
         }
-        // One that was there and is gone says nothing of what it held.
+        // The transcript existed and is now missing or unreadable, so its content is unknown.
         Some(Err(_)) | None => return PromptArrival::Unknown,
     };
     let behind = match &anchor.record_uuid {
@@ -66,11 +66,11 @@ pub(super) fn find_prompt(
         .map(|turn| opened.turn(turn).start)
         .take_while(|prompt| *prompt >= behind)
         .collect();
-    // Another program may have asked something there as well, or instead.
+    // Prompts of another program may be there too, or instead.
     let asked = PromptWords::from_prompt(&sent.prompt);
     let likeness = prompts.into_iter().map(|message| match opened.message(message) {
         Ok(Some(message)) => asked.match_parts(&message.parts),
-        // Whose it is nobody can tell.
+        // A message that cannot be read may be this prompt.
         Ok(None) | Err(_) => Match::Possible,
     });
     match likeness.max() {
@@ -80,22 +80,22 @@ pub(super) fn find_prompt(
     }
 }
 
-/// Of so few characters, blanks aside, a prompt may stand in another by chance.
+/// A prompt with fewer characters than this, not counting whitespace, may occur in another prompt by chance.
 const SHORT_CHARACTERS: usize = 12;
 
-/// How much a message is like a prompt.
+/// How well a message matches a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Match {
-    /// It has other words.
+    /// It has other words, so it is another prompt.
     Another,
-    /// Its words do not tell.
+    /// Its words do not decide.
     Possible,
-    /// It has these words.
+    /// It has the prompt's words.
     Same,
 }
 
-/// The words of a prompt, to be looked for. Agents break them otherwise, put others around them, and what a file or a picture
-/// is called between them.
+/// The words of a prompt, for the search in a transcript. Agents break lines differently, add text around the words, and put
+/// the names of files and pictures between them.
 #[derive(Debug)]
 struct PromptWords {
     texts: Vec<String>,
@@ -121,7 +121,7 @@ impl PromptWords {
             })
             .collect();
         let whole = parts.concat();
-        // A command is written down in the agent's own form.
+        // The agent records a command in its own form.
         if self.texts.is_empty() || self.is_command || whole.is_empty() {
             return Match::Possible;
         }
@@ -145,7 +145,7 @@ fn normalized(text: &str) -> String {
     text.split_whitespace().collect()
 }
 
-/// Whether a text is a command of the agent's: a path is none.
+/// Whether a text is a command of the agent. A path is not a command.
 fn is_command(text: &str) -> bool {
     let word = text.split_whitespace().next().unwrap_or_default();
     let name = word.strip_prefix('/').unwrap_or_default();
@@ -155,7 +155,7 @@ fn is_command(text: &str) -> bool {
             .all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | ':' | '.'))
 }
 
-/// Whether the last turn came to its end there, with the model's own words. Where the file does not say it, it did not.
+/// Whether the last turn has ended with a message of the model. If the file does not say so, it has not.
 fn is_answered(services: &Services, agent: &AgentName, opened: &mut BoxedTranscript) -> bool {
     let entry = services.catalog.get(agent);
     let format = entry.and_then(|entry| entry.listed_transcripts());
@@ -171,7 +171,7 @@ fn is_answered(services: &Services, agent: &AgentName, opened: &mut BoxedTranscr
         })
 }
 
-/// The transcript of a session; none where that of its agent cannot be read by this version.
+/// Opens the transcript of a session; `None` if this version cannot read the agent's transcripts.
 fn open_transcript(
     services: &Services,
     session: &SessionRef,

@@ -1,5 +1,5 @@
-//! Forking a session. A fork of the whole session uses the agent's own fork, if it has one. A fork at an earlier place
-//! is a copy of the transcript that ends there; agents whose transcripts cannot be cut are asked to fork at that place.
+//! Forks a session. A fork of the whole session uses the agent's own fork, if it has one. A fork at an earlier place is a
+//! copy of the transcript that ends there; if its transcripts cannot be cut, the agent is asked to fork at that place.
 
 mod branch_points;
 mod edit_branch;
@@ -41,32 +41,32 @@ use transcript_state::{TranscriptState, expected_turns};
 
 /// What to branch, and how.
 pub(super) struct BranchJob {
-    /// The rest of the daemon.
+    /// The services of the daemon.
     pub services: Arc<Services>,
     /// The conversation's agent, as it runs for `client`.
     pub entry: Arc<AgentEntry>,
-    /// The conversation as it stands.
+    /// The current record of the conversation.
     pub record: ConversationRecord,
-    /// The client for which its agent runs; none for the daemon itself.
+    /// The client for which the agent runs; `None` for the daemon itself.
     pub client: Option<Arc<ClientProfile>>,
     /// The session to branch off.
     pub source: UpstreamId,
-    /// The place to fork at, or in the turn to replace, if the caller named one; the place then determines the session.
+    /// The place that the caller named, if any: where to fork, or a place in the turn to replace. It determines the session.
     pub at: Option<PlaceRef>,
     /// The branch's folder.
     pub cwd: String,
-    /// Whether a turn runs in it, so that what is not finished has to be left out.
+    /// Whether a turn is running, so that the branch must leave out what is not finished.
     pub is_turn_running: bool,
-    /// The least that the branch has to keep.
+    /// The lowest fidelity that the caller accepts for the branch.
     pub min_fidelity: Fidelity,
-    /// Where is counted what is read.
+    /// Counts the bytes read.
     pub progress: Arc<Progress>,
-    /// Gets the sessions that are opened and closed on the way.
+    /// Closes the sessions that are opened temporarily.
     pub closed_sessions: ClosedSessions,
 }
 
 impl BranchJob {
-    /// Turns acknowledged on the session that is branched off, and how many of them it took along from elsewhere.
+    /// How many turns the source session should contain, and how many of them it carried over from another session.
     fn acknowledged_and_carried(&self) -> (u64, u64) {
         let links = self.record.chain.links();
         let link = links.iter().find(|link| link.upstream_id == self.source);
@@ -78,7 +78,7 @@ impl BranchJob {
     /// Makes the branch.
     ///
     /// # Errors
-    /// Why there is none; the source is as it was.
+    /// If the branch could not be made. The source is unchanged.
     pub(super) async fn branch(mut self) -> Result<(NewBranch, UnrecordedResource), ConversationError> {
         self.services.read_at_folder(&self.cwd, check_folder).await?;
         self.services.check_project(&self.entry, &self.record.cwd).await?;
@@ -87,8 +87,9 @@ impl BranchJob {
             .await?;
         let Some(place) = self.branch_point().await? else {
             self.check_fidelity().await?;
-            // Native first, for a compacted session too: Claude's fork sends the model what its source and our cut would, as the
-            // real adapter's test `a_native_fork_of_a_compacted_session_sends_what_its_source_and_a_cut_send` shows.
+            // Try the native fork first, also for a compacted session: Claude's fork sends the model the same as its source and
+            // our cut, as the test `a_native_fork_of_a_compacted_session_sends_what_its_source_and_a_cut_send` with the real
+            // adapter shows.
             let native_error = match self.native_fork(None).await {
                 Ok(made) => return Ok(made),
                 Err(error) => error,
@@ -97,7 +98,7 @@ impl BranchJob {
                 Ok(made) => Ok(made),
                 Err(copy_error) => Err(match native_error {
                     ConversationError::Unsupported(_) => copy_error,
-                    // A full disk refuses the agent's fork too, and only our own error says so.
+                    // A full disk makes the agent's fork fail too, and only our own error says so.
                     _ if copy_error.is_transient_failure() => copy_error,
                     error => error,
                 }),
@@ -106,10 +107,10 @@ impl BranchJob {
         self.branch_at(&place).await
     }
 
-    /// Where the branch leaves its source; none at its end, with all of it. A fork while a turn runs would take the unanswered
-    /// prompt along, so that it is made at the place before that.
+    /// Finds where the branch leaves its source; `None` if it contains the whole source. A fork while a turn runs would
+    /// include the unanswered prompt, so it is made at the place before the prompt.
     async fn branch_point(&self) -> Result<Option<BranchPoint>, ConversationError> {
-        // A turn that was not sent yet, or has ended, needs not be left out.
+        // Only a turn that was sent and has not ended must be left out.
         let running_since = self.record.turn.as_ref().map(|turn| turn.accepted_at);
         if self.at.is_none() && !self.is_turn_running {
             return Ok(None);
@@ -132,7 +133,7 @@ impl BranchJob {
         &mut self,
         place: &BranchPoint,
     ) -> Result<(NewBranch, UnrecordedResource), ConversationError> {
-        // Before anything is made that would have to be taken back.
+        // Check this before anything is created that would have to be removed again.
         self.source = place.end.session.clone();
         self.check_fidelity().await?;
         let entry = &self.entry;
@@ -156,7 +157,7 @@ impl BranchJob {
         made
     }
 
-    /// Runs what reads transcripts on a thread of its own.
+    /// Runs work that reads transcripts on a blocking thread.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Services, &AgentEntry) -> Result<T, ConversationError> + Send + 'static,
@@ -169,9 +170,9 @@ impl BranchJob {
         task.await?
     }
 
-    /// Refuses a branch that would keep less than was asked for.
+    /// Refuses a branch whose fidelity would be too low.
     async fn check_fidelity(&self) -> Result<(), ConversationError> {
-        // A branch never keeps less than a part of the history.
+        // A branch is always at least partial.
         if self.min_fidelity <= Fidelity::Partial {
             return Ok(());
         }
@@ -208,7 +209,7 @@ impl BranchJob {
         })
     }
 
-    /// The agent's own fork, of the whole session or up to a place.
+    /// Makes the branch with the agent's own fork, of the whole session or up to a place.
     async fn native_fork(
         &self,
         place: Option<&BranchPoint>,
@@ -244,7 +245,7 @@ impl BranchJob {
                     Ok(source) => expected_turns(source.as_ref(), source.as_ref(), acknowledged),
                     Err(_) => acknowledged,
                 };
-                // An agent that writes the branch later has nothing but the source to show for it.
+                // The agent may write the branch's transcript later; until then, use the source's.
                 let file = match transcript_facts::turn_counts(transcripts, cwd, &branch, None) {
                     Ok(None) => source,
                     branch => branch,
@@ -294,8 +295,8 @@ impl BranchJob {
         Ok((branched, UnrecordedResource::from(session)))
     }
 
-    /// Whether a fork ends with the place that the agent was told, as far as there is a file to show it: one that knows nothing
-    /// of such places takes all along.
+    /// Fails if the fork's transcript, where it exists, does not end at the requested place: an agent that does not support
+    /// the place forks the whole session.
     async fn check_fork_end(
         &self,
         branch: &UpstreamId,
@@ -315,7 +316,7 @@ impl BranchJob {
         .await
     }
 
-    /// A copy of the whole transcript under a new id.
+    /// Makes the branch by copying the transcript up to its last turn under a new id.
     async fn copy_whole(&self) -> Result<(NewBranch, UnrecordedResource), ConversationError> {
         if self.entry.copyable_transcripts().is_none() {
             return Err(ConversationError::Unsupported(format!(
@@ -330,7 +331,7 @@ impl BranchJob {
         self.cut_copy(&place).await
     }
 
-    /// A copy of the transcript under a new id that ends with a place.
+    /// Makes the branch by copying the transcript up to a place under a new id.
     async fn cut_copy(
         &self,
         place: &BranchPoint,
@@ -345,13 +346,13 @@ impl BranchJob {
             };
             let transcripts = (format.dialect(), services.home(root));
             let copy = || {
-                // Before the copy is made, which would else be left behind.
+                // Count before the copy is made: an error afterwards would leave the copy behind.
                 let whole = source_counts(transcripts, &cwd, &from, carried)?;
                 let up_to_cut = transcript_facts::turn_counts(transcripts, &cwd, &from, Some(&until))?;
-                // Where somebody named the place, what stands behind it is not owed; what the source has lost may be from before.
+                // If the caller named the place, later turns are not expected; lost turns may be from before it.
                 let owed = match (is_named, &whole, &up_to_cut) {
                     (true, Some(whole), Some(kept)) => {
-                        // A turn that the place itself cuts short lacks nothing.
+                        // A turn that the place itself cuts off does not count as missing.
                         let begun = kept.turns.saturating_sub(u64::from(kept.is_last_cut_off));
                         begun + whole.missing_turns(acknowledged)
                     }
@@ -388,7 +389,7 @@ impl BranchJob {
         Ok((branched, UnrecordedResource::from(copy.uncommitted)))
     }
 
-    /// Asks the disk about the session that is branched off; nothing is known where the transcripts cannot be read.
+    /// Runs `pick` on the source session's transcripts; returns the default if this version cannot read the agent's.
     async fn read_source<T: Default + Send + 'static>(
         &self,
         pick: impl FnOnce(AgentTranscripts<'_>, &str, &AgentName, &UpstreamId) -> T + Send + 'static,
@@ -404,11 +405,11 @@ impl BranchJob {
         .await
     }
 
-    /// Restores sessions whose transcripts are missing, as a resume does: those that are to be branched, and those that say what a
-    /// branch drops.
+    /// Restores missing transcripts from their backups, as a resume does: of the sessions to branch, and of those that show
+    /// what a branch drops.
     ///
     /// # Errors
-    /// When one is gone and what is kept of it cannot be put back, or it was restored with fewer turns and nobody was told.
+    /// If a missing transcript cannot be restored, or the head was restored with fewer turns and that was not reported yet.
     async fn restore_missing(&self, sessions: Vec<UpstreamId>) -> Result<(), ConversationError> {
         let record = self.record.clone();
         self.blocking(move |services, entry| {
@@ -443,8 +444,8 @@ fn fork_error(entry: &AgentEntry, error: &OpenError) -> ConversationError {
     }
 }
 
-/// Brings the files that a fork names and that lie with its source to the fork, where its agent keeps them beside transcripts.
-/// Blocks.
+/// Copies the files that a fork refers to from its source's folder to the fork's, if the agent stores such files next to its
+/// transcripts. Blocks.
 pub(super) fn copy_borrowed_files(services: &Services, link: &Link) {
     let Ok(entry) = services.agent(&link.agent) else {
         return;
@@ -464,7 +465,7 @@ pub(super) fn copy_borrowed_files(services: &Services, link: &Link) {
     }
 }
 
-/// What the disk says of the session that is branched off.
+/// Counts the turns in the transcript of the source session.
 fn source_counts(
     transcripts: AgentTranscripts<'_>,
     cwd: &str,
@@ -475,7 +476,7 @@ fn source_counts(
     Ok(found.map(|source| source.with_carried(carried)))
 }
 
-/// How many prompts the transcript of a session holds, those of abandoned branches too; none if they cannot be counted.
+/// Counts the prompts in the transcript of a session, including abandoned branches; `None` if they cannot be counted.
 fn count_prompts((dialect, home): AgentTranscripts<'_>, cwd: &str, id: &UpstreamId) -> Option<u64> {
     let opened = dialect.open(home.session(Some(cwd), id.as_str()), None);
     opened.ok()?.prompts()

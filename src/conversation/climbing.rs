@@ -39,37 +39,38 @@ use super::transcript_growth::PromptTally;
 use super::uncommitted_copies::UncommittedCopy;
 use super::upstream::{self, OpenError, OpenMode, OpenResponse, UpstreamSession};
 
-/// How long the closing of a session is waited for before its id is opened again. Agents take some milliseconds.
+/// How long to wait for a session to close before its id is opened again. Agents take some milliseconds.
 const CLOSE_WAIT_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long a session is waited for that a process may hold which is about to end. It needs a second once its last session is
-/// closed.
+/// How long to wait for a session that may be open in a process that is about to end. A process ends about a second after its
+/// last session is closed.
 const RELEASE_WAIT_LIMIT: Duration = Duration::from_secs(10);
 
-/// What a climb starts from.
+/// The input of a climb.
 pub struct ClimbRequest {
-    /// The conversation as it stands.
+    /// The current record of the conversation.
     pub record: ConversationRecord,
-    /// The client for which its agent runs; none for the daemon itself.
+    /// The client for which the agent runs; `None` for the daemon itself.
     pub client: Option<Arc<ClientProfile>>,
-    /// The least fidelity that will do.
+    /// The lowest fidelity that the caller accepts.
     pub min_fidelity: Fidelity,
-    /// Ids that the agent has refused already, and how they had been opened.
+    /// Ids that the agent has already refused, how they were opened, and the error.
     pub refused: Vec<(UpstreamId, Via, String)>,
-    /// Who waits for it.
+    /// How urgently the climb needs a process.
     pub urgency: Urgency,
-    /// Whether its process is to be shared with no other conversation.
+    /// Whether the process must not be shared with other conversations.
     pub exclusive_process: bool,
-    /// The closing of sessions, before whose end their ids are not opened again: an agent may refuse that, or close it anew.
+    /// Sessions that are being closed. The climb waits for them before it opens their ids again: an agent may refuse to open a
+    /// session that is closing, or close the new one.
     pub(super) closing_sessions: Vec<ClosedSession>,
-    /// Gets the sessions that the climb opens and closes itself.
+    /// Closes the sessions that the climb opens and does not return.
     pub(super) closed_sessions: ClosedSessions,
 }
 
 /// Climbs until a session is open.
 ///
 /// # Errors
-/// Why there is none: the folder, the agent's program, its sign-in, or that nothing could be resumed.
+/// If the folder or the agent's program cannot be used, the agent requires a sign-in, or nothing could be resumed.
 pub async fn climb(
     services: Arc<Services>,
     request: ClimbRequest,
@@ -106,14 +107,14 @@ pub async fn climb(
     };
     let climbed = climber.run(climb, lease).await;
     if apart && let Ok((_, session)) = &climbed {
-        // Nobody else comes to it: it ends with this session, which some agents give back only then.
+        // No other conversation uses this process. End it with the session: some agents release a session only then.
         session.lease.retire();
     }
     climbed
 }
 
-/// Restores the head's transcript if it has lost what it continues: the agent would resume it without that. Whether it was
-/// restored; if that fails, the resume reports what is missing.
+/// Restores the head's transcript from its backup if it has lost the history that it continues, because the agent would
+/// resume it without that history. Returns whether it was restored; if not, the resume reports what is missing.
 async fn restore_lost_part(
     services: &Arc<Services>,
     entry: &Arc<AgentEntry>,
@@ -138,7 +139,8 @@ async fn restore_lost_part(
     restore.await.is_ok_and(|restored| restored.is_some())
 }
 
-/// What the head lacks that was restored before, by a daemon that was killed perhaps, and that was not reported since.
+/// The turns that the head lacks because it was restored earlier (by a daemon that was then killed, perhaps), if they were
+/// not reported yet.
 async fn unreported_missing_turns(
     services: &Arc<Services>,
     entry: &Arc<AgentEntry>,
@@ -165,10 +167,10 @@ async fn wait_for_one_end(leaving: &mut Vec<Arc<Agent>>, deadline: Instant) -> b
     true
 }
 
-/// A process of an agent.
+/// Acquires a process of an agent.
 ///
 /// # Errors
-/// Why there is none, with the end of its standard error.
+/// If no process could be started. The error contains the end of its standard error.
 pub async fn acquire_process(services: &Services, entry: &AgentEntry) -> Result<Lease, ConversationError> {
     let result = services
         .pool
@@ -177,11 +179,11 @@ pub async fn acquire_process(services: &Services, entry: &AgentEntry) -> Result<
     result.map_err(|error| acquire_error(entry, &error))
 }
 
-/// Refuses a new session whose id has led to a conversation before: resuming one would be resuming the other. An agent
-/// that can bring no session back may count its sessions from one again in each process.
+/// Refuses a new session whose id already belongs to a conversation: resuming one would resume the other. An agent that
+/// cannot resume sessions may number them from one again in each process, so its ids are not checked.
 ///
 /// # Errors
-/// [`ConversationError::AgentError`], or that the store could not be read.
+/// [`ConversationError::AgentError`] for such an id, or if the store could not be read.
 pub fn refuse_reused_id(
     services: &Services,
     entry: &AgentEntry,
@@ -224,8 +226,8 @@ fn acquire_error(entry: &AgentEntry, error: &AcquireError) -> ConversationError 
     })
 }
 
-/// A session that was opened and not returned yet, or the copy that one is being opened from. Dropping it closes the session and
-/// removes the copy, as when the climb is given up: its process may run on for others.
+/// A session that was opened and not returned yet, or the copy that one is being opened from. Dropping it, as when the climb is
+/// cancelled, closes the session and removes the copy: the process may continue to serve other sessions.
 struct UnclaimedSession {
     session: Option<UpstreamSession>,
     copy: Option<(UpstreamId, UncommittedCopy)>,
@@ -265,33 +267,33 @@ struct Climber {
     services: Arc<Services>,
     entry: Arc<AgentEntry>,
     request: ClimbRequest,
-    /// Who shares the process.
+    /// The pool key of the process; it determines which conversations share the process.
     key: PoolKey,
-    /// The process that failed, so that the next is another one.
+    /// The process that failed; the next step uses another one.
     failed_process: Option<Generation>,
-    /// What the agent last answered, for the case that nothing worked.
+    /// The agent's last error, returned if no step worked.
     last_error: Option<ConversationError>,
-    /// What is said of the process that ended under a way other than opening what is there.
+    /// The error if the process ended during a copy or text step.
     death_error: Option<ConversationError>,
-    /// The turns that the head lacks since it was restored by an earlier climb or by a call, if that was not reported yet.
+    /// The turns that the head lacks because an earlier climb or call restored it, if that was not reported yet.
     unreported_missing_turns: Option<MissingTurns>,
-    /// How many turns are later than the kept copy that was restored.
+    /// How many turns are later than the restored backup.
     turns_after_backup: u64,
 }
 
-/// What one step brought.
+/// The outcome of one step.
 enum StepOutcome {
-    /// A session.
+    /// It opened a session.
     Open(
         Box<(UpstreamSession, OpenResponse)>,
         Option<NewLink>,
         Option<String>,
     ),
-    /// What the disk says.
+    /// It inspected the transcripts on disk.
     Inspected(Inspection),
-    /// Nothing; the next step is tried.
+    /// It failed; the next step is tried.
     Failed(StepFailure),
-    /// Nothing, and no other step would help.
+    /// It failed, and no other step would help.
     Stop(ConversationError),
 }
 
@@ -305,7 +307,7 @@ impl Climber {
         loop {
             let step = climb.next_step();
             let can_be_short = climb.can_be_short(&step);
-            // Beside the opening: the agent reads the same file, and takes longer. What is to be put back is not there yet.
+            // Read the file while the agent opens it, which takes longer. A backup that this step restores is not there yet.
             let is_there = !matches!(
                 step,
                 Step::Open {
@@ -341,7 +343,7 @@ impl Climber {
                     tracing::info!(conversation = %self.request.record.id, ?step, ?failure, "a way to resume did not work");
                     self.death_error = match (&step, &failure) {
                         (Step::Copy { .. } | Step::Text, StepFailure::Process(_)) => self.last_error.clone(),
-                        // Now it is known.
+                        // A fresh process has now shown the real outcome.
                         _ if climb.needs_fresh_process(&step) => None,
                         _ => self.death_error.take(),
                     };
@@ -357,7 +359,7 @@ impl Climber {
                     };
                     let look = look.or_else(|| can_be_short.then(|| self.read_head_counts(climb.goal())));
                     if let Some(look) = look
-                        // One that cannot be read is told below, with what was loaded.
+                        // A transcript that cannot be read is handled below, when the count finishes.
                         && let Ok(Ok(Some(file))) = look.await
                         && climb.falls_short(&file)
                     {
@@ -413,7 +415,7 @@ impl Climber {
         }
     }
 
-    /// What the head lacks because it was restored, in words.
+    /// Describes what the head lacks because it was restored from a backup.
     fn restore_loss(&self) -> Option<String> {
         match (self.turns_after_backup, self.unreported_missing_turns) {
             (0, Some(MissingTurns::Unknown)) => {
@@ -425,13 +427,13 @@ impl Climber {
     }
 
     fn final_error(&self, climb: &Climb) -> ConversationError {
-        // An agent that cannot even open a new session says why best itself.
+        // If the agent cannot even open a new session, its own error explains it best.
         if climb.has_nothing_to_lose()
             && let Some(error) = &self.last_error
         {
             return error.clone();
         }
-        // Nobody knows what that way would have brought. Who asked for more than others do is told what was tried.
+        // It is unknown whether that step would have worked. A caller who demands more than text gets the attempts instead.
         if let Some(error) = &self.death_error
             && climb.goal().min_fidelity <= Fidelity::Text
         {
@@ -457,7 +459,7 @@ impl Climber {
         match step {
             Step::Open { upstream_id, via, .. } => {
                 let closing = std::mem::take(&mut self.request.closing_sessions);
-                // Whatever came of it is told in the log.
+                // A failure is logged there.
                 let _closed = timeout(
                     CLOSE_WAIT_LIMIT,
                     join_all(closing.into_iter().map(ClosedSession::wait_until_closed)),
@@ -490,7 +492,7 @@ impl Climber {
         }
     }
 
-    /// The process to use: the one in hand, a new one where that failed.
+    /// Returns the process for a step: the current one, or a new one if that failed or `fresh` is set.
     async fn process_for_step(
         &mut self,
         fresh: bool,
@@ -528,7 +530,7 @@ impl Climber {
         }
     }
 
-    /// A new session, in the mode of the one before it.
+    /// Opens a new session in the mode of the previous one.
     fn new_session(&self) -> OpenMode {
         OpenMode::New {
             last_mode: self.request.record.reported.mode.clone(),
@@ -560,7 +562,7 @@ impl Climber {
             && upstream::is_session_in_use(error)
             && wait_for_one_end(&mut leaving, deadline).await
         {
-            // It may have had the session: Codex gives none back before.
+            // That process may have had the session open: Codex releases sessions only when it ends.
             opened =
                 upstream::open_session(services, entry, lease.clone(), opening, cwd, settings, closed).await;
         }
@@ -587,8 +589,7 @@ impl Climber {
         }
     }
 
-    /// Classifies a failed opening: failures after which the planner tries another way, and failures that no other way
-    /// would fix.
+    /// Decides whether the planner tries another way after a failed opening, or stops because no other way would help.
     fn open_failed(&mut self, error: &OpenError, generation: Generation) -> StepOutcome {
         let told = upstream::conversation_error(&self.entry, error);
         let text = chain_text(error);
@@ -596,7 +597,7 @@ impl Climber {
             OpenError::Setting { .. } => return StepOutcome::Stop(told),
             OpenError::Call(CallError::Agent(agent)) => {
                 let failure = upstream::classify(&self.entry, agent);
-                // What passes by itself, or once a person has signed in, is no reason to leave the head for less.
+                // A temporary error, or one that a sign-in fixes, is no reason to replace the head with less.
                 if matches!(
                     told,
                     ConversationError::AuthRequired(_) | ConversationError::Passing { .. }
@@ -609,7 +610,7 @@ impl Climber {
                     StepFailure::Other(text)
                 }
             }
-            // Twice, in two processes: it takes that long, or hangs in what only time can mend.
+            // The second timeout, in a second process: opening takes that long, or hangs on something that only time fixes.
             OpenError::Call(CallError::TimedOut { .. }) if self.failed_process.is_some() => {
                 return StepOutcome::Stop(told);
             }
@@ -622,7 +623,7 @@ impl Climber {
         StepOutcome::Failed(failure)
     }
 
-    /// A link that carries the history of an older session.
+    /// Makes a link that carries the history of an older session.
     fn link_to_older(&self, climb: &Climb, id: &UpstreamId, from: &UpstreamId) -> NewLink {
         NewLink {
             relation: Relation::Carries,
@@ -633,7 +634,7 @@ impl Climber {
         }
     }
 
-    /// A link of a new session without a history.
+    /// Makes a link for a new session without a history.
     fn fresh_link(&self, climb: &Climb) -> NewLink {
         let head = self.request.record.chain.head().filter(|head| head.written);
         let reason = match head {

@@ -1,8 +1,8 @@
 //! The history of a conversation across all its transcripts: pages of messages and of checkpoints. Blocks; call it from
 //! a blocking thread.
 //!
-//! Owns which transcripts belong to the history, their order, which follows the references in the chain, and the numbers
-//! of the turns. A page also lists what is missing. Memory use is some tens of bytes for each message, and one page.
+//! Determines which transcripts belong to the history, their order (from the references in the chain), and the numbers of
+//! the turns. A page also lists what is missing. Memory use is some tens of bytes for each message, plus one page.
 
 mod missing_turns;
 mod new_checkpoints;
@@ -38,20 +38,20 @@ pub(super) use positions::{HistoryPrefix, MessagePosition, PrefixEnd};
 use updates::{ToolNames, updates};
 use wire_messages::{CheckpointBuilder, message_ref};
 
-/// How many messages before a page are searched for the calls whose results the page begins with. An agent that calls
-/// several tools at once writes all calls before the first result.
+/// How many messages before a page are searched for the calls whose results are at the beginning of the page. An agent that
+/// calls several tools at once writes all calls before the first result.
 const CALL_SEARCH_MESSAGES: usize = 64;
 
 /// Which part of the history a page contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PageStart {
-    /// From the beginning.
+    /// The beginning.
     Beginning,
     /// The end.
     End,
-    /// The beginning of the newest so many messages.
+    /// The beginning of the newest N messages.
     Newest(usize),
-    /// From where another page ended.
+    /// The position where another page ended.
     Cursor(Cursor),
 }
 
@@ -68,7 +68,7 @@ pub(super) struct History {
 #[derive(Debug, Default)]
 struct Gaps {
     listed: Vec<HistoryGap>,
-    /// The first error that may pass. Until then it is unknown what the transcript holds.
+    /// The first temporary error. Until it is resolved, the content of that transcript is unknown.
     failure: Option<StoreFailure>,
 }
 
@@ -78,24 +78,24 @@ struct SessionTranscript {
     agent: AgentName,
     upstream_id: UpstreamId,
     transcript: BoxedTranscript,
-    /// How many turns and messages stand before it.
+    /// How many turns and messages precede it in the history.
     turns_before: usize,
     messages_before: usize,
     /// The session that it is an exact copy of, and for how many turns.
     copied_from: Option<(UpstreamId, usize)>,
-    /// What is kept of it, where that is read.
+    /// Its unpacked backup, if the session is read from that.
     backup: Option<Unpacked>,
 }
 
 /// Which transcripts a history may be read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TranscriptScope {
-    /// In the agent's folder.
+    /// The agent's files.
     AgentFiles,
-    /// In the agent's folder; a session without turns is passed over. For the text that a new session gets in place of a head that
-    /// cannot be opened: it is that of the nearest session with turns.
+    /// The agent's files, skipping sessions without turns. Used for the text that a new session gets when the head cannot be
+    /// opened: it comes from the nearest session with turns.
     AgentFilesWithTurns,
-    /// In the agent's folder, and if it is missing there, in the backups. For those who only read.
+    /// The agent's files, and for missing ones the backups. For callers that only read.
     WithBackups,
 }
 
@@ -105,7 +105,7 @@ enum PageDirection {
     After,
 }
 
-/// The end of what the agent that has the head open wrote last, if another program has written beside it.
+/// The end of the branch that the agent with the open head wrote last, if another program has added another branch since.
 fn newer_branch_end(services: &Services, head: &Link) -> Option<CheckpointId> {
     let entry = services.catalog.get(&head.agent)?;
     let (root, format) = entry.listed_transcripts()?;
@@ -120,10 +120,10 @@ fn newer_branch_end(services: &Services, head: &Link) -> Option<CheckpointId> {
 }
 
 impl History {
-    /// The current history of a conversation whose agent has it open, for those who only read it: the branch that the agent has.
+    /// The current history of a conversation that its agent has open, for callers that only read: the agent's own branch.
     ///
     /// # Errors
-    /// As [`History::of`].
+    /// As [`History::current`].
     pub(super) fn current_of_open_session(
         services: &Services,
         record: &ConversationRecord,
@@ -156,7 +156,7 @@ impl History {
     /// The current history of a conversation.
     ///
     /// # Errors
-    /// [`ConversationError::Unsupported`] when its agent's transcripts cannot be read by this version.
+    /// [`ConversationError::Unsupported`] if this version cannot read the agent's transcripts.
     pub(super) fn current(
         services: &Services,
         record: &ConversationRecord,
@@ -169,10 +169,10 @@ impl History {
         }
     }
 
-    /// The history that ends with a link of a conversation: the current one, or as it was when that link was the head.
+    /// The history that ends with a link of a conversation, as it was when that link was the head.
     ///
     /// # Errors
-    /// As [`History::of`].
+    /// As [`History::current`].
     pub(super) fn ending_with_link(
         services: &Services,
         record: &ConversationRecord,
@@ -200,7 +200,7 @@ impl History {
         }
         let origins = Origins::collect(lineage, record.chain.links());
         let ancestors = ancestors(&head.upstream_id, |id| origins.get(id));
-        // One that no conversation holds, or another one, is read by its reference, as the ladder does.
+        // A session outside this conversation's lineage is found by its reference, as the ladder does.
         let known = |id: &UpstreamId| {
             let referred = || ancestors.iter().find(|ancestor| ancestor.upstream_id == *id);
             origins.get(id).or_else(|| referred().map(LinkOrigin::from))
@@ -210,7 +210,7 @@ impl History {
             .map(|ancestor| (ancestor.upstream_id.clone(), ancestor.cut_at.clone()));
         for (id, cut_at) in std::iter::once((head.upstream_id.clone(), until)).chain(candidates) {
             let mut sources = history_sources(&id, |id| origins.get(id));
-            // The session itself is the last of them, and counts up to where its history is still ours.
+            // The session itself is the last source; it belongs to this history up to `cut_at`.
             if let Some(own) = sources.last_mut() {
                 *own = HistorySource {
                     upstream_id: id.clone(),
@@ -239,7 +239,7 @@ impl History {
                     history.push(session);
                     return Ok(history);
                 }
-                // A session that no turn has run on yet has no transcript with most agents.
+                // Most agents create no transcript before the session's first turn, so that is not a gap.
                 Some(Err(unopened))
                     if head.upstream_id != id || head.written || unopened.gap.kind != GapKind::Missing =>
                 {
@@ -266,7 +266,7 @@ impl History {
                 detail,
             });
         }
-        // Nothing is damaged, and the agent that wrote them loads them.
+        // Unknown records are not damage: the agent that wrote them loads them.
         let detail = match session.transcript.unknown_records() {
             0 => None,
             1 => Some("1 of its records is of a kind that this version does not know".to_owned()),
@@ -282,7 +282,7 @@ impl History {
         self.sessions.push(session);
     }
 
-    /// Refuses what depends on a part of the history that cannot be read now.
+    /// Fails if a part of the history cannot be read now, for callers that depend on all of it.
     ///
     /// # Errors
     /// [`ConversationError::StoreFailed`], if the same call may succeed later.
@@ -306,7 +306,7 @@ impl History {
     /// A page of checkpoints, newest first.
     ///
     /// # Errors
-    /// [`ConversationError::CheckpointNotFound`] when `before` is not in this history.
+    /// [`ConversationError::CheckpointNotFound`] if `before` is not in this history.
     pub(super) fn checkpoints(
         mut self,
         before: Option<&CheckpointId>,
@@ -327,7 +327,7 @@ impl History {
         })
     }
 
-    /// The number of the turn that a place is in, from 0.
+    /// The number of the turn that contains a place, from 0.
     pub(super) fn turn_number_of(&self, place: &CheckpointRef) -> Option<usize> {
         self.sessions.iter().find_map(|session| {
             let own = session.upstream_id.as_str();
@@ -352,7 +352,7 @@ impl History {
         let not_found = || ConversationError::CheckpointNotFound { id: id.clone() };
         let turn = number.or(self.turns().checked_sub(1)).ok_or_else(not_found)?;
         let mut checkpoint = self.checkpoint(turn)?.ok_or_else(not_found)?;
-        // What was named is told under the same name, though its turn may have gone on since.
+        // Report the checkpoint under the id that the caller used, even if the turn has continued since.
         checkpoint.id = id.clone();
         checkpoint.step = step.unwrap_or(turn) as u64 + 1;
         let session = self
@@ -384,7 +384,7 @@ impl History {
         })
     }
 
-    /// A turn as a user names it, and its messages: by its step from 1, by its step from the end (`-1`), or by a message of it.
+    /// A turn and its messages, named by its step from 1, its step from the end (`-1`), or one of its messages.
     ///
     /// # Errors
     /// [`ConversationError::CheckpointNotFound`] if the turn does not exist.
@@ -408,12 +408,12 @@ impl History {
         self.turn_answer(&id, Some(turn), None)
     }
 
-    /// Whether this is the place after the turn of that number, as far as it has come.
+    /// Whether `id` is the current checkpoint of the turn with this number.
     pub(super) fn is_checkpoint_of_turn(&self, id: &CheckpointId, step: usize) -> bool {
         self.checkpoint_id_of_turn(step).as_ref() == Some(id)
     }
 
-    /// A page of messages, oldest first, as such or as updates.
+    /// A page of messages, oldest first, as messages or as updates.
     ///
     /// # Errors
     /// [`ConversationError::InvalidParams`] if the cursor is not from this method, or its position no longer exists.
@@ -471,10 +471,10 @@ impl History {
         })
     }
 
-    /// Hands all messages over, oldest first, one at a time; gives how many turns they are, and what is missing.
+    /// Passes all messages to `take`, oldest first; returns the number of turns, and what is missing.
     ///
     /// # Errors
-    /// What `take` answers, and when a message cannot be told.
+    /// The error of `take`, or of reading a message.
     pub(super) fn for_each_message<E: From<ConversationError>>(
         mut self,
         mut take: impl FnMut(Message) -> Result<(), E>,
@@ -487,7 +487,7 @@ impl History {
         Ok((self.turns() as u64, self.gaps.listed))
     }
 
-    /// The updates of messages that begin with the message of that number.
+    /// Converts messages to updates. `start` is the number of the first message.
     fn updates(
         &mut self,
         start: usize,
@@ -495,7 +495,7 @@ impl History {
     ) -> Result<Vec<HistoryUpdate>, ConversationError> {
         let mut calls = ToolNames::default();
         messages.iter().for_each(|message| calls.add_calls(message));
-        // The first results of a page may be of calls before it.
+        // The first results of a page may belong to calls before it.
         for number in (start.saturating_sub(CALL_SEARCH_MESSAGES)..start).rev() {
             if !messages.iter().any(|message| calls.has_unknown_result(message)) {
                 break;
@@ -510,7 +510,7 @@ impl History {
         Ok(updates.collect())
     }
 
-    /// A cursor at a message: `b` continues with it, `a` goes backwards from it; both include it.
+    /// Makes a cursor at a message: `b` continues forwards from it, `a` backwards; both include it.
     fn cursor(&self, side: &str, number: usize) -> Cursor {
         let id = self.sessions.get(self.session_of_message(number)).map(|session| {
             let message = number - session.messages_before;
@@ -520,7 +520,7 @@ impl History {
         Cursor::new(format!("{side}.{}", id.unwrap_or_default()))
     }
 
-    /// What a cursor means: the messages before that number, or those behind it.
+    /// Parses a cursor: the page contains the messages before the returned number, or those after it.
     fn resolve_cursor(&self, cursor: &Cursor) -> Result<(PageDirection, usize), ConversationError> {
         let parts = cursor.as_str().split_once('.').and_then(|(side, place)| {
             let place: MessageRef = place.parse().ok()?;
@@ -550,13 +550,13 @@ impl History {
         })
     }
 
-    /// Which session holds a turn.
+    /// The index of the session that contains a turn.
     fn session_of_turn(&self, turn: usize) -> usize {
         self.sessions
             .partition_point(|session| session.turns_before + session.transcript.turns() <= turn)
     }
 
-    /// Which session holds a message.
+    /// The index of the session that contains a message.
     fn session_of_message(&self, message: usize) -> usize {
         self.sessions
             .partition_point(|session| session.messages_before + session.transcript.messages() <= message)
@@ -575,7 +575,7 @@ impl History {
         Ok(read.map(|read| wire_messages::message(&owner, checkpoint, read)))
     }
 
-    /// The checkpoint after a turn; none when the transcript was changed meanwhile.
+    /// The checkpoint after a turn; `None` if the transcript changed meanwhile or cannot be read.
     fn checkpoint(&mut self, step: usize) -> Result<Option<Checkpoint>, ConversationError> {
         let place = self.session_of_turn(step);
         let parent = step
@@ -588,7 +588,7 @@ impl History {
         let mut digest = CheckpointBuilder::default();
         let messages = session.transcript.turn(turn);
         for number in messages.clone() {
-            // Of the last one also counts when it was written.
+            // Only the last message is read in full, for the time when it was written.
             let is_last = number + 1 == messages.end;
             let read = |open: &mut dyn OpenTranscript| match is_last {
                 true => open.message(number),
@@ -648,14 +648,14 @@ impl SessionTranscript {
         transcript_facts::make_checkpoint_id(&self.agent, &self.owner_of_turn(turn), &name)
     }
 
-    /// The session whose file holds a message.
+    /// The session whose file contains a message.
     fn file_owner(&self, message: usize) -> UpstreamId {
         self.transcript
             .owner(message)
             .map_or_else(|| self.upstream_id.clone(), UpstreamId::from)
     }
 
-    /// The session whose file holds the place after a turn.
+    /// The session whose file contains the place after a turn.
     fn owner_of_turn(&self, turn: usize) -> UpstreamId {
         let (_, owner) = self.transcript.turn_end_id(turn);
         owner.map_or_else(|| self.upstream_id.clone(), UpstreamId::from)

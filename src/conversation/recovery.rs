@@ -1,9 +1,9 @@
-//! The ladder: decides which way to bring a session back is tried next. Pure: the state of the disk and the answers of
-//! the agent come in as facts, and steps go out as values.
+//! The ladder: plans the next step to bring a session back. Pure: the state of the disk and the answers of the agent
+//! come in as facts, and steps go out as values.
 //!
-//! A [`Climb`] is what is asked and what was tried so far, and nothing else: the next step follows from these two. First the
-//! head is opened, once more in a new process if its process was at fault. If the agent does not open it, the disk is looked
-//! at, and then comes what keeps most:
+//! A [`Climb`] holds only the goal and the steps tried so far; the next step follows from these two. First the head is
+//! opened. If that fails, it is opened once more in a new process, unless the agent does not know the id. If the agent does
+//! not open it, the disk is inspected, and the steps follow in the order of what they keep:
 //!
 //! 1. the head's transcript is moved back to where the agent looks, or restored from our backup;
 //! 2. the head's whole transcript is copied;
@@ -47,11 +47,11 @@ struct TriedStep {
 enum StepResult {
     /// It failed.
     Failed(StepFailure),
-    /// What the disk says.
+    /// It inspected the disk.
     Inspected(Inspection),
-    /// It opened the head, but the transcript holds fewer turns than were acknowledged. What the disk says of it.
+    /// It opened the head, but the transcript on disk holds fewer turns than were acknowledged.
     Short(Inspection),
-    /// It opened a session that lacks too much. What is missing, in words.
+    /// It opened a session that lacks too much. Describes what is missing.
     Damaged(String),
 }
 
@@ -75,7 +75,7 @@ impl Climb {
         }
     }
 
-    /// What was asked.
+    /// The goal.
     #[must_use]
     pub fn goal(&self) -> &Goal {
         &self.goal
@@ -96,7 +96,7 @@ impl Climb {
         }
     }
 
-    /// Whether a step needs a process that did nothing yet.
+    /// Whether a step needs a new process.
     #[must_use]
     pub fn needs_fresh_process(&self, step: &Step) -> bool {
         step.via() == Via::FreshProcess || self.step_to_repeat() == Some(step)
@@ -107,7 +107,7 @@ impl Climb {
         self.record_result(step, StepResult::Failed(failure));
     }
 
-    /// Records what the disk says, after [`Step::Inspect`].
+    /// Records the result of [`Step::Inspect`].
     pub fn inspected(&mut self, inspection: Inspection) {
         self.record_result(Step::Inspect, StepResult::Inspected(inspection));
     }
@@ -115,7 +115,7 @@ impl Climb {
     /// Records that a step opened the head, but its transcript holds too few turns. Returns whether to keep the session anyway;
     /// if not, close it and take the next step.
     ///
-    /// Only damage is a reason to prefer a way that keeps more: without damage, the user may have gone back on purpose within
+    /// Only damage is a reason to prefer a step that keeps more: without damage, the user may have gone back on purpose within
     /// the agent.
     pub fn accept_short(&mut self, step: &Step, inspection: Inspection) -> bool {
         self.record_result(step.clone(), StepResult::Short(inspection));
@@ -123,7 +123,7 @@ impl Climb {
     }
 
     /// Returns whether to keep a session although something is missing from it; if not, records that, and the caller closes the
-    /// session. If it was the head, no other way follows: nothing is known of what it would keep.
+    /// session. If it was the head, no other step follows, because it is unknown what that would keep.
     pub fn accept_damaged(&mut self, step: &Step, lack: &MissingContent) -> bool {
         let is_enough = self.fidelity_of(step, lack) >= self.goal.min_fidelity;
         if let Some(what) = lack.description.clone().filter(|_| !is_enough) {
@@ -138,7 +138,7 @@ impl Climb {
         self.turns_after_backup = turns;
     }
 
-    /// How the session was brought back by this step, which worked.
+    /// Reports how this step, which succeeded, brought the session back.
     #[must_use]
     pub fn resume_report(&self, step: &Step, upstream_id: UpstreamId, lack: &MissingContent) -> Resumed {
         let via = self.via_of(step);
@@ -162,7 +162,7 @@ impl Climb {
         self.attempts_before(None).collect()
     }
 
-    /// Why the conversation leaves its head, when it does.
+    /// Why the conversation leaves its head, if it does.
     #[must_use]
     pub fn cause(&self) -> RollCause {
         match self.goal.limited {
@@ -177,13 +177,13 @@ impl Climb {
         self.cause_of_attempts() == Some(RollCause::Forgotten)
     }
 
-    /// Whether nothing was ever said, so that a new session is all that is wanted.
+    /// Whether the conversation has no history, so that a new session loses nothing.
     #[must_use]
     pub fn has_nothing_to_lose(&self) -> bool {
         self.goal.head.is_none() || !self.has_history()
     }
 
-    /// Whether the disk can show that a session which the agent opens has lost turns.
+    /// Whether the disk can show that the session opened by this step has lost turns.
     #[must_use]
     pub fn can_be_short(&self, step: &Step) -> bool {
         Self::keeps_head(step)
@@ -192,8 +192,8 @@ impl Climb {
             && self.is_content_expected()
     }
 
-    /// Whether the head's transcript holds less than was acknowledged. An agent resumes such a session without a word:
-    /// records whose parent is damaged are simply not there for it.
+    /// Whether the head's transcript holds fewer turns than were acknowledged. An agent resumes such a session without an
+    /// error: it ignores records whose parent is damaged.
     #[must_use]
     pub fn falls_short(&self, file: &TurnCounts) -> bool {
         file.missing_turns(self.turns_of_head()) > 0
@@ -258,7 +258,7 @@ impl Climb {
         Some(head.open(via))
     }
 
-    /// What comes when the head could not be opened as it is, or is not to be kept.
+    /// The next step if the head could not be opened as it is, or must not be kept.
     fn step_after_opening(&self, head: &Head) -> Step {
         let decides = |tried: &TriedStep| match tried.result {
             StepResult::Inspected(_) | StepResult::Short(_) => true,
@@ -286,7 +286,7 @@ impl Climb {
         ways.find(is_new).unwrap_or(Step::GiveUp)
     }
 
-    /// The ways that are possible with what is on disk, best first.
+    /// The steps that are possible with what is on disk, best first.
     fn steps_on_disk(&self, head: &Head, found: &Inspection, may_restore: bool) -> Vec<Step> {
         if self.is_head_unreadable(found) {
             // It may be complete, and an older state would lose turns without need.
@@ -316,7 +316,7 @@ impl Climb {
         ways
     }
 
-    /// The ways that keep more than the head that this step opened, and the step itself.
+    /// The steps that keep more than the head opened by this step, and the step itself, best first.
     fn steps_that_keep_more(&self, step: &Step, found: &Inspection) -> Vec<Step> {
         let is_damaged = found.head.as_ref().is_some_and(|file| !file.is_usable());
         let mut ways = match is_damaged {
@@ -330,8 +330,8 @@ impl Climb {
         best_first(ways)
     }
 
-    /// The repaired copy, the ancestors and the text, if they keep as much as was asked for. Each with the turns that it keeps,
-    /// and its rank among those that keep as many.
+    /// The steps for the repaired copy, the ancestors and the text that keep enough for the goal. Each has the number of turns
+    /// that it keeps, and its rank among steps that keep the same number.
     fn copy_and_text_steps(&self, found: &Inspection) -> Vec<(u64, u8, Step)> {
         let mut ways: Vec<(u64, u8, Step)> = Vec::new();
         let sources = self.goal.ancestors.iter().enumerate();
@@ -346,7 +346,7 @@ impl Climb {
                 };
                 ways.push((kept, 0, step));
             } else if !self.goal.can_read_transcripts && !source.shared && source.until.is_none() {
-                // Nothing is known of its length; it is the agent's own word against nothing at all.
+                // Its length is unknown, but opening it is better than losing everything.
                 let step = Step::Open {
                     upstream_id: source.upstream_id.clone(),
                     via: Via::OlderLink,
@@ -362,19 +362,19 @@ impl Climb {
         ways
     }
 
-    /// A repaired copy of the head, where it is damaged and the copy would hold more than the agent reads of it, or the agent
-    /// does not open it.
+    /// The step for a repaired copy of the head, if the copy would hold more turns than the agent reads from the head, or the
+    /// agent does not open the head.
     fn rebuilt_copy_step(&self, found: &Inspection) -> Option<(u64, u8, Step)> {
         let (head, file) = (self.goal.head.as_ref()?, found.head.as_ref()?);
         let read = if self.head_is_short() { file.turns } else { 0 };
         let is_way = self.may_try(Via::Rebuilt) && file.repaired_turns > read;
-        // What the head was told of older sessions stands in it too.
+        // The head also contains the text that it was sent about older sessions.
         let lost = self.turns_of_head().saturating_sub(file.repaired_turns);
         let kept = self.total_turns().saturating_sub(lost).max(file.repaired_turns);
         is_way.then_some((kept, 0, head.copy(Via::Rebuilt)))
     }
 
-    /// Whether the agent can open what this way makes, and has not refused one already.
+    /// Whether the agent can open sessions by id, and has not yet refused a session brought back this way.
     fn may_try(&self, way: Via) -> bool {
         self.can_reopen() && !self.goal.refused.iter().any(|(_, via, _)| *via == way)
     }
@@ -383,8 +383,8 @@ impl Climb {
         self.goal.can_resume || self.goal.can_load
     }
 
-    /// Whether the agent has refused the head before this climb. A process that forgot what it had open may well open it
-    /// again: Claude's adapter does so when the session's own process ended.
+    /// Whether the agent refused to open the head before this climb. A refusal on the open session does not count: a process
+    /// that lost an open session may open it again, as Claude's adapter does after the session's own process ended.
     fn is_head_refused(&self, head: &Head) -> bool {
         let of_head = |(id, via, _): &(UpstreamId, Via, String)| *id == head.upstream_id && *via != Via::Live;
         self.goal.refused.iter().any(of_head)
@@ -401,7 +401,7 @@ impl Climb {
         let mut is_opening = cause.is_none();
         for tried in &self.tried_steps {
             match &tried.result {
-                // This decides, whatever came before.
+                // This overrides the cause of earlier attempts.
                 StepResult::Failed(StepFailure::SessionUnknown(_)) if is_opening => {
                     cause = Some(RollCause::Forgotten);
                 }
@@ -433,7 +433,7 @@ impl Climb {
         }
     }
 
-    /// The attempts before a step that is taken now.
+    /// The attempts before the step `now`.
     fn attempts_before<'a>(&'a self, now: Option<&'a Step>) -> impl Iterator<Item = Attempt> + 'a {
         let refused = self.goal.refused.iter().map(|(id, via, error)| Attempt {
             upstream_id: Some(id.clone()),
@@ -445,7 +445,7 @@ impl Climb {
         refused.chain(tried.filter_map(|(tried, next)| self.attempt(tried, next)))
     }
 
-    /// How a step that was tried is reported. `next` is the step that followed it.
+    /// Makes the report of a tried step. `next` is the step that followed it.
     fn attempt(&self, tried: &TriedStep, next: Option<&Step>) -> Option<Attempt> {
         let TriedStep { step, result: met } = tried;
         let head = || self.goal.head.as_ref().map(|head| head.upstream_id.clone());
@@ -471,7 +471,7 @@ impl Climb {
         })
     }
 
-    /// How a step brings a session back, as it is reported.
+    /// The `via` that is reported for a step: `Archive` if a step that keeps the head opens a restored backup.
     fn via_of(&self, step: &Step) -> Via {
         match self.goal.was_restored && Self::keeps_head(step) {
             true => Via::Archive,
@@ -486,12 +486,13 @@ impl TriedStep {
     }
 }
 
-/// Whether our backup was restored among these.
+/// Whether one of these steps restored our backup.
 fn has_restored_backup(tried: &[TriedStep]) -> bool {
     tried.iter().any(|tried| tried.step.via() == Via::Archive)
 }
 
-/// What keeps most first. Stable: among equals the nearest ancestor comes first, and a resumed state before a retelling.
+/// Sorts steps by the turns that they keep, most first. Stable: among equals the nearest ancestor comes first, and a resumed
+/// state comes before text.
 fn best_first(mut ways: Vec<(u64, u8, Step)>) -> Vec<Step> {
     ways.sort_by(|left, right| right.0.cmp(&left.0).then(left.1.cmp(&right.1)));
     ways.into_iter().map(|(_, _, step)| step).collect()

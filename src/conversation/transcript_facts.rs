@@ -1,4 +1,4 @@
-//! Facts from the transcripts of a conversation that the ladder and the branches need. Blocks; call it from a blocking
+//! Reads from the transcripts of a conversation what the ladder and the branches need. Blocks; call it from a blocking
 //! thread.
 
 use bridge_protocol::id::{AgentName, CheckpointId, UpstreamId};
@@ -11,10 +11,10 @@ use crate::transcript::turn_counts::TurnCounts;
 use super::recovery::Head;
 use super::services::{NewCopy, Services, chain_text};
 
-/// The transcripts of an agent, and what reads them.
+/// The transcripts of an agent, and the dialect that reads them.
 pub(super) type AgentTranscripts<'a> = (&'static dyn Dialect, Home<'a>);
 
-/// The uuid of the record that a checkpoint stands at.
+/// The uuid of the record that a checkpoint refers to.
 #[must_use]
 pub(super) fn record_uuid(checkpoint: &CheckpointId) -> Option<String> {
     checkpoint
@@ -24,10 +24,10 @@ pub(super) fn record_uuid(checkpoint: &CheckpointId) -> Option<String> {
         .map(|parsed| parsed.record_uuid)
 }
 
-/// What the disk says of a head.
+/// Counts the turns in the transcript of a head.
 ///
 /// # Errors
-/// As [`on_disk`].
+/// As [`turn_counts`].
 pub(super) fn head_turn_counts(
     transcripts: AgentTranscripts<'_>,
     cwd: &str,
@@ -37,10 +37,10 @@ pub(super) fn head_turn_counts(
     Ok(found.map(|file| file.with_carried(head.carried_turns)))
 }
 
-/// What one transcript holds, up to a checkpoint or whole; none where there is none that reaches so far.
+/// Counts the turns in one transcript, whole or up to a checkpoint; `None` if there is no transcript with that checkpoint.
 ///
 /// # Errors
-/// As [`Dialect::on_disk`].
+/// As [`Dialect::turn_counts`].
 pub(super) fn turn_counts(
     (dialect, home): AgentTranscripts<'_>,
     cwd: &str,
@@ -51,7 +51,7 @@ pub(super) fn turn_counts(
     dialect.turn_counts(home.session(Some(cwd), id.as_str()), until.as_deref())
 }
 
-/// For those to whom a transcript that cannot be read is as good as none: the log says why.
+/// Treats a transcript that cannot be read as missing, and logs why it cannot be read.
 #[must_use]
 pub(super) fn log_unreadable(found: Result<Option<TurnCounts>, TranscriptError>) -> Option<TurnCounts> {
     found.unwrap_or_else(|error| {
@@ -63,7 +63,7 @@ pub(super) fn log_unreadable(found: Result<Option<TurnCounts>, TranscriptError>)
     })
 }
 
-/// The place after the last turn of a session, finished or not.
+/// The checkpoint after the last turn of a session, finished or not.
 ///
 /// # Errors
 /// As [`Dialect::open`].
@@ -81,7 +81,7 @@ pub(super) fn last_checkpoint(
     }))
 }
 
-/// The name of a place in a transcript.
+/// Makes the id of a checkpoint in a transcript.
 pub(super) fn make_checkpoint_id(agent: &AgentName, id: &UpstreamId, record_uuid: &str) -> CheckpointId {
     let place = CheckpointRef {
         agent: agent.as_str().to_owned(),
@@ -91,11 +91,11 @@ pub(super) fn make_checkpoint_id(agent: &AgentName, id: &UpstreamId, record_uuid
     CheckpointId::new(place.to_string())
 }
 
-/// Copies a session's transcript under a new id, whole and as it is or cut at a checkpoint, to the place where the agent looks
-/// first for what runs in `to`: it may well not look where the source is (a folder that has become a link, say).
+/// Copies a session's transcript under a new id, whole or cut at a checkpoint, to where the agent first looks for sessions of
+/// the folder `to`. The agent may not look where the source is, for example if a folder has become a link.
 ///
 /// # Errors
-/// When the transcript is not there, cannot be read, or the copy cannot be written.
+/// If the transcript is missing or cannot be read, or the copy cannot be written.
 pub(super) fn copy_session(
     services: &Services,
     transcripts: AgentTranscripts<'_>,

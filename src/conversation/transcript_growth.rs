@@ -1,8 +1,8 @@
-//! What new records in a transcript mean for its conversation: turns that are complete on disk, and prompts that this
-//! daemon did not send.
+//! New records in the transcripts of conversations: turns that are complete on disk, and prompts that this daemon did
+//! not send.
 //!
-//! Owns the count of prompts that may be in the transcript of a live session, and the channel through which
-//! conversations ask for another look at a transcript. It does not read transcripts itself.
+//! Owns the count of prompts that may be in the transcript of a live session, and the queue through which conversations
+//! request that a transcript is checked again. It does not read transcripts itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,15 +11,15 @@ use bridge_protocol::history::Checkpoint;
 use bridge_protocol::{ConversationId, UpstreamId};
 use tokio::sync::Notify;
 
-/// How many transcripts may be asked for at once: more than turns end in the time of one look.
+/// How many transcripts may be requested at once: more than the number of turns that end during one check.
 const MAX_REQUESTED: usize = 1_024;
 
-/// How much of a history an agent loaded.
+/// The size of the history that an agent loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadedHistory {
     /// The turns of the conversation's history up to the place where it continues.
     pub turns: u64,
-    /// The messages that it loaded: those on the branch that no compaction has replaced.
+    /// The messages that the agent loaded: those of the branch that no compaction has replaced.
     pub messages: u64,
 }
 
@@ -28,18 +28,19 @@ pub struct LoadedHistory {
 pub struct TranscriptGrowth {
     /// The session.
     pub upstream_id: UpstreamId,
-    /// The checkpoints that are new, oldest first.
+    /// The new checkpoints, oldest first.
     pub new_checkpoints: Vec<Checkpoint>,
-    /// How many prompts stand in it, those of abandoned branches too, where they can be counted.
+    /// How many prompts the transcript contains, including abandoned branches; `None` if they cannot be counted.
     pub prompts: Option<u64>,
-    /// Whether it shrank, or another file stands in its place, while no turn ran.
+    /// Whether the transcript shrank, or was replaced by another file, while no turn ran.
     pub replaced: bool,
-    /// Whether it is shorter than its kept copy, or begins otherwise.
+    /// Whether the transcript is shorter than its backup, or its beginning differs.
     pub rewritten: bool,
 }
 
-/// How many prompts may stand in the transcript of a live session: those that stood in it when it was opened, and those
-/// that were sent since. Unknown for a transcript that could not be read then; nothing is concluded from such a one.
+/// The largest number of prompts that the transcript of a live session may contain without another program having written to
+/// it: those that it contained when the session was opened, and those sent since. Unknown if the transcript could not be read
+/// then; in that case no foreign prompt is detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PromptTally {
     max_prompts: Option<u64>,
@@ -48,7 +49,7 @@ pub struct PromptTally {
 }
 
 impl PromptTally {
-    /// Of a session in whose transcript so many prompts stood when it was opened.
+    /// Makes the tally of a session whose transcript contained `prompts` prompts when it was opened.
     #[must_use]
     pub fn new(prompts: Option<u64>) -> Self {
         Self {
@@ -57,27 +58,29 @@ impl PromptTally {
         }
     }
 
-    /// Another program has written while no turn ran: the next prompt reports it once more, to those who come then.
+    /// Records that another program has written while no turn ran. The next prompt reports it again, for clients that
+    /// subscribe later.
     pub fn note_foreign(&mut self) {
         self.is_foreign = true;
     }
 
-    /// Whether another program has written since the last prompt.
+    /// Whether another program has written since the last prompt; clears the record.
     pub fn take_foreign(&mut self) -> bool {
         std::mem::take(&mut self.is_foreign)
     }
 
-    /// A prompt is sent. Whether the agent takes it may never be known.
+    /// Counts a prompt that is sent. Whether the agent accepts it may never be known.
     pub fn add_sent_prompt(&mut self) {
         self.max_prompts = self.max_prompts.map(|prompts| prompts + 1);
     }
 
-    /// The agent continues in a transcript that it started itself; the running prompt may be in either one.
+    /// Resets the count after the agent has started a new transcript: the running prompt may be in the old or the new one.
     pub fn reset_after_clear(&mut self) {
         self.max_prompts = Some(1);
     }
 
-    /// Whether another program has written so many prompts; true once only.
+    /// Whether `prompts` are more than this daemon can account for, so that another program wrote some. Returns true only
+    /// once for the same number.
     pub fn detect_foreign_prompts(&mut self, prompts: Option<u64>) -> bool {
         match (&mut self.max_prompts, prompts) {
             (Some(at_most), Some(prompts)) if *at_most < prompts => {
@@ -89,11 +92,12 @@ impl PromptTally {
     }
 }
 
-/// The transcripts to check: by session, the conversations that had a turn on it; and whether there are more than that.
+/// The transcripts to check: for each session the conversations whose turns ended on it, and whether more transcripts were
+/// requested than fit.
 pub type RequestedRechecks = (BTreeMap<UpstreamId, BTreeSet<ConversationId>>, bool);
 
-/// Transcripts that are to be looked at again, because a turn on them has ended or they are the head no longer; and what
-/// wakes the task that looks.
+/// The queue of transcripts to check again because a turn on them has ended or they are no longer the head. Wakes the task
+/// that checks them.
 #[derive(Debug, Default)]
 pub struct RecheckQueue {
     requested: Mutex<RequestedRechecks>,
@@ -101,14 +105,14 @@ pub struct RecheckQueue {
 }
 
 impl RecheckQueue {
-    /// Wakes the task that looks at transcripts, when the system reports a change of them.
+    /// Returns a function that wakes the task that checks transcripts, for use when the system reports a change.
     pub fn waker(&self) -> impl Fn() + Send + 'static {
         let wake = Arc::clone(&self.wake);
         move || wake.notify_one()
     }
 
-    /// A turn of this conversation on this session has ended; or if none is named, the session is a head no longer, so that what
-    /// runs now does not run on it.
+    /// Requests a check of a session's transcript, because a turn of the conversation `ended` on it. `None` means that the
+    /// session is no longer a head, so that a running turn does not run on it.
     pub fn request(&self, upstream_id: &UpstreamId, ended: Option<ConversationId>) {
         let mut noted = self.lock();
         let (asked, all) = &mut *noted;
@@ -125,13 +129,12 @@ impl RecheckQueue {
         self.requested.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is something to take, or the system has reported a change.
+    /// Waits until a check is requested, or the system has reported a change.
     pub async fn wait(&self) {
         self.wake.notified().await;
     }
 
-    /// The sessions that were noted since this was asked last, with the conversations whose turns have ended on them, and
-    /// whether there were more than that.
+    /// Takes the requests since the last call.
     #[must_use]
     pub fn take(&self) -> RequestedRechecks {
         std::mem::take(&mut *self.lock())

@@ -9,12 +9,12 @@ use super::{backup, folder, tree_moves};
 use crate::chain::{EarlierHead, UndoEffect, next_undo, undo_to};
 use crate::store::ConversationRecord;
 
-/// The change that the next undo undoes, or the session that it restores to an empty chain. `None` if there is nothing
-/// to undo.
+/// Finds the change that the next undo reverts, or the session that it restores to an empty chain. `None` if there is
+/// nothing to undo.
 ///
 /// # Errors
-/// That the store cannot be read, that the folder to go back to cannot be used, or that nothing is left of the session to
-/// go back to.
+/// If the store cannot be read, the folder to go back to cannot be used, a tree move moved the folder, or the session to go
+/// back to has neither a transcript nor a backup.
 pub(super) fn find_undo_target(
     services: &Services,
     record: &ConversationRecord,
@@ -24,7 +24,7 @@ pub(super) fn find_undo_target(
     let links = record.chain.links();
     let mut undoing = match session {
         None => next_undo(&lineage, links),
-        // Somebody else has brought a history back, or begun one.
+        // The chain is no longer empty: another client has restored a history, or started one.
         Some(_) if !links.is_empty() => None,
         Some(session) => undo_to(session, &lineage, links),
     };
@@ -41,7 +41,7 @@ pub(super) fn find_undo_target(
         }
         Some(UndoEffect::Branch(earlier)) => {
             check_session_exists(services, earlier)?;
-            // While the chain was empty, nothing but the conversation itself knew that the folder was moved.
+            // A move of the folder while the chain was empty is recorded only in the conversation, not in the link.
             let cwd = &mut earlier.link.cwd;
             if folder::check_folder(cwd).is_err() && folder::check_folder(&record.cwd).is_ok() {
                 cwd.clone_from(&record.cwd);
@@ -62,11 +62,11 @@ fn check_session_exists(services: &Services, earlier: &EarlierHead) -> Result<()
     };
     let is_gone = |id: &UpstreamId| {
         let found = format.dialect().find(services.session(root, &link.cwd, id));
-        // What cannot be looked at may be there.
+        // If the transcript cannot be checked, it may exist.
         found.is_err_and(|error| error.is_absence()) && !backup::may_have_backup(services, root, id)
     };
-    // Agents write a session down with its first turn: a branch without one is made again from where it comes from, and a
-    // session that was never written is begun again.
+    // Agents create a transcript with the first turn. A branch without turns is made again from its source, and a session
+    // that was never written is replaced by a new one.
     let is_lost = match &link.from_upstream_id {
         Some(from) if link.turns == 0 => is_gone(&link.upstream_id) && is_gone(from),
         None if !link.written => false,

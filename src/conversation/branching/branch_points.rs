@@ -1,4 +1,4 @@
-//! Finding the place where a branch leaves its source in the transcripts. Blocks.
+//! Finds in the transcripts the place where a branch leaves its source. Blocks.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -20,11 +20,11 @@ use crate::transcript::transcript_list::Format;
 /// Where a branch leaves its source.
 #[derive(Clone, Debug)]
 pub(super) struct BranchPoint {
-    /// The session and the last place in it that is kept.
+    /// The session, and the last checkpoint in it that the branch keeps.
     pub end: PrefixEnd,
     /// The agent's own id of a message of the last turn, for a fork at that message.
     pub fork_message_id: Option<String>,
-    /// How many turns are kept, where they were counted.
+    /// How many turns the branch keeps, if they were counted.
     pub turns: Option<u64>,
 }
 
@@ -33,14 +33,15 @@ pub(super) struct BranchPoint {
 pub(super) struct EditPoint {
     /// Where it branches; `None` if the replaced turn is the first one.
     pub branch_point: Option<BranchPoint>,
-    /// How many turns of the current history are in it no longer.
+    /// How many turns of the current history the edit drops.
     pub dropped: u64,
 }
 
-/// The place that was named, at which a branch begins.
+/// Finds the branch point at a place that the caller named.
 ///
 /// # Errors
-/// [`ConversationError::NotFound`] when there is none of that name in the conversation, and as [`History::prefix_through`].
+/// [`ConversationError::CheckpointNotFound`] or [`ConversationError::NotFound`] if the place is not in the conversation, and
+/// as [`History::prefix_through`].
 pub(super) fn named_point(
     services: &Services,
     entry: &AgentEntry,
@@ -51,7 +52,7 @@ pub(super) fn named_point(
     if let PlaceRef::Checkpoint(place) = at
         && format.dialect().abilities().can_copy
     {
-        // The one who cuts finds it by itself.
+        // The cut looks up the checkpoint itself.
         let session = UpstreamId::new(place.upstream_id.as_str());
         return match has_session(services, record, &session)? {
             true => Ok(BranchPoint {
@@ -70,10 +71,10 @@ pub(super) fn named_point(
     point_of_prefix(root, format, kept)?.ok_or_else(|| no_such_place_error(at))
 }
 
-/// Whether a conversation has a session, or had it.
+/// Whether a session belongs or belonged to a conversation.
 ///
 /// # Errors
-/// When the lineage cannot be read.
+/// If the lineage cannot be read.
 pub(super) fn has_session(
     services: &Services,
     record: &ConversationRecord,
@@ -86,10 +87,10 @@ pub(super) fn has_session(
     Ok(lineage.iter().any(|entry| entry.upstream_id == *session))
 }
 
-/// The place after the last turn that began before a moment; none where there is none.
+/// The place after the last turn that began before `at`; `None` if there is no such turn.
 ///
 /// # Errors
-/// When the transcripts cannot be read.
+/// If the transcripts cannot be read.
 pub(super) fn point_before_time(
     services: &Services,
     entry: &AgentEntry,
@@ -112,10 +113,10 @@ pub(super) fn point_before_time(
     }))
 }
 
-/// The place at the end of a session; none where it has no turn yet.
+/// The place at the end of a session; `None` if it has no turn yet.
 ///
 /// # Errors
-/// When the transcripts cannot be read.
+/// If the transcripts cannot be read.
 pub(super) fn point_at_end(
     services: &Services,
     entry: &AgentEntry,
@@ -155,10 +156,10 @@ pub(super) fn last_checkpoint_of(
     }
 }
 
-/// What is left when the turn at a place is replaced.
+/// Finds the branch point before the turn at a place, for an edit that replaces that turn.
 ///
 /// # Errors
-/// As [`named`].
+/// As [`named_point`].
 pub(super) fn point_before_turn(
     services: &Services,
     entry: &AgentEntry,
@@ -172,7 +173,7 @@ pub(super) fn point_before_turn(
         &lineage(services, record)?,
         TranscriptScope::AgentFiles,
     )?;
-    // First: of what cannot be read nobody knows which places it has.
+    // Check this first: it is unknown which places an unreadable transcript contains.
     let head = record.chain.head().filter(|head| head.written);
     if let Some(head) = head
         && current.last_session() != Some(&head.upstream_id)
@@ -189,7 +190,7 @@ pub(super) fn point_before_turn(
     let turns = current.turns() as u64;
     let dropped = match current.position_of(at) {
         Some(_) => turns.saturating_sub(kept.turns),
-        // Of a place that was left the beginning may be that of the current history too.
+        // The place is in an earlier history, which may begin with the same turns as the current one.
         None => turns.saturating_sub(current.turns_shared_with(&history).min(kept.turns)),
     };
     Ok(EditPoint {
@@ -198,7 +199,7 @@ pub(super) fn point_before_turn(
     })
 }
 
-/// The history in which a place is: the current one, else the one that a session of the conversation had.
+/// Finds the history that contains a place: the current one, or else the one that ended with the place's session.
 fn find_in_history(
     services: &Services,
     record: &ConversationRecord,
@@ -229,7 +230,7 @@ fn find_in_history(
     }
     current.refuse_unread()?;
     Err(match why_untold {
-        // It may well be there, so that nobody is told that it is not.
+        // The place may exist in the unreadable session, so do not report that it does not.
         Some(why) => ConversationError::TranscriptDamaged(format!(
             "\"{at}\" is in a session that cannot be read, and no copy of it is kept: {why}"
         )),
@@ -237,7 +238,7 @@ fn find_in_history(
     })
 }
 
-/// A session that has left the chain, as its link was.
+/// Makes the former link of a session that has left the chain.
 fn link_from_entry(entry: &LineageEntry) -> Link {
     Link {
         upstream_id: entry.upstream_id.clone(),
@@ -281,7 +282,7 @@ fn fork_message_id(
     item.map_err(|error| ConversationError::from_damage(&error, |why| why))
 }
 
-/// Why there is no branch. An error of the disk may be temporary, so it is no reason to retell less of the history.
+/// Converts the error of a failed cut. A disk error may be temporary, so it is no reason to fall back to text.
 pub(super) fn cut_error(error: &TranscriptError) -> ConversationError {
     let why = format!("the branch could not be cut: {}", chain_text(error));
     match error {

@@ -1,5 +1,5 @@
-//! The branch of an edit. It is made before the replaced turn and opened in advance, so that only the new prompt is
-//! missing.
+//! Makes the branch of an edit. It ends before the replaced turn and is opened in advance, so that only the new prompt
+//! remains to be sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +25,10 @@ use crate::transcript::checkpoint::{CheckpointRef, PlaceRef};
 use crate::transcript::preamble::{MissingTurnCounts, TURN_LIMIT, build_preamble};
 
 impl BranchJob {
-    /// Makes the branch that ends before the turn, and opens it. The conversation stays as it is.
+    /// Makes the branch that ends before the turn, and opens it. The conversation does not change.
     ///
     /// # Errors
-    /// Why there is none.
+    /// If the branch could not be made or opened.
     pub(in crate::conversation) async fn edit(
         mut self,
         at: PlaceRef,
@@ -37,7 +37,7 @@ impl BranchJob {
             .read_at_folder(&self.record.cwd, check_folder)
             .await?;
         self.services.check_project(&self.entry, &self.record.cwd).await?;
-        // The head says what the edit drops.
+        // The head is needed to count the turns that the edit drops.
         let head = self.record.chain.head().map(|head| head.upstream_id.clone());
         let sessions = head.into_iter().chain([at.upstream_id().into()]);
         self.restore_missing(sessions.collect()).await?;
@@ -67,7 +67,7 @@ impl BranchJob {
         Ok((EditBranch { dropped, ..edited }, session))
     }
 
-    /// What becomes the head when there is nothing to keep.
+    /// Opens a new session as the branch, if the replaced turn is the first one and there is nothing to keep.
     async fn new_session(&self) -> Result<(EditBranch, UpstreamSession), ConversationError> {
         let mut anew = self.record.clone();
         anew.chain = Chain::default();
@@ -114,7 +114,7 @@ impl BranchJob {
             return Ok((edited(*opened, link), session));
         }
         let mut with_branch = self.record.clone();
-        // Of this copy of the record nothing is kept but the way to the session.
+        // This copy of the record is used only for the climb; it is not stored.
         let _not_written = with_branch.chain.append(link.clone(), branched.fidelity, now());
         let closed = &self.closed_sessions;
         let error = match self.climb(with_branch, Fidelity::Partial).await {
@@ -150,14 +150,14 @@ impl BranchJob {
             refused: Vec::new(),
             urgency: Urgency::Now,
             exclusive_process: false,
-            // No session that was left has the id of a new branch.
+            // A new branch has a new id, so no session with that id is being closed.
             closing_sessions: Vec::new(),
             closed_sessions: self.closed_sessions.clone(),
         };
         climbing::climb(Arc::clone(&self.services), request).await
     }
 
-    /// A new session that gets the turns before this one as text. None if there are no such turns.
+    /// Opens a new session that gets the turns before the place as text. Fails if there are no such turns.
     async fn open_with_text(
         &self,
         place: &BranchPoint,

@@ -1,4 +1,4 @@
-//! How many of the acknowledged turns the transcripts of a session and of its branch contain.
+//! Counts how many of the acknowledged turns the transcripts of a session and of its branch contain.
 
 use bridge_protocol::id::CheckpointId;
 use bridge_protocol::link::Fidelity;
@@ -7,18 +7,18 @@ use crate::conversation::services::chain_text;
 use crate::transcript::TranscriptError;
 use crate::transcript::turn_counts::TurnCounts;
 
-/// What the disk says of a session.
+/// The state of a session's transcript on disk.
 #[derive(Default)]
 pub(super) struct TranscriptState {
-    /// The place after its last turn.
+    /// The checkpoint after its last turn.
     pub(super) last_checkpoint: Option<CheckpointId>,
-    /// How many whole turns it holds.
+    /// How many complete turns it holds.
     pub(super) turns: u64,
-    /// How many of those that were acknowledged it lacks.
+    /// How many of the acknowledged turns it lacks.
     pub(super) missing_turns: u64,
-    /// How many prompts stand in the branch, where it is there already.
+    /// How many prompts the branch's transcript holds, if it exists already.
     pub(super) prompts: Option<u64>,
-    /// Why it cannot be read, although it exists; its missing turns are unknown then.
+    /// Why it cannot be read, although it exists; its missing turns are then unknown.
     pub(super) read_error: Option<TranscriptError>,
 }
 
@@ -45,7 +45,7 @@ impl TranscriptState {
         }
     }
 
-    /// What a branch with this transcript keeps.
+    /// The fidelity of a branch with this transcript.
     pub(super) fn fidelity(&self) -> Fidelity {
         if self.missing_turns == 0 && self.read_error.is_none() {
             Fidelity::Full
@@ -55,9 +55,9 @@ impl TranscriptState {
     }
 }
 
-/// How many turns a branch must contain: those that were acknowledged on its source. If the user went back within the
-/// agent, it is the turns at the `place` of the fork: turns that were gone back behind are never part of a branch, and
-/// turns after the place are not among the acknowledged ones.
+/// How many turns a branch must contain: those acknowledged on its source. If the user went back within the agent, it is the
+/// turns up to the `place` of the fork: turns removed by going back are never part of a branch, and turns after the place
+/// are not acknowledged yet.
 pub(super) fn expected_turns(
     source: Option<&TurnCounts>,
     place: Option<&TurnCounts>,

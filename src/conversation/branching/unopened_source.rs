@@ -1,4 +1,4 @@
-//! Sessions that the agent has never opened, so that it does not know the turns in their transcripts.
+//! Forks of sessions that the agent has never opened, so that it does not know the turns in their transcripts.
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ pub(super) fn is_unknown_point(refused: &ConversationError) -> bool {
 }
 
 impl BranchJob {
-    /// Opens the session that is branched off and closes it again, so that the agent has read it. Whether it has: not where it is
-    /// open, for then it has read it before.
+    /// Opens the source session and closes it again, so that the agent reads it. Returns whether that worked; false if the
+    /// session is open already, because the agent has then read it.
     pub(super) async fn open_once(&self) -> bool {
         let (services, entry, closed) = (&self.services, &self.entry, &self.closed_sessions);
         let Ok(lease) = acquire_process(services, entry).await else {

@@ -1,4 +1,4 @@
-//! The start of a climb: the head, its ancestors, and which other conversations own those.
+//! Makes the goal of a climb: the head, its ancestors, and whether other conversations own those.
 
 use bridge_protocol::link::Link;
 
@@ -9,7 +9,7 @@ use crate::chain::{self, Origins};
 use crate::conversation::recovery::{Goal, Head, Source};
 use crate::conversation::services::{Services, chain_text};
 
-/// What is asked of a climb from a conversation as it stands.
+/// Makes the goal of a climb from the conversation's current record.
 pub(super) fn climb_goal(
     services: &Services,
     entry: &AgentEntry,
@@ -31,7 +31,7 @@ pub(super) fn climb_goal(
     let mut ancestors = Vec::new();
     let of_head = |head: &Link| chain::ancestors(&head.upstream_id, |id| origins.get(id));
     for ancestor in record.chain.head().into_iter().flat_map(of_head) {
-        // A session of another brand of agent cannot be opened by this one.
+        // This agent cannot open a session of another agent.
         if ancestor.agent == record.agent {
             let owners = services
                 .store
@@ -61,7 +61,7 @@ pub(super) fn climb_goal(
         can_load: capabilities.load_session,
         can_read_transcripts: entry.copyable_transcripts().is_some(),
         refused: request.refused.clone(),
-        // Not the resting state: a climb that found nothing leaves `failed` there, and the limit stays the cause.
+        // The resting state would not do: a failed climb sets it to `failed`, while the limit is still the cause.
         limited: record.limit.is_some(),
         was_restored: false,
     }

@@ -1,4 +1,4 @@
-//! What the disk says of a head that cannot be opened, and its history as text. Blocks.
+//! Reads from disk the transcripts of a head that cannot be opened, and its history as text. Blocks.
 
 use bridge_protocol::CheckpointId;
 use bridge_protocol::link::{Fidelity, LineageEntry};
@@ -11,11 +11,11 @@ use crate::conversation::transcript_facts::{self, AgentTranscripts};
 use crate::store::ConversationRecord;
 use crate::transcript::preamble::{MissingTurnCounts, Preamble, TURN_LIMIT, build_preamble};
 
-/// Looks at the transcripts of the head and its ancestors. An ancestor's that cannot be read is as good as none; that the
-/// head's cannot be read is reported.
+/// Inspects the transcripts of the head and its ancestors. An ancestor's transcript that cannot be read counts as missing; if
+/// the head's cannot be read, the result says why.
 ///
 /// # Errors
-/// If one of them may be readable later, unless the caller accepts a new session: a way that looks best now may lose turns.
+/// If one of them may be readable later, unless the caller accepts a new session: the way that looks best now may lose turns.
 pub(super) fn inspect(
     services: &Services,
     transcripts: AgentTranscripts<'_>,
@@ -36,7 +36,7 @@ pub(super) fn inspect(
     let ((dialect, home), id) = (transcripts, &head.upstream_id);
     let path = dialect.find(home.session(Some(&record.cwd), id.as_str())).ok();
     if let Some(command) = path.and_then(|path| dialect.unarchive_command(home.root, &path)) {
-        // All of it is there, behind a command that is the user's to give.
+        // The transcript is complete, but the user must run a command to unarchive it.
         return unread(format!(
             "it is archived; unarchive it to continue: `{command} {id}`"
         ));
@@ -79,7 +79,7 @@ pub(super) fn inspect(
     })
 }
 
-/// The history as text, and the place in the head where it ends, if it ends there.
+/// Returns the history as text, and the checkpoint at its end if it ends in the head.
 pub(super) fn history_as_text(
     services: &Services,
     record: &ConversationRecord,
@@ -102,7 +102,7 @@ pub(super) fn history_as_text(
     (build_preamble(&turns, missing), place)
 }
 
-/// How many turns were acknowledged on the links after the session with which the history ends.
+/// Returns how many turns were acknowledged on the links after the session in which the history ends.
 fn turns_after(history: &History, goal: &Goal) -> u64 {
     let last = history.last_session();
     let source = goal

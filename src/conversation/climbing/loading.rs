@@ -17,21 +17,21 @@ use crate::transcript::TranscriptError;
 use crate::transcript::open_transcript::Loss;
 use crate::transcript::transcript_list::Format;
 
-/// What a transcript holds.
+/// The counts of a transcript that the agent loads.
 pub(super) struct LoadedCounts {
-    /// What is loaded of it.
+    /// The part of it that the agent loads.
     pub(super) loaded: LoadedHistory,
     /// How many prompts it contains, if its format allows them to be counted.
     pub(super) prompts: Option<u64>,
-    /// What it lacks, in words, of a format of which the disk is not compared with what was acknowledged.
+    /// What it lacks, in words, for formats whose turns the ladder does not compare with the acknowledged ones.
     pub(super) loss: Option<String>,
-    /// How many turns of those that were acknowledged on it are not there, of a rollout that was restored.
+    /// How many of the turns acknowledged on it are missing, if it is a rollout restored from a backup.
     pub(super) missing_turns: u64,
 }
 
 impl Climber {
-    /// Counts the turns and prompts of a transcript before a prompt is sent, and what our backup of it lacks. None for an
-    /// agent whose transcripts this version cannot read.
+    /// Starts to count the turns and prompts of a transcript before a prompt is sent, and what our backup of it lacks. The
+    /// result is `None` for an agent whose transcripts this version cannot read.
     pub(super) fn start_counting(
         &self,
         id: &UpstreamId,
@@ -44,12 +44,12 @@ impl Climber {
         })
     }
 
-    /// The same for an open session: the result of the count that began with the opening, or of one that runs now. None if
+    /// Waits for the count that began with the opening, or counts the transcript of the open session now. Returns `None` if
     /// the agent stores its transcripts in another place than the daemon looks.
     ///
     /// # Errors
-    /// If it may be readable later, unless the caller accepts a new session. The inner error is why it cannot be read here, in
-    /// words: whether the agent has loaded all of it nobody knows then.
+    /// If the transcript may be readable later, unless the caller accepts a new session. The inner error says why it cannot be
+    /// read here; it is then unknown whether the agent has loaded all of it.
     pub(super) async fn finish_counting(
         &self,
         goal: &Goal,
@@ -69,7 +69,7 @@ impl Climber {
         match error {
             ConversationError::TranscriptDamaged(why) => Ok(Err(format!("it cannot be read here: {why}"))),
             error if error.is_transient_failure() && goal.min_fidelity > Fidelity::None => Err(error),
-            // Nothing that says anything about the transcript.
+            // Other errors say nothing about the transcript.
             _ => Ok(Ok(None)),
         }
     }
@@ -95,7 +95,7 @@ fn count_loaded(
     let recorded = own.max_recorded_turns();
     let lost = recorded.and_then(|_| describe_losses(&own.losses()));
     let lacking = match (recorded, head.filter(|_| is_restored)) {
-        // A compaction that was asked for counted as a turn, and is none there.
+        // A compaction that the user requested was acknowledged as a turn, but is not recorded as one.
         (Some(recorded), Some(head)) => (head.turns + head.carried_turns).saturating_sub(recorded),
         _ => 0,
     };
@@ -103,7 +103,7 @@ fn count_loaded(
         0 => lost,
         _ => Some(format!("the kept copy lacks the last turns ({lacking})")),
     };
-    // Of an ancestor, or a copy, the link is not there yet; it holds what is loaded by itself.
+    // An ancestor or a copy is not in the chain yet; its own transcript holds all that is loaded.
     let turns = match head {
         Some(_) => {
             let lineage = services.store.lineage_all(record.id)?;
@@ -123,7 +123,7 @@ fn count_loaded(
     }))
 }
 
-/// What is lost, as text. A compaction loses nothing that the agent would have loaded.
+/// Describes losses as text. A compaction loses nothing that the agent would have loaded, so it is left out.
 fn describe_losses(losses: &[Loss]) -> Option<String> {
     let told = losses.iter().filter(|loss| **loss != Loss::Compacted);
     let told: Vec<String> = told.map(Loss::to_string).collect();

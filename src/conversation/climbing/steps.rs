@@ -1,4 +1,4 @@
-//! The steps of a climb that use the disk: checking, moving back, copying and retelling.
+//! The steps of a climb that use the disk: inspect transcripts, move or restore them, copy them, and send the history as text.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ use crate::transcript::TranscriptError;
 use crate::transcript::turn_counts::TurnCounts;
 
 impl StepOutcome {
-    /// A step could not read or write its files. What may pass stops the climb: later rungs would meet it too, or replace the head
-    /// with less. A caller who accepts a new session waits for a shortage only.
+    /// The outcome of a step that could not read or write its files. A temporary error stops the climb: later rungs would fail
+    /// too, or replace the head with less. If the caller accepts a new session, only a shortage stops it.
     fn from_file_error(
         error: TranscriptError,
         goal: &Goal,
@@ -37,7 +37,7 @@ impl StepOutcome {
 }
 
 impl Climber {
-    /// Does work with the conversation's transcripts on a thread of its own.
+    /// Runs work on the conversation's transcripts on a blocking thread.
     pub(super) fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Services, &AgentEntry, &ConversationRecord) -> T + Send + 'static,
@@ -47,7 +47,7 @@ impl Climber {
             .blocking(move |services| work(services, &entry, &record))
     }
 
-    /// What the disk says of the head, read on a thread of its own.
+    /// Counts the turns in the head's transcript on a blocking thread.
     pub(super) fn read_head_counts(
         &self,
         goal: &Goal,
@@ -65,13 +65,13 @@ impl Climber {
         )
     }
 
-    /// What the disk says of the head, its ancestors and the history.
+    /// Inspects the transcripts of the head, its ancestors and the history.
     ///
     /// # Errors
     /// As [`inspection::inspect`].
     pub(super) async fn inspect(&self, climb: &Climb) -> Result<Inspection, ConversationError> {
-        // Without copies only a retelling is left, and what the agent has and does not open for another reason is not left
-        // for that.
+        // If transcripts cannot be copied, only text is left. That is no reason to leave a head that the agent still has but
+        // does not open for another reason.
         if !climb.goal().can_read_transcripts && !climb.is_head_forgotten() {
             return Ok(Inspection::default());
         }
@@ -81,7 +81,7 @@ impl Climber {
                 return Ok(Inspection::default());
             };
             if goal.head.as_ref().is_some_and(|head| !head.written) {
-                // What was branched off and never prompted is made again of what it came from.
+                // A branch that was never prompted is made again from its source.
                 let sources = goal.ancestors.iter().map(|source| &source.upstream_id);
                 backup::restore_complete_backups(services, entry, record, sources);
             }
@@ -96,7 +96,7 @@ impl Climber {
                     .archive
                     .has_transcript(&backup::session_key(root, id))
             });
-            // A head whose backup may be whole is not left for less.
+            // The backup may be complete, so do not replace the head with less.
             if let Some(Err(error)) = &kept
                 && error.is_passing()
                 && goal.min_fidelity > Fidelity::None
@@ -120,7 +120,7 @@ impl Climber {
         }
     }
 
-    /// Whether it is certain which transcript of a session the agent opens.
+    /// Fails the step if several transcripts have the session's id, so that it is unknown which one the agent opens.
     pub(super) async fn check_unambiguous(&self, id: &UpstreamId) -> Result<(), StepOutcome> {
         let id = id.clone();
         let look = self.blocking(move |services, entry, record| {
@@ -135,12 +135,12 @@ impl Climber {
                 "several transcripts have its id, and none is in the folder of {}",
                 self.request.record.cwd
             )))),
-            // Whatever else is wrong the agent says.
+            // The agent reports other problems itself.
             Ok(false) | Err(_) => Ok(()),
         }
     }
 
-    /// Puts the transcript of a session where the agent looks for it.
+    /// Moves the transcript of a session to where the agent looks for it.
     pub(super) async fn move_to_expected_place(
         &self,
         goal: &Goal,
@@ -252,7 +252,7 @@ impl Climber {
                 None,
             ));
             let is_whole = file.as_ref().is_some_and(|file| file.missing_records == 0);
-            // The answer will say what the copy was to hold.
+            // The report states what the repaired copy should hold, so an incomplete copy is not used.
             let copy = Some(copy).filter(|_| via != Via::Rebuilt || is_whole);
             Ok::<_, TranscriptError>((copy, place, file.map_or(0, |file| file.turns)))
         });

@@ -1,4 +1,4 @@
-//! The acknowledged turns that the transcript of a session lacks.
+//! Finds acknowledged turns that are missing from the transcript of a session.
 
 use bridge_protocol::history::{GapKind, HistoryGap};
 use bridge_protocol::link::Link;
@@ -9,14 +9,14 @@ use crate::conversation::services::Services;
 use crate::conversation::transcript_facts;
 use crate::transcript::TranscriptError;
 
-/// The acknowledged turns that the file of a link lacks, for readers that report the present state and wait for no agent.
-/// Turns that the user went back behind are still in the file, and branches are not losses. None if no file can be read,
-/// which is reported separately. If the file is missing, `kept` is its backup.
+/// Reports the acknowledged turns that the file of a link lacks, for readers that report the present state and do not wait
+/// for the agent. Turns that the user removed by going back are still in the file, and branches are not losses. `None` if no
+/// file can be read, which is reported separately. If the file is missing, `kept` is its backup.
 ///
-/// Of a command that its adapter answers by itself Codex may keep no record, so that a rollout never proves a loss.
+/// Codex may record nothing for a command that its adapter answers, so a rollout never proves a loss.
 ///
 /// # Errors
-/// As [`Archive::unreported`](crate::archive::Archive::unreported).
+/// As [`unreported_missing_turns`](crate::archive::Archive::unreported_missing_turns).
 pub(in crate::conversation) fn missing_turns_gap(
     services: &Services,
     link: &Link,
@@ -36,7 +36,7 @@ pub(in crate::conversation) fn missing_turns_gap(
             (gone, "are lost, not whole, or not written yet")
         }
         None => {
-            // What is missing before it is told for itself, and nobody knows how many turns that were.
+            // A missing beginning is reported separately, and it is unknown how many turns it contained.
             let open = dialect.open(session, None).ok();
             let open = open.filter(|open| !open.lacks_beginning());
             let Some(recorded) = open.and_then(|open| open.max_recorded_turns()) else {
@@ -50,7 +50,7 @@ pub(in crate::conversation) fn missing_turns_gap(
         }
     };
     if kept.is_some_and(|kept| kept.has_session(link.upstream_id.as_str())) {
-        // The file alone may not show it: turns that were cancelled stand in it too.
+        // The file alone may not show the loss, because it also contains cancelled turns.
         let key = session_key(agents, &link.upstream_id);
         let later = match services.backups.archive.missing_turns(&key, ran) {
             Err(error) if error.is_passing() => return Err(error),
@@ -66,11 +66,11 @@ pub(in crate::conversation) fn missing_turns_gap(
     Ok(unreported_gap(services, link, gone)?.or_else(|| gap_of_turns(link, gone, why)))
 }
 
-/// What the file of a link is known to lack because it was restored from an older copy, and its conversation was not resumed
-/// since. `None` if that is not more than what the file shows.
+/// Reports the turns that the file of a link lacks because it was restored from an older copy, if its conversation was not
+/// resumed since. `None` if they are not more than `shown`, the missing turns that the file itself shows.
 ///
 /// # Errors
-/// As [`Archive::unreported`](crate::archive::Archive::unreported).
+/// As [`unreported_missing_turns`](crate::archive::Archive::unreported_missing_turns).
 pub(super) fn unreported_gap(
     services: &Services,
     link: &Link,

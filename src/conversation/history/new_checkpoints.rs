@@ -1,4 +1,4 @@
-//! The new checkpoints in the last transcript of a history.
+//! Finds the new checkpoints in the last transcript of a history.
 
 use std::path::Path;
 
@@ -7,30 +7,30 @@ use bridge_protocol::history::Checkpoint;
 
 use super::History;
 
-/// How many checkpoints are reported at once of a transcript that has grown by many turns; the others follow later. Each
-/// may take some kilobytes until it is sent.
+/// How many checkpoints are reported at once when a transcript has grown by many turns; the others are reported later. Each
+/// may take some kilobytes of memory until it is sent.
 const MAX_NEW_CHECKPOINTS: usize = 256;
 
-/// Some of the checkpoints that are new in a transcript.
+/// New checkpoints in a transcript.
 #[derive(Debug, Default)]
 pub(in super::super) struct NewCheckpoints {
     /// Oldest first, 256 at most.
     pub(in super::super) checkpoints: Vec<Checkpoint>,
-    /// Where the last record of the last of these turns begins.
+    /// The byte offset of the last record of the last of these turns.
     pub(in super::super) end_offset: Option<u64>,
-    /// The record of the last one's prompt, or the turn's own name.
+    /// The record id of the last turn's prompt, or the turn's own name.
     pub(in super::super) last_prompt: Option<String>,
-    /// Whether there are newer ones.
+    /// Whether there are newer checkpoints.
     pub(in super::super) has_more: bool,
-    /// Why the turn behind these cannot be read, where that is what ends them.
+    /// Why the next turn cannot be read, if these end before an unreadable turn.
     pub(in super::super) unreadable_reason: Option<String>,
 }
 
 impl History {
-    /// How many turns stand in this transcript of a session; none where the history is told from another copy of it.
+    /// How many turns this transcript of a session contains; `None` if the history is read from another copy of it.
     ///
     /// # Errors
-    /// Why none of its copies could be read.
+    /// Why no copy of the transcript could be read.
     pub(in super::super) fn turns_in_file(
         &self,
         id: &UpstreamId,
@@ -46,16 +46,16 @@ impl History {
         }
     }
 
-    /// The checkpoints of the last session that end after a byte of its transcript, oldest first; the last turn is included
-    /// only `with_last`. The turn of the prompt `told` was reported before: a compaction or commands of the agent may
-    /// lengthen it.
+    /// The checkpoints of the last session that end at or after the byte `offset` of its transcript, oldest first; the last
+    /// turn is included only `with_last`. The turn of the prompt `told` was reported before, but a compaction or commands of
+    /// the agent may have lengthened it.
     ///
-    /// Turns that it `carried` over from another session were saved there. Their count serves only where nothing was judged
-    /// yet: the agent may write them when it likes. Later the bytes tell, since a branch on which somebody went back has fewer
-    /// turns than were carried over, and new ones among them.
+    /// Turns `carried` over from another session were reported there. Their count is used only until checkpoints of this
+    /// transcript were first looked for, because the agent may write them at any time. After that the offset decides: on a
+    /// branch where the user went back there are fewer turns than were carried over, and new ones among them.
     ///
-    /// Those at the end that cannot be read are left, so that they are told once they can be; one with others behind it is
-    /// passed over, since those would else never be told.
+    /// Unreadable turns at the end are left for a later call. An unreadable turn with readable ones after it is skipped,
+    /// because otherwise those would never be reported.
     pub(in super::super) fn new_checkpoints_since(
         &mut self,
         path: &Path,
@@ -77,13 +77,13 @@ impl History {
             .map_while(|turn| own.transcript.end_offset(turn));
         let new = ends.take_while(|at| *at >= offset).count();
         let next = (end - new + MAX_NEW_CHECKPOINTS).min(end);
-        // As long as not all that is carried over is there, the rest of it is still to come.
+        // Until all carried turns are in the transcript, the agent has yet to write the rest of them.
         let is_judged = offset > 0 || end > carried;
         let behind = next.checked_sub(1).filter(|_| is_judged);
         saved.end_offset = behind.and_then(|turn| own.transcript.end_offset(turn));
         saved.has_more = next < end;
         let prompt = |turn| match own.transcript.turn_end_id(turn) {
-            // Codex gives turns names of their own.
+            // Codex gives each turn its own name.
             (name, Some(_)) => name,
             (_, None) => own.transcript.record_id(own.transcript.turn(turn).start),
         };

@@ -18,11 +18,11 @@ use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::open_transcript::{BoxedTranscript, Loss, OpenTranscript};
 
 impl History {
-    /// The history that ends with a place, in its own transcript, wherever that is.
+    /// The history that ends at a checkpoint, read from the transcript that contains it, wherever that is.
     ///
     /// # Errors
-    /// [`ConversationError::CheckpointNotFound`], [`ConversationError::TranscriptDamaged`] when what may hold it cannot be
-    /// read, and [`ConversationError::Unsupported`] as above.
+    /// [`ConversationError::CheckpointNotFound`]; [`ConversationError::TranscriptDamaged`] if a transcript that may contain it
+    /// cannot be read; [`ConversationError::Unsupported`] if this version cannot read the agent's transcripts.
     pub(in crate::conversation) fn ending_at_checkpoint(
         services: &Services,
         id: &CheckpointId,
@@ -34,7 +34,7 @@ impl History {
         let entry = services.catalog.get(&agent).ok_or_else(not_found)?;
         let (root, format) = entry.listed_transcripts().ok_or_else(|| unreadable(&agent))?;
         let upstream_id = UpstreamId::new(place.upstream_id.as_str());
-        // What cannot be read may hold it: that is another answer than that there is none.
+        // A transcript that cannot be read may contain the checkpoint, so do not report that as not found.
         let mut failure = None;
         let mut open_in = |root: &Path| match format.dialect().open_at(services.home(root), place) {
             Ok(opened) => Some(opened),
@@ -154,7 +154,7 @@ pub(super) fn open_source(
     })
 }
 
-/// Whether a transcript, or one in which it begins, is missing or may be blank, or has lost records.
+/// Whether a transcript, or one that it continues, is missing, may be blank, or has lost records.
 fn may_need_backup(opened: &Result<BoxedTranscript, TranscriptError>) -> bool {
     match opened {
         Ok(open) => open.lacks_beginning() || open.turns() == 0 || has_damage(open),
@@ -175,8 +175,8 @@ fn lost_with_backup(why: &str) -> String {
     format!("the agent's transcript is missing, and its backup cannot be read: {why}")
 }
 
-/// Whether the file of a head must be checked for missing turns. Not if it contains all turns of the head, the last one
-/// with more than a prompt. Damage is reported together with what the file lacks.
+/// Whether the file of a head must be checked for missing turns. That is not needed if it contains all turns of the head,
+/// the last one with more than a prompt, or if it is damaged: the report of the damage covers what the file lacks.
 pub(super) fn may_miss_turns(session: &SessionTranscript, head: &Link) -> bool {
     let open = &session.transcript;
     let losses = open.losses();
@@ -185,11 +185,11 @@ pub(super) fn may_miss_turns(session: &SessionTranscript, head: &Link) -> bool {
     let ran = head.turns.saturating_add(head.carried_turns);
     let is_whole =
         open.turns() as u64 >= ran && last.is_none_or(|messages| messages > 1) && !open.ends_torn();
-    // A copy may be older than what ran, which its turns alone need not show.
+    // A backup may be older than the last turns, even if its number of turns does not show that.
     !is_damaged && (!is_whole || session.backup.is_some())
 }
 
-/// Whether the session is an exact copy of another, and for how many turns: an exact copy keeps the uuids.
+/// The session of which this one is an exact copy, which keeps the uuids, and for how many turns.
 fn copied_source(origin: &LinkOrigin, open: &dyn OpenTranscript) -> Option<(UpstreamId, usize)> {
     let carries = origin.relation == Relation::Carries;
     let source = origin.from_upstream_id.clone().filter(|_| carries)?;

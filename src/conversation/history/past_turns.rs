@@ -9,12 +9,12 @@ use crate::transcript::message::{Part, Speaker, TranscriptMessage, TranscriptMes
 use crate::transcript::preamble::{PastTurn, TEXT_LIMIT_CHARS, without_retelling};
 
 impl History {
-    /// The session with which it ends, as far as it can be read; none when nothing can be.
+    /// The last session that can be read; `None` if no session can be read.
     pub(in super::super) fn last_session(&self) -> Option<&UpstreamId> {
         self.sessions.last().map(|session| &session.upstream_id)
     }
 
-    /// The place behind its last turn.
+    /// The checkpoint after the last turn.
     pub(in super::super) fn last_checkpoint(&self) -> Option<CheckpointId> {
         let session = self.sessions.last()?;
         session
@@ -24,7 +24,7 @@ impl History {
             .map(|last| session.checkpoint_id(last))
     }
 
-    /// Why a session of it cannot be read, where that is more than that there is none.
+    /// Why a session cannot be read, if its transcript is not just missing.
     pub(in super::super) fn unreadable_reason(&self, id: &UpstreamId) -> Option<&str> {
         let is_it = |gap: &&HistoryGap| gap.upstream_id == *id && gap.kind == GapKind::Unreadable;
         self.gaps.listed.iter().find(is_it).map(|gap| gap.detail.as_str())
@@ -42,7 +42,7 @@ impl History {
         };
         let is_whole = !self.gaps.listed.iter().any(is_lost);
         for (position, session) in self.sessions.iter_mut().enumerate().rev() {
-            // What a session was told of those before it stands in these, where they can be read.
+            // If all sessions can be read, text that a session was sent about earlier ones is already in those.
             let is_told_before = position > 0 && is_whole;
             for turn in (0..session.transcript.turns()).rev() {
                 if told.len() == last {
@@ -85,19 +85,19 @@ fn add_message(past: &mut PastTurn, read: TranscriptMessage, is_told_before: boo
                 add_text(&mut past.reply, &text);
             }
             Part::Text(text) if text.starts_with(INTERRUPTED_TEXT) => past.complete = false,
-            // More is to come.
+            // The reply continues after the call.
             Part::ToolCall { .. } => past.complete = false,
             _ => {}
         }
     }
 }
 
-/// No more of it is stored than can be retold.
+/// Appends text, but no more than a new session can be sent.
 fn add_text(whole: &mut String, text: &str) {
     if !whole.is_empty() && !text.is_empty() {
         whole.push_str("\n\n");
     }
-    // One more than is told, so that it is seen to be cut.
+    // One character more than is sent, so that the cut is detected.
     let room = (TEXT_LIMIT_CHARS + 1).saturating_sub(whole.chars().count());
     whole.extend(text.chars().take(room));
 }

@@ -13,32 +13,32 @@ use crate::transcript::message::Part;
 /// The part of a history before a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct HistoryPrefix {
-    /// The session in which the place is; none where nothing stands before it.
+    /// Where the prefix ends; `None` if it is empty.
     pub end: Option<PrefixEnd>,
-    /// How many turns stand before it, one that it leaves unfinished included.
+    /// How many turns it contains, including an unfinished last one.
     pub turns: u64,
 }
 
 /// Where a prefix of a history ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct PrefixEnd {
-    /// The session that is to be branched.
+    /// The session to branch.
     pub session: UpstreamId,
-    /// The last place in it.
+    /// The last checkpoint in it.
     pub checkpoint: CheckpointId,
 }
 
 /// The position of a message in a history.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct MessagePosition {
-    /// The number of its session in the history.
+    /// The index of its session in the history.
     session: usize,
-    /// Its number in that.
+    /// Its index in that session.
     message: usize,
 }
 
 impl History {
-    /// Where the record stands that a place is named by; none when it is in no transcript of this history.
+    /// Finds the message that a place names; `None` if it is in no transcript of this history.
     pub(in super::super) fn position_of(&self, place: &PlaceRef) -> Option<MessagePosition> {
         let (owner, record) = (place.upstream_id(), place.record_uuid());
         self.sessions.iter().enumerate().find_map(|(number, session)| {
@@ -57,13 +57,13 @@ impl History {
         })
     }
 
-    /// The number of the turn that a message belongs to, from 0; none before the first turn.
+    /// The number of the turn that a message belongs to, from 0; `None` before the first turn.
     pub(super) fn turn_of_position(&self, spot: MessagePosition) -> Option<usize> {
         let session = self.sessions.get(spot.session)?;
         Some(session.turns_before + session.transcript.turn_of(spot.message)?)
     }
 
-    /// Why a session is missing from the answer, if it is part of this history and cannot be read.
+    /// Why a session of this history is missing from it, if it is.
     pub(in super::super) fn missing_reason(&self, upstream_id: &str) -> Option<&str> {
         let mut gaps = self.gaps.listed.iter();
         let is_it = |gap: &&HistoryGap| {
@@ -73,11 +73,12 @@ impl History {
         gaps.find(is_it).map(|gap| gap.detail.as_str())
     }
 
-    /// What is kept of the history when the turn that a message belongs to is replaced.
+    /// The part of the history that remains when the turn that a message belongs to is replaced.
     ///
     /// # Errors
-    /// [`ConversationError::TranscriptDamaged`] when nothing of what stood before the first turn that can be read can be kept, so
-    /// that nobody knows what a new session would lack; [`ConversationError::Unsupported`] when it is no whole turn.
+    /// [`ConversationError::TranscriptDamaged`] if it is the first turn and earlier turns cannot be read, so that it is unknown
+    /// what a new session would lack; [`ConversationError::Unsupported`] if the message is before the first turn, or the agent
+    /// cannot branch there.
     pub(in super::super) fn prefix_before_turn(
         &self,
         spot: MessagePosition,
@@ -98,7 +99,7 @@ impl History {
                 turns: turns as u64,
             });
         }
-        // A summary of what was compacted, say.
+        // Messages before the first turn, such as the summary of a compaction, are kept.
         let Some(before) = session.transcript.turn(own).start.checked_sub(1) else {
             let is_lost = |gap: &&HistoryGap| {
                 !matches!(
@@ -135,7 +136,7 @@ impl History {
         })
     }
 
-    /// How many turns from the beginning are the same as in another history, copies among them.
+    /// How many turns at the beginning are the same as in another history, or copies of those.
     pub(in super::super) fn turns_shared_with(&mut self, other: &Self) -> u64 {
         let mut shared = 0;
         while let Some(theirs) = other.checkpoint_id_of_turn(shared) {
@@ -150,7 +151,7 @@ impl History {
         shared as u64
     }
 
-    /// The place after so many turns from the beginning.
+    /// The place after the first `turns` turns.
     fn end_after_turns(&self, turns: usize) -> Option<PrefixEnd> {
         let last = turns.checked_sub(1)?;
         let session = self.sessions.get(self.session_of_turn(last))?;
@@ -160,7 +161,7 @@ impl History {
         })
     }
 
-    /// The place after the last turn that began before a moment, as the records tell the time.
+    /// The place after the last turn that began before `at`, according to the times in the records.
     pub(in super::super) fn end_before_time(&mut self, at: Timestamp) -> Option<PrefixEnd> {
         for number in (0..self.turns()).rev() {
             let place = self.session_of_turn(number);
@@ -168,7 +169,7 @@ impl History {
             let prompt = session.transcript.turn(number - session.turns_before).start;
             let began = session.transcript.message(prompt).ok().flatten();
             let began = began.and_then(|prompt| prompt.at?.parse::<Timestamp>().ok());
-            // Records tell milliseconds. A turn without a time has ended if another one follows.
+            // Records contain milliseconds. A turn without a time has ended if another one follows.
             let is_before = match began {
                 Some(began) => began.as_millisecond() < at.as_millisecond(),
                 None => number + 1 < self.turns(),
@@ -180,13 +181,13 @@ impl History {
         None
     }
 
-    /// What is kept of the history up to a message, and with it what makes it whole: behind the last message of a turn that
-    /// whole turn, else up to the last message before which every call of a tool has its result. Codex branches behind whole
-    /// turns, so there it is always the whole turn.
+    /// The part of the history up to a message. If that is the last message of its turn, the prefix ends after the turn.
+    /// Otherwise it ends after the last message up to which every tool call has its result. Codex branches only after whole
+    /// turns, so there the prefix always ends after the turn.
     ///
     /// # Errors
-    /// [`ConversationError::Unsupported`] of a message before the first turn of Codex,
-    /// [`ConversationError::TranscriptDamaged`] when the messages before it cannot be read.
+    /// [`ConversationError::Unsupported`] for a message before the first turn of Codex,
+    /// [`ConversationError::TranscriptDamaged`] if the messages before it cannot be read.
     pub(in super::super) fn prefix_through(
         &mut self,
         spot: MessagePosition,
@@ -229,7 +230,7 @@ impl History {
         })
     }
 
-    /// The last of these messages up to which no call of a tool waits for its result; the first where there is none.
+    /// The last of these messages up to which every tool call has its result; the first message if there is none.
     fn last_message_without_open_call(
         &mut self,
         session: usize,

@@ -1,13 +1,13 @@
-//! How a call of a tool is shown: its title, kind, content and places, as the adapters of Claude and Codex show it live.
+//! How a tool call is shown: its title, kind, content and locations, as the adapters of Claude and Codex show it live.
 //!
-//! The tools' names are enough to tell the agents apart. Measured with claude-agent-acp 0.101.0 and codex-acp 2.6.0; a tool
-//! that is not known here is shown by its name. Pure.
+//! The tools' names are enough to distinguish the agents. Measured with claude-agent-acp 0.101.0 and codex-acp 2.6.0; an
+//! unknown tool is shown by its name. Pure.
 
 use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Value, json};
 
-/// A call as it is shown.
+/// A tool call as it is shown.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ToolCallFacts {
     /// One line, or a whole command.
@@ -20,12 +20,12 @@ pub(super) struct ToolCallFacts {
     pub(super) locations: Vec<Value>,
 }
 
-/// ACP's content of one text.
+/// Wraps one text as ACP content.
 pub(super) fn text_content(text: &str) -> Value {
     json!({"type": "content", "content": {"type": "text", "text": text}})
 }
 
-/// The entries of a plan that a call writes; none if it writes no plan.
+/// The entries of the plan that a call writes; `None` if it writes no plan.
 pub(super) fn plan_entries(name: &str, input: &Value) -> Option<Vec<Value>> {
     let (entries, content) = match name {
         "TodoWrite" => ("todos", "content"),
@@ -42,7 +42,7 @@ pub(super) fn plan_entries(name: &str, input: &Value) -> Option<Vec<Value>> {
     Some(input[entries].as_array()?.iter().map(entry).collect())
 }
 
-/// How a call is shown. `cwd` is the folder that the session runs in.
+/// Returns how a call is shown. `cwd` is the folder that the session runs in.
 pub(super) fn tool_call_facts(name: &str, input: &Value, cwd: &str) -> ToolCallFacts {
     let word = |member: &str| input[member].as_str().filter(|word| !word.is_empty());
     let title =
@@ -179,7 +179,7 @@ pub(super) fn tool_call_facts(name: &str, input: &Value, cwd: &str) -> ToolCallF
     }
 }
 
-/// The content of a result; nothing where the call itself shows what was done.
+/// The content of a result; empty if the call itself shows what was done.
 pub(super) fn result_content(name: Option<&str>, output: &str, failed: bool) -> Vec<Value> {
     let output = match name {
         Some(
@@ -208,7 +208,7 @@ pub(super) fn result_content(name: Option<&str>, output: &str, failed: bool) -> 
     vec![text_content(&shown)]
 }
 
-/// A text as a block of code, whatever fences it has itself.
+/// Formats a text as a code block, with a fence longer than those in the text.
 fn code_block(language: &str, text: &str) -> String {
     let mut fence = "```".to_owned();
     for line in text.lines() {
@@ -225,7 +225,7 @@ fn diff_content(path: &str, old: Option<&str>, new: &str) -> Value {
     json!({"type": "diff", "path": path, "oldText": old, "newText": new})
 }
 
-/// A path below the session's folder without that folder.
+/// A path for display: relative if it is below the session's folder.
 fn display_path(path: &str, cwd: &str) -> String {
     let below = Path::new(path).strip_prefix(cwd).ok();
     let below = below.and_then(Path::to_str).filter(|below| !below.is_empty());
@@ -285,7 +285,7 @@ fn command_words(command: &Value) -> Vec<String> {
     }
 }
 
-/// A command without the shell that runs it.
+/// Joins the words of a command, without the shell that runs it.
 fn without_shell(mut words: Vec<String>) -> String {
     let is_shell = |word: &String| matches!(word.rsplit('/').next(), Some("bash" | "zsh" | "sh"));
     if let [shell, flag, _] = words.as_slice()
@@ -300,7 +300,7 @@ fn without_shell(mut words: Vec<String>) -> String {
     }
 }
 
-/// What a command printed, without what Codex writes above it for the model.
+/// The output of a command, without the header that Codex adds for the model.
 fn without_header(output: &str) -> &str {
     const HEADER_LINES: usize = 8;
     let is_header = ["Chunk ID: ", "Wall time: ", "Exit code: "]
@@ -350,7 +350,7 @@ struct PatchHunks {
     path: Option<String>,
     /// Whether the file is new.
     is_new: bool,
-    /// Whether the file is deleted, which the patch does without its text.
+    /// Whether the file is deleted; the patch then does not contain its text.
     is_whole: bool,
     old: String,
     new: String,

@@ -1,7 +1,7 @@
-//! Converts messages to ACP updates, as an agent sends them when it loads a session, for clients that show updates
-//! anyway.
+//! Converts messages to ACP updates, as an agent sends them when it loads a session, for clients that already show
+//! updates.
 //!
-//! Owns which updates a message becomes. Omits text that is not part of the conversation: what the agent wrote on behalf
+//! Decides which updates a message becomes. Omits text that is not part of the conversation: what the agent wrote on behalf
 //! of the user, and the history that the daemon sent as text. Pure.
 
 use std::collections::HashMap;
@@ -13,15 +13,15 @@ use serde_json::{Value, json};
 
 use super::tools;
 
-/// The longest arguments of a call that are sent together with a diff, which contains the same, in bytes.
+/// The largest size, in bytes, of call arguments that are sent together with a diff, which contains the same text.
 const INPUT_LIMIT_BYTES: usize = 64 * 1024;
 
-/// What a page needs to know to show results: the name of each tool that was called, by the id of the call.
+/// The name of each tool that was called, by the id of the call. Needed to show results.
 #[derive(Debug, Default)]
 pub(super) struct ToolNames(HashMap<String, String>);
 
 impl ToolNames {
-    /// Takes note of the calls in a message.
+    /// Adds the calls in a message.
     pub(super) fn add_calls(&mut self, message: &Message) {
         for part in &message.content {
             if let ("toolCall", Some(id), Some(name)) = (part.kind.as_str(), &part.tool_call_id, &part.name) {
@@ -30,7 +30,7 @@ impl ToolNames {
         }
     }
 
-    /// Whether a message has a result of a call that is not known.
+    /// Whether a message has a result of an unknown call.
     pub(super) fn has_unknown_result(&self, message: &Message) -> bool {
         let mut results = message.content.iter().filter(|part| part.kind == "toolResult");
         results.any(|part| {
@@ -41,7 +41,7 @@ impl ToolNames {
     }
 }
 
-/// The beginning of a call. Its arguments keep their bytes.
+/// The update that starts a tool call. The bytes of its arguments are not changed.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ToolCall<'a> {
@@ -91,7 +91,7 @@ fn update_of_part(message: &Message, part: &MessagePart, calls: &ToolNames, cwd:
         }
         "image" => {
             let image = json!({"type": "image", "mimeType": part.mime_type, "data": part.data});
-            // A picture that was cut is none.
+            // An image that was cut is not a valid image.
             part.cut_bytes.is_none().then(|| chunk(speaker, image))?
         }
         "toolCall" => {
@@ -112,7 +112,7 @@ fn update_of_part(message: &Message, part: &MessagePart, calls: &ToolNames, cwd:
                 "status": if failed { "failed" } else { "completed" },
             });
             let content = tools::result_content(name, words, failed);
-            // Without content the diff of the call stays.
+            // Without content, the client continues to show the call's diff.
             if !content.is_empty() {
                 update["content"] = content.into();
             }

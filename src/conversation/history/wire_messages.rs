@@ -1,7 +1,7 @@
 //! Converts records of a transcript to messages and checkpoints of the wire contract.
 //!
-//! Owns what an answer contains of a record, and how much: a part that is too large for any answer is cut and marked as
-//! cut.
+//! Decides what an answer contains of a record, and how much: a part that is too large for any answer is cut and marked
+//! as cut.
 
 use bridge_protocol::history::{Checkpoint, Message, MessageKind, MessagePart, Role};
 use bridge_protocol::raw::RawJson;
@@ -15,10 +15,10 @@ use crate::transcript::preamble::is_preamble;
 /// How many characters of prompt and reply a checkpoint contains, as the contract defines it.
 const MAX_EXCERPT_CHARS: usize = 200;
 
-/// How many bytes of one message an answer contains. Well below the limit of an answer; pictures have some megabytes.
+/// How many bytes of one message an answer contains. Well below the limit of an answer; images have some megabytes.
 pub(super) const MESSAGE_LIMIT_BYTES: usize = 8 * 1024 * 1024;
 
-/// The message at a record.
+/// The reference to the message of a record.
 pub(super) fn message_ref(upstream_id: &UpstreamId, record_uuid: String) -> MessageRef {
     MessageRef {
         upstream_id: upstream_id.as_str().to_owned(),
@@ -26,7 +26,7 @@ pub(super) fn message_ref(upstream_id: &UpstreamId, record_uuid: String) -> Mess
     }
 }
 
-/// What a message's record says on the wire.
+/// Converts a message of a transcript to its wire form.
 pub(super) fn message(
     upstream_id: &UpstreamId,
     checkpoint_id: Option<CheckpointId>,
@@ -86,7 +86,7 @@ fn wire_part(said: Part, room: &mut usize) -> MessagePart {
             kind: "toolCall".to_owned(),
             tool_call_id: Some(id),
             name: Some(name),
-            // What is cut is no JSON any more, and left out.
+            // Cut input is no longer valid JSON, so it is omitted.
             input: RawJson::from_text(fitting(input_json)).ok(),
             ..MessagePart::default()
         },
@@ -117,7 +117,7 @@ fn wire_part(said: Part, room: &mut usize) -> MessagePart {
     part
 }
 
-/// As much of the text as there is room for.
+/// Cuts a text to at most `room` bytes.
 fn cut_to_room(mut text: String, room: usize) -> String {
     if text.len() > room {
         let end = (0..=room).rev().find(|end| text.is_char_boundary(*end));
@@ -126,7 +126,7 @@ fn cut_to_room(mut text: String, room: usize) -> String {
     text
 }
 
-/// Takes the messages of one turn, oldest first, and stores what a checkpoint shows of them.
+/// Builds a checkpoint from the messages of one turn, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct CheckpointBuilder {
     prompt: String,
@@ -134,7 +134,7 @@ pub(super) struct CheckpointBuilder {
     tools: Vec<String>,
     at: Option<Timestamp>,
     bytes: u64,
-    /// What the last record was copied from: a session and a record of it.
+    /// The session and the record from which the last record was copied.
     pub(super) copied_from: Option<(String, String)>,
 }
 
@@ -179,7 +179,7 @@ impl CheckpointBuilder {
     }
 }
 
-/// Adds a text to an excerpt, as far as that still has room; an empty line parts two texts.
+/// Appends a text to an excerpt, up to the excerpt's limit; an empty line separates two texts.
 fn add_to_excerpt(excerpt: &mut String, text: &str) {
     let parted = !excerpt.is_empty() && !text.is_empty();
     let room = MAX_EXCERPT_CHARS.saturating_sub(excerpt.chars().count());

@@ -1,4 +1,4 @@
-//! The facts that a climb starts from, the facts that it is given, and the steps that it asks for.
+//! The types of a climb: its goal, what was found on disk, the steps, and how a step fails.
 
 use bridge_protocol::id::{AgentName, CheckpointId, UpstreamId};
 use bridge_protocol::link::{Fidelity, Relation, Via};
@@ -8,37 +8,37 @@ use crate::transcript::turn_counts::TurnCounts;
 /// A session that the conversation may be resumed from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// The agent's id of it.
+    /// The agent's id of the session.
     pub upstream_id: UpstreamId,
-    /// The agent that holds it.
+    /// The agent that has the session.
     pub agent: AgentName,
-    /// The place after which its history does not belong to this conversation; `None`: all of it does.
+    /// The checkpoint after which its history does not belong to this conversation; `None` if all of it does.
     pub until: Option<CheckpointId>,
-    /// Turns acknowledged on the links that came after it, which are lost when it is taken up.
+    /// Turns acknowledged on later links, which are lost if the conversation is resumed from this session.
     pub turns_after: u64,
-    /// Whether another conversation owns it too, so that it may be copied but never written to.
+    /// Whether another conversation also owns the session, so that it may be copied but never written to.
     pub shared: bool,
 }
 
 /// The head, as the planner needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The agent's id of it.
+    /// The agent's id of the session.
     pub upstream_id: UpstreamId,
-    /// The agent that holds it.
+    /// The agent that has the session.
     pub agent: AgentName,
-    /// Whether the agent was ever seen to take a prompt on it.
+    /// Whether the agent is known to have accepted a prompt on it.
     pub written: bool,
-    /// What it has to do with the session that it came from.
+    /// Its relation to the session that it came from.
     pub relation: Relation,
     /// Turns acknowledged on it.
     pub turns: u64,
-    /// Turns that it contained when it was made; 0 if they could not be counted.
+    /// Turns that it contained when it was created; 0 if they could not be counted.
     pub carried_turns: u64,
 }
 
 impl Head {
-    /// Opening it.
+    /// The step that opens it.
     pub(super) fn open(&self, via: Via) -> Step {
         Step::Open {
             upstream_id: self.upstream_id.clone(),
@@ -46,7 +46,7 @@ impl Head {
         }
     }
 
-    /// Copying all of it.
+    /// The step that copies all of it.
     pub(super) fn copy(&self, via: Via) -> Step {
         Step::Copy {
             source: self.upstream_id.clone(),
@@ -56,14 +56,14 @@ impl Head {
     }
 }
 
-/// What is asked of a climb.
+/// The goal of a climb, and the facts that it starts from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Goal {
-    /// The head, when the chain has one.
+    /// The head, if the chain has one.
     pub head: Option<Head>,
-    /// Its ancestors by reference, nearest first.
+    /// The sessions that the head's history came from, nearest first.
     pub ancestors: Vec<Source>,
-    /// The least fidelity that will do.
+    /// The lowest fidelity that the caller accepts.
     pub min_fidelity: Fidelity,
     /// Whether the agent offers `session/resume`.
     pub can_resume: bool,
@@ -71,31 +71,31 @@ pub struct Goal {
     pub can_load: bool,
     /// Whether the bridge can read and copy this agent's transcripts.
     pub can_read_transcripts: bool,
-    /// The ids that the agent has refused in this climb already (a prompt on the open session, say).
+    /// The ids that the agent refused before this climb, such as with a prompt on the open session.
     pub refused: Vec<(UpstreamId, Via, String)>,
-    /// Whether the last turn met a usage limit, which is then the cause of a roll.
+    /// Whether the last turn reached a usage limit, which is then the cause of a roll.
     pub limited: bool,
-    /// Whether the head was restored before this climb, and what it lacks was not reported: however the agent opens it, it
-    /// comes from our backup.
+    /// Whether the head was restored from our backup before this climb and the missing turns were not reported yet. Opening
+    /// it is then reported as `Archive`.
     pub was_restored: bool,
 }
 
 /// What was found on disk: the head's transcript, and one entry for each ancestor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inspection {
-    /// The head's.
+    /// The counts of the head's transcript.
     pub head: Option<TurnCounts>,
     /// Why the head's transcript cannot be used, if it exists or may exist, as a full sentence.
     pub unreadable_reason: Option<String>,
-    /// The ancestors', nearest first.
+    /// The counts of the ancestors' transcripts, nearest first.
     pub ancestors: Vec<Option<TurnCounts>>,
-    /// How many turns of the conversation's history can be read as text at all.
+    /// How many turns of the conversation's history can be read as text.
     pub readable_turns: u64,
-    /// How many turns were acknowledged on the links that came after those, and cannot be read.
+    /// How many later turns were acknowledged that cannot be read.
     pub turns_after_readable: u64,
     /// Whether the head's transcript is in a place where its agent does not look, and can be moved back.
     pub is_misplaced: bool,
-    /// Whether the head's transcript is missing or blank, and we have a copy of our own.
+    /// Whether the head's transcript is missing or blank, and we have a backup of it.
     pub has_backup: bool,
 }
 
@@ -104,28 +104,28 @@ pub struct Inspection {
 pub enum Step {
     /// Open the session under its own id.
     Open {
-        /// Which.
+        /// The session to open.
         upstream_id: UpstreamId,
-        /// `Resume`, `Load`, or `FreshProcess` in a new process; `Located` when its transcript is to be brought back before,
-        /// `Archive` when our copy of it is to be put back before; `OlderLink` of an ancestor.
+        /// `Resume`, `Load`, or `FreshProcess` in a new process; `Located` to move its transcript back first, `Archive` to
+        /// restore our backup first; `OlderLink` for an ancestor.
         via: Via,
     },
     /// Look at the transcripts on disk.
     Inspect,
     /// Copy a transcript under a new id, and resume that.
     Copy {
-        /// Which.
+        /// The session to copy.
         source: UpstreamId,
-        /// Up to where; `None`: all of it.
+        /// The checkpoint at which the copy ends; `None` to copy all of it.
         until: Option<CheckpointId>,
         /// `Copied`, `Rebuilt` or `OlderLink`.
         via: Via,
     },
-    /// A new session that gets the history as text.
+    /// Open a new session and send it the history as text.
     Text,
-    /// A new session.
+    /// Open a new session without the history.
     Fresh,
-    /// There is nothing left to try.
+    /// Stop: there is nothing left to try.
     GiveUp,
 }
 
@@ -139,7 +139,7 @@ impl Step {
         }
     }
 
-    /// The session that it is about.
+    /// The session that the step opens or copies.
     pub(super) fn target(&self) -> Option<UpstreamId> {
         match self {
             Self::Open { upstream_id, .. } => Some(upstream_id.clone()),
@@ -156,7 +156,7 @@ pub enum StepFailure {
     SessionUnknown(String),
     /// The process is at fault.
     Process(String),
-    /// Its transcript could not be brought back to where the agent looks for it.
+    /// The transcript could not be moved back to where the agent looks for it.
     Misplaced(String),
     /// Anything else that the agent or the disk answered.
     Other(String),

@@ -1,6 +1,6 @@
-//! The ladder as tables: what is asked, what each step meets, and which steps and what end that makes. `archive` has kept
-//! copies, `damaged` heads that are damaged, `gone_back` turns that somebody went back behind, `properties` what holds for every climb, `refusals` what the agent has refused
-//! before it, `unread` what the disk cannot tell.
+//! Tables of climbs: the goal, the result of each step, the expected steps and outcome. `archive` covers backups, `damaged`
+//! damaged heads, `gone_back` turns removed by going back, `properties` what holds for every climb, `refusals` what the agent
+//! refused before the climb, and `unread` transcripts that cannot be read.
 
 mod archive;
 mod damaged;

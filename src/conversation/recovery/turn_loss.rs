@@ -5,12 +5,12 @@ use bridge_protocol::link::{Fidelity, Relation, Via};
 use super::{Climb, Inspection, MissingContent, PREAMBLE_TURNS, Step, StepResult, TurnCounts};
 
 impl Climb {
-    /// Whether a step keeps as much as was asked for.
+    /// Whether a step keeps enough for the goal.
     pub(super) fn is_acceptable(&self, step: &Step) -> bool {
         self.fidelity_of(step, &MissingContent::default()) >= self.goal.min_fidelity
     }
 
-    /// How much of the history a session has that this step opened and that lacks this.
+    /// The fidelity of a session that this step opened and that lacks `lack`.
     pub(super) fn fidelity_of(&self, step: &Step, lack: &MissingContent) -> Fidelity {
         match step {
             Step::Text => Fidelity::Text,
@@ -21,7 +21,7 @@ impl Climb {
         }
     }
 
-    /// How many turns a session lacks that this step opened.
+    /// How many turns are missing from a session that this step opened.
     pub(super) fn missing_after(&self, step: &Step, lack: &MissingContent) -> u64 {
         let total = self.total_turns();
         match step {
@@ -46,7 +46,7 @@ impl Climb {
                 let after = position
                     .and_then(|index| self.goal.ancestors.get(index))
                     .map_or(0, |s| s.turns_after);
-                // Whichever source knows more of what came after.
+                // Take the larger of the two counts of later turns.
                 after.max(total.saturating_sub(on_disk))
             }
             Step::Text => {
@@ -54,11 +54,11 @@ impl Climb {
                 let (readable, after) =
                     found.map_or((0, 0), |found| (found.readable_turns, found.turns_after_readable));
                 let told = readable.min(PREAMBLE_TURNS);
-                // Whichever source knows more.
+                // Take the larger of the two counts.
                 (readable - told + after).max(total.saturating_sub(told))
             }
             Step::Fresh => total,
-            // A record that is missing takes at least a part of a turn along.
+            // A missing record costs at least a part of a turn.
             Step::Copy {
                 via: Via::Rebuilt, ..
             } => {
@@ -91,7 +91,7 @@ impl Climb {
         if found.is_some_and(|found| found.head.is_some()) && !self.head_is_short() {
             return readable.max(of_head);
         }
-        // What the head carries is counted already, where it could be.
+        // The head's carried turns, if they could be counted, are already included.
         let carried = self.goal.head.as_ref().map_or(0, |head| head.carried_turns);
         let nearest = found.and_then(|found| found.ancestors.first()?.as_ref());
         let inherited = if carried > 0 {
@@ -108,7 +108,7 @@ impl Climb {
         head.map_or(0, |head| head.carried_turns + head.turns)
     }
 
-    /// The same without turns that the user went back behind within the agent: they are no longer part of the history.
+    /// The same without the turns that the user removed by going back within the agent: they are no longer in the history.
     pub(super) fn counted_turns_of_head(&self) -> u64 {
         let of_head = self.turns_of_head();
         let file = self.head_file();
@@ -116,7 +116,7 @@ impl Climb {
             .map_or(of_head, |file| file.turns)
     }
 
-    /// The damage of the head's transcript, as text.
+    /// Describes the damage of the head's transcript.
     pub(super) fn describe_loss(&self, found: &Inspection) -> String {
         let (turns, breaks) = found
             .head
@@ -133,7 +133,7 @@ impl Climb {
         )
     }
 
-    /// Whether the head's transcript is to hold something.
+    /// Whether the head's transcript should contain turns.
     pub(super) fn is_content_expected(&self) -> bool {
         self.is_head_written() || self.turns_of_head() > 0
     }
@@ -145,7 +145,7 @@ impl Climb {
             .any(|tried| matches!(tried.result, StepResult::Short(_)))
     }
 
-    /// What the disk said last.
+    /// The last inspection of the disk.
     fn last_inspection(&self) -> Option<&Inspection> {
         self.tried_steps
             .iter()
@@ -156,7 +156,7 @@ impl Climb {
             })
     }
 
-    /// What it said of the head's transcript.
+    /// The counts of the head's transcript in the last inspection.
     fn head_file(&self) -> Option<&TurnCounts> {
         self.last_inspection()?.head.as_ref()
     }
