@@ -140,7 +140,7 @@ fn repair_head_blocking(
 /// there is nothing of the kind. Blocks.
 ///
 /// # Errors
-/// As [`carry_out`], and [`ConversationError::Unsupported`] for what is not done with transcripts of this agent.
+/// As [`repair_head`], and [`ConversationError::Unsupported`] if transcripts of this agent cannot be repaired.
 pub(super) fn make_repaired_copy(
     services: &Services,
     entry: &AgentEntry,
