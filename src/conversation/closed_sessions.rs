@@ -16,7 +16,7 @@ use super::unended_session::UnendedSession;
 use super::upstream::UpstreamSession;
 
 /// The limit on remembered sessions that have not ended. If an agent cannot close sessions, they stay until its process
-/// ends. Beyond the limit, an entry stands for the whole process.
+/// ends. Beyond the limit, the sessions of one process share an entry until the process ends.
 const MAX_REMEMBERED: usize = 64;
 
 /// A session that is being closed, or was. Clones refer to the same session.
