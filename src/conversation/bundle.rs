@@ -47,7 +47,7 @@ const MANIFEST_LIMIT_BYTES: u64 = 64 * 1024 * 1024;
 /// The longest name of a file below a session's folder, in bytes.
 const NAME_LIMIT_BYTES: usize = 1024;
 
-/// The folders beside a transcript whose files a bundle takes.
+/// The side folders of a transcript whose files a bundle includes.
 const SIDE_FOLDERS: [&str; 2] = ["subagents/", "tool-results/"];
 
 /// The longest name of a rollout, in bytes: the limit of file systems.

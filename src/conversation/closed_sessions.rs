@@ -41,13 +41,12 @@ enum ClosedKind {
 }
 
 impl ClosedSession {
-    /// Waits until it is closed or given up.
+    /// Waits until the session is closed or given up.
     pub(super) async fn wait_until_closed(self) {
         let _unended = self.closing.await;
     }
 
-    /// Waits until the session is closed or given up. Returns whether it has ended, if necessary after asking a running agent
-    /// again.
+    /// Waits until the session is closed or given up. Returns whether it has ended; a running agent is asked again.
     pub(super) async fn has_ended(&self) -> bool {
         match (self.closing.clone().await, &self.kind) {
             (None, _) => true,
@@ -95,7 +94,7 @@ impl ClosedSessions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes a session, in the background.
+    /// Closes a session in the background, whether or not anything waits for it.
     pub(super) fn close(&self, session: UpstreamSession, by_force: bool, grace: Duration) -> ClosedSession {
         let unended = Arc::new(UnendedSession::closing(&session));
         let (pid, handle) = unended.process_and_name();
@@ -129,8 +128,7 @@ impl ClosedSessions {
         self.add(what, Arc::downgrade(&unended), ready(Some(unended)).boxed());
     }
 
-    /// Deletes the copy from which the session `id` was to be opened, once the session has ended if an agent may have opened
-    /// it.
+    /// Deletes the copy that the session `id` was to be opened from, once the session has ended if an agent may have opened it.
     pub(super) async fn remove_copy(&self, id: &UpstreamId, copy: UncommittedCopy) {
         let all = self.lock().clone();
         for closed in all {

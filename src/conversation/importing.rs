@@ -470,7 +470,7 @@ fn new_record(
 ) -> (ConversationRecord, Change) {
     let at = now();
     let (there, words) = (&manifest.conversation, &plan.translation);
-    // The lineage says restored, from a copy made elsewhere, not adopted: chain and lineage were imported too.
+    // The lineage says `restored`, not `adopted`: chain and lineage come from the exported copy.
     lineage.extend(chain.log_restored(fidelity, at));
     let mut record = ConversationRecord::new(plan.id, words.agent(&there.agent), plan.cwd.clone(), at);
     record.namespace.clone_from(&there.namespace);

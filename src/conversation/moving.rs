@@ -41,7 +41,7 @@ enum MoveOwner {
     Tree(Uuid),
 }
 
-/// The files to move, and what is left out.
+/// The files that a move moves, and what it leaves out.
 #[derive(Debug, Default)]
 struct MovePlan {
     steps: Vec<MoveStep>,

@@ -55,7 +55,7 @@ pub(super) struct NewRepairedCopy {
     /// The uuid of the source's record with which the copy ends, if records have uuids.
     last_uuid: Option<String>,
     turns: u64,
-    /// Whether the damage lost nothing relevant.
+    /// Whether the damage lost nothing that counts towards the history.
     is_whole: bool,
 }
 

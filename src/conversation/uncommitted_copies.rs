@@ -126,8 +126,8 @@ struct CopyFiles {
 }
 
 impl UncommittedCopy {
-    /// Keeps the copy, because a conversation refers to it now. Its plan is deleted on a blocking thread: with the plan, a
-    /// store restored from a backup, which may not know the conversation, would have the transcript deleted.
+    /// Keeps the copy, because a conversation refers to it now. Deletes its plan on a blocking thread: a later start with a
+    /// store restored from a backup may not know the conversation, and would delete the transcript by the plan.
     pub fn commit(mut self) {
         let Some(CopyFiles { plan, .. }) = self.0.take() else {
             return;
@@ -186,7 +186,7 @@ pub(crate) enum CopyDescription {
     },
     /// The copy is the result of this call, which concerns no conversation. Once the call is answered, the copy stays.
     Asked(RequestId),
-    /// A fork made by the agent, to which the files are copied that it refers to.
+    /// A fork made by the agent. The files that it refers to are copied to it.
     Files { fork: PathBuf },
 }
 
@@ -304,7 +304,7 @@ impl CopyPlans {
         let path = self.path(upstream_id);
         match fs::remove_file(&path) {
             Ok(()) => sync_folder_of(&path),
-            // A store that is not kept has no plans.
+            // With an in-memory store there are no plans.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
         }
@@ -428,16 +428,14 @@ fn settle_copy(
     Ok(IntentDecision::Undo)
 }
 
-/// Whether a copy was last written just after its plan, and so was not used since. A copy that took longer to write counts as
-/// used.
+/// Whether a copy was last written just after its plan, so nothing used it since. If writing took longer, it counts as used.
 fn is_as_new_as(copy: &FileIdentity, plan: &Path) -> io::Result<bool> {
     let planned = FileIdentity::at(plan)?.modified;
     let latest = planned.map(|(seconds, nanoseconds)| (seconds + MAX_UNRECORDED_SECONDS, nanoseconds));
     Ok(planned <= copy.modified && copy.modified <= latest)
 }
 
-/// Copies the files of a fork again, or if the fork is missing, deletes the unfinished ones. Returns whether this
-/// succeeded.
+/// Copies the files of a fork again, or if it is missing, deletes the unfinished ones. Returns whether this succeeded.
 fn settle_fork_files(fork: &Path) -> bool {
     let finished = match fork.symlink_metadata().is_ok() {
         true => copy_borrowed_files(fork),
@@ -454,7 +452,7 @@ fn settle_fork_files(fork: &Path) -> bool {
 
 fn remove(path: &Path) -> io::Result<()> {
     let removed = match fs::remove_file(path) {
-        // A store that is not kept has no plans.
+        // With an in-memory store there are no plans.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     };

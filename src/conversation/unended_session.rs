@@ -189,7 +189,7 @@ impl UnendedSession {
         has_ended
     }
 
-    /// Deletes a copy, from which the session was or may have been opened, once the session has ended.
+    /// Deletes a copy once the session has ended. The session was or may have been opened from that copy.
     pub(super) fn remove_copy_later(&self, copy: UncommittedCopy) {
         self.copies
             .lock()
