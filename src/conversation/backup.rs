@@ -1,7 +1,7 @@
-//! Backups of transcripts: which files of an agent are backed up, and restoring them.
+//! Backups of transcripts: selects the files of an agent to back up, and restores them.
 //!
-//! Owns the channel through which conversations ask for a backup of a session, and the settings of the user. The copies
-//! belong to the archive. Blocks, except for the request for a backup.
+//! Owns the queue in which conversations request backups of sessions, and the user's settings. The copies belong to the
+//! archive. Blocks, except for the request for a backup.
 
 mod moved_folders;
 mod unpacked_backup;
@@ -57,9 +57,9 @@ impl Default for BackupRules {
 /// How a session is backed up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BackupMode {
-    /// Hard links to the session's files.
+    /// With hard links to its files, or copies if the file system supports no hard links.
     Linked,
-    /// Compressed copies of the session's files.
+    /// With compressed copies of its files.
     Compressed,
 }
 
@@ -285,7 +285,7 @@ fn turns_missing_from_backup(
     let Some(kept) = unpack_backup_of_missing(services, entry, id)? else {
         return Ok(MissingTurns::Unknown);
     };
-    // Files that continue others are found by their ids, in whichever folder the session runs.
+    // The folder does not matter: files that continue others are found by their ids.
     let session = services.home(kept.root()).session(Some(""), id.as_str());
     let open = dialect.open(session, None).ok();
     // A missing beginning is no reason to count here: every reader reports it.

@@ -115,8 +115,8 @@ pub(super) struct BundledSession {
     /// Whether the session is included only because another one continues it by reference: the conversation never had it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) continued: bool,
-    /// The folder of its transcript below the agent's own. Informational: an import puts the file where this machine's
-    /// agent looks.
+    /// The folder of its transcript, relative to the agent's own. For information only: an import puts the file where
+    /// the local agent looks.
     pub(super) folder: String,
     /// The files of the session, the transcript first.
     pub(super) files: Vec<BundledFile>,
@@ -176,7 +176,7 @@ pub(super) enum BundleError {
         "the bundle has version {0}, and this program reads {BUNDLE_VERSION}; use the one that wrote it or a newer one"
     )]
     NewerVersion(u32),
-    /// The caller no longer waits, or the daemon stops.
+    /// The call ended first: its caller no longer waits.
     #[error(transparent)]
     Ended(#[from] EndedEarly),
     /// The call is refused for another reason.

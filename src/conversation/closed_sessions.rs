@@ -64,7 +64,7 @@ impl ClosedSession {
         self.closing.clone().now_or_never().is_none()
     }
 
-    /// Whether it has ended, as far as that is known without asking.
+    /// Whether the session is known to have ended. Does not ask the agent.
     fn is_known_to_have_ended(&self) -> bool {
         let closed = self.closing.clone().now_or_never();
         closed.is_some_and(|unended| unended.is_none_or(|unended| unended.is_known_to_have_ended()))

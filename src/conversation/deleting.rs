@@ -1,4 +1,4 @@
-//! Deleting the transcripts of a deleted conversation, if the caller asked for it.
+//! Deletes the transcripts of a deleted conversation, if the caller requests it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -116,7 +116,7 @@ struct AgentDeletion {
 /// A session whose transcript stays, and why: as a code and as text.
 type KeptTranscript = (UpstreamId, RemainingReason, &'static str);
 
-/// The sessions that the conversation ever had: those whose transcripts are its own, and the others.
+/// All sessions that the conversation ever had: those that are only its own, and the others.
 fn own_and_other_sessions(
     services: &Services,
     record: &ConversationRecord,

@@ -1,7 +1,7 @@
 //! Exporting a conversation, as plain JSON for other programs or as a bundle to continue it elsewhere.
 //!
-//! Owns what an export contains and where its file goes. The files of the agents are only read. A conversation with a
-//! running turn is exported as it is at that moment. Blocks; call it from a blocking thread.
+//! Owns the choice of what an export contains and where its file goes. The agents' files are only read. A conversation
+//! with a running turn is exported as it is at that moment. Blocks; call it from a blocking thread.
 
 mod files;
 mod portable;

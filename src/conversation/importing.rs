@@ -86,7 +86,7 @@ pub(super) fn import(
     let links = translated_chain(&manifest, &plan)?;
     // Each file is read twice: from the bundle, and to put it in place.
     progress.expect_bytes(manifest.bytes().saturating_mul(2));
-    // Only one import runs at a time, so whatever is there was left unfinished.
+    // Only one import runs at a time, so any existing plan is unfinished.
     undo_unfinished(services);
     let asked = Arc::clone(services);
     let may_have_owner = move |session: &UpstreamId| may_have_owner(&asked, session);

@@ -1,4 +1,4 @@
-//! Conversations whose records lack parts, because files of the store cannot be read: what is reported, and what to do.
+//! Conversations whose records lack parts because files of the store cannot be read: what is reported, and the advice.
 //!
 //! A conversation continues without a part that is missing or damaged, unless that is its chain. Pure.
 

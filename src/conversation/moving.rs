@@ -1,7 +1,7 @@
-//! Moving a conversation to another folder: which of its files move, and moving them.
+//! Moves the files of a conversation to another folder.
 //!
 //! Owns the choice of sessions: those that run in the old folder and belong to no other conversation. Claude stores
-//! transcripts by folder, so they move to the place where Claude looks in the new folder, and the folder in them is
+//! transcripts by folder, so they move to where Claude looks in the new folder, and the folder in their records is
 //! changed. Codex finds a rollout by its id from any folder, so nothing moves. Blocks.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! How many entries of a list fit into one answer. Pure.
+//! Limits how many entries of a list go into one answer. Pure.
 //!
 //! The caller limits the number of entries; this module limits their bytes. Settings of conversations can be large, and
 //! a page of such conversations would be longer than any answer.

@@ -55,7 +55,7 @@ pub(crate) struct TreeMoveDescription {
 #[serde(rename_all = "camelCase")]
 pub(super) struct MovedConversation {
     pub(super) conversation_id: ConversationId,
-    /// Where it goes.
+    /// The move from the old to the new folder.
     pub(super) forth: Tree,
     /// The way back, to the path by which the conversation knew the folder.
     pub(super) back: Tree,

@@ -1,4 +1,5 @@
-//! Which settings of a bundle are used, since it may come from another user, and the folders in them. Pure.
+//! Selects the settings of a bundle that are used, because it may come from another user, and moves the folders in
+//! them. Pure.
 
 use std::collections::BTreeMap;
 

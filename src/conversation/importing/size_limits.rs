@@ -14,7 +14,7 @@ use crate::conversation::page::{ENTRY_LIMIT_BYTES, encoded_bytes};
 /// [`ConversationError::InvalidParams`] for the first part that is too large.
 pub(super) fn check_sizes(manifest: &Manifest) -> Result<(), ConversationError> {
     let mut conversation = manifest.conversation.clone();
-    // The conversation is listed with these.
+    // Lists show the conversation with these settings.
     conversation.settings = manifest.settings.clone();
     check_size("conversation", &conversation)?;
     check_size("failure", &manifest.failure)?;
