@@ -1,7 +1,7 @@
-//! Backups of transcripts: which files of an agent are backed up, and restoring them.
+//! Backups of transcripts: selects the files of an agent to back up, and restores them.
 //!
-//! Owns the channel through which conversations ask for a backup of a session, and the settings of the user. The copies
-//! belong to the archive. Blocks, except for the request for a backup.
+//! Owns the queue in which conversations request backups of sessions, and the user's settings. The copies belong to the
+//! archive. Blocks, except for the request for a backup.
 
 mod moved_folders;
 mod unpacked_backup;
@@ -30,17 +30,17 @@ use crate::transcript::transcript_list::Format;
 
 pub(super) use unpacked_backup::unpack_backup_of_missing;
 
-/// How many sessions may be asked for at once: more than turns end in the time of one round.
+/// The limit on waiting requests: more than the number of turns that end during one round.
 const MAX_REQUESTED: usize = 1_024;
 
-/// What the user has set.
+/// The user's settings for backups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackupRules {
-    /// Whether transcripts are kept automatically.
+    /// Whether transcripts are backed up automatically.
     pub is_enabled: bool,
-    /// For how many days after they were last written to. `None`: for ever.
+    /// How many days after the last write backups are kept. `None`: forever.
     pub max_days: Option<u64>,
-    /// How many bytes of disk space all copies may take. `None`: any number.
+    /// How many bytes of disk space all backups may use. `None`: no limit.
     pub max_bytes: Option<u64>,
 }
 
@@ -57,27 +57,27 @@ impl Default for BackupRules {
 /// How a session is backed up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BackupMode {
-    /// Its files are linked.
+    /// With hard links to its files, or copies if the file system supports no hard links.
     Linked,
-    /// Its files are copied.
+    /// With compressed copies of its files.
     Compressed,
 }
 
 /// The backups of transcripts, and the sessions that wait to be backed up.
 #[derive(Debug)]
 pub struct Backups {
-    /// The copies.
+    /// The archive of all backups.
     pub archive: Archive,
-    /// What the user has set.
+    /// The user's settings.
     pub rules: BackupRules,
     requested: Mutex<BTreeMap<SessionRef, BackupMode>>,
     wake: Notify,
-    /// Links and files in place of folders of copies that were reported. Each backup finds them again.
+    /// Links and files that replace folders of the archive and were already reported. Each backup finds them again.
     reported_misplaced: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl Backups {
-    /// Copies in this folder.
+    /// Backups in this folder.
     #[must_use]
     pub fn new(folder: PathBuf, rules: BackupRules) -> Self {
         Self {
@@ -89,8 +89,8 @@ impl Backups {
         }
     }
 
-    /// Asks for a session to be kept soon, if keeping is on. If too many sessions wait, it is kept when it is asked for again, or
-    /// within a day.
+    /// Requests a backup of a session soon, if backups are enabled. If too many requests wait, this one is dropped: the session
+    /// is backed up when it is requested again, or within a day.
     pub fn request(&self, session: SessionRef, depth: BackupMode) {
         if !self.rules.is_enabled || session.upstream_id.is_empty() {
             return;
@@ -104,18 +104,18 @@ impl Backups {
         self.wake.notify_one();
     }
 
-    /// Waits until a session is asked for.
+    /// Waits for a request.
     pub async fn wait_for_request(&self) {
         self.wake.notified().await;
     }
 
-    /// The sessions that were asked for since the last call.
+    /// The sessions requested since the last call.
     #[must_use]
     pub fn take_requested(&self) -> BTreeMap<SessionRef, BackupMode> {
         std::mem::take(&mut *self.lock())
     }
 
-    /// Whether this was not reported yet. From now on it counts as reported.
+    /// Marks this as reported. Returns whether it was not reported before.
     pub(super) fn mark_misplaced_reported(&self, misplaced: &Misplaced) -> bool {
         let mut reported = self
             .reported_misplaced
@@ -129,7 +129,7 @@ impl Backups {
     }
 }
 
-/// The key by which the archive knows a session.
+/// The archive's key for a session.
 pub(super) fn session_key(root: &Path, id: &UpstreamId) -> SessionKey {
     SessionKey {
         root: root.to_owned(),
@@ -163,7 +163,7 @@ fn back_up_files(
     };
     let id = &session.upstream_id;
     let archive = &services.backups.archive;
-    // Read before the files: a turn that ends meanwhile may not be in them.
+    // Read before the files, because a turn that ends meanwhile may not be in them.
     let acknowledged = |id: &UpstreamId| acknowledged_turns(services, &entry.transcript_root(), id);
     let own_turns = acknowledged(id)?;
     let found = match format.dialect().files(services.session(root, &session.cwd, id)) {
@@ -174,7 +174,7 @@ fn back_up_files(
     let written = |path: &PathBuf| path.metadata().and_then(|metadata| metadata.modified()).ok();
     let newest = found.iter().filter_map(|(_, path)| written(path)).max();
     let newest = newest.and_then(|at| Timestamp::try_from(at).ok());
-    // The others are kept even if one fails.
+    // If one file fails, the others are still backed up.
     let mut done = Ok(());
     for (name, path) in found {
         let name = UpstreamId::new(name);
@@ -207,10 +207,10 @@ fn back_up_files(
     done
 }
 
-/// How many turns were acknowledged on a session, including those that it took along. `None` if no conversation has or had it.
+/// How many turns were acknowledged on a session, including carried turns. `None` if no conversation has or had it.
 ///
 /// # Errors
-/// If the store cannot be read. Then a copy must not be taken for one of all turns.
+/// If the store cannot be read. A backup must then not be recorded as complete.
 pub(super) fn acknowledged_turns(
     services: &Services,
     root: &TranscriptRoot,
@@ -227,7 +227,7 @@ pub(super) fn acknowledged_turns(
         let mut links = record.chain.links().iter();
         let turns = match links.find(|link| link.upstream_id == *id) {
             Some(link) => Some(link.turns + link.carried_turns),
-            // It has left the chain, to which an undo may return it.
+            // The session left the chain, but an undo may bring it back.
             None => {
                 let lineage = services.store.lineage_all(owner).map_err(unknown)?;
                 let own = lineage.iter().filter(|entry| entry.upstream_id == *id);
@@ -239,8 +239,7 @@ pub(super) fn acknowledged_turns(
     Ok(most)
 }
 
-/// How many acknowledged turns a session would lack if its transcript were restored now. `None` if it would lack none, or has a
-/// transcript.
+/// How many acknowledged turns would be missing if a session were restored now. `None` if none, or if it has a transcript.
 ///
 /// # Errors
 /// If the store or the copies cannot be read.
@@ -260,7 +259,7 @@ fn turns_lost_by_restore(
     Ok(Some(lost).filter(|missing| *missing > MissingTurns::Known(0)))
 }
 
-/// How many acknowledged turns the copy of a session lacks.
+/// How many acknowledged turns are missing from the backup of a session.
 ///
 /// # Errors
 /// If the store or the copies cannot be read.
@@ -279,17 +278,17 @@ fn turns_missing_from_backup(
         .archive
         .missing_turns(&session_key(root, id), acknowledged)?;
     let dialect = format.dialect();
-    // The turns of a history without references are counted when its transcript is opened.
+    // Only histories with references are counted here; others are counted when their transcript is opened.
     if later != Some(MissingTurns::Unknown) || !dialect.abilities().continues_by_reference {
         return Ok(later.unwrap_or(none));
     }
     let Some(kept) = unpack_backup_of_missing(services, entry, id)? else {
         return Ok(MissingTurns::Unknown);
     };
-    // Files that continue others are found by their ids, in whichever folder the session runs.
+    // The folder does not matter: files that continue others are found by their ids.
     let session = services.home(kept.root()).session(Some(""), id.as_str());
     let open = dialect.open(session, None).ok();
-    // Every reader reports a missing beginning.
+    // A missing beginning is no reason to count here: every reader reports it.
     let recorded = open
         .filter(|open| !open.lacks_beginning())
         .and_then(|open| open.max_recorded_turns());
@@ -300,11 +299,11 @@ fn turns_missing_from_backup(
     })
 }
 
-/// Refuses a change that begins with the head of a conversation if that was restored with fewer turns and the conversation has
-/// not reported it: the change would take the rest for all.
+/// Refuses a change that starts from the head of a conversation if the head was restored without its last turns and the
+/// conversation has not reported that: the change would treat the remaining turns as complete.
 ///
 /// # Errors
-/// [`ConversationError::TranscriptDamaged`]; that of a mark that cannot be read now.
+/// [`ConversationError::TranscriptDamaged`], or the error of reading the restore mark.
 pub(super) fn refuse_unreported_loss(
     services: &Services,
     entry: &AgentEntry,
@@ -321,11 +320,11 @@ pub(super) fn refuse_unreported_loss(
     )))
 }
 
-/// What the restored transcript of a conversation's head lacks that the conversation has not reported. The head of an edit or a fork
-/// that was never prompted can be restored too, so it is asked for as well.
+/// The turns missing from the restored head of a conversation, if the conversation has not reported them. Includes the head of
+/// an edit or a fork that was never prompted, because it can be restored too.
 ///
 /// # Errors
-/// As [`Archive::unreported`](crate::archive::Archive::unreported).
+/// As [`Archive::unreported_missing_turns`](crate::archive::Archive::unreported_missing_turns).
 pub(super) fn unreported_missing_turns(
     services: &Services,
     entry: &AgentEntry,
@@ -340,7 +339,7 @@ pub(super) fn unreported_missing_turns(
         .unreported_missing_turns(&session_key(root, &head.upstream_id))
 }
 
-/// Records that a conversation has reported what the restored transcript of a session lacks. If that fails it is reported again.
+/// Records that a conversation has reported the missing turns of a restored session. If that fails, they are reported again.
 /// Blocks.
 pub(super) fn mark_loss_reported(services: &Services, entry: &AgentEntry, id: &UpstreamId) {
     let Some((root, _)) = entry.listed_transcripts() else {
@@ -355,7 +354,7 @@ pub(super) fn mark_loss_reported(services: &Services, entry: &AgentEntry, id: &U
     }
 }
 
-/// Restores the sessions among these that are lost and whose copies lack no acknowledged turn.
+/// Restores those of the sessions that are missing and whose backups lack no acknowledged turn.
 pub(super) fn restore_complete_backups<'a>(
     services: &Services,
     entry: &AgentEntry,
@@ -380,11 +379,11 @@ pub(super) fn restore_complete_backups<'a>(
     }
 }
 
-/// Restores a lost session of a conversation for a change that begins with it. Also restores the sessions before it in the chain, in
-/// which its history may begin, if that is possible.
+/// Restores a missing session for a change that starts from it. If possible, also restores the sessions before it in the chain,
+/// in which its history may begin.
 ///
 /// # Errors
-/// If its copy lacks turns or cannot be restored.
+/// If its backup lacks turns or cannot be restored.
 pub(super) fn restore_for_change(
     services: &Services,
     entry: &AgentEntry,
@@ -408,7 +407,7 @@ pub(super) fn restore_for_change(
                  after that it can be branched, edited and repaired",
                 record.id
             ),
-            // A resume restores it only together with the head.
+            // A resume restores an older session only together with the head.
             false => format!(
                 "its backup lacks the last turns ({lost}); restore it to use the turns before them: \
                  sessionctl archive restore {id}"
@@ -430,7 +429,7 @@ pub(super) fn restore_for_change(
     Ok(())
 }
 
-/// Whether the transcript of a session of a conversation is [missing](is_missing), and kept.
+/// Whether a session's transcript is [missing](is_missing) and has a backup.
 pub(super) fn is_missing_with_backup(
     services: &Services,
     entry: &AgentEntry,
@@ -449,7 +448,7 @@ pub(super) fn is_missing_with_backup(
     ) && has_backup(services, root, id)
 }
 
-/// Whether a session has no transcript, or only a blank one, as a loss of power leaves it, or one that has [lost a part](lost_part).
+/// Whether a session's transcript is missing, blank (as after a power loss), or has [lost a part](has_lost_part).
 pub(super) fn is_missing(
     services: &Services,
     root: &Path,
@@ -466,13 +465,13 @@ pub(super) fn is_missing(
     }
 }
 
-/// Whether the transcript of a session has [lost a part](lost_part).
+/// Whether the transcript of a session has [lost a part](backup_time_of_lost_part).
 pub(super) fn has_lost_part(services: &Services, format: Format, session: Session<'_>, path: &Path) -> bool {
     backup_time_of_lost_part(services, format, session, path).is_some()
 }
 
-/// The time of the backup that has the records which a transcript continues and no longer contains, if there is one: the file was
-/// deleted or truncated while the agent was writing.
+/// The time of the backup with the records that a transcript continues but no longer contains, if there is such a backup. The
+/// file was deleted or truncated while the agent was writing.
 pub(super) fn backup_time_of_lost_part(
     services: &Services,
     format: Format,
@@ -480,7 +479,7 @@ pub(super) fn backup_time_of_lost_part(
     path: &Path,
 ) -> Option<Timestamp> {
     let dialect = format.dialect();
-    // Known from the index of the transcript; the backup is read only if something is missing.
+    // The transcript's index has this count; the backup is read only if records are missing.
     let found = dialect.turn_counts(session, None).ok()??;
     if found.missing_records == 0 {
         return None;
@@ -498,7 +497,7 @@ pub(super) fn backup_time_of_lost_part(
     Timestamp::from_millisecond(found?).ok()
 }
 
-/// Whether a session's transcript is kept.
+/// Whether a session's transcript has a backup.
 pub(super) fn has_backup(services: &Services, root: &Path, id: &UpstreamId) -> bool {
     let kept = services.backups.archive.has_transcript(&session_key(root, id));
     kept.unwrap_or_else(|error| {
@@ -507,18 +506,18 @@ pub(super) fn has_backup(services: &Services, root: &Path, id: &UpstreamId) -> b
     })
 }
 
-/// Whether a session's transcript is kept, or may be because the copies cannot be read.
+/// Whether a session's transcript has a backup, or may have one because the archive cannot be read.
 pub(super) fn may_have_backup(services: &Services, root: &Path, id: &UpstreamId) -> bool {
     let kept = services.backups.archive.has_transcript(&session_key(root, id));
     kept.unwrap_or(true)
 }
 
-/// Restores what is kept of a session to where its agent looks for it in the folder `cwd`, which the restored records name. If
-/// `cwd` is unknown, that is the folder in which the session ran last. What the transcript will lack is recorded first: its
-/// conversation reports that at the next resume, whatever happens until then. Returns the restored files.
+/// Restores the backup of a session to the path where its agent looks in the folder `cwd`, and changes the records to name
+/// `cwd`. If `cwd` is unknown, uses the folder in which the session ran last. First records which turns will be missing, so
+/// that the conversation reports them at the next resume even after a crash. Returns the restored files.
 ///
 /// # Errors
-/// That nothing is kept, that something else is there, what cannot be read or written.
+/// If there is no backup, if another file is there, or if reading or writing fails.
 pub(super) fn restore(
     services: &Services,
     entry: &AgentEntry,
@@ -528,7 +527,7 @@ pub(super) fn restore(
     let Some((root, format)) = entry.listed_transcripts() else {
         return Ok(Vec::new());
     };
-    // None of its turns is new, also for those who see the file before this returns.
+    // None of its turns is new. Noted before anything can read the file.
     let mut placing = |id: &str, bytes| {
         services.old_bytes.note_length(&id.into(), bytes);
         Ok(())
@@ -547,8 +546,8 @@ pub(super) fn restore(
     )
 }
 
-/// Deletes the copies of deleted sessions. Those in which the histories of other kept sessions begin stay as long as these. Returns the
-/// sessions whose copies may still be there, each with the error.
+/// Deletes the backups of deleted sessions. A copy in which the history of another session begins stays as long as that
+/// session's backup. Returns the sessions whose backups may still be there, each with the error.
 pub(super) fn delete_backups(
     services: &Services,
     entry: &AgentEntry,
@@ -577,7 +576,7 @@ pub(super) fn delete_backups(
         .collect()
 }
 
-/// Whether a conversation that is not deleted has this session, or may have it because the store cannot be read.
+/// Whether a conversation, not a deleted one, has this session, or may have it because the store cannot be read.
 pub(super) fn is_used_by_conversation(services: &Services, root: &TranscriptRoot, id: &UpstreamId) -> bool {
     let Ok(owners) = services.store.owners(id, Some(root)) else {
         return true;
@@ -590,8 +589,8 @@ pub(super) fn is_used_by_conversation(services: &Services, root: &TranscriptRoot
     })
 }
 
-/// Which folders the records of a session name when its copy is put into the folder `cwd`, or if that is unknown, into the one in
-/// which the session ran last.
+/// The changes to the folders in a session's records when its backup is restored to the folder `cwd`, or if that is unknown, to
+/// the one in which the session ran last.
 fn relocation(
     services: &Services,
     entry: &AgentEntry,
@@ -602,7 +601,7 @@ fn relocation(
     let is_by_folder = entry
         .listed_transcripts()
         .is_some_and(|(_, format)| format.dialect().abilities().finds_by_folder);
-    // Otherwise a move leaves the records as they are.
+    // If the agent does not find sessions by folder, moves do not change the records.
     if !is_by_folder {
         return Ok(Relocation::default());
     }
@@ -611,7 +610,7 @@ fn relocation(
     };
     let owners = services.store.owners(id, Some(&entry.transcript_root()));
     let mut known: Vec<String> = Vec::new();
-    // A session of several conversations stays where it is when one of them moves.
+    // A session of several conversations does not move when one of them moves.
     if let [owner] = owners.map_err(unknown)?[..] {
         let lineage = services.store.lineage_all(owner).map_err(unknown)?;
         let own = lineage.into_iter().filter(|entry| entry.upstream_id == *id);

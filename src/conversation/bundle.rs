@@ -29,63 +29,63 @@ use crate::transcript::claude;
 use crate::transcript::codex::rollout_name;
 use crate::transcript::transcript_list::Format;
 
-/// What the manifest says that the file is.
+/// The value of `format` in the manifest.
 pub(super) const BUNDLE_FORMAT: &str = "session-bundle";
 
-/// The version of bundles that this program writes, and the newest that it reads.
+/// The bundle version that this program writes, and the newest that it reads.
 pub(super) const BUNDLE_VERSION: u32 = 1;
 
-/// The end of a bundle's name.
+/// The suffix of a bundle's file name.
 pub(super) const BUNDLE_SUFFIX: &str = ".session-bundle.tar.zst";
 
 /// The name of the first entry.
 const MANIFEST_NAME: &str = "manifest.json";
 
-/// The longest manifest: about a hundred thousand entries of a lineage and as many files, in bytes.
+/// The limit for the manifest, in bytes: about a hundred thousand lineage entries and as many files.
 const MANIFEST_LIMIT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The longest name of a file below a session's folder, in bytes.
 const NAME_LIMIT_BYTES: usize = 1024;
 
-/// The folders beside a transcript whose files a bundle takes.
+/// The side folders of a transcript whose files a bundle includes.
 const SIDE_FOLDERS: [&str; 2] = ["subagents/", "tool-results/"];
 
-/// The longest name of a rollout: what file systems take as one name, in bytes.
+/// The longest name of a rollout, in bytes: the limit of file systems.
 const ROLLOUT_NAME_LIMIT_BYTES: usize = 255;
 
-/// How much is read at once, in bytes.
+/// The size of read buffers, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// What a bundle says of itself.
+/// The manifest of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Manifest {
     pub(super) format: String,
     pub(super) version: u32,
     pub(super) created_at: Timestamp,
-    /// The program that wrote it.
+    /// The program that wrote the bundle.
     pub(super) by: String,
-    /// The conversation as it was shown, no turn running.
+    /// The conversation as clients saw it, with no turn running.
     pub(super) conversation: Conversation,
-    /// Its settings as they were given; what is shown holds also what the agent reported.
+    /// Its settings as given. Those in `conversation` also contain what the agent reported.
     #[serde(default)]
     pub(super) settings: Settings,
-    /// Why it failed, in words.
+    /// Why the conversation failed, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) failure: Option<String>,
     pub(super) chain: Vec<Link>,
     pub(super) lineage: Vec<LineageEntry>,
-    /// The agents that are named above, and what each is.
+    /// The agents named above, with their kinds.
     pub(super) agents: Vec<BundledAgent>,
-    /// The folder of the conversation without symbolic links, where that is another path.
+    /// The conversation's folder without symbolic links, if that path differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) real_cwd: Option<String>,
-    /// The sessions whose files are here.
+    /// The sessions whose files are in the bundle.
     pub(super) sessions: Vec<BundledSession>,
-    /// Those whose files are not.
+    /// The sessions whose files are missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) missing: Vec<MissingSession>,
-    /// The values of MCP servers that are not in the settings.
+    /// The MCP servers' values that were removed from the settings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) missing_values: Vec<MissingValue>,
 }
@@ -94,7 +94,7 @@ pub(super) struct Manifest {
 #[serde(rename_all = "camelCase")]
 pub(super) struct BundledAgent {
     pub(super) name: AgentName,
-    /// As in the configuration.
+    /// The kind, as in the configuration.
     pub(super) kind: String,
 }
 
@@ -104,25 +104,25 @@ pub(super) struct BundledAgent {
 pub(super) struct BundledSession {
     pub(super) upstream_id: UpstreamId,
     pub(super) agent: AgentName,
-    /// The folder that it ran in.
+    /// The folder in which the session ran.
     pub(super) cwd: String,
-    /// The same without symbolic links, where that is another path.
+    /// `cwd` without symbolic links, if that path differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) real_cwd: Option<String>,
     /// The form of its transcript.
     #[serde(default = "first_form", skip_serializing_if = "is_first_form")]
     pub(super) form: Format,
-    /// Whether it is there because another of these continues it by reference: none of the conversation's own.
+    /// Whether the session is included only because another one continues it by reference: the conversation never had it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) continued: bool,
-    /// The folder of its transcript below the agent's own. Informational: an import puts the file where this machine's
-    /// agent looks.
+    /// The folder of its transcript, relative to the agent's own. For information only: an import puts the file where
+    /// the local agent looks.
     pub(super) folder: String,
-    /// The transcript first.
+    /// The files of the session, the transcript first.
     pub(super) files: Vec<BundledFile>,
 }
 
-/// The form of a session that names none, as the first bundles did.
+/// The form of sessions in the first bundles, which name none.
 fn first_form() -> Format {
     claude::FORMAT
 }
@@ -138,11 +138,11 @@ pub(super) struct BundledFile {
     pub(super) path: String,
     /// The name below the session's folder.
     pub(super) name: String,
-    /// The name by which the session's records know it, where it lay with another session.
+    /// The name that the session's records use, if the file belonged to another session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) known_as: Option<String>,
     pub(super) bytes: u64,
-    /// In hexadecimal digits.
+    /// The hash in hexadecimal.
     pub(super) sha256: String,
 }
 
@@ -152,10 +152,10 @@ pub(super) enum BundleError {
     /// A file on this machine could not be used.
     #[error(transparent)]
     Transcript(#[from] TranscriptError),
-    /// A file that is taken along is not what it was a moment ago.
+    /// An exported file changed during the export.
     #[error("{} was changed while it was read; try again", .0.display())]
     Changed(PathBuf),
-    /// What it holds does not fit onto the disk.
+    /// The content of the bundle does not fit on the disk.
     #[error(
         "the content of the bundle needs {}, and {} are free on the disk of {}; free some space and try again",
         BinaryBytes(*needed),
@@ -163,7 +163,7 @@ pub(super) enum BundleError {
         folder.display()
     )]
     NoRoom {
-        /// Where it would be unpacked.
+        /// The folder for the unpacked files.
         folder: PathBuf,
         needed: u64,
         free: u64,
@@ -171,15 +171,15 @@ pub(super) enum BundleError {
     /// The file is not a bundle, or is incomplete.
     #[error("{0}")]
     Invalid(String),
-    /// The file is one of a later version.
+    /// The bundle has a newer version.
     #[error(
         "the bundle has version {0}, and this program reads {BUNDLE_VERSION}; use the one that wrote it or a newer one"
     )]
     NewerVersion(u32),
-    /// The caller no longer waits for it.
+    /// The call ended first: its caller no longer waits.
     #[error(transparent)]
     Ended(#[from] EndedEarly),
-    /// Something else that a call is refused with.
+    /// The call is refused for another reason.
     #[error(transparent)]
     Refused(#[from] ConversationError),
 }
@@ -207,13 +207,13 @@ impl From<BundleError> for ConversationError {
 }
 
 impl Manifest {
-    /// How many bytes the files have.
+    /// The size of all files, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         let files = self.sessions.iter().flat_map(|session| &session.files);
         files.fold(0, |sum, file| sum.saturating_add(file.bytes))
     }
 
-    /// Checks the manifest, as far as that is possible without the files. Nothing in it is trusted before.
+    /// Checks the manifest as far as possible without the files. Until then, nothing in it is trusted.
     fn check(&self) -> Result<(), String> {
         let known: BTreeSet<(&AgentName, &UpstreamId)> = self
             .lineage
@@ -282,14 +282,13 @@ impl Manifest {
     }
 }
 
-/// Whether a bundle takes sessions of this id. Agents give their sessions UUIDs; anything else may be the name of
-/// something else
-/// in the folder of a project, as `memory` is.
+/// Whether a bundle accepts a session with this id. Agents use UUIDs. Any other id could be the name of something else
+/// in a project's folder, such as `memory`.
 pub(super) fn is_session_id(id: &str) -> bool {
     Uuid::try_parse(id).is_ok_and(|uuid| uuid.hyphenated().to_string() == id)
 }
 
-/// Whether a name is one of a file beside the transcript that a bundle takes, and leads nowhere else.
+/// Whether `name` is a side file of the session that a bundle accepts, and does not leave the session's folder.
 pub(super) fn is_side_file_name(name: &str, id: &str) -> bool {
     let below = name.strip_prefix(id).and_then(|rest| rest.strip_prefix('/'));
     let in_folder = below.and_then(|below| SIDE_FOLDERS.iter().find_map(|folder| below.strip_prefix(folder)));
@@ -297,7 +296,7 @@ pub(super) fn is_side_file_name(name: &str, id: &str) -> bool {
     name.len() <= NAME_LIMIT_BYTES && in_folder.is_some_and(|rest| rest.split('/').all(is_plain))
 }
 
-/// Whether a name is one of a tool's result in the folder of a session, and leads nowhere else.
+/// Whether `name` is a tool result in the folder of a session, and does not leave that folder.
 fn is_result_name(name: &str) -> bool {
     match name.split('/').collect::<Vec<_>>()[..] {
         [session, "tool-results", _] => is_session_id(session) && is_side_file_name(name, session),
@@ -305,7 +304,7 @@ fn is_result_name(name: &str) -> bool {
     }
 }
 
-/// Whether a name is one of a rollout of a session, not compressed, and leads nowhere else.
+/// Whether `name` is an uncompressed rollout of the session, and not a path.
 fn is_rollout_name(name: &str, id: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
     name.len() <= ROLLOUT_NAME_LIMIT_BYTES
@@ -313,7 +312,7 @@ fn is_rollout_name(name: &str, id: &str) -> bool {
         && rollout_name(name).is_some_and(|rollout| rollout.upstream_id == id && !rollout.compressed)
 }
 
-/// Reads exactly so many bytes, counts them, and knows their hash.
+/// A reader of exactly `left` bytes that hashes them and reports progress.
 struct HashingReader<'a, R> {
     reader: R,
     left: u64,
@@ -331,7 +330,7 @@ impl<'a, R: Read> HashingReader<'a, R> {
         }
     }
 
-    /// The hash of what was read, in hexadecimal digits; none when there was less than there had to be.
+    /// The hash of the bytes read, in hexadecimal. `None` if not all of them were read.
     fn digest(self) -> Option<String> {
         let digits = self.hash.finalize();
         (self.left == 0).then(|| digits.iter().map(|byte| format!("{byte:02x}")).collect())
@@ -352,7 +351,7 @@ impl<R: Read> Read for HashingReader<'_, R> {
     }
 }
 
-/// What a failed read or write means: an end that was asked for, or else what `otherwise` makes of it.
+/// Converts a failed read or write: [`EndedEarly`] if the work was ended, else the result of `otherwise`.
 fn ended_early_or(error: io::Error, otherwise: impl FnOnce(io::Error) -> BundleError) -> BundleError {
     match is_ended_early(&error) {
         true => EndedEarly.into(),

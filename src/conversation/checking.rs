@@ -15,7 +15,7 @@ use crate::transcript::check::CheckReport;
 use crate::transcript::dialect::Session;
 use crate::transcript::transcript_list::Format;
 
-/// The damage in the backup of a session whose transcript is missing. Blocks.
+/// Checks the backup of a session whose transcript is missing. Blocks.
 pub(super) fn check_unpacked_backup(
     entry: &AgentEntry,
     id: &UpstreamId,
@@ -28,7 +28,7 @@ pub(super) fn check_unpacked_backup(
     Ok(answer)
 }
 
-/// The damage in the transcript of a session, with what its backup has of what is missing. Blocks.
+/// Checks the transcript of a session, and compares it with its backup. Blocks.
 pub(super) fn check_session(
     services: &Services,
     format: Format,
@@ -56,7 +56,7 @@ pub(super) fn check_session(
     Ok(answer)
 }
 
-/// A report as an answer.
+/// Converts a report to an answer.
 pub(super) fn check_answer(
     report: Result<CheckReport, TranscriptError>,
 ) -> Result<CheckAnswer, ConversationError> {
@@ -68,7 +68,7 @@ pub(super) fn check_answer(
     })
 }
 
-/// Where an agent keeps transcripts that can be read, and how.
+/// The folder and format of an agent's transcripts, if they can be read.
 pub(super) fn readable_root(entry: &AgentEntry) -> Result<(&Path, Format), ConversationError> {
     entry.listed_transcripts().ok_or_else(|| {
         ConversationError::Unsupported(format!(

@@ -1,6 +1,6 @@
-//! Sessions that a conversation, its climbs or its branches have closed and to which the agent may still write, even
-//! after the task of the conversation has ended. Moves, repairs and deletions of the files of the conversation wait
-//! until these sessions have ended.
+//! Closed sessions of conversations, including their climbs and branches, to which the agent may still write, even
+//! after the task of the conversation has ended. Moves, repairs and deletions of the conversation's files wait until
+//! these sessions have ended.
 
 use std::collections::HashMap;
 use std::future::{Future, ready};
@@ -15,38 +15,38 @@ use super::uncommitted_copies::UncommittedCopy;
 use super::unended_session::UnendedSession;
 use super::upstream::UpstreamSession;
 
-/// How many sessions are remembered that have not ended: those of agents that close none stay until their process ends.
-/// Beyond this the whole process has to end.
+/// The limit on remembered sessions that have not ended. If an agent cannot close sessions, they stay until its process
+/// ends. Beyond the limit, the sessions of one process share an entry until the process ends.
 const MAX_REMEMBERED: usize = 64;
 
-/// A session that is being closed, or was. Clones are the same one.
+/// A session that is being closed, or was. Clones refer to the same session.
 #[derive(Clone, Debug)]
 pub(super) struct ClosedSession {
     kind: ClosedKind,
-    /// The session, until it has ended; none of a job's.
+    /// The session, until it has ended. Empty for an abandoned job.
     session: Weak<UnendedSession>,
-    /// Resolves when it is closed or given up: to what may still be written to.
+    /// Resolves when the session is closed or given up: to the session, if it may still be written to.
     closing: Shared<BoxFuture<'static, Option<Arc<UnendedSession>>>>,
 }
 
-/// What an entry of the list stands for.
+/// The meaning of an entry in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ClosedKind {
-    /// A session, by its process and its name there.
+    /// A session, by the agent's process id and the session's name there.
     Session(u32, String),
-    /// What an abandoned job opens, if anything.
+    /// The session that an abandoned job may open.
     AbandonedJob,
-    /// All sessions of a process, which ends them.
+    /// All sessions of a process. They end with the process.
     Process(u32),
 }
 
 impl ClosedSession {
-    /// Waits until it is closed or given up.
+    /// Waits until the session is closed or given up.
     pub(super) async fn wait_until_closed(self) {
         let _unended = self.closing.await;
     }
 
-    /// Waits until it is closed or given up. Returns whether it has ended; a running agent is asked again.
+    /// Waits until the session is closed or given up. Returns whether it has ended; a running agent is asked again.
     pub(super) async fn has_ended(&self) -> bool {
         match (self.closing.clone().await, &self.kind) {
             (None, _) => true,
@@ -55,7 +55,7 @@ impl ClosedSession {
         }
     }
 
-    /// The session, once it was closed or given up and may still be written to.
+    /// The session, if it was closed or given up and may still be written to.
     fn unended(&self) -> Option<Arc<UnendedSession>> {
         self.closing.clone().now_or_never().flatten()
     }
@@ -64,23 +64,23 @@ impl ClosedSession {
         self.closing.clone().now_or_never().is_none()
     }
 
-    /// Whether it has ended, as far as that is known without asking.
+    /// Whether the session is known to have ended. Does not ask the agent.
     fn is_known_to_have_ended(&self) -> bool {
         let closed = self.closing.clone().now_or_never();
         closed.is_some_and(|unended| unended.is_none_or(|unended| unended.is_known_to_have_ended()))
     }
 }
 
-/// The closed sessions of one conversation that may still be written to. Clones are the same list.
+/// The closed sessions of one conversation that may still be written to. Clones share one list.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClosedSessions(Arc<Mutex<Vec<ClosedSession>>>);
 
-/// The closed sessions of all conversations, for as long as a task uses them or one may still be written to.
+/// The closed sessions of all conversations. A list stays while a task uses it or a session in it may still be written to.
 #[derive(Debug, Default)]
 pub(super) struct AllClosedSessions(Mutex<HashMap<ConversationId, ClosedSessions>>);
 
 impl AllClosedSessions {
-    /// Those of one conversation, for its task.
+    /// The list of one conversation, for its task.
     pub(super) fn of(&self, id: ConversationId) -> ClosedSessions {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, closed| Arc::strong_count(&closed.0) > 1 || !closed.are_known_to_have_ended());
@@ -90,11 +90,11 @@ impl AllClosedSessions {
 
 impl ClosedSessions {
     fn lock(&self) -> MutexGuard<'_, Vec<ClosedSession>> {
-        // Each change is complete before anything can panic.
+        // A panic never leaves a change incomplete.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes a session. That continues whether or not anything waits for it.
+    /// Closes a session in the background, whether or not anything waits for it.
     pub(super) fn close(&self, session: UpstreamSession, by_force: bool, grace: Duration) -> ClosedSession {
         let unended = Arc::new(UnendedSession::closing(&session));
         let (pid, handle) = unended.process_and_name();
@@ -103,7 +103,7 @@ impl ClosedSessions {
         self.add(what, known, closing(unended, session, by_force, grace).boxed())
     }
 
-    /// Closes the session that an abandoned job opens. That continues whether or not anything waits for it.
+    /// Closes the session that an abandoned job may open, in the background.
     pub(super) fn close_abandoned(
         &self,
         opening: impl Future<Output = Option<UpstreamSession>> + Send + 'static,
@@ -114,7 +114,7 @@ impl ClosedSessions {
             closing(unended, session, false, Duration::ZERO).await
         };
         let closing = tokio::spawn(closing);
-        // Of a job that panicked nothing is known; what it had opened it has dropped.
+        // A job that panicked returns nothing. It has dropped the session that it opened.
         let closing = closing.map(|closed| closed.ok().flatten());
         self.add(ClosedKind::AbandonedJob, Weak::new(), closing.boxed());
     }
@@ -128,7 +128,7 @@ impl ClosedSessions {
         self.add(what, Arc::downgrade(&unended), ready(Some(unended)).boxed());
     }
 
-    /// Removes the copy from which a session of this id was to be opened: once the session has ended, if an agent may have opened it.
+    /// Deletes the copy that the session `id` was to be opened from, once the session has ended if an agent may have opened it.
     pub(super) async fn remove_copy(&self, id: &UpstreamId, copy: UncommittedCopy) {
         let all = self.lock().clone();
         for closed in all {
@@ -154,7 +154,7 @@ impl ClosedSessions {
         closing: BoxFuture<'static, Option<Arc<UnendedSession>>>,
     ) -> ClosedSession {
         let mut all = self.lock();
-        // One that was opened again in the same process ends when it is closed the last time.
+        // A session that was opened again in the same process ends with its last closing.
         all.retain(|closed| {
             (closed.kind != what || what == ClosedKind::AbandonedJob) && !closed.is_known_to_have_ended()
         });
@@ -173,7 +173,7 @@ impl ClosedSessions {
     /// Waits until all are closed or given up.
     ///
     /// # Errors
-    /// [`ConversationError::Busy`] if one has not ended, each time until it has.
+    /// [`ConversationError::Busy`] if one has not ended yet.
     pub(super) async fn wait_until_ended(self) -> Result<(), ConversationError> {
         let all = self.lock().clone();
         for closed in all {
@@ -206,8 +206,8 @@ impl ClosedSessions {
         Ok(())
     }
 
-    /// Waits until nothing writes to sessions that are about to be opened again: until dying agents have ended, and turns that
-    /// were running when their sessions were closed.
+    /// Waits until nothing writes to sessions that are about to be opened again: until dying agents have ended, and also turns
+    /// that were running when their sessions were closed.
     ///
     /// # Errors
     /// [`ConversationError::Busy`] if one of them could not be ended.
@@ -230,12 +230,12 @@ impl ClosedSessions {
         Ok(())
     }
 
-    /// Whether all have ended, as far as that is known without asking.
+    /// Whether all are known to have ended. Asks no agent.
     pub(super) fn are_known_to_have_ended(&self) -> bool {
         self.lock().iter().all(ClosedSession::is_known_to_have_ended)
     }
 
-    /// The sessions that are being closed: a session of the same id is not opened before.
+    /// The sessions that are being closed. No session with the same id is opened until then.
     pub(super) fn being_closed(&self) -> Vec<ClosedSession> {
         let is_it =
             |closed: &&ClosedSession| closed.kind != ClosedKind::AbandonedJob && closed.is_being_closed();
@@ -252,7 +252,7 @@ impl ClosedSessions {
     }
 }
 
-/// Remembers one entry for each process, in place of all its sessions that were closed and have not ended.
+/// Replaces all sessions of a process that were closed and have not ended by one entry for the process.
 fn merge_by_process(all: &mut Vec<ClosedSession>) {
     let mut merged: Vec<ClosedSession> = Vec::new();
     for mut closed in std::mem::take(all) {
@@ -267,7 +267,7 @@ fn merge_by_process(all: &mut Vec<ClosedSession>) {
     *all = merged;
 }
 
-/// Closes a session in a task of its own. Resolves to the session if it may still be written to.
+/// Closes a session in its own task. Resolves to the session if it may still be written to.
 fn closing(
     unended: Arc<UnendedSession>,
     session: UpstreamSession,
@@ -276,6 +276,6 @@ fn closing(
 ) -> impl Future<Output = Option<Arc<UnendedSession>>> {
     let own = Arc::clone(&unended);
     let closing = tokio::spawn(async move { own.close_and_wait(session, by_force, grace).await });
-    // A closing that panicked has ended nothing.
+    // If the task panicked, nothing has ended.
     closing.map(|closed| (!closed.unwrap_or(false)).then_some(unended))
 }

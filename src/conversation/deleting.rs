@@ -1,4 +1,4 @@
-//! Deleting the transcripts of a deleted conversation, if the caller asked for it.
+//! Deletes the transcripts of a deleted conversation, if the caller requests it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -22,9 +22,9 @@ use super::backup;
 use super::climbing::acquire_process;
 use super::services::{Services, SessionRef, chain_text};
 
-/// Deletes every transcript that this conversation alone ever held, with what lies beside it: by the agent's own method
-/// where it has one, and what that leaves itself. Files beside it that a fork may need, which is another conversation's, stay
-/// where the agent has left them. What may be another's stays. Our own copies go with what is deleted. Returned is what is still there.
+/// Deletes the transcripts of the conversation's sessions, with their side files: first by the agent's own method, then what
+/// that leaves. A session that another conversation also has stays, and so do side files that another conversation's fork may
+/// need. Backups of deleted transcripts are deleted too. Returns what is still there.
 pub(super) async fn delete_transcripts(
     services: &Arc<Services>,
     record: &ConversationRecord,
@@ -34,7 +34,7 @@ pub(super) async fn delete_transcripts(
     remaining
 }
 
-/// Leaves all transcripts where they are, for this reason. Returns the same as deleting them.
+/// Deletes no transcript, for the reason `why`. Returns the same list as [`delete_transcripts`].
 pub(super) fn leave_transcripts(
     services: &Services,
     record: &ConversationRecord,
@@ -105,7 +105,7 @@ async fn delete_all(services: &Arc<Services>, record: &ConversationRecord) -> Ve
 /// A session, and the files to delete with it.
 type SessionFiles = (UpstreamId, BTreeSet<PathBuf>);
 
-/// A session with what its agent said to deleting it.
+/// A session with the agent's answer to `session/delete`.
 struct AgentDeletion {
     id: UpstreamId,
     /// Where its transcript was, or would be.
@@ -113,10 +113,10 @@ struct AgentDeletion {
     agent_result: Result<(), String>,
 }
 
-/// A session whose transcript stays: why, in two ways.
+/// A session whose transcript stays, and why: as a code and as text.
 type KeptTranscript = (UpstreamId, RemainingReason, &'static str);
 
-/// The sessions that the conversation ever had: those whose transcripts are its own, and the others.
+/// All sessions that the conversation ever had: those that are only its own, and the others.
 fn own_and_other_sessions(
     services: &Services,
     record: &ConversationRecord,
@@ -140,7 +140,7 @@ fn own_and_other_sessions(
     Ok((own, others))
 }
 
-/// Whether another conversation has the session that is not deleted.
+/// Whether another conversation, not a deleted one, also has the session.
 fn is_used_elsewhere(
     services: &Services,
     record: &ConversationRecord,
@@ -159,8 +159,8 @@ fn is_used_elsewhere(
     Ok(false)
 }
 
-/// Completes the change that deletes a conversation by removing what else is stored of it: the answers to calls about it, and to
-/// those that made it, whose repetitions are refused from now on.
+/// Extends the change that deletes a conversation: removes the stored answers to calls about it, and replaces the answers of
+/// the calls that created it, so that repeating those calls is refused.
 pub(super) fn erase_answers(store: &Store, mut change: Change) -> Change {
     change.erases = true;
     if let Err(error) = add_erased_answers(store, &mut change) {
@@ -207,7 +207,7 @@ fn remaining_of_all(
 ) -> Vec<RemainingTranscript> {
     let ids: BTreeSet<UpstreamId> = match services.store.lineage_all(record.id) {
         Ok(lineage) => lineage.into_iter().map(|entry| entry.upstream_id).collect(),
-        // What is in hand then.
+        // The lineage cannot be read; use the chain in memory.
         Err(_) => record
             .chain
             .links()
@@ -215,7 +215,7 @@ fn remaining_of_all(
             .map(|link| link.upstream_id.clone())
             .collect(),
     };
-    // Whose they are is not known here, so that they stay as well.
+    // Their owners are unknown here, so the backups stay too.
     let kept = services.backups.archive.sessions().unwrap_or_default();
     let is_kept = |id: &UpstreamId| kept.iter().any(|session| session.key.upstream_id == id.as_str());
     let told = |id: &UpstreamId| match is_kept(id) {
@@ -259,13 +259,13 @@ async fn delete_by_agent(
     asked
 }
 
-/// What is left to do once the agent was asked. Blocks.
+/// The part of a deletion that follows the agent's answers. Blocks.
 struct Deletion {
     services: Arc<Services>,
     entry: Arc<AgentEntry>,
     /// The folder of the conversation.
     cwd: String,
-    /// A session of which nothing was ever written.
+    /// The head, if no transcript was ever written for it.
     unwritten: Option<UpstreamId>,
 }
 
@@ -284,7 +284,7 @@ impl Deletion {
                 .into_iter()
                 .filter_map(|other| self.remaining_transcript(other)),
         );
-        // Behind the agent's own: what was asked to be kept meanwhile finds nothing any more.
+        // After the transcripts: a backup that was requested meanwhile finds nothing to copy.
         for (id, error) in backup::delete_backups(&self.services, &self.entry, &ids) {
             let why = format!("the daemon's own copy is still there: {}", chain_text(&error));
             remaining.push(failed_deletion(&id, None, why));
@@ -298,13 +298,13 @@ impl Deletion {
         Some((root, format.dialect())).filter(|(_, dialect)| dialect.abilities().can_delete)
     }
 
-    /// Where the files of a session are that can be removed: all copies of its transcript. That it is gone, of which others may
-    /// lie there yet, leaves the place where it would be.
+    /// The paths of all copies of a session's transcript, and the path where the transcript would be: if it is missing, its
+    /// side files may still be there.
     fn transcript_paths(&self, id: &UpstreamId, folder: &str) -> BTreeSet<PathBuf> {
         let Some((root, dialect)) = self.deletable() else {
             return BTreeSet::new();
         };
-        // What cannot be looked at is told when it is to be removed.
+        // An unreadable folder is reported later, when the file is removed.
         let mut places: BTreeSet<_> = dialect.locate(root, id.as_str()).into_iter().flatten().collect();
         let cwd = Some(Path::new(folder));
         let own = file_name(id.as_str())
@@ -339,7 +339,7 @@ impl Deletion {
                 }
             }
         }
-        // All transcripts first: a fork that goes too borrows nothing any more.
+        // All transcripts are deleted first, because a fork that is deleted too no longer needs borrowed files.
         let mut forks = ForkLookup::default();
         for (id, transcript) in gone {
             let beside = transcript.with_extension("");
@@ -375,7 +375,7 @@ impl Deletion {
         }
     }
 
-    /// Tells of a transcript that its agent alone can delete, and did not.
+    /// Reports a transcript that only its agent can delete, if the agent did not.
     fn remaining_at_agent(&self, asked: AgentDeletion) -> Option<RemainingTranscript> {
         let AgentDeletion {
             id,
@@ -404,12 +404,12 @@ impl Deletion {
         })
     }
 
-    /// Tells of a transcript that stays, where there is one.
+    /// Reports a transcript that stays, if it exists.
     fn remaining_transcript(
         &self,
         (upstream_id, reason, message): KeptTranscript,
     ) -> Option<RemainingTranscript> {
-        // One that cannot be looked at may be there all the same.
+        // If the lookup fails, the transcript may still exist: report it.
         let path = self
             .find(&upstream_id)
             .map_or(Some(None), |path| path.map(Some))?;

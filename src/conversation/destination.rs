@@ -8,50 +8,50 @@ use serde::{Deserialize, Serialize};
 use crate::store::ConversationRecord;
 use crate::transcript::relocate::Relocation;
 
-/// Where a move leads.
+/// The destination of a move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Destination {
-    /// The conversation goes to this folder, and with it those of its sessions that ran where it did.
+    /// Moves one conversation to this folder, with those of its sessions that ran in its old folder.
     Folder(String),
-    /// What ran in a folder, or below it, goes to the same place in another.
+    /// Moves everything that ran in or below a folder to the same place below the new folder.
     Tree(Tree),
 }
 
-/// A folder with all below it, and where that goes.
+/// A folder with everything below it, and its new path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tree {
-    /// The paths by which the folder is known: as it was named, and without links.
+    /// The old paths of the folder: as given, and without symbolic links.
     pub from: Vec<String>,
-    /// The path of the other, as it was named.
+    /// The new path, as given.
     pub to: String,
-    /// The same without links, as agents write it.
+    /// The new path without symbolic links, as agents write it.
     pub real: String,
 }
 
 impl Tree {
-    /// The folder that takes the place of this one, as it is named; none where it is not below.
+    /// The new path of `cwd`, as given. `None` if `cwd` is not in or below the moved folder.
     #[must_use]
     pub fn new_path(&self, cwd: &str) -> Option<String> {
         let folders = self.from.iter().map(|from| (from.clone(), self.to.clone()));
         mapped_below(folders.collect(), cwd)
     }
 
-    /// The same as agents write it.
+    /// The new path of `cwd`, as agents write it.
     #[must_use]
     pub fn new_real_path(&self, cwd: &str) -> Option<String> {
         mapped_below(self.path_mapping(), cwd)
     }
 
-    /// What agents' records name, and what they name instead.
+    /// Maps the paths in agents' records to the new path.
     #[must_use]
     pub fn path_mapping(&self) -> Vec<(String, String)> {
         let folders = self.from.iter();
         folders.map(|from| (from.clone(), self.real.clone())).collect()
     }
 
-    /// The path, of those by which the folder is known, that this one lies below.
+    /// Which of the old paths contains `cwd`.
     #[must_use]
     pub fn containing_path(&self, cwd: &str) -> Option<&str> {
         let mut known = self.from.iter();
@@ -69,7 +69,7 @@ fn mapped_below(folders: Vec<(String, String)>, cwd: &str) -> Option<String> {
 }
 
 impl Destination {
-    /// The folder that the conversation runs in behind the move.
+    /// The folder of the conversation after the move.
     #[must_use]
     pub fn new_cwd(&self, record: &ConversationRecord) -> String {
         match self {
@@ -78,8 +78,8 @@ impl Destination {
         }
     }
 
-    /// The folder that a session of a conversation in `cwd` runs in behind it; none when it stays. The head goes along wherever
-    /// it ran.
+    /// The folder of a session after the move, for a conversation in `cwd`. `None` if the session stays. A move to a folder
+    /// always moves the head.
     #[must_use]
     pub fn new_cwd_of_link(&self, cwd: &str, link: &Link, is_head: bool) -> Option<String> {
         match self {
@@ -88,7 +88,7 @@ impl Destination {
         }
     }
 
-    /// Whether a conversation that goes along takes this session with it too.
+    /// Whether this move also moves the session as part of another conversation.
     #[must_use]
     pub fn moves_session(&self, other: &ConversationRecord, session: &UpstreamId) -> bool {
         let mut links = other.chain.links().iter();
@@ -100,7 +100,7 @@ impl Destination {
         }
     }
 
-    /// Whether there is nothing of the conversation that would not be there already.
+    /// Whether the move would change nothing, because the conversation and its sessions are not in the old folder.
     #[must_use]
     pub fn is_reached(&self, record: &ConversationRecord) -> bool {
         match self {

@@ -1,7 +1,7 @@
 //! Exporting a conversation, as plain JSON for other programs or as a bundle to continue it elsewhere.
 //!
-//! Owns what an export contains and where its file goes. The files of the agents are only read. A conversation with a
-//! running turn is exported as it is at that moment. Blocks; call it from a blocking thread.
+//! Owns the choice of what an export contains and where its file goes. The agents' files are only read. A conversation
+//! with a running turn is exported as it is at that moment. Blocks; call it from a blocking thread.
 
 mod files;
 mod portable;
@@ -36,29 +36,29 @@ use crate::transcript::parts::Part;
 use bridge_protocol::turn::FailureKind;
 use files::SessionWithFiles;
 
-/// The longest part of a title that goes into a file's name, in bytes: a name has 255 at most, with day, number and suffix.
+/// The longest part of a title in a file name, in bytes. A name has at most 255, with date, number and suffix.
 const NAME_LIMIT_BYTES: usize = 180;
 
-/// How many files of one name and day are counted before that is given up.
+/// The limit on files with the same name and date.
 const SAME_NAME_LIMIT: u32 = 1_000;
 
-/// A conversation that is to be exported, as it stood at one moment.
+/// A snapshot of a conversation to export.
 pub(super) struct ExportRequest {
     pub(super) record: ConversationRecord,
-    /// As long as the record's chain knows it.
+    /// The lineage, up to the record's last entry.
     pub(super) lineage: Vec<LineageEntry>,
-    /// As it is shown, live or not.
+    /// The conversation as clients see it, live or not.
     pub(super) view: Conversation,
-    /// What the agent last reported of its usage.
+    /// The usage that the agent reported last.
     pub(super) usage: Option<RawJson>,
-    /// Whether values of MCP servers' `env` and `headers` go along.
+    /// Whether to export the values of MCP servers' `env` and `headers`.
     pub(super) secrets: bool,
 }
 
-/// Exports a conversation, to `path` when that is given.
+/// Exports a conversation, to `path` if given.
 ///
 /// # Errors
-/// When the path cannot be used, the history cannot be read or does not fit into an answer, or a file changes meanwhile.
+/// If the path cannot be used, the history cannot be read or is too long for an answer, or a file changes meanwhile.
 pub(super) fn export(
     services: &Services,
     export: ExportRequest,
@@ -78,7 +78,7 @@ pub(super) fn export(
     }
 }
 
-/// A bundle at `target`, or at one of the others when that is taken by the time it is whole.
+/// Writes a bundle to `target`, or to one of `others` if `target` is taken by the time the bundle is complete.
 fn export_bundle(
     services: &Services,
     export: ExportRequest,
@@ -87,13 +87,13 @@ fn export_bundle(
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
     let (manifest, sources, kept) = build_manifest(services, export, progress)?;
-    // Each is read once more.
+    // Each file is read once more.
     progress.expect_bytes(manifest.bytes());
     let first = target.clone();
     let written = copy::create_first(target, others, |writer| {
         bundle::pack::pack(writer, &first, &manifest, &sources, progress)
     })?;
-    // What was unpacked is not taken away before it is read.
+    // `kept` must live until here: dropping it deletes the unpacked backups.
     let file = ExportedFile {
         missing: manifest.missing,
         missing_values: manifest.missing_values,
@@ -103,7 +103,7 @@ fn export_bundle(
     export_answer(&written, file)
 }
 
-/// The sessions that are taken from what is kept, each once.
+/// The sessions that were read from backups, each once.
 fn sessions_from_backup(kept: &[Unpacked]) -> Vec<UpstreamId> {
     let ids: BTreeSet<&str> = kept
         .iter()
@@ -113,7 +113,7 @@ fn sessions_from_backup(kept: &[Unpacked]) -> Vec<UpstreamId> {
     ids.into_iter().map(UpstreamId::from).collect()
 }
 
-/// The answer that describes a file. `file` says what it lacks.
+/// The answer that describes an exported file. `file` lists what it lacks.
 fn export_answer(target: &Path, file: ExportedFile) -> Result<ExportAnswer, ConversationError> {
     let metadata = fs::metadata(target);
     let metadata = metadata.map_err(|error| unusable_path(target, &error.to_string()))?;
@@ -124,7 +124,7 @@ fn export_answer(target: &Path, file: ExportedFile) -> Result<ExportAnswer, Conv
     }))
 }
 
-/// What a bundle says, its files in their order, and the backups in which some of them are.
+/// The manifest of a bundle, its files in order, and the backups that contain some of them.
 fn build_manifest(
     services: &Services,
     export: ExportRequest,
@@ -140,10 +140,10 @@ fn build_manifest(
         true => Vec::new(),
         false => secrets::remove_secret_values(&mut record.settings),
     };
-    // An edit whose prompt nobody has accepted yet has changed nothing.
+    // An edit whose prompt was not accepted yet has changed nothing.
     let is_open = |turn: &mut PendingTurn| turn.edit.as_ref().is_some_and(|edit| !edit.accepted);
     record.turn.take_if(is_open);
-    // As if the daemon ended now: a turn that runs has no agent where the bundle goes.
+    // Ends a running turn as if the daemon ended now: it has no agent on the importing machine.
     let why = "the conversation was exported while the turn ran";
     let (record, _) = end_unfinished(
         record,
@@ -166,7 +166,7 @@ fn build_manifest(
                 missing.extend(files.missing);
                 found.extend(files.sessions);
             }
-            // A session that no turn has run on has no transcript with most agents.
+            // Most agents write no transcript before the first turn.
             Err(_) if !is_written => {}
             Err(why) => missing.push(held.missing(why)),
         }
@@ -178,7 +178,7 @@ fn build_manifest(
     };
     let own = bytes_of(&found);
     progress.expect_bytes(own);
-    // What is looked at for this counts by itself.
+    // Reading transcripts for this reports its own progress.
     missing.extend(files::add_borrowed(&mut found));
     progress.expect_bytes(bytes_of(&found).saturating_sub(own));
     if let Some(head) = head {
@@ -247,8 +247,8 @@ impl SessionRef {
     }
 }
 
-/// The sessions that a conversation ever had, in the order in which they came, with what was last known of each, and whether
-/// it was ever written.
+/// All sessions that a conversation ever had, in order of their first use, with the latest data about each and whether it was
+/// ever written.
 fn sessions_of_conversation(
     record: &ConversationRecord,
     lineage: &[LineageEntry],
@@ -274,13 +274,13 @@ fn sessions_of_conversation(
     known.into_values().collect()
 }
 
-/// A folder without symbolic links, where that is another path.
+/// The path of a folder without symbolic links, if it differs.
 fn real_path(cwd: &str) -> Option<String> {
     let real = fs::canonicalize(cwd).ok()?.into_os_string().into_string().ok()?;
     (real != cwd).then_some(real)
 }
 
-/// The path that a caller names, as far as it can be said before it is written.
+/// Checks the path that a caller gives, as far as possible before writing.
 fn usable_target(path: &str) -> Result<PathBuf, ConversationError> {
     let target = PathBuf::from(path);
     if !target.is_absolute() {
@@ -310,7 +310,7 @@ fn usable_target(path: &str) -> Result<PathBuf, ConversationError> {
             "{path} exists already, and is not overwritten; name another file"
         ))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(target),
-        // As of a name that is too long, which would be found out at the end only.
+        // For example, the name is too long. Writing would report that only at the end.
         Err(error) => Err(unusable_path(&target, &error.to_string())),
     }
 }
@@ -319,7 +319,7 @@ fn unusable_path(target: &Path, why: &str) -> ConversationError {
     ConversationError::invalid("path", format!("{} cannot be written: {why}", target.display()))
 }
 
-/// The path of a bundle without a given path: the first free name in the daemon's own folder, and the names after it.
+/// The default paths of a bundle: the first free name in the daemon's folder for exports, and the names after it.
 fn default_targets(
     services: &Services,
     view: &Conversation,
@@ -344,7 +344,7 @@ fn default_targets(
     Ok((free, paths))
 }
 
-/// A conversation's title as it can stand in a file's name on any system; the beginning of its id where nothing is left.
+/// The conversation's title as a file name that is valid on any system, or the beginning of its id if nothing remains.
 fn file_stem(view: &Conversation) -> String {
     let mut stem = String::new();
     for character in view.title.chars() {

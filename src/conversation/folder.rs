@@ -12,7 +12,7 @@ use super::error::ConversationError;
 /// Checks that a conversation's folder can be used.
 ///
 /// # Errors
-/// [`ConversationError::InvalidCwd`] with what to do.
+/// [`ConversationError::InvalidCwd`], whose message says what to do.
 pub fn check_folder(cwd: &str) -> Result<(), ConversationError> {
     check_absolute(cwd)?;
     why_unusable(cwd).map_err(|why| {
@@ -22,7 +22,7 @@ pub fn check_folder(cwd: &str) -> Result<(), ConversationError> {
     })
 }
 
-/// Whether there is such a folder; else why it cannot be used.
+/// Checks that a folder exists and can be used. The error says why not.
 fn why_unusable(cwd: &str) -> Result<(), String> {
     match fs::metadata(cwd) {
         Ok(metadata) if metadata.is_dir() => Ok(()),
@@ -45,8 +45,8 @@ fn check_absolute(cwd: &str) -> Result<(), ConversationError> {
     )))
 }
 
-/// The path of a folder as it is stored: without `.` and `..`, doubled slashes and a slash at its end. `parameter` is the
-/// parameter of the call that names the folder.
+/// The path of a folder in the form in which it is stored: without `.`, `..`, double slashes and a trailing slash. `parameter`
+/// is the parameter of the call that names the folder.
 ///
 /// # Errors
 /// [`ConversationError::InvalidParams`] if it is relative, and [`ConversationError::InvalidCwd`] if the folder cannot be used.
@@ -55,7 +55,7 @@ pub fn usable_folder(parameter: &'static str, path: &str) -> Result<String, Conv
     usable_stored_folder(path)
 }
 
-/// As [`usable_folder`], for a folder that a file names and no call does.
+/// As [`usable_folder`], for a folder that a file names, not a call.
 ///
 /// # Errors
 /// [`ConversationError::InvalidCwd`] if the folder cannot be used.
@@ -65,8 +65,8 @@ pub(super) fn usable_stored_folder(cwd: &str) -> Result<String, ConversationErro
     Ok(normalize(cwd))
 }
 
-/// The path by which conversations of a folder are looked up: written as [`usable_folder`] stores it, also if the folder is
-/// missing by now.
+/// The path by which conversations of a folder are looked up: in the form that [`usable_folder`] stores, even if the folder no
+/// longer exists.
 ///
 /// # Errors
 /// [`ConversationError::InvalidParams`] if it is relative.
@@ -75,7 +75,7 @@ pub fn normalized_folder(parameter: &'static str, path: &str) -> Result<String, 
     Ok(normalize(path))
 }
 
-/// A relative path means nothing to the daemon, which does not run in the client's folder.
+/// Refuses a relative path, because the daemon does not run in the client's folder.
 fn check_absolute_parameter(parameter: &'static str, path: &str) -> Result<(), ConversationError> {
     if Path::new(path).is_absolute() {
         return Ok(());
@@ -92,11 +92,11 @@ fn normalize(cwd: &str) -> String {
     let given = Path::new(cwd);
     let plain: PathBuf = given.components().collect();
     let clean = resolve_dots(given);
-    // Behind a link `..` leads to where the link points, and then only the path as it was given is right.
+    // After a symbolic link, `..` is the parent of its target. Then only the path as given is right.
     let is_same = clean == plain
         || match (fs::canonicalize(&clean), fs::canonicalize(given)) {
             (Ok(left), Ok(right)) => left == right,
-            // What is gone leads nowhere else.
+            // A path that does not exist leads nowhere else.
             (_, Err(_)) => true,
             (Err(_), Ok(_)) => false,
         };
@@ -104,7 +104,7 @@ fn normalize(cwd: &str) -> String {
     kept.to_string_lossy().into_owned()
 }
 
-/// A path without `.` and `..`, as its words say it: links are not looked at.
+/// Removes `.` and `..` from a path by its text alone, without resolving symbolic links.
 pub(super) fn resolve_dots(path: &Path) -> PathBuf {
     let mut clean = PathBuf::new();
     for component in path.components() {

@@ -46,7 +46,7 @@ pub(super) use placed_files::PlacedFiles;
 use placed_files::place_files;
 use translation::NameTranslation;
 
-/// A conversation whose files are in place, and that is not written down yet.
+/// An imported conversation whose files are in place but that is not recorded yet.
 pub(super) struct PreparedImport {
     pub(super) placed_files: PlacedFiles,
     pub(super) record: ConversationRecord,
@@ -54,10 +54,10 @@ pub(super) struct PreparedImport {
     pub(super) answer: ImportAnswer,
 }
 
-/// Where everything of a bundle goes.
+/// The ids, agents and folders of an import.
 struct ImportPlan {
     id: ConversationId,
-    /// The agents here, by their names there.
+    /// The local agents, by their names in the bundle.
     agents: BTreeMap<AgentName, Arc<AgentEntry>>,
     cwd: String,
     translation: NameTranslation,
@@ -66,7 +66,7 @@ struct ImportPlan {
 /// Checks a bundle and puts its files in place.
 ///
 /// # Errors
-/// When it cannot be used here, its ids are held already, or it is damaged. Nothing is left behind then.
+/// If the bundle is damaged or cannot be used here, or its ids are taken. Nothing is left behind then.
 pub(super) fn import(
     services: &Arc<Services>,
     import: &Import,
@@ -84,9 +84,9 @@ pub(super) fn import(
     let given = settings::relocated(given, &manifest.conversation.cwd, &plan.cwd);
     let (settings, left_out) = settings::trusted_settings(given, import.trust_settings);
     let links = translated_chain(&manifest, &plan)?;
-    // Each file is read twice: out of the bundle, and into its place.
+    // Each file is read twice: from the bundle, and to put it in place.
     progress.expect_bytes(manifest.bytes().saturating_mul(2));
-    // Only one import runs at a time, so whatever is there was left unfinished.
+    // Only one import runs at a time, so any existing plan is unfinished.
     undo_unfinished(services);
     let asked = Arc::clone(services);
     let may_have_owner = move |session: &UpstreamId| may_have_owner(&asked, session);
@@ -138,10 +138,10 @@ pub(super) fn import(
     })
 }
 
-/// Checks that its ids are still unused: another call may have taken them.
+/// Checks that the ids are still unused, because another call may have taken them.
 ///
 /// # Errors
-/// [`ConversationError::Conflict`] when they are.
+/// [`ConversationError::Conflict`] if one is taken.
 pub(super) fn check_still_free(
     services: &Services,
     imported: &PreparedImport,
@@ -169,7 +169,7 @@ fn usable_path(path: &str) -> Result<PathBuf, ConversationError> {
     Err(ConversationError::invalid("path", why))
 }
 
-/// Names and settings come from outside as those of a call do.
+/// Checks names and settings as strictly as those of a call.
 fn check_texts(manifest: &Manifest) -> Result<(), ConversationError> {
     check_title(&manifest.conversation.title)
         .and_then(|()| check_namespace(&manifest.conversation.namespace))
@@ -214,7 +214,7 @@ fn plan_import(
         folders,
         sessions: held
             .map(|id| {
-                // As each agent makes them: those of Codex are in the order of their times.
+                // The same UUID version as the agent's own: Codex ids sort by time.
                 let new = if is_rollout(id) {
                     Uuid::now_v7()
                 } else {
@@ -289,7 +289,7 @@ fn conversation_is_free(services: &Services, id: ConversationId) -> Result<(), C
     }
 }
 
-/// Whether a conversation was written down, also one that was deleted since. One that cannot be looked up counts.
+/// Whether a conversation was recorded, even if it was deleted since. True if the store cannot be read.
 fn is_written(services: &Services, id: ConversationId) -> bool {
     services
         .store
@@ -297,8 +297,8 @@ fn is_written(services: &Services, id: ConversationId) -> bool {
         .map_or(true, |held| held.is_some())
 }
 
-/// Undoes the unfinished imports of earlier daemons, as far as the store can say that no conversation owns their files. Whether each
-/// of them is undone or set aside.
+/// Undoes unfinished imports of earlier daemons, if the store can tell that no conversation owns their files. Returns whether
+/// each was undone or set aside.
 pub(super) fn undo_unfinished(services: &Services) -> bool {
     let verdict = UndoPolicy::of(&services.store);
     let is_written = |id| is_written(services, id);
@@ -329,12 +329,12 @@ fn session_is_free(
 fn transcript_root_of(services: &Services, agent: &AgentName) -> TranscriptRoot {
     match services.catalog.get(agent) {
         Some(entry) => entry.transcript_root(),
-        // One that is not configured here and that only the lineage names.
+        // An agent that only the lineage names and that is not configured here.
         None => TranscriptRoot::new(format!("agent:{agent}")),
     }
 }
 
-/// Puts the files of a session in place. Gives how many lines were too long to be changed.
+/// Puts the files of a session in place. Returns how many lines were too long to edit.
 fn place_session_files(
     placed: &mut PlacedFiles,
     manifest: &Manifest,
@@ -386,7 +386,7 @@ fn place_session_files(
     )?)
 }
 
-/// Where the tools' results of all sessions go, by their paths from the session's folder on.
+/// The destinations of all side files, by their paths from the session's folder on. Transcripts refer to tool results by path.
 fn result_paths(manifest: &Manifest, plan: &ImportPlan) -> BTreeMap<String, String> {
     let mut results = BTreeMap::new();
     let sessions = manifest.sessions.iter();
@@ -399,7 +399,7 @@ fn result_paths(manifest: &Manifest, plan: &ImportPlan) -> BTreeMap<String, Stri
         let new_id = plan.translation.session(&session.upstream_id);
         for file in session.files.iter().skip(1) {
             let rest = file.name.strip_prefix(session.upstream_id.as_str());
-            // In a text a path that is not UTF-8 cannot be named.
+            // A transcript cannot contain a path that is not UTF-8.
             let target = rest.and_then(|rest| {
                 folder
                     .join(format!("{new_id}{rest}"))
@@ -409,7 +409,7 @@ fn result_paths(manifest: &Manifest, plan: &ImportPlan) -> BTreeMap<String, Stri
             });
             let Some(target) = target else { continue };
             if let Some(known_as) = &file.known_as {
-                // Where its owner is here too the session is left as it was: it may be here already.
+                // If the owner's file is here too, keep its path, so that the session stays unchanged: it may be here already.
                 let lent = folder.join(known_as);
                 let is_here = new_id == session.upstream_id
                     && identity::has_content(&lent, file.bytes, &file.sha256).unwrap_or(false);
@@ -428,7 +428,7 @@ fn result_paths(manifest: &Manifest, plan: &ImportPlan) -> BTreeMap<String, Stri
     results
 }
 
-/// What the records of a session that ran in `old` say instead: agents write a folder as it was named or without its
+/// Maps the paths in records of a session that ran in `old`. Agents write a folder as given or without its symbolic
 /// links.
 fn folder_mapping(old: &str, old_real: Option<&str>, new: &str) -> Vec<(String, String)> {
     if old == new {
@@ -444,7 +444,7 @@ fn folder_mapping(old: &str, old_real: Option<&str>, new: &str) -> Vec<(String, 
     }
 }
 
-/// The chain and its lineage as they are here.
+/// The chain and its lineage, with local names.
 fn translated_chain(
     manifest: &Manifest,
     plan: &ImportPlan,
@@ -459,7 +459,7 @@ fn translated_chain(
     Ok((chain, lineage))
 }
 
-/// The conversation as it is written down here.
+/// The record of the imported conversation.
 fn new_record(
     services: &Services,
     manifest: &Manifest,
@@ -470,7 +470,7 @@ fn new_record(
 ) -> (ConversationRecord, Change) {
     let at = now();
     let (there, words) = (&manifest.conversation, &plan.translation);
-    // It comes from a copy that was kept elsewhere. It was not adopted: chain and lineage came along.
+    // The lineage says `restored`, not `adopted`: chain and lineage come from the exported copy.
     lineage.extend(chain.log_restored(fidelity, at));
     let mut record = ConversationRecord::new(plan.id, words.agent(&there.agent), plan.cwd.clone(), at);
     record.namespace.clone_from(&there.namespace);
@@ -512,14 +512,14 @@ fn new_record(
     (record, change)
 }
 
-/// How much of the history came along; `is_unchanged` says of a session whether lines went in that the agent may leave out.
+/// How much of the history was imported. `is_unchanged`: whether a session has uneditable lines that the agent may ignore.
 fn import_fidelity(manifest: &Manifest, is_unchanged: impl Fn(&UpstreamId) -> bool) -> Fidelity {
     let Some(head) = manifest.chain.last() else {
         return Fidelity::Full;
     };
     let mut sessions = manifest.sessions.iter();
     let of_head = sessions.find(|session| session.upstream_id == head.upstream_id);
-    // A fork of Codex is nothing without the files that it continues.
+    // A Codex fork is useless without the files that it continues.
     let may_continue = of_head.is_some_and(|head| head.form.dialect().abilities().continues_by_reference);
     let has_unchanged = match may_continue {
         true => manifest

@@ -1,7 +1,7 @@
-//! The conversation that the user's commands last used in each folder: what `.` means on a command line.
+//! The conversation that the user's commands last used in each folder: the meaning of `.` on a command line.
 //!
-//! Owns the file that remembers it. This is a convenience, not a promise: a file that cannot be written is reported in the
-//! log, and the answer to the caller is the same.
+//! Owns the file that stores this. It is a convenience, not a guarantee: if the file cannot be written, that is only logged,
+//! and the call succeeds.
 
 use std::fs;
 use std::io;
@@ -18,16 +18,16 @@ use crate::paths::names::LAST_USED;
 /// The version of the file that this program writes.
 const VERSION: u64 = 1;
 
-/// How many folders are remembered: more than anybody works in.
+/// The limit on remembered folders: more than anyone works in.
 const FOLDERS_LIMIT: usize = 1_000;
 
 /// The conversation last used in each folder.
 #[derive(Debug, Default)]
 pub(super) struct LastUsed {
-    /// None if nothing is to be written: the store is in memory, or a newer version wrote the file.
+    /// `None` if nothing is written: the store is in memory, or a newer version wrote the file.
     path: Option<PathBuf>,
     uses: Mutex<Vec<FolderUse>>,
-    /// Held while the file is written. It guards no data, only the order of the writes.
+    /// Locked while the file is written. The mutex guards no data, only the order of writes.
     write_order: Mutex<()>,
 }
 
@@ -38,7 +38,7 @@ struct FolderUse {
     conversation_id: ConversationId,
 }
 
-/// The file. The folder that was used last is the last one.
+/// The content of the file. The folder used last comes last.
 #[derive(Serialize, Deserialize)]
 struct LastUsedFile {
     version: u64,
@@ -46,7 +46,7 @@ struct LastUsedFile {
 }
 
 impl LastUsed {
-    /// Reads what is remembered in the data folder. A damaged file is set aside.
+    /// Reads the file in the data folder. A damaged file is set aside.
     pub(super) fn in_data_folder(data: &Path) -> Self {
         let path = data.join(LAST_USED);
         let unreadable = match read(&path) {
@@ -60,7 +60,7 @@ impl LastUsed {
             Ok(Err(why)) => set_aside::set_aside(&path, &why).map(|aside| aside != path),
             Err(error) => Err(error),
         };
-        // The name is free again if the file was renamed; any other file stays as it is.
+        // Writing is allowed if the file was set aside. Any other unreadable file stays as it is.
         let is_free = unreadable.unwrap_or_else(|error| {
             tracing::warn!(path = %path.display(), %error, "cannot read which conversation was last used in each folder");
             false
@@ -80,7 +80,7 @@ impl LastUsed {
             .map(|mark| mark.conversation_id)
     }
 
-    /// Remembers that a conversation was used in a folder. Only a change is written.
+    /// Remembers that a conversation was used in a folder. Writes only if that is a change.
     pub(super) async fn set(self: &Arc<Self>, cwd: String, id: ConversationId) {
         let was = self.conversation_in(&cwd);
         let mark = FolderUse {
@@ -143,6 +143,6 @@ fn read(path: &Path) -> io::Result<Result<Vec<FolderUse>, Unreadable>> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each change is one that leaves the list whole.
+    // A panic never leaves a change incomplete.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Conversations whose records lack parts, because files of the store cannot be read: what is reported, and what to do.
+//! Conversations whose records lack parts because files of the store cannot be read: what is reported, and the advice.
 //!
 //! A conversation continues without a part that is missing or damaged, unless that is its chain. Pure.
 
@@ -9,20 +9,20 @@ use super::error::{ConversationError, StoreFailure};
 use super::state::view_of_record;
 use crate::store::{BodyLoss, ConversationRecord, LostPart, RestingState, SalvagedRecord, StoreError};
 
-/// Whether the conversation can continue without these parts. One that may be whole is not given up.
+/// Whether the conversation can continue without the lost parts: not if its chain is lost, or if a later read may succeed.
 pub(super) fn can_continue(found: &SalvagedRecord) -> bool {
     let is_gone = |part: &LostPart| !matches!(part.loss, BodyLoss::Unreadable(_));
     found.lost_chain().is_none() && found.lost.iter().all(is_gone)
 }
 
-/// What is lost, as a sentence.
+/// Describes the loss in a sentence.
 #[must_use]
 pub fn describe_loss(id: ConversationId, lost: &[LostPart]) -> String {
     let parts: Vec<String> = lost.iter().map(ToString::to_string).collect();
     format!("conversation {id} lacks {}", parts.join("; "))
 }
 
-/// What to do about it.
+/// The hint for the user.
 #[must_use]
 pub fn loss_advice(id: ConversationId, lost: &[LostPart]) -> String {
     let is_unreadable = |part: &LostPart| matches!(part.loss, BodyLoss::Unreadable(_));
@@ -39,7 +39,7 @@ pub fn loss_advice(id: ConversationId, lost: &[LostPart]) -> String {
     }
 }
 
-/// The refusal of a call that needs all of the record.
+/// The error of a call that needs the complete record.
 pub(super) fn loss_error(id: ConversationId, lost: &[LostPart]) -> ConversationError {
     ConversationError::StoreFailed(StoreFailure {
         text: format!("{}; {}", describe_loss(id, lost), loss_advice(id, lost)),
@@ -53,8 +53,8 @@ pub(super) fn is_transient(lost: &[LostPart]) -> bool {
     lost.iter().any(is_passing)
 }
 
-/// The record with which the conversation continues: it says what is lost until the next turn ends. Its scheduled
-/// continuation is not sent: without the system prompt, for one, the agent would do something else.
+/// The record with which the conversation continues. It reports the loss until the next turn ends. Its scheduled
+/// continuation is not sent, because without the system prompt, for example, the agent would do something else.
 pub(super) fn record_without_lost(found: SalvagedRecord) -> ConversationRecord {
     let SalvagedRecord { mut record, lost } = found;
     if !lost.is_empty() {
@@ -72,7 +72,7 @@ pub(super) fn record_without_lost(found: SalvagedRecord) -> ConversationRecord {
     record
 }
 
-/// The conversation as far as it is known, for lists.
+/// The known parts of the conversation, for lists.
 pub(super) fn view_without_lost(found: SalvagedRecord) -> Conversation {
     view_of_record(&record_without_lost(found))
 }

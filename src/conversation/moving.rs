@@ -1,7 +1,7 @@
-//! Moving a conversation to another folder: which of its files move, and moving them.
+//! Moves the files of a conversation to another folder.
 //!
 //! Owns the choice of sessions: those that run in the old folder and belong to no other conversation. Claude stores
-//! transcripts by folder, so they move to the place where Claude looks in the new folder, and the folder in them is
+//! transcripts by folder, so they move to where Claude looks in the new folder, and the folder in their records is
 //! changed. Codex finds a rollout by its id from any folder, so nothing moves. Blocks.
 
 use std::collections::BTreeSet;
@@ -26,34 +26,34 @@ use crate::transcript::TranscriptError;
 use crate::transcript::locate::{own_folder, project_folder};
 use crate::transcript::moving::{self, MoveObserver, MoveStep, RunningMove, SharedRemainingForks, StepKind};
 
-/// Whose move it is, as its journal says it.
+/// The owner of a move, as recorded in its intent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum MoveOwner {
-    /// That of a conversation.
+    /// One conversation.
     #[serde(rename_all = "camelCase")]
     Conversation {
         conversation_id: ConversationId,
-        /// The last entry of its lineage before.
+        /// The number of its last lineage entry before the move.
         after: u64,
     },
-    /// The ones of sessions without a conversation, in this move of a folder.
+    /// The tree move that moves sessions that belong to no conversation.
     Tree(Uuid),
 }
 
-/// What goes where.
+/// The files that a move moves, and what it leaves out.
 #[derive(Debug, Default)]
 struct MovePlan {
     steps: Vec<MoveStep>,
     left_out: Vec<String>,
-    /// The sessions that have no transcript to be moved, and of which one is kept.
+    /// The sessions whose transcript is missing, but that have a backup.
     kept: Vec<UpstreamId>,
 }
 
-/// What a move to this folder would do; nothing is changed. Blocks.
+/// Plans a move without changing anything. Blocks.
 ///
 /// # Errors
-/// As a move, but for who writes meanwhile.
+/// As for a move, except that writing programs are not detected.
 pub(super) fn dry_run(
     services: &Services,
     record: &ConversationRecord,
@@ -68,7 +68,7 @@ pub(super) fn dry_run(
     })
 }
 
-/// Moves the files of a conversation to another folder, once no agent writes to them. If this fails, they are back in their old place.
+/// Moves the files of a conversation to another folder, once no agent writes to them. On failure, they are back in place.
 ///
 /// # Errors
 /// [`ConversationError::Busy`] if a program writes to them, [`ConversationError::Conflict`] if another file has one of their
@@ -100,11 +100,11 @@ pub(super) fn move_conversation_files(
     Ok((move_answer(plan, record, destination), made))
 }
 
-/// Takes the files of a folder that are no conversation's into another. They are back where they were when this fails.
-/// Blocks.
+/// Moves files that belong to no conversation, as part of the tree move `id`. On failure, they are back in their old
+/// place. Blocks.
 ///
 /// # Errors
-/// As for those of a conversation.
+/// As [`move_conversation_files`].
 pub(super) fn move_unowned_files(
     services: &Services,
     id: Uuid,
@@ -129,14 +129,14 @@ fn run_move(
 ) -> Result<RunningMove, ConversationError> {
     let subject = serde_json::to_string(subject)
         .map_err(|error| ConversationError::StoreFailed(error.to_string().into()))?;
-    // Each file is read to be copied, and read again to be compared.
+    // Each file is read twice: to copy it and to compare the copy.
     progress.expect_bytes(steps.iter().map(|step| 2 * step.bytes).sum());
     let mut files = RunningMove::begin(&services.data_folder, name, subject, steps).map_err(move_error)?;
     let carried = files.run(&mut MoveObserver {
         on_bytes: &|bytes| progress.add_done_bytes_io(bytes),
         on_placing: &mut |step, bytes| {
             if step.kind == StepKind::Transcript {
-                // No turn in it is new.
+                // None of its turns is new.
                 services
                     .old_bytes
                     .note_length(&step.session.as_str().into(), bytes);
@@ -155,9 +155,9 @@ fn run_move(
     Ok(files)
 }
 
-/// Ends the moves that a daemon before this one did not bring to their end.
+/// Completes or undoes the moves that an earlier daemon left unfinished.
 pub(super) fn settle_unfinished(services: &Services) {
-    // A store that is not kept does not know what was written down.
+    // An in-memory store does not know which moves were recorded.
     if services.store.status().is_ephemeral {
         return;
     }
@@ -167,7 +167,7 @@ pub(super) fn settle_unfinished(services: &Services) {
                 conversation_id,
                 after,
             } => {
-                // While the files go nothing else is written of its chain.
+                // While files move, nothing else is added to the lineage.
                 let entries = services.store.lineage(conversation_id, after, 1).ok()?;
                 let reason = entries.first().map(|entry| entry.reason);
                 Some(matches!(
@@ -176,7 +176,7 @@ pub(super) fn settle_unfinished(services: &Services) {
                 ))
             }
             MoveOwner::Tree(id) => {
-                // One that nobody knows of any more waits.
+                // If the tree move is unknown, decide at a later start.
                 let known = TreeMove::read(&services.data_folder, id).ok()??;
                 Some(known.state != TreeMoveState::Underway)
             }
@@ -208,7 +208,7 @@ fn plan_move(
             if matches!(destination, Destination::Folder(_)) {
                 return Err(ConversationError::Unsupported(why));
             }
-            // The folder is moved already, and the conversation goes along; a new session gets its last turns as text.
+            // The folder was moved already, so the conversation moves too; a new session gets its last turns as text.
             plan.left_out.push(why);
             return Ok(plan);
         }
@@ -234,11 +234,11 @@ fn plan_move(
             .owners(&link.upstream_id, Some(&entry.transcript_root()))?;
         let is_anothers = |owner: &&ConversationId| {
             let has_a_say = match services.store.conversation(**owner) {
-                // A deleted one has none any more, and with one that goes along it goes too.
+                // A deleted conversation does not count, nor one whose session moves too.
                 Ok(other) => other.is_some_and(|other| {
                     other.deleted_at.is_none() && !destination.moves_session(&other, &link.upstream_id)
                 }),
-                // Nobody knows.
+                // Unknown: assume that it does.
                 Err(_) => true,
             };
             **owner != record.id && has_a_say
@@ -252,7 +252,7 @@ fn plan_move(
         }
         let transcript = match dialect.find(services.session(root, &link.cwd, &link.upstream_id)) {
             Ok(transcript) => transcript,
-            // There is nothing to move. What is kept is put back in the folder that the session has by then.
+            // There is nothing to move. A backup is later restored to the folder that the session has by then.
             Err(error) if error.is_absence() => {
                 let id = &link.upstream_id;
                 if backup::has_backup(services, root, id) {
@@ -282,7 +282,7 @@ fn plan_move(
         let session = moving::plan(&transcript, &folder, &folders, &mut neighbours.lock());
         let session = session.map_err(move_error)?;
         for step in session.steps {
-            // What one session borrows from another goes once.
+            // A file that several sessions use is moved once.
             if targets.insert(step.to.clone()) {
                 plan.steps.push(step);
             }
@@ -292,7 +292,7 @@ fn plan_move(
     Ok(plan)
 }
 
-/// What the records of a session name, and what they name instead: agents write folders without links.
+/// Maps the paths in a session's records to their new paths. Agents write folders without symbolic links.
 fn folder_mapping(services: &Services, from: &str, to: &str, transcript: &Path) -> Vec<(String, String)> {
     let real = |folder: &str| -> Option<String> {
         fs::canonicalize(folder).ok()?.into_os_string().into_string().ok()
@@ -301,7 +301,7 @@ fn folder_mapping(services: &Services, from: &str, to: &str, transcript: &Path) 
     let mut named = vec![from.to_owned()];
     match real(from) {
         Some(real) => named.push(real),
-        // Where links led that are gone only the records know; those of its own folder's name.
+        // `from` is missing, so only the records know where its links led. Their folder counts if it fits the transcript's.
         None => named.extend(
             services
                 .index_cache
@@ -351,7 +351,7 @@ pub(super) fn planned_move(step: &MoveStep) -> PlannedMove {
     }
 }
 
-/// What the engine says of a move, in the words of a call.
+/// Converts an error of a file move to the error of the call.
 pub(super) fn move_error(error: TranscriptError) -> ConversationError {
     match error {
         TranscriptError::AlreadyExists { path } => ConversationError::Conflict(format!(

@@ -1,6 +1,6 @@
-//! How conversations may be named: how long a title, a namespace, and the names of a model and a mode may be.
+//! Limits for the titles and namespaces of conversations, and for the names of models and modes.
 //!
-//! All are shown in every list and event of their conversation, so they are bounded where they come in. Pure.
+//! Every list and event of a conversation contains them, so they are checked when they are set. Pure.
 
 use bridge_protocol::conversation::TITLE_LIMIT_BYTES;
 
@@ -9,10 +9,10 @@ use super::error::ConversationError;
 /// The longest namespace: the name of an app, or its address.
 pub const NAMESPACE_LIMIT_BYTES: usize = 256;
 
-/// The longest name of a model or a mode. Names of cloud providers' models have some hundred bytes.
+/// The longest name of a model or a mode. Cloud providers' model names have some hundred bytes.
 pub const SETTING_NAME_LIMIT_BYTES: usize = 4 * 1024;
 
-/// Whether this can be the title of a conversation.
+/// Checks a title.
 ///
 /// # Errors
 /// [`ConversationError::InvalidParams`] when it is too long.
@@ -20,7 +20,7 @@ pub fn check_title(title: &str) -> Result<(), ConversationError> {
     check_length("title", title, TITLE_LIMIT_BYTES)
 }
 
-/// Whether this can be the namespace of a conversation.
+/// Checks a namespace.
 ///
 /// # Errors
 /// [`ConversationError::InvalidParams`] when it is too long.
@@ -28,7 +28,7 @@ pub fn check_namespace(namespace: &str) -> Result<(), ConversationError> {
     check_length("namespace", namespace, NAMESPACE_LIMIT_BYTES)
 }
 
-/// Whether this can be the name of a model or a mode; `parameter` says of which.
+/// Checks the name of a model or a mode. `parameter` names the parameter that contains it.
 ///
 /// # Errors
 /// [`ConversationError::InvalidParams`] when it is too long.
@@ -36,7 +36,7 @@ pub fn check_setting_name(parameter: &'static str, name: &str) -> Result<(), Con
     check_length(parameter, name, SETTING_NAME_LIMIT_BYTES)
 }
 
-/// The title as it is shown: on one line, without the characters that steer a terminal or change the direction of writing.
+/// The title for display: on one line, without characters that control a terminal or change the writing direction.
 #[must_use]
 pub fn normalized_title(title: &str) -> String {
     let shown = title.chars().filter_map(|character| match character {
@@ -47,7 +47,7 @@ pub fn normalized_title(title: &str) -> String {
     shown.collect()
 }
 
-/// The title as it is shown, cut to the limit between characters, for a title that no caller can be asked to shorten.
+/// The title for display, shortened to the limit, for a title that no caller can be asked to shorten.
 #[must_use]
 pub fn shortened_title(title: &str) -> String {
     let mut title = normalized_title(title);

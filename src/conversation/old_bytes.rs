@@ -1,7 +1,7 @@
 //! The length that a transcript had when an imported, adopted or copied session joined its conversation: turns before
 //! that position are not new.
 //!
-//! Owns these notes until the first look at the transcript takes them.
+//! Owns these notes until the first reading of the transcript takes them.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -9,18 +9,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bridge_protocol::UpstreamId;
 
-/// How many notes are kept: more than the sessions that can join conversations during one look. Older notes belong to
-/// transcripts that were never looked at.
+/// The limit on notes: more than the sessions that can join conversations during one reading. Older notes belong to
+/// transcripts that were never read.
 const MAX_NOTES: usize = 1_024;
 
-/// How many bytes of which sessions are old, those that were noted first first.
+/// The old length of transcripts, in bytes, the oldest note first.
 #[derive(Debug, Default)]
 pub struct OldBytes {
     notes: Mutex<VecDeque<(UpstreamId, u64)>>,
 }
 
 impl OldBytes {
-    /// A session is about to be a conversation's whose transcript has so many bytes, none of which is new.
+    /// Notes that a session is about to join a conversation, and that the first `bytes` of its transcript are not new.
     pub fn note_length(&self, upstream_id: &UpstreamId, bytes: u64) {
         let mut notes = self.lock();
         notes.retain(|(id, _)| id != upstream_id);
@@ -30,15 +30,15 @@ impl OldBytes {
         notes.push_back((upstream_id.clone(), bytes));
     }
 
-    /// The same of one that was copied just now, as a whole.
+    /// Notes the same for a session that was just copied: its whole transcript is not new.
     pub fn note_copy(&self, upstream_id: &UpstreamId, path: &Path) {
-        // One that cannot be looked at has its turns counted.
+        // If the length is unknown, all its turns count as new.
         if let Ok(metadata) = path.metadata() {
             self.note_length(upstream_id, metadata.len());
         }
     }
 
-    /// How many bytes of a session are not new; returned once only.
+    /// Takes the note of a session: how many bytes are not new.
     #[must_use]
     pub fn take_length(&self, upstream_id: &UpstreamId) -> Option<u64> {
         let mut notes = self.lock();
@@ -47,7 +47,7 @@ impl OldBytes {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<(UpstreamId, u64)>> {
-        // Each change is whole after any panic.
+        // A panic never leaves a change incomplete.
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

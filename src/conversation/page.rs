@@ -1,4 +1,4 @@
-//! How many entries of a list fit into one answer. Pure.
+//! Limits how many entries of a list go into one answer. Pure.
 //!
 //! The caller limits the number of entries; this module limits their bytes. Settings of conversations can be large, and
 //! a page of such conversations would be longer than any answer.
@@ -11,15 +11,14 @@ use serde::Serialize;
 
 use super::naming::{NAMESPACE_LIMIT_BYTES, shortened_title};
 
-/// Bytes after which a page ends early. Some thousands of ordinary conversations, and so few that to put a page
-/// together and encode it keeps nobody waiting.
+/// Bytes after which a page ends early. This fits some thousands of ordinary conversations, and is small enough to
+/// assemble and encode quickly.
 const PAGE_LIMIT_BYTES: usize = 1024 * 1024;
 
-/// The most that one conversation takes in a list, in bytes: more than what came in on one line can make of it, and less than
-/// an answer holds.
+/// The limit for one conversation in a list, in bytes: more than can result from one input line, and less than an answer holds.
 pub(super) const ENTRY_LIMIT_BYTES: usize = 24 * 1024 * 1024;
 
-/// The room that is left on a page.
+/// The room left on a page.
 #[derive(Debug)]
 pub(super) struct PageRoom {
     remaining_bytes: usize,
@@ -40,8 +39,8 @@ impl PageRoom {
         }
     }
 
-    /// Takes the room that this needs; false when the page ends before it. The first one always fits: whoever pages
-    /// through must get on.
+    /// Takes the room that the entry needs; false if the page is full. The first entry always fits, so that paging
+    /// advances.
     pub(super) fn try_take(&mut self, entry: &impl Serialize) -> bool {
         let left = self.remaining_bytes.checked_sub(encoded_bytes(entry));
         if left.is_none() && !self.is_empty {
@@ -53,8 +52,8 @@ impl PageRoom {
     }
 }
 
-/// As many of the entries before `end` as fit on a page, at most `limit`, the last one first. They are read forwards, a page
-/// at once: what is compressed would be decoded from its beginning on for each step back.
+/// As many of the entries before `end` as fit on a page, at most `limit`, newest first. Reads forwards, one block at a time,
+/// because compressed data would be decoded from its beginning for each step back.
 pub(super) fn newest_first<T: Serialize, E>(
     mut end: usize,
     limit: usize,
@@ -78,7 +77,7 @@ pub(super) fn newest_first<T: Serialize, E>(
     Ok(page)
 }
 
-/// How many bytes of JSON a value makes.
+/// The length of a value as JSON, in bytes.
 pub(super) fn encoded_bytes(value: &impl Serialize) -> usize {
     struct Count(usize);
 
@@ -96,13 +95,13 @@ pub(super) fn encoded_bytes(value: &impl Serialize) -> usize {
     let mut count = Count(0);
     match serde_json::to_writer(&mut count, value) {
         Ok(()) => count.0,
-        // What cannot be written as JSON has no length that would fit.
+        // A value that cannot be written as JSON fits nowhere.
         Err(_) => usize::MAX / 2,
     }
 }
 
-/// A conversation as it is listed: as it is, unless no answer could hold it. Then its settings and the details of its questions
-/// are left out, so that the others can be listed all the same.
+/// A conversation as lists show it. If it is too long for any answer, its settings and the details of its questions are omitted
+/// so that the other conversations can still be listed.
 pub(super) fn view_for_list(mut conversation: Conversation) -> Conversation {
     if encoded_bytes(&conversation) <= ENTRY_LIMIT_BYTES {
         return conversation;

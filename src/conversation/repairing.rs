@@ -1,7 +1,7 @@
 //! Repaired copies of transcripts: of the head of a conversation, and of sessions that belong to none.
 //!
-//! Owns when a copy is made, and that it is used only if the damage is gone in it. Blocks, except while it waits until
-//! no agent writes.
+//! Owns when a copy is made, and ensures that it is used only if it has no damage left. Blocks, except while it waits
+//! until no agent writes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,39 +31,39 @@ use crate::transcript::check::CheckReport;
 use crate::transcript::dialect::{Dialect, RepairedCopy};
 use crate::transcript::meter::{Meter, with_meter};
 
-/// What was found, and the copy if there was something to repair.
+/// The findings, and the copy if there was something to repair.
 type RepairResult = (Box<CheckAnswer>, Option<Box<NewBranch>>);
 
 /// A transcript and what was found in it.
 pub(super) struct CheckedTranscript<'a> {
-    /// The agent's own folder.
+    /// The agent's folder of transcripts.
     pub root: &'a Path,
     /// The session.
     pub id: &'a UpstreamId,
-    /// The file that counts.
+    /// The session's transcript file.
     pub path: PathBuf,
-    /// What a check says.
+    /// The result of the check.
     pub report: CheckReport,
 }
 
-/// A copy that holds.
+/// A repaired copy that passed its check.
 pub(super) struct NewRepairedCopy {
     /// The new session.
     pub upstream_id: UpstreamId,
-    /// Its file.
+    /// The file of the copy.
     pub copy: UncommittedCopy,
-    /// The uuid of the source's record with which it ends, where records have any.
+    /// The uuid of the source's record with which the copy ends, if records have uuids.
     last_uuid: Option<String>,
     turns: u64,
-    /// Whether nothing that counts was lost by the damage.
+    /// Whether the damage lost nothing that counts towards the history.
     is_whole: bool,
 }
 
 /// Repairs the head of a conversation, once none of the daemon's agents writes to it.
 ///
 /// # Errors
-/// [`ConversationError::Busy`] when somebody writes to it, [`ConversationError::TranscriptDamaged`] when no copy would be whole,
-/// and what cannot be read or written. Nothing is left behind by a failure.
+/// [`ConversationError::Busy`] if another program writes to it, [`ConversationError::TranscriptDamaged`] if a copy would be
+/// incomplete too, and errors of reading and writing. Nothing is left behind by a failure.
 pub(super) async fn repair_head(
     services: Arc<Services>,
     record: ConversationRecord,
@@ -74,7 +74,7 @@ pub(super) async fn repair_head(
     let meter: Arc<dyn Meter> = Arc::clone(&progress) as Arc<dyn Meter>;
     let done = services.blocking(move |services| {
         let done = with_meter(meter, || repair_head_blocking(services, &record));
-        // Here, since a copy that is not wanted is removed when it is dropped, which blocks.
+        // Checked here, because dropping an unwanted copy deletes it, which blocks.
         progress
             .add_done_bytes(0)
             .map_err(|EndedEarly| ConversationError::ShuttingDown)?;
@@ -94,7 +94,7 @@ fn repair_head_blocking(
     let (root, format) = readable_root(&entry)?;
     let id = &head.upstream_id;
     backup::refuse_unreported_loss(services, &entry, record)?;
-    // A copy lies beside its source.
+    // The copy is created next to its source, so that must exist.
     if backup::is_missing_with_backup(services, &entry, record, id) {
         backup::restore_for_change(services, &entry, record, id)?;
     }
@@ -136,11 +136,10 @@ fn repair_head_blocking(
     Ok((found, UnrecordedResource::from(copied.copy)))
 }
 
-/// Makes the repaired copy of a transcript in which something was found that a copy does not have; none where
-/// there is nothing of the kind. Blocks.
+/// Makes a repaired copy of a transcript, or returns `None` if it has no damage that a copy would fix. Blocks.
 ///
 /// # Errors
-/// As [`carry_out`], and [`ConversationError::Unsupported`] for what is not done with transcripts of this agent.
+/// As [`repair_head`], and [`ConversationError::Unsupported`] if transcripts of this agent cannot be repaired.
 pub(super) fn make_repaired_copy(
     services: &Services,
     entry: &AgentEntry,
@@ -193,8 +192,8 @@ pub(super) fn make_repaired_copy(
     Ok((answer, Some(copied)))
 }
 
-/// Whether a copy has all that its source has, but for records whose parents are gone. A result that was filled in says that
-/// the true one is not there.
+/// Whether a copy has everything in its source except records whose parents are missing. A filled-in tool result means that the
+/// real one is missing.
 fn is_complete(repairs: &Repairs) -> bool {
     (repairs.left_out, repairs.filled_in) == (0, 0)
 }
@@ -206,7 +205,7 @@ fn fidelity(is_whole: bool) -> Fidelity {
     }
 }
 
-/// Refuses what a copy would not mend.
+/// Refuses a transcript with damage that a copy would not fix.
 fn check_repairable(dialect: &dyn Dialect, damaged: &CheckedTranscript<'_>) -> Result<(), ConversationError> {
     if let Some(command) = dialect.unarchive_command(damaged.root, &damaged.path) {
         return Err(ConversationError::Conflict(format!(

@@ -33,15 +33,15 @@ pub(crate) const TREE_MOVE_INTENTS: IntentKind<TreeMoveNote> = IntentKind {
     },
 };
 
-/// The description of a move of a whole folder.
+/// The description of a tree move: the move of a whole folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TreeMoveDescription {
-    /// What went where.
+    /// The old and the new folder.
     pub(super) tree: Tree,
-    /// The conversations that it takes along, in the order in which they go.
+    /// The conversations that move with the folder, in the order in which they move.
     pub(super) parts: Vec<MovedConversation>,
-    /// The move that this one takes back.
+    /// The move that this one undoes.
     pub(super) undoes: Option<Uuid>,
     /// The idempotency key of the call.
     pub(super) asked: Option<CallKey>,
@@ -50,24 +50,24 @@ pub(crate) struct TreeMoveDescription {
     pub(super) number: u64,
 }
 
-/// A conversation that goes along.
+/// A conversation that moves with the folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct MovedConversation {
     pub(super) conversation_id: ConversationId,
-    /// Where it goes.
+    /// The move from the old to the new folder.
     pub(super) forth: Tree,
-    /// The way back, to the folder by the path that the conversation had.
+    /// The way back, to the path by which the conversation knew the folder.
     pub(super) back: Tree,
 }
 
-/// How far it has come.
+/// The progress of a tree move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum TreeMoveState {
-    /// Some of it may have moved.
+    /// Some files or conversations may have moved.
     Underway,
-    /// All of it has.
+    /// Everything has moved.
     Done,
     /// It was undone.
     Undone,
@@ -82,19 +82,19 @@ pub(crate) enum TreeMoveNote {
     Answer(TreeMoveAnswer),
 }
 
-/// A move of a folder that was written down.
+/// A recorded tree move.
 #[derive(Debug)]
 pub(super) struct TreeMove {
     pub(super) id: Uuid,
     pub(super) description: TreeMoveDescription,
     pub(super) state: TreeMoveState,
-    /// What it was answered with; none before it was done.
+    /// The answer to the call. `None` until the move is done.
     pub(super) answer: Option<TreeMoveAnswer>,
     intent: Intent<TreeMoveNote>,
 }
 
 impl MovedConversation {
-    /// A conversation that goes along with this folder.
+    /// A conversation that moves with the folder `tree`.
     pub(super) fn new(tree: &Tree, record: &ConversationRecord) -> Self {
         Self {
             conversation_id: record.id,
@@ -103,7 +103,7 @@ impl MovedConversation {
         }
     }
 
-    /// The same, the other way round.
+    /// The same conversation, moving in the opposite direction.
     pub(super) fn reversed(&self) -> Self {
         Self {
             conversation_id: self.conversation_id,
@@ -112,12 +112,12 @@ impl MovedConversation {
         }
     }
 
-    /// Whether it has not moved, or has moved back.
+    /// Whether the conversation has not moved, or has moved back.
     pub(super) fn is_at_origin(&self, record: &ConversationRecord) -> bool {
         !Destination::Tree(self.forth.clone()).is_reached(record)
     }
 
-    /// Where it has to go to come back; none when it is not where it went.
+    /// The destination that moves the conversation back. `None` if it is not where it was moved to.
     pub(super) fn destination_back(&self, record: &ConversationRecord) -> Option<Destination> {
         let back = Destination::Tree(self.back.clone());
         (!self.is_at_origin(record) && !back.is_reached(record)).then_some(back)
@@ -134,7 +134,7 @@ impl Tree {
         self.back_to(known.or(self.from.first().map(String::as_str)).unwrap_or("/"))
     }
 
-    /// The way back to the folder by this one of its paths.
+    /// The way back to the folder, under the path `known`.
     pub(super) fn back_to(&self, known: &str) -> Self {
         let mut from = vec![self.to.clone(), self.real.clone()];
         from.dedup();
@@ -147,7 +147,7 @@ impl Tree {
 }
 
 impl TreeMove {
-    /// Writes down a move that is about to begin. No other one may begin meanwhile.
+    /// Records a move that is about to begin. Callers must not begin two moves concurrently.
     pub(super) fn begin(data: &Path, begun: TreeMoveDescription) -> io::Result<Self> {
         let id = Uuid::new_v4();
         let last = Self::read_all(data)?
@@ -169,7 +169,7 @@ impl TreeMove {
         })
     }
 
-    /// Records that all of it has moved, and the answer to the call.
+    /// Records that everything has moved, and the answer to the call.
     pub(super) fn finish(&mut self, answer: TreeMoveAnswer) -> io::Result<()> {
         self.intent
             .add_description(TreeMoveNote::Answer(answer.clone()))?;
@@ -177,26 +177,26 @@ impl TreeMove {
         self.record_state(TreeMoveState::Done)
     }
 
-    /// Writes down how far it has come.
+    /// Records the progress.
     pub(super) fn record_state(&mut self, state: TreeMoveState) -> io::Result<()> {
         self.intent.add_description(TreeMoveNote::State(state))?;
         self.state = state;
         Ok(())
     }
 
-    /// Forgets it: nothing of it is left, or it can no longer be undone.
+    /// Deletes the record, because nothing of the move is left or it can no longer be undone.
     pub(super) fn delete_record(self) {
-        // What could not be deleted is in the log.
+        // A failed deletion is logged.
         let _is_forgotten = self.intent.commit();
     }
 
-    /// The move of this id, as far as it is still known. One that cannot be read is not.
+    /// The move with this id. `None` if its record was deleted or is damaged.
     pub(super) fn read(data: &Path, id: Uuid) -> io::Result<Option<Self>> {
         let intent = match Intent::find(&TREE_MOVE_INTENTS, data, &id.to_string()) {
             Ok(intent) => intent,
             Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(ReadError::Io(error)) => return Err(error),
-            // A start has told of it.
+            // The daemon reported the damage when it started.
             Err(ReadError::Unreadable(_)) => return Ok(None),
         };
         let Some((TreeMoveNote::Begun(begun), notes)) = intent.about().split_first() else {
@@ -233,10 +233,10 @@ impl TreeMove {
         Ok(read.collect())
     }
 
-    /// Removes what kills have left of moves that had not begun, and sets aside what cannot be read. To be called while none
-    /// begins.
+    /// Deletes the remains of moves that were killed before they began, and sets aside unreadable records. Must not run while a
+    /// move begins.
     pub(super) fn settle_unreadable(data: &Path) {
-        // The log has what cannot be listed or set aside.
+        // Failures to list or set aside are logged.
         let left = intent::existing(&TREE_MOVE_INTENTS, data).unwrap_or_default();
         let _is_settled = intent::settle(&TREE_MOVE_INTENTS, &left, &|_| true, |intent| {
             match intent.about() {
@@ -249,29 +249,29 @@ impl TreeMove {
         });
     }
 
-    /// Orders moves by their beginnings. A time would not do, since a clock may have been wrong; earlier versions recorded nothing
-    /// else.
+    /// The sort key that orders moves by when they began. The number comes first because a clock may have been wrong; earlier
+    /// versions recorded only a time.
     pub(super) fn rank(&self) -> (u64, Option<std::time::SystemTime>) {
         (self.description.number, self.changed_at())
     }
 
-    /// Since when it is in its state; none if that is unknown.
+    /// When the state last changed. `None` if unknown.
     pub(super) fn changed_at(&self) -> Option<std::time::SystemTime> {
         fs::metadata(self.intent.path())
             .and_then(|metadata| metadata.modified())
             .ok()
     }
 
-    /// The name of the move of those transcripts that are no conversation's.
+    /// The intent name for moving the transcripts that belong to no conversation.
     pub(super) fn intent_name(id: Uuid) -> String {
         format!("tree.{id}")
     }
 }
 
-/// The move of a folder that took a conversation here from this one, unless it was undone.
+/// The tree move that moved a conversation from the folder `from` to its current one, unless it was undone.
 ///
 /// # Errors
-/// What the system answers.
+/// The system's error.
 pub(super) fn tree_move_that_moved(
     data: &Path,
     record: &ConversationRecord,
@@ -287,7 +287,7 @@ pub(super) fn tree_move_that_moved(
             part.conversation_id == record.id && back() == from
         })
     });
-    // Of several the last.
+    // If there are several, the last one.
     Ok(took.max_by_key(TreeMove::rank).map(|known| known.id))
 }
 

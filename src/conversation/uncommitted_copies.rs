@@ -1,8 +1,8 @@
-//! Copies that a kill may leave unfinished: of transcripts, and of files that a fork names.
+//! Copies that a kill may leave unfinished: copies of transcripts, and of files that a fork refers to.
 //!
-//! Owns the intents (`files::intent`) that are written before a copy is made. A daemon that finds that of a transcript's copy,
-//! and no conversation that owns the session, deletes the copy if it is still the file that was written; one that finds that of a
-//! fork's files copies them again. Blocks.
+//! Owns the intents (`files::intent`), called plans here, that are written before a copy is made. At a start, the plan of a
+//! transcript's copy causes the copy to be deleted if no conversation owns the session and the file is still the one that was
+//! written. The plan of a fork's files causes them to be copied again. Blocks.
 
 use std::fs;
 use std::io;
@@ -27,14 +27,14 @@ use crate::transcript::TranscriptError;
 use crate::transcript::claude::cut::copy_borrowed_files;
 use crate::transcript::copy::{remove_copy, remove_unfinished_files};
 
-/// Those of copies.
+/// The intents of copies.
 pub(crate) const COPY_INTENTS: IntentKind<CopyDescription> = IntentKind {
     folder: names::COPIES,
     log: None,
     old: parse_old_log,
 };
 
-/// A line of an older version, which wrote what is copied first.
+/// A line of an older version's log. The first line describes the copy.
 #[derive(Deserialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
 enum OldLine {
@@ -110,7 +110,7 @@ fn parse_old_log(lines: Vec<Value>) -> Option<LogContent<CopyDescription>> {
     Some(said)
 }
 
-/// The end of the name of the plan for a fork's files.
+/// The suffix of the plan for a fork's files.
 const FILES_SUFFIX: &str = ".files";
 
 /// A copy of a transcript that no conversation refers to yet. Dropping it deletes the file and its plan, unless the copy was
@@ -126,8 +126,8 @@ struct CopyFiles {
 }
 
 impl UncommittedCopy {
-    /// A conversation refers to it now. Its plan is deleted on a thread that may block: a store that is restored from a backup may
-    /// not know the conversation, and the plan must not have the transcript deleted then.
+    /// Keeps the copy, because a conversation refers to it now. Deletes its plan on a blocking thread: a later start with a
+    /// store restored from a backup may not know the conversation, and would delete the transcript by the plan.
     pub fn commit(mut self) {
         let Some(CopyFiles { plan, .. }) = self.0.take() else {
             return;
@@ -140,12 +140,12 @@ impl UncommittedCopy {
         }
     }
 
-    /// A conversation may refer to it. The copy and its plan stay, and the next start decides.
+    /// Keeps the copy and its plan, because a conversation may refer to it. The next start decides.
     pub fn leave_to_next_start(mut self) {
         self.0 = None;
     }
 
-    /// Removes it on a thread that may block, and waits for that. Dropping it removes it on the caller's thread.
+    /// Deletes the copy on a blocking thread, and waits. Dropping it instead deletes it on the caller's thread.
     pub async fn remove(self) {
         if let Some(removing) = self.remove_in_background() {
             // What could not be removed is in the log.
@@ -153,7 +153,7 @@ impl UncommittedCopy {
         }
     }
 
-    /// Removes it on a thread that may block. `None` if it is removed already.
+    /// Deletes the copy on a blocking thread. Outside a runtime it is deleted at once, and this returns `None`.
     pub fn remove_in_background(self) -> Option<JoinHandle<()>> {
         let runtime = Handle::try_current().ok()?;
         Some(runtime.spawn_blocking(move || drop(self)))
@@ -175,7 +175,7 @@ impl Drop for UncommittedCopy {
     }
 }
 
-/// What a plan says.
+/// An entry in the plan of a copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub(crate) enum CopyDescription {
@@ -184,25 +184,25 @@ pub(crate) enum CopyDescription {
         upstream_id: UpstreamId,
         transcript: PathBuf,
     },
-    /// The copy is the result of this call, which is about no conversation: once the call has its answer, the copy stays.
+    /// The copy is the result of this call, which concerns no conversation. Once the call is answered, the copy stays.
     Asked(RequestId),
-    /// A fork of the agent's own, to which the files are brought that it names.
+    /// A fork made by the agent. The files that it refers to are copied to it.
     Files { fork: PathBuf },
 }
 
-/// How long after its plan a copy may have been written that was not recorded, in seconds.
+/// How long after its plan an unrecorded copy may have been written, in seconds.
 const MAX_UNRECORDED_SECONDS: i64 = 10;
 
 /// The plans of all copies.
 #[derive(Debug)]
 pub struct CopyPlans {
     data: PathBuf,
-    /// Those of earlier daemons. `None` if they could not be listed.
+    /// The plans of earlier daemons. `None` if they could not be listed.
     earlier: Option<Vec<PathBuf>>,
 }
 
 impl CopyPlans {
-    /// Those in the data folder. Whatever is there already is an earlier daemon's.
+    /// The plans in the data folder. Those that exist now belong to earlier daemons.
     #[must_use]
     pub fn in_data_folder(data: &Path) -> Self {
         Self {
@@ -219,7 +219,7 @@ impl CopyPlans {
         Ok(Intent::find(&COPY_INTENTS, &self.data, upstream_id.as_str())?)
     }
 
-    /// A copy that is whole, and whose plan was [recorded as complete](Self::record_complete).
+    /// A complete copy, after [`record_complete`](Self::record_complete).
     #[must_use]
     pub fn uncommitted(&self, upstream_id: &UpstreamId, transcript: PathBuf) -> UncommittedCopy {
         UncommittedCopy(Some(CopyFiles {
@@ -228,7 +228,7 @@ impl CopyPlans {
         }))
     }
 
-    /// Records which file a copy is, as soon as it is whole: only that file may be deleted later.
+    /// Records the identity of a complete copy. Only that file may be deleted later.
     pub fn record_complete(&self, store: &Store, upstream_id: &UpstreamId, transcript: &Path) {
         if store.status().is_ephemeral {
             return;
@@ -248,7 +248,7 @@ impl CopyPlans {
         }
     }
 
-    /// Writes the plan for a copy that is about to be made as the transcript of this session.
+    /// Writes the plan for a copy that is about to become the transcript of this session.
     ///
     /// # Errors
     /// [`TranscriptError::Io`]; then the copy must not be made.
@@ -259,7 +259,7 @@ impl CopyPlans {
         transcript: &Path,
     ) -> Result<(), TranscriptError> {
         if store.status().is_ephemeral {
-            // The next start would find no conversation that owns it, although one did.
+            // The next start would find no owner, because an in-memory store forgets the conversation.
             return Ok(());
         }
         let folder = transcript.parent().unwrap_or(Path::new("/"));
@@ -278,7 +278,7 @@ impl CopyPlans {
             .map_err(TranscriptError::io("write", &self.path(upstream_id)))
     }
 
-    /// Records which call asked for a copy that no conversation will own, before the answer of that call is recorded.
+    /// Records which call requested a copy that no conversation will own, before that call's answer is recorded.
     ///
     /// # Errors
     /// [`TranscriptError::Io`]; then the answer must not be recorded.
@@ -296,7 +296,7 @@ impl CopyPlans {
             .map_err(TranscriptError::io("write", &self.path(upstream_id)))
     }
 
-    /// A copy stays although no conversation owns it: the caller that asked for it learns of it next.
+    /// Deletes the plan of a copy that no conversation owns, so that the copy stays. The caller receives its id next.
     ///
     /// # Errors
     /// [`TranscriptError::Io`]; then the next start may delete it.
@@ -304,14 +304,14 @@ impl CopyPlans {
         let path = self.path(upstream_id);
         match fs::remove_file(&path) {
             Ok(()) => sync_folder_of(&path),
-            // A store that is not kept has no plans.
+            // With an in-memory store there are no plans.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
         }
         .map_err(TranscriptError::io("remove", &path))
     }
 
-    /// Copies the files that the agent's own fork names, as [`copy_borrowed_files`] does. If this is killed, the next start
+    /// Copies the files that a fork made by the agent refers to, with [`copy_borrowed_files`]. After a kill, the next start
     /// continues.
     ///
     /// # Errors
@@ -331,7 +331,7 @@ impl CopyPlans {
             fork: fork.to_owned(),
         };
         match Intent::begin(&COPY_INTENTS, &self.data, &name, about.clone(), Vec::new()) {
-            // A start that could not finish the same plan left it.
+            // An earlier start could not finish the same plan.
             Err(error)
                 if error.kind() == io::ErrorKind::AlreadyExists
                     && Intent::find(&COPY_INTENTS, &self.data, &name)
@@ -339,13 +339,13 @@ impl CopyPlans {
             begun => drop(begun.map_err(TranscriptError::io("write", &path))?),
         }
         let brought = copy_borrowed_files(fork);
-        // After a failure, too: the files stay where they are, and nothing is left unfinished.
+        // Even after a failure: the original files are untouched, and nothing is left unfinished.
         let _logged = remove(&path);
         brought
     }
 
-    /// Ends what earlier daemons left unfinished: deletes a copy whose session no conversation owns. Call this when everything that
-    /// they left of turns is settled. Whether each plan is carried out or set aside.
+    /// Settles the plans of earlier daemons: deletes copies whose session no conversation owns. Call this when their unfinished
+    /// turns are settled. Returns whether each plan is carried out or set aside.
     #[must_use]
     pub fn settle(&self, store: &Store) -> bool {
         let verdict = UndoPolicy::of(store);
@@ -361,7 +361,7 @@ impl CopyPlans {
                     IntentDecision::Commit
                 }
                 (Some(CopyDescription::Files { .. }), _) => IntentDecision::Later,
-                // The turns since the copy was made may be in the copy only.
+                // The copy may be the only file with the turns since it was made.
                 (Some(CopyDescription::Transcript { .. }), UndoPolicy::SetAside(why)) => {
                     IntentDecision::SetAside(why.clone())
                 }
@@ -387,11 +387,11 @@ impl CopyPlans {
     }
 }
 
-/// Deletes a copy if no conversation owns it, and it is not the result of a call that was answered. One that is not the file that
-/// was written may be in use: an older store does not know its conversation. Its plan is set aside.
+/// Deletes a copy if no conversation owns it and it is not the result of an answered call. If the file has changed, it may be
+/// in use by a conversation that an older store does not know: its plan is set aside.
 ///
 /// # Errors
-/// The system's error: the plan stays for the next start.
+/// The system's error. The plan then stays for the next start.
 fn settle_copy(
     store: &Store,
     intent: &Intent<CopyDescription>,
@@ -414,7 +414,7 @@ fn settle_copy(
     });
     match FileIdentity::at(transcript) {
         Ok(found) if whole == Some(found) => {}
-        // Killed between the copy's rename and the record of it.
+        // The daemon was killed between renaming the copy and recording it.
         Ok(found) if whole.is_none() && is_as_new_as(&found, intent.path())? => {}
         Ok(_) => return Ok(IntentDecision::SetAside(Unreadable::CopyChanged)),
         Err(error) if is_absence(&error) => {}
@@ -428,15 +428,14 @@ fn settle_copy(
     Ok(IntentDecision::Undo)
 }
 
-/// Whether a copy was last written just after its plan, as it is if nobody has used it since. A file that took longer to copy counts
-/// as used.
+/// Whether a copy was last written just after its plan, so nothing used it since. If writing took longer, it counts as used.
 fn is_as_new_as(copy: &FileIdentity, plan: &Path) -> io::Result<bool> {
     let planned = FileIdentity::at(plan)?.modified;
     let latest = planned.map(|(seconds, nanoseconds)| (seconds + MAX_UNRECORDED_SECONDS, nanoseconds));
     Ok(planned <= copy.modified && copy.modified <= latest)
 }
 
-/// Brings the files of a fork once more, or deletes what was copied of them if the fork is missing by now. Whether that is settled.
+/// Copies the files of a fork again, or if it is missing, deletes the unfinished ones. Returns whether this succeeded.
 fn settle_fork_files(fork: &Path) -> bool {
     let finished = match fork.symlink_metadata().is_ok() {
         true => copy_borrowed_files(fork),
@@ -453,7 +452,7 @@ fn settle_fork_files(fork: &Path) -> bool {
 
 fn remove(path: &Path) -> io::Result<()> {
     let removed = match fs::remove_file(path) {
-        // A store that is not kept has no plans.
+        // With an in-memory store there are no plans.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     };

@@ -20,7 +20,7 @@ use super::upstream::UpstreamSession;
 /// ACP's code for an unknown session.
 const NOT_FOUND: i64 = -32002;
 
-/// How long a closed session's own process may run on before the session counts as not ended; it was measured to take 0.3 s.
+/// How long a closed session's own process may continue before the session counts as not ended. It was measured to take 0.3 s.
 const OWN_PROCESS_LIMIT: Duration = Duration::from_secs(5);
 
 /// A session that is being closed, or was, and whose agent may still write to its transcript.
@@ -28,15 +28,15 @@ const OWN_PROCESS_LIMIT: Duration = Duration::from_secs(5);
 pub(super) struct UnendedSession {
     agent: Arc<Agent>,
     handle: SessionHandle,
-    /// The prompt that had no answer when the closing began.
+    /// The prompt that was unanswered when closing began.
     prompt: Option<RequestId>,
-    /// Whether its own process still writes when the agent has answered that it is closed.
+    /// Whether the session's process may still write after the agent has answered the close.
     close_answers_early: bool,
-    /// Whether the agent has answered that it is closed.
+    /// Whether the agent has answered the close.
     is_closed: AtomicBool,
-    /// Whether it was seen to have ended.
+    /// Whether the session is known to have ended.
     has_ended: AtomicBool,
-    /// The copies that are removed once it has ended.
+    /// The copies to delete once the session has ended.
     copies: Mutex<Vec<UncommittedCopy>>,
 }
 
@@ -50,7 +50,7 @@ impl Drop for UnendedSession {
 }
 
 impl UnendedSession {
-    /// The one that is about to be closed.
+    /// A session that is about to be closed.
     #[must_use]
     pub(super) fn closing(session: &UpstreamSession) -> Self {
         Self::new(
@@ -61,7 +61,7 @@ impl UnendedSession {
         )
     }
 
-    /// The one that an agent knows by this name. `prompt` is the one that it has not answered.
+    /// A session that the agent knows as `handle`. `prompt` is its unanswered prompt, if any.
     #[must_use]
     pub(super) fn new(
         agent: Arc<Agent>,
@@ -80,12 +80,12 @@ impl UnendedSession {
         }
     }
 
-    /// Closes a session, and waits until nothing writes to its transcript any more: until the agent has answered, the session's
-    /// turn has its end and the session's own process has ended, or until a dying agent has ended with all its children. Before that, a transcript that
-    /// is moved or deleted comes back as a stub. Returns whether the session has ended.
+    /// Closes a session, and waits until nothing writes to its transcript: until the agent has answered, the turn has ended,
+    /// and the session's own process has ended, or until a dying agent and all its children have ended. If a transcript is
+    /// moved or deleted earlier, it comes back as a stub. Returns whether the session has ended.
     ///
-    /// A session that the agent does not close is abandoned. With `by_force` the agent's process is ended instead, because two
-    /// turns never run in one session; other conversations in that process are notified and continue in a new one.
+    /// If the agent does not close the session, it is abandoned. With `by_force` the agent's process is ended instead, because
+    /// two turns must never run in one session; other conversations in that process are notified and continue in a new one.
     pub(super) async fn close_and_wait(
         &self,
         mut session: UpstreamSession,
@@ -139,7 +139,7 @@ impl UnendedSession {
         self.note_end(has_ended)
     }
 
-    /// Asks the agent once more to close it. Returns whether it has ended.
+    /// Asks the agent again to close the session. Returns whether it has ended.
     pub(super) async fn has_ended(&self) -> bool {
         if self.is_known_to_have_ended() {
             return self.note_end(true);
@@ -154,19 +154,19 @@ impl UnendedSession {
         self.note_end(has_ended)
     }
 
-    /// Whether it has ended, as far as that is known without asking.
+    /// Whether the session is known to have ended. Does not ask the agent.
     #[must_use]
     pub(super) fn is_known_to_have_ended(&self) -> bool {
         self.has_ended.load(Ordering::Relaxed) || self.agent.has_stopped()
     }
 
-    /// Waits for the end of its agent, if that is dying. Returns whether the agent has ended or lives on: only one of which
-    /// something survives SIGKILL has done neither.
+    /// If the agent is dying, waits for its end. Returns whether the agent is alive or has ended completely: false if a process
+    /// survives SIGKILL.
     pub(super) async fn agent_lives_or_has_stopped(&self) -> bool {
         !self.agent.is_ending() || self.wait_for_agent_stop().await
     }
 
-    /// Whether the turn that ran when its closing began may still run.
+    /// Whether the turn that was running when closing began may still be running.
     #[must_use]
     pub(super) fn may_run_a_turn(&self) -> bool {
         let awaits = |prompt| self.agent.connection().awaits(prompt);
@@ -189,7 +189,7 @@ impl UnendedSession {
         has_ended
     }
 
-    /// Has a copy from which the session was, or may have been, opened removed once it has ended.
+    /// Deletes a copy once the session has ended. The session was or may have been opened from that copy.
     pub(super) fn remove_copy_later(&self, copy: UncommittedCopy) {
         self.copies
             .lock()
@@ -201,21 +201,21 @@ impl UnendedSession {
         std::mem::take(&mut *self.copies.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits until the pool has ended the agent with all its children, for which it has deadlines. Returns whether it could.
+    /// Waits until the pool has ended the agent with all its children, up to its deadlines. Returns whether that succeeded.
     async fn wait_for_agent_stop(&self) -> bool {
         self.agent.stopped().await;
         self.agent.has_stopped()
     }
 
-    /// Asks the agent to close it, unless that is done. Returns whether nothing writes to it any more.
+    /// Asks the agent to close the session, unless it has. Returns whether nothing writes to the transcript.
     async fn close(&self, deadline: Duration) -> Result<bool, CallError> {
         let watch = self.watch_own_process().await;
         if !self.is_closed.load(Ordering::Relaxed) {
             match self.agent.calls().close(&self.handle, deadline).await {
                 Ok(_) => {}
-                // The answer to an earlier call came too late.
+                // An earlier call closed it, and its answer came too late.
                 Err(CallError::Agent(error)) if error.code == NOT_FOUND => {}
-                // The agent answers no more, but its children may still write.
+                // The agent does not answer, but its children may still write.
                 Err(CallError::Died(_) | CallError::Closing) => return Ok(self.wait_for_agent_stop().await),
                 Err(error) => return Err(error),
             }
@@ -239,17 +239,17 @@ impl UnendedSession {
     }
 }
 
-/// Removes the copy of a session that has ended. The agent may still write to another one: that copy stays, and the next start, for
-/// which every agent has ended, decides.
+/// Deletes the copy of a session if the session has ended. Else the agent may still write to it: the copy stays, and the next
+/// start decides, because by then every agent has ended.
 pub(super) fn discard_copy(copy: UncommittedCopy, has_ended: bool) {
     match has_ended {
-        // Nothing waits for that.
+        // Nothing waits for the deletion.
         true => drop(copy.remove_in_background()),
         false => copy.leave_to_next_start(),
     }
 }
 
-/// Waits until the agent has answered a prompt, and returns true, or has died. Nobody hears what else it says.
+/// Waits until the agent has answered a prompt (true) or has died (false). Other messages are ignored.
 async fn wait_for_turn_end(inbox: &mut InboxReceiver, prompt: RequestId) -> bool {
     let mut batch = Vec::new();
     loop {

@@ -1,7 +1,7 @@
-//! Work that an earlier daemon left unfinished: whether the store can say what to undo.
+//! Decides whether unfinished work of an earlier daemon may be undone.
 //!
-//! Owns the one rule for copies and imports. Both record what they are about to create, and a daemon that finds such a record
-//! deletes the files unless a conversation owns them. That is only right if the store knows every conversation.
+//! Owns the rule for copies and imports. Both record what they are about to create. A daemon that finds such a record deletes
+//! the files unless a conversation owns them, which is right only if the store knows every conversation.
 
 use bridge_protocol::UpstreamId;
 
@@ -14,15 +14,15 @@ use crate::store::Store;
 pub(super) enum UndoPolicy {
     /// The store knows every conversation: undo what none of them owns.
     Undo,
-    /// The store is empty because it is not kept: leave everything for a daemon that has the store.
+    /// The store is in memory and empty: leave everything to a daemon that has the store.
     Leave,
-    /// The store lost changes, perhaps those of the owner: set the record aside with this reason, so that a later start, which
-    /// does not know of the loss, undoes nothing either.
+    /// The store lost changes, perhaps those about the owner. Set the record aside with this reason, because a later start,
+    /// which does not know of the loss, must not undo it either.
     SetAside(Unreadable),
 }
 
 impl UndoPolicy {
-    /// The verdict for this store.
+    /// The policy for this store.
     pub(super) fn of(store: &Store) -> Self {
         if store.status().is_ephemeral {
             Self::Leave
@@ -34,7 +34,7 @@ impl UndoPolicy {
     }
 }
 
-/// Whether any conversation owns a session, be it a deleted one; `None` if the store cannot answer.
+/// Whether any conversation, even a deleted one, owns a session. `None` if the store cannot answer.
 pub(super) fn has_owner(store: &Store, session: &UpstreamId) -> Option<bool> {
     match store.owners(session, None) {
         Ok(owners) => Some(!owners.is_empty()),

@@ -1,4 +1,4 @@
-//! Files of its own that the daemon cannot use and does not delete, as `daemon/diagnose` reports them. Blocks.
+//! Files in the data folder that the daemon cannot use and does not delete, for `daemon/diagnose`. Blocks.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub struct UnusableFile {
     pub is_foreign: bool,
 }
 
-/// The folders of plans. Where an entry is a folder, the name of the plan in it.
+/// The folders of plans. If an entry is a folder, also the name of the plan in it.
 const PLANS: [(&str, Option<&str>); 4] = [
     (journal::KIND.folder, journal::KIND.log),
     (
@@ -32,7 +32,7 @@ const PLANS: [(&str, Option<&str>); 4] = [
     (uncommitted_copies::COPY_INTENTS.folder, None),
 ];
 
-/// Whether a daemon with a store left something else in its data folder. A folder that cannot be listed counts.
+/// Whether a daemon with a store left other files in the data folder. True if a folder cannot be listed.
 #[must_use]
 pub fn has_earlier_data(data: &Path) -> bool {
     let folders = PLANS.iter().map(|(folder, _)| *folder).chain([names::KEPT]);
@@ -40,7 +40,7 @@ pub fn has_earlier_data(data: &Path) -> bool {
     listed.any(|entries| entries.map_or(true, |entries| !entries.is_empty()))
 }
 
-/// All of them but those of the store, in no particular order.
+/// All unusable files except those of the store, in no particular order.
 #[must_use]
 pub fn list_unusable_files(services: &Services) -> Vec<UnusableFile> {
     let mut found = Vec::new();
@@ -74,7 +74,7 @@ pub fn list_unusable_files(services: &Services) -> Vec<UnusableFile> {
     found
 }
 
-/// The entries of the data folder that were set aside. The store lists its own.
+/// The entries of the data folder that were set aside, except those that the store lists.
 fn in_data_folder(data: &Path) -> io::Result<Vec<UnusableFile>> {
     let of_store = store::set_aside_in(data).map_err(io::Error::other)?;
     let others = set_aside::set_aside_files_in(data)?

@@ -5,9 +5,9 @@ use std::path::Path;
 use crate::archive::CopyOrigin;
 use crate::transcript::locate::project_folder;
 
-/// The names of the folder in which a copy was made, each with the folder in which the session is now. `known` are the folders in
-/// which the session ran, `real` returns the path of an existing folder without symbolic links: agents write that. Only the folder
-/// of the copy is mapped: what is below it moved along with it, even if the session ran there later.
+/// Maps each name of the folder in which a backup was made to the folder in which the session is now. `known` are the folders
+/// in which the session ran; `real` resolves symbolic links, because agents write resolved paths. Only the backup's own folder
+/// is mapped: folders below it moved with it, even if the session ran there later.
 pub(super) fn map_folders(
     known: &[String],
     now: &str,
@@ -26,12 +26,12 @@ pub(super) fn map_folders(
         around.map(|name| Path::new(&name).components().count()).max()
     };
     let own = from.cwd.as_deref().filter(|cwd| is_of_folder(cwd));
-    // Different folders may have the same name at the agent: the records decide.
+    // The agent may use one name for different folders, so the records decide.
     let copied_in: Vec<&String> = match own {
         Some(own) if known.iter().any(|cwd| has(cwd, &|name| name == own)) => {
             known.iter().filter(|cwd| has(cwd, &|name| name == own)).collect()
         }
-        // Those that are gone may have been links to it.
+        // Missing folders may have been links to it.
         Some(_) => known.iter().filter(|cwd| real(cwd).is_none()).collect(),
         None => {
             let of_folder = known.iter().filter(|cwd| has(cwd, &is_of_folder));

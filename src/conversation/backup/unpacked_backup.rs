@@ -1,5 +1,4 @@
-//! Sessions whose transcripts are missing or empty, for callers that only read them: the backup is read and nothing is
-//! restored.
+//! Reads the backup of a session whose transcript is missing or empty, for callers that only read. Nothing is restored.
 
 use bridge_protocol::UpstreamId;
 
@@ -9,9 +8,8 @@ use crate::archive::{CopyOrigin, Unpacked};
 use crate::conversation::services::Services;
 use crate::transcript::TranscriptError;
 
-/// The backup of a session, if its transcript or one in which its history begins is missing or blank, or has lost what it
-/// continues. `None` if the agent has all of
-/// them, or may have them because a folder cannot be read, and if there is no backup.
+/// The backup of a session whose transcript, or one in which its history begins, is missing, blank, or has lost a part. `None`
+/// if the agent has all of them or may have them (a folder cannot be read), or if there is no backup.
 ///
 /// # Errors
 /// If the backup cannot be read.

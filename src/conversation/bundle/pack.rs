@@ -15,13 +15,13 @@ use super::{
 use crate::conversation::running_work::Progress;
 use crate::transcript::parts::Part;
 
-/// How much work goes into the compression: about as fast as a disk, and a transcript is a fifth then.
+/// The zstd level: about as fast as a disk, and compresses a transcript to a fifth.
 const COMPRESSION_LEVEL: i32 = 3;
 
-/// The files of one session as the manifest lists them. `number` distinguishes sessions, from 1.
+/// Hashes the files of one session for the manifest. `number` distinguishes sessions, starting at 1.
 ///
 /// # Errors
-/// [`BundleError`] when one cannot be read or has become shorter.
+/// [`BundleError`] if a file cannot be read or was shortened.
 pub(in crate::conversation) fn hash_files(
     number: usize,
     parts: &[Part],
@@ -36,7 +36,7 @@ pub(in crate::conversation) fn hash_files(
             .digest()
             .ok_or_else(|| BundleError::Changed(part.path.clone()))?;
         let readable = format!("sessions/{number}/{}", part.name);
-        // What does not fit into a plain header gets a plain name: the manifest has the real one.
+        // A name that does not fit into a plain tar header is replaced; the manifest has the real one.
         let fits = tar::Header::new_ustar().set_path(&readable).is_ok();
         files.push(BundledFile {
             path: if fits {
@@ -56,7 +56,7 @@ pub(in crate::conversation) fn hash_files(
 /// Writes a bundle. `sources` are the files of all sessions, in the order of the manifest.
 ///
 /// # Errors
-/// [`BundleError`]; what was written then is no bundle.
+/// [`BundleError`]. The output is then not a valid bundle.
 pub(in crate::conversation) fn pack(
     writer: &mut dyn Write,
     target: &Path,

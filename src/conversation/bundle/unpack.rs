@@ -18,22 +18,22 @@ use super::{
 use crate::conversation::running_work::Progress;
 use crate::files::is_passing;
 
-/// How much memory the decompression may take, as a power of two in bytes: four times what a bundle is written with, and
-/// nothing that a file could hurt with.
+/// The limit on the decompression window, as a power of two in bytes: four times the window of bundles written here, and little
+/// enough to be harmless.
 const WINDOW_LOG_LIMIT: u32 = 23;
 
-/// What may stand behind the last entry, all of it zero, in bytes: the end of an archive is filled up.
+/// The limit for the zero padding after the last entry, in bytes: tar pads the end of an archive.
 const PADDING_LIMIT_BYTES: u64 = 1024 * 1024;
 
-/// The first bytes of what zstd compressed.
+/// The first bytes of a zstd file.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
 type Archive = tar::Archive<zstd::Decoder<'static, BufReader<File>>>;
 
-/// The manifest of a bundle, after its checks.
+/// Reads and checks the manifest of a bundle.
 ///
 /// # Errors
-/// [`BundleError`] when the file cannot be read, is no bundle or one of a newer version.
+/// [`BundleError`] if the file cannot be read, is not a bundle, or has a newer version.
 pub(in crate::conversation) fn manifest(path: &Path) -> Result<Manifest, BundleError> {
     let mut archive = open(path)?;
     let mut entries = archive.entries().map_err(invalid_bundle(path))?.raw(true);
@@ -77,22 +77,22 @@ pub(super) fn read_manifest(text: &[u8]) -> Result<Manifest, BundleError> {
     Ok(manifest)
 }
 
-/// Writes all files of a bundle into `folder`, which is empty, under numbers; gives their paths in the order of the
-/// manifest, which is the one that was read of this file before. All of them are checked when this returns.
+/// Writes all files of a bundle into the empty `folder`, numbered from 0. `manifest` must be the one read from this
+/// file. Returns the paths in the order of the manifest. All files have been verified when this returns.
 ///
 /// # Errors
-/// [`BundleError`]; what was written so far is left to the caller.
+/// [`BundleError`]. The caller deletes what was written so far.
 pub(in crate::conversation) fn unpack(
     path: &Path,
     manifest: &Manifest,
     folder: &Path,
     progress: &Progress,
 ) -> Result<Vec<PathBuf>, BundleError> {
-    // Once here and once more in its place, before what is here goes. Where that is on another disk, writing finds it out.
+    // For a while each file exists twice: here and at its destination, which may be on another disk.
     check_room(folder, manifest.bytes().saturating_mul(2))?;
     let mut archive = open(path)?;
     let mut entries = archive.entries().map_err(invalid_bundle(path))?.raw(true);
-    // Its size and its text were looked at before; what follows is held to what was read then.
+    // Skips the manifest, which was checked before; the next entries are compared with it.
     next_entry(path, &mut entries)?;
     let mut written = Vec::new();
     for file in manifest.sessions.iter().flat_map(|session| &session.files) {
@@ -145,13 +145,13 @@ pub(in crate::conversation) fn unpack(
     Ok(written)
 }
 
-/// Whether so much fits onto the disk of a folder. What it cannot say of itself is found out by writing.
+/// Checks that `needed` bytes fit on the disk of a folder. If the file system does not say, writing finds out.
 fn check_room(folder: &Path, needed: u64) -> Result<(), BundleError> {
     let Ok(disk) = rustix::fs::statvfs(folder) else {
         return Ok(());
     };
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-    // Some file systems have no size.
+    // Some file systems report no size.
     if disk.f_blocks == 0 || needed <= free {
         return Ok(());
     }
@@ -162,7 +162,7 @@ fn check_room(folder: &Path, needed: u64) -> Result<(), BundleError> {
     })
 }
 
-/// Reads to the very end, where the checksum is, and finds nothing there.
+/// Reads to the end, so that the checksum is verified, and checks that only padding follows.
 fn check_end(path: &Path, decoder: impl Read) -> Result<(), BundleError> {
     let mut rest = decoder.take(PADDING_LIMIT_BYTES);
     let mut buffer = vec![0; 64 * 1024];
@@ -206,7 +206,7 @@ fn open(path: &Path) -> Result<Archive, BundleError> {
     Ok(tar::Archive::new(decoder))
 }
 
-/// The next entry as it stands in the archive: an extension of the format is an entry that the manifest does not name.
+/// The next entry, without interpreting tar extensions: those are entries that the manifest does not name.
 fn next_entry<'a, R: Read>(
     path: &Path,
     entries: &mut tar::Entries<'a, R>,

@@ -20,17 +20,17 @@ pub(super) struct SessionWithFiles {
     pub(super) parts: Vec<Part>,
 }
 
-/// What there is of one session.
+/// The files found for one session.
 pub(super) struct FoundSessions {
-    /// The session last, before it those that it continues by reference.
+    /// The sessions that it continues by reference, then the session itself.
     pub(super) sessions: Vec<SessionWithFiles>,
-    /// What belongs to it and is not taken.
+    /// What belongs to the session and is not exported.
     pub(super) missing: Vec<MissingSession>,
     /// Its backup, if the agent no longer has the whole transcript.
     pub(super) kept: Option<Unpacked>,
 }
 
-/// The files of a session, or the reason why there are none, as text.
+/// Finds the files of a session, or returns why there are none, as text.
 pub(super) fn find_session_files(services: &Services, held: &SessionRef) -> Result<FoundSessions, String> {
     let Some(entry) = services.catalog.get(&held.agent) else {
         return Err(format!(
@@ -104,7 +104,7 @@ pub(super) fn find_session_files(services: &Services, held: &SessionRef) -> Resu
     })
 }
 
-/// Each session once: one that the conversation has had stands for itself, also where another continues it.
+/// Removes duplicate sessions. If the conversation had a session that another one also continues, its own entry stays.
 pub(super) fn deduplicate(found: Vec<SessionWithFiles>) -> Vec<SessionWithFiles> {
     let place = |session: &BundledSession| (session.agent.clone(), session.upstream_id.clone());
     let own = found.iter().map(|found| &found.session);
@@ -119,8 +119,8 @@ pub(super) fn deduplicate(found: Vec<SessionWithFiles>) -> Vec<SessionWithFiles>
     found
 }
 
-/// Adds what the records of Claude's sessions name and what lies with others that do not go along: a fork's long results
-/// and its subagents stay with the session that it was forked from.
+/// Adds files that records of Claude's sessions refer to and that belong to sessions outside the bundle. A fork's long results
+/// and its subagents stay with the session from which it was forked.
 pub(super) fn add_borrowed(found: &mut [SessionWithFiles]) -> Vec<MissingSession> {
     let stands_alone =
         |found: &&mut SessionWithFiles| !found.session.form.dialect().abilities().continues_by_reference;

@@ -18,13 +18,13 @@ use crate::conversation::running_work::Progress;
 use crate::conversation::services::{Services, now};
 use crate::transcript::{TranscriptError, copy};
 
-/// The longest conversation that goes into an answer, in bytes: what every client of this daemon takes as one line.
+/// The limit for a conversation in an answer, in bytes. Every client of this daemon accepts a line of this length.
 const ANSWER_LIMIT_BYTES: usize = 16 * 1024 * 1024;
 
-/// A conversation in an answer.
+/// Exports a conversation as an answer.
 ///
 /// # Errors
-/// When its agent's transcripts cannot be read, or it is too long.
+/// If its agent's transcripts cannot be read, or it is too long.
 pub(super) fn export_to_answer(
     services: &Services,
     export: ExportRequest,
@@ -50,17 +50,17 @@ pub(super) fn export_to_answer(
             .add_done_bytes(length as u64)
             .map_err(BundleError::from)?)
     });
-    // What was not read because the daemon stops is no gap.
+    // If the daemon stops, fail: messages that were not read for that reason are not a gap.
     progress.add_done_bytes(0).map_err(BundleError::from)?;
     (portable.turns, portable.gaps) = told?;
     portable.messages = messages;
     Ok(ExportAnswer::Json(Box::new(portable)))
 }
 
-/// A conversation in a file, one message a line, in the memory of a few messages.
+/// Exports a conversation to a file, one message per line. Holds only a few messages in memory.
 ///
 /// # Errors
-/// When its agent's transcripts cannot be read, or the file cannot be written.
+/// If its agent's transcripts cannot be read, or the file cannot be written.
 pub(super) fn export_to_file(
     services: &Services,
     export: ExportRequest,
@@ -87,7 +87,7 @@ pub(super) fn export_to_file(
         };
         let [head, _] = members_around_messages(&portable)?;
         let head = text_of(&head)?;
-        // The two ends are objects of their own; the messages go between them.
+        // Head and tail are separate JSON objects. The messages go between them.
         output.write(head.strip_suffix('}').unwrap_or(&head))?;
         output.write(",\"messages\":[")?;
         let mut before = "\n";
@@ -98,7 +98,7 @@ pub(super) fn export_to_file(
         });
         (portable.turns, portable.gaps) = told?;
         output.write("\n],")?;
-        // The turns and gaps are known by now.
+        // By now the turns and gaps are known.
         let [_, tail] = members_around_messages(&portable)?;
         let tail = text_of(&tail)?;
         output.write(tail.strip_prefix('{').unwrap_or(&tail))?;
@@ -113,7 +113,7 @@ pub(super) fn export_to_file(
     export_answer(target, file)
 }
 
-/// Where the file is written, counted.
+/// A writer of the file that reports progress.
 struct CountedOutput<'a> {
     writer: &'a mut dyn Write,
     target: &'a Path,
@@ -128,7 +128,7 @@ impl CountedOutput<'_> {
     }
 }
 
-/// The members of an export before its messages, and those after them.
+/// The JSON members of an export before its messages, and those after.
 fn members_around_messages(
     portable: &PortableConversation,
 ) -> Result<[IndexMap<String, RawJson>; 2], BundleError> {
@@ -141,11 +141,11 @@ fn members_around_messages(
 }
 
 fn text_of(value: &impl Serialize) -> Result<String, BundleError> {
-    // Its types rule an error out.
+    // The types rule out an error.
     serde_json::to_string(value).map_err(|_| ConversationError::Lost.into())
 }
 
-/// A conversation without its messages.
+/// The export of a conversation, without its messages.
 fn without_messages(export: ExportRequest) -> PortableConversation {
     let ExportRequest {
         record,

@@ -5,11 +5,11 @@ use bridge_protocol::export::MissingValue;
 use bridge_protocol::raw::RawJson;
 use serde_json::{Map, Value, json};
 
-/// The members of a server whose values are keys as often as not.
+/// The members of a server's configuration that often contain keys.
 const SECRET_MEMBERS: [&str; 2] = ["env", "headers"];
 
-/// Takes the values of `env` and `headers` away, and names them. Servers stay usable for those who need no key: what has no value
-/// is not there.
+/// Removes the entries of `env` and `headers`, and returns their names. Whole entries are removed, so that a server that needs
+/// no key stays usable.
 pub(super) fn remove_secret_values(settings: &mut Settings) -> Vec<MissingValue> {
     let mut missing = Vec::new();
     for server in settings.mcp_servers.iter_mut().flatten() {
@@ -27,7 +27,7 @@ pub(super) fn remove_secret_values(settings: &mut Settings) -> Vec<MissingValue>
                     json!([]),
                 ),
                 Value::Object(pairs) => (pairs.keys().cloned().collect(), json!({})),
-                // Whatever it is, it may be a key.
+                // An unknown form may contain a key.
                 _ => (vec![String::new()], json!([])),
             };
             *pairs = empty;
@@ -37,7 +37,7 @@ pub(super) fn remove_secret_values(settings: &mut Settings) -> Vec<MissingValue>
                 name: pair,
             }));
         }
-        // A server without any stays byte for byte.
+        // A server without such values stays byte for byte.
         if missing.len() > before {
             *server = RawJson::from(Value::Object(told));
         }
@@ -45,8 +45,8 @@ pub(super) fn remove_secret_values(settings: &mut Settings) -> Vec<MissingValue>
     missing
 }
 
-/// Leaves of each server what it is: its name, its kind, its program, and how what it is given is called. Keys may stand
-/// anywhere else, in arguments and URLs too, and whoever reads what was said needs none.
+/// Reduces each server to its name, type and command, and the names in its `env` and `headers`. Keys may be anywhere else, also
+/// in arguments and URLs, and a reader of the messages needs none of them.
 pub(super) fn keep_names_only(settings: &mut Settings) {
     for server in settings.mcp_servers.iter_mut().flatten() {
         let told = server.read::<Map<String, Value>>().unwrap_or_default();
@@ -59,7 +59,7 @@ pub(super) fn keep_names_only(settings: &mut Settings) {
     }
 }
 
-/// Pairs without their values.
+/// Removes the values of pairs.
 fn pair_names(pairs: &Value) -> Value {
     let name = |pair: &Value| pair.get("name").map(|name| json!({"name": name}));
     match pairs {

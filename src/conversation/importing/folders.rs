@@ -12,28 +12,28 @@ use crate::conversation::error::ConversationError;
 use crate::conversation::folder::{resolve_dots, usable_folder, usable_stored_folder};
 use bridge_protocol::method::Import;
 
-/// Where a caller wants a conversation to run.
+/// The caller's choice of folders for an import.
 pub(super) enum FolderChoice {
     /// In this folder and below it.
     Below(String),
-    /// Where it ran before.
+    /// The folders that the bundle names.
     Same,
 }
 
-/// The folders of a bundle as they are here.
+/// The local folders of an imported conversation.
 pub(super) struct Folders {
-    /// That of the conversation.
+    /// The folder of the conversation.
     pub(super) cwd: String,
-    /// Those that the bundle names, and what each is here. One that is not among them stays as it is: something ran there once, and
-    /// nothing of it comes along.
+    /// Maps folders that the bundle names to local ones. A folder that is not in the map stays as it is: something ran there
+    /// once, but none of its files are in the bundle.
     pub(super) sessions: BTreeMap<String, String>,
 }
 
 impl FolderChoice {
-    /// What a call asks for.
+    /// The choice that a call makes.
     ///
     /// # Errors
-    /// [`ConversationError::InvalidParams`] when it names no folder, or asks for two things at once.
+    /// [`ConversationError::InvalidParams`] if the call gives neither `cwd` nor `sameFolders`, or both.
     pub(super) fn of(import: &Import) -> Result<Self, ConversationError> {
         match (&import.cwd, import.same_folders) {
             (Some(cwd), false) => Ok(Self::Below(usable_folder("cwd", cwd)?)),
@@ -50,10 +50,10 @@ impl FolderChoice {
         }
     }
 
-    /// Where the conversation of a bundle and its sessions run.
+    /// The local folders of the bundle's conversation and its sessions.
     ///
     /// # Errors
-    /// [`ConversationError::InvalidCwd`] for a folder of the bundle that is meant and cannot be used.
+    /// [`ConversationError::InvalidCwd`] if a folder of the bundle is to be used and cannot be.
     pub(super) fn folders(&self, manifest: &Manifest) -> Result<Folders, ConversationError> {
         let there = &manifest.conversation.cwd;
         match self {
@@ -84,7 +84,7 @@ impl FolderChoice {
     }
 }
 
-/// A folder of the bundle that is used as it is.
+/// Checks a folder of the bundle that is used unchanged.
 fn unchanged_folder(folder: &str) -> Result<String, ConversationError> {
     usable_stored_folder(folder).map_err(|error| match error {
         ConversationError::InvalidCwd(why) => ConversationError::InvalidCwd(format!(
@@ -94,8 +94,8 @@ fn unchanged_folder(folder: &str) -> Result<String, ConversationError> {
     })
 }
 
-/// Where the folder `old` of a conversation that ran in `from` is when that runs in `to`: the unchanged_folder folder folder_below `to`, if it ran
-/// below `from` and there is one; else `to` itself. No `..` and no link leads out of `to`.
+/// The new path of the folder `old` when a conversation moves from `from` to `to`: the same path below `to` if `old` is below
+/// `from` and that folder exists, else `to` itself. Neither `..` nor a symbolic link leads out of `to`.
 fn folder_below(old: &str, from: &str, to: &str) -> String {
     let (old, from) = (resolve_dots(Path::new(old)), resolve_dots(Path::new(from)));
     let rest = old.strip_prefix(&from).ok().filter(|_| from.is_absolute());

@@ -19,7 +19,7 @@ pub(crate) const IMPORT_INTENTS: IntentKind<ConversationId> = IntentKind {
     old: parse_old_log,
 };
 
-/// Older versions wrote the conversation first, and then one step a line.
+/// Parses the log of older versions: first the conversation, then one step per line.
 fn parse_old_log(lines: Vec<Value>) -> Option<LogContent<ConversationId>> {
     let mut lines = lines.into_iter();
     let id = lines.next()?.get_mut("conversation")?.take();
@@ -34,8 +34,8 @@ fn parse_old_log(lines: Vec<Value>) -> Option<LogContent<ConversationId>> {
     })
 }
 
-/// Settles the imports that are unfinished. `is_written` says whether a conversation was recorded, `may_have_owner` whether a
-/// conversation may own a session by now: its files may have been there for long. Whether each of them is settled.
+/// Settles unfinished imports. `is_written` returns whether a conversation was recorded, `may_have_owner` whether a
+/// conversation may own a session by now: the files may be old. Returns whether all are settled.
 pub(in crate::conversation) fn settle(
     data: &Path,
     verdict: &UndoPolicy,
@@ -48,7 +48,7 @@ pub(in crate::conversation) fn settle(
         (UndoPolicy::Undo, Some(id)) if is_written(*id) => IntentDecision::Commit,
         (UndoPolicy::Undo, _) => IntentDecision::Undo,
     };
-    // The log has what cannot be listed.
+    // A failure to list is logged.
     intent::existing(&IMPORT_INTENTS, data).is_ok_and(|left| {
         intent::settle(
             &IMPORT_INTENTS,

@@ -20,11 +20,11 @@ use crate::transcript::relocate::{Relocation, rewrite_lines};
 use crate::transcript::rewrite::LineChange;
 use crate::transcript::{TranscriptError, copy, parts};
 
-/// How much is read at once, in bytes.
+/// The size of read buffers, in bytes.
 pub(super) const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Files and folders that an import created. Dropping this deletes those that are unchanged, except after [`Placed::keep`]. If the
-/// daemon is killed, the next one reads the plan and deletes them.
+/// Files and folders that an import created. Dropping this deletes those that are unchanged, unless [`PlacedFiles::commit`] was
+/// called. If the daemon is killed, the next one reads the plan and deletes them.
 pub(in crate::conversation) struct PlacedFiles {
     intent: Intent<ConversationId>,
     is_kept: bool,
@@ -35,10 +35,10 @@ pub(in crate::conversation) struct PlacedFiles {
 pub(super) type MayHaveOwner = Box<dyn Fn(&UpstreamId) -> bool + Send>;
 
 impl PlacedFiles {
-    /// Nothing yet, for a conversation of this id.
+    /// Starts the plan of an import of the conversation `id`.
     ///
     /// # Errors
-    /// [`TranscriptError::Io`] if that cannot be written down.
+    /// [`TranscriptError::Io`] if the plan cannot be written.
     pub(super) fn begin(
         data: &Path,
         id: ConversationId,
@@ -56,7 +56,7 @@ impl PlacedFiles {
         })
     }
 
-    /// The files stay. Does not block. Dropping this afterwards does, because it deletes what was unpacked.
+    /// Keeps the files. Does not block, but dropping this afterwards does, because that deletes the unpacked bundle.
     pub(in crate::conversation) fn commit(&mut self) {
         self.is_kept = true;
     }
@@ -66,10 +66,10 @@ impl PlacedFiles {
         self.intent.path()
     }
 
-    /// Puts a file of a session where it belongs, unless the same file is there already. `fill` writes its content.
+    /// Creates the file `target` of a session, unless the same file exists. `fill` writes its content.
     ///
     /// # Errors
-    /// [`TranscriptError::AlreadyExists`] if another file is there, and whatever fails when it is written.
+    /// [`TranscriptError::AlreadyExists`] if a different file is there, and errors of writing.
     pub(super) fn place_file(
         &mut self,
         target: &Path,
@@ -119,7 +119,7 @@ impl PlacedFiles {
 
 impl Drop for PlacedFiles {
     fn drop(&mut self) {
-        // What could not be undone or deleted is in the log, and the next import or start tries again.
+        // A failure is logged, and the next import or start tries again.
         let _is_settled = match self.is_kept {
             true => self.intent.commit().is_ok(),
             false => self
@@ -129,11 +129,11 @@ impl Drop for PlacedFiles {
     }
 }
 
-/// Puts the files of one session into the folder of its transcript: `sources` are those of the bundle, in its order. Returns how
-/// many lines were too long to be changed.
+/// Puts the files of one session into the folder of its transcript. `sources` are the unpacked files in the bundle's order.
+/// Returns how many lines were too long to edit.
 ///
 /// # Errors
-/// [`TranscriptError::AlreadyExists`] if another file is there, and whatever fails when files are read or written.
+/// [`TranscriptError::AlreadyExists`] if a different file is there, and errors of reading and writing.
 pub(super) fn place_files(
     placed: &mut PlacedFiles,
     session: &BundledSession,
@@ -145,7 +145,7 @@ pub(super) fn place_files(
     let mut unchanged = 0;
     let old_id = session.upstream_id.as_str();
     for (file, source) in session.files.iter().zip(sources) {
-        // The manifest was checked: a name is the id and what follows it, and leads nowhere else.
+        // The manifest was checked, so a name starts with the id and does not leave the folder.
         let rest = file.name.strip_prefix(old_id).unwrap_or_default();
         let target = folder.join(format!("{new_id}{rest}"));
         placed.place_file(&target, new_id, |writer| {

@@ -1,7 +1,7 @@
 //! Places the rollouts of imported Codex sessions.
 //!
-//! A rollout can continue another one by a byte offset, so an import never changes the length of any part of a rollout.
-//! Without new ids nothing in it changes, not even the folder, which Codex gets with each resume. Blocks.
+//! A rollout can continue another one at a byte offset, so an import never changes the length of any part of a rollout.
+//! Without new ids nothing in it changes, not even the folder, because each resume passes the folder to Codex. Blocks.
 
 use std::collections::BTreeMap;
 use std::io::BufReader;
@@ -19,10 +19,10 @@ use crate::transcript::codex::rename::Renaming;
 use crate::transcript::codex::rollouts;
 use crate::transcript::codex::{HistoryBase, read_meta};
 
-/// What the rollouts of a bundle say of the files that they continue.
+/// The references in a bundle's rollouts to the rollouts that they continue.
 ///
 /// # Errors
-/// What cannot be read.
+/// Errors of reading.
 pub(super) fn continued_sessions(
     manifest: &Manifest,
     files: &[PathBuf],
@@ -41,12 +41,12 @@ pub(super) fn continued_sessions(
     Ok(bases)
 }
 
-/// Puts the rollout of a session where Codex looks for it, under new ids where there are some. Gives how many lines were too
-/// long to be changed.
+/// Puts the rollout of a session where Codex looks for it, with its new ids if there are any. Returns how many lines were too
+/// long to edit.
 ///
 /// # Errors
-/// [`TranscriptError::AlreadyExists`] when another one of this session is there, and of one that is only continued, when
-/// it is another as far as that goes; what else cannot be read or written.
+/// [`TranscriptError::AlreadyExists`] if a different rollout of this session is there; for a session that is only continued, if
+/// the continued part differs. Errors of reading and writing.
 pub(super) fn place_rollout(
     placed: &mut PlacedFiles,
     session: &BundledSession,
@@ -62,13 +62,13 @@ pub(super) fn place_rollout(
     let text = |id: &UpstreamId| id.as_str().to_owned();
     let new_ids = new_ids.into_iter().flatten();
     let renaming = Renaming::new(new_ids.map(|(old, new)| (text(old), text(new))));
-    // Wherever one of this session is, it has to be this one: of two Codex would take either.
+    // A rollout of this session in any folder must be the same: of two, Codex would take either.
     let held = rollouts::locate(root, new_id.as_str())?.into_iter().next();
     let target = match held {
         Some(path) if !session.continued && rollouts::is_archived(root, &path) => {
             return Err(TranscriptError::AlreadyExists { path }.into());
         }
-        // It may have gone on since, or have been compressed.
+        // The local rollout may have grown since, or have been compressed.
         Some(path) if session.continued => {
             let id = session.upstream_id.as_str();
             let bases = bases.iter().filter(|base| base.upstream_id == id);
@@ -89,7 +89,7 @@ pub(super) fn place_rollout(
     Ok(if stays { 0 } else { unchanged })
 }
 
-/// The folder of a rollout below Codex' own: that of the day in its name, or of today.
+/// The folder of a rollout below Codex's own: that of the date in its name, or of today.
 fn rollout_folder(name: &str) -> PathBuf {
     let day = name.strip_prefix("rollout-").and_then(|rest| rest.get(..10));
     let date = day.and_then(|day| day.parse::<jiff::civil::Date>().ok());

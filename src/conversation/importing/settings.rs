@@ -1,4 +1,5 @@
-//! Which settings of a bundle are used, since it may come from another user, and the folders in them. Pure.
+//! Selects the settings of a bundle that are used, because it may come from another user, and moves the folders in
+//! them. Pure.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +10,9 @@ use crate::transcript::relocate::Relocation;
 
 /// The settings that an import takes over, and the names of those that it leaves out.
 ///
-/// The next prompt starts the commands of `mcpServers` with their environments; `mode` and `config` may take a person's
-/// permission for granted, `additionalDirectories` opens folders, and `systemPrompt` tells the agent what nobody here has
-/// read. So a bundle brings none of them unless the caller trusts it.
+/// The next prompt starts the commands of `mcpServers` with their environments; `mode` and `config` may grant permissions in
+/// advance, `additionalDirectories` opens folders, and `systemPrompt` gives the agent instructions that nobody here has read.
+/// Without the caller's trust, none of them is imported.
 pub(super) fn trusted_settings(given: Settings, trusted: bool) -> (Settings, Vec<String>) {
     if trusted {
         return (given, Vec::new());
@@ -21,7 +22,7 @@ pub(super) fn trusted_settings(given: Settings, trusted: bool) -> (Settings, Vec
         ..Settings::default()
     };
     let rest = Settings { model: None, ..given };
-    // A setting that comes to be is left out too until it is said here what it may do. Its types rule an error out.
+    // A setting that is added later is omitted too, until it is copied above. The types rule out an error.
     let rest = serde_json::to_string(&rest).unwrap_or_default();
     let rest: BTreeMap<String, RawJson> = serde_json::from_str(&rest).unwrap_or_default();
     let left_out = rest
@@ -30,8 +31,7 @@ pub(super) fn trusted_settings(given: Settings, trusted: bool) -> (Settings, Vec
     (settings, left_out.map(|(name, _)| name).collect())
 }
 
-/// The settings with the folders that they name where those are now: below the conversation's new folder what was below its
-/// old one.
+/// Moves the folders in the settings: what was below the conversation's old folder is now below its new one.
 pub(super) fn relocated(mut settings: Settings, old_cwd: &str, new_cwd: &str) -> Settings {
     let relocation = Relocation {
         folders: vec![(old_cwd.to_owned(), new_cwd.to_owned())],

@@ -1,6 +1,6 @@
 //! Limits on what a bundle may contain: no more than a client could send. Pure.
 //!
-//! Answers and events show what is in a bundle's manifest. A part that no answer can hold would end every list at its page.
+//! Answers and events show parts of a bundle's manifest. If a part fits into no answer, every list that reaches it fails.
 
 use serde::Serialize;
 
@@ -8,13 +8,13 @@ use crate::conversation::bundle::Manifest;
 use crate::conversation::error::ConversationError;
 use crate::conversation::page::{ENTRY_LIMIT_BYTES, encoded_bytes};
 
-/// Checks that each part of the manifest fits into an answer. Titles and names are checked elsewhere, as those of a call are.
+/// Checks that each part of the manifest fits into an answer. Titles and names are checked in `check_texts`.
 ///
 /// # Errors
-/// [`ConversationError::InvalidParams`] for the first part that does not.
+/// [`ConversationError::InvalidParams`] for the first part that is too large.
 pub(super) fn check_sizes(manifest: &Manifest) -> Result<(), ConversationError> {
     let mut conversation = manifest.conversation.clone();
-    // The conversation is listed with these.
+    // Lists show the conversation with these settings.
     conversation.settings = manifest.settings.clone();
     check_size("conversation", &conversation)?;
     check_size("failure", &manifest.failure)?;

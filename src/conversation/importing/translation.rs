@@ -7,7 +7,7 @@ use bridge_protocol::{AgentName, CheckpointId, UpstreamId};
 
 use crate::transcript::checkpoint::CheckpointRef;
 
-/// New words for old ones; what is in none of the lists stays as it is.
+/// Maps of names in a bundle to local names. A name in no map stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NameTranslation {
     pub(super) sessions: BTreeMap<UpstreamId, UpstreamId>,
@@ -28,7 +28,7 @@ impl NameTranslation {
         self.folders.get(cwd).map_or(cwd, String::as_str).to_owned()
     }
 
-    /// A place within a session. Text that is not such an id stays as it is.
+    /// Translates a checkpoint id. Text that is not a checkpoint id stays as it is.
     pub(super) fn checkpoint(&self, id: &CheckpointId) -> CheckpointId {
         let Ok(place) = id.as_str().parse::<CheckpointRef>() else {
             return id.clone();
