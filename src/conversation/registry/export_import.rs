@@ -94,7 +94,7 @@ impl Registry {
                 secrets,
             };
             let meter = Arc::clone(&progress);
-            // What is only looked at counts too, and ends when nobody waits for it.
+            // The meter counts all reads on this thread, and ends them when no caller waits.
             with_meter(meter, || {
                 exporting::export(services, export, format, path.as_deref(), &progress)
             })

@@ -114,7 +114,7 @@ pub(super) fn judge(
         )?;
         let again = log_unreadable(path, dialect.state(&services.index_cache, path))?;
         let Some(turns) = log_unreadable(path, history.turns_in_file(&link.upstream_id, path))? else {
-            // It counts where the agent goes on in it.
+            // The history is read from another copy. This one counts once the agent continues in it.
             tell(growth);
             return Some(judgement);
         };
