@@ -130,13 +130,13 @@ impl Registry {
         })
     }
 
-    /// The rest of the daemon.
+    /// The services that the registry shares with the rest of the daemon.
     #[must_use]
     pub fn services(&self) -> &Arc<Services> {
         &self.services
     }
 
-    /// The conversation that a caller names.
+    /// Resolves the name of a conversation to its id.
     ///
     /// # Errors
     /// When there is none, several, or it was deleted.
@@ -159,7 +159,7 @@ impl Registry {
         }
     }
 
-    /// Makes a conversation, and opens its session if that is wanted. It is durable before anyone hears of it.
+    /// Makes a conversation, and opens its session if requested. The conversation is durable before it is announced.
     ///
     /// # Errors
     /// When agent, folder or settings cannot be used, or the change could not be written; [`ConversationError::Of`] when its

@@ -42,7 +42,7 @@ pub(super) struct TreeMovePlan {
     pub(super) left_out: Vec<String>,
     /// The conversations' sessions that have only a backup: their transcripts are missing.
     pub(super) backed_up_only: Vec<UpstreamId>,
-    /// What is known of the folders that conversations leave.
+    /// The forks that stay in the folders of moving sessions.
     pub(super) neighbours: SharedRemainingForks,
 }
 
