@@ -35,7 +35,7 @@ impl Registry {
         self.call_detached(id, "conversation/move", call, request).await
     }
 
-    /// Takes back what was done last in place, which may be a move.
+    /// Undoes the last change that was made in place, which may be a move.
     ///
     /// # Errors
     /// When there is nothing to undo, something else must end first, or a write fails.

@@ -102,8 +102,8 @@ impl Registry {
         self.run_read_at(place, method, conversation, read).await
     }
 
-    /// Runs work that also changes files. Unlike a read, the work is not interrupted when the daemon stops, while the stop waits:
-    /// the caller must learn what was changed.
+    /// Runs work that also changes files. Unlike a read, the work is not interrupted when the daemon stops, as long as the stop
+    /// waits: the caller must learn what was changed.
     ///
     /// # Errors
     /// Those of the work, [`ConversationError::Lost`] when it panicked, and [`ConversationError::ShuttingDown`] when it was not
