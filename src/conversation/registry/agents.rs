@@ -34,7 +34,7 @@ fn install_hints(entries: &[Arc<AgentEntry>]) -> BTreeMap<String, String> {
 }
 
 impl Registry {
-    /// The configured agents, and what is known of their programs.
+    /// The configured agents, and the state of their programs.
     #[must_use]
     pub fn agents(&self) -> AgentList {
         let services = &self.services;

@@ -206,8 +206,8 @@ impl Registry {
         }
     }
 
-    /// The time of the last pass, in milliseconds since the epoch. A time after `at` was recorded while the clock was ahead, and is
-    /// ignored.
+    /// The time of the last pass, in milliseconds since the epoch. A time after `at` is ignored: it was recorded while the
+    /// clock was ahead.
     fn last_pass(&self, at: Timestamp) -> Option<i64> {
         let path = self.services.backups.archive.folder().join(PASSED);
         let passed = std::fs::read_to_string(path).ok()?.trim().parse().ok()?;
@@ -452,8 +452,8 @@ impl Registry {
         self.run_file_change("transcript/restore", work).await
     }
 
-    /// Refuses to restore a missing transcript whose session is open: the agent would continue with what it has in memory, and the
-    /// conversation would not report what the file lacks. A session that is being opened restores its transcript itself.
+    /// Refuses to restore a missing transcript whose session is open: the agent would continue with what it has in memory, and
+    /// the conversation would not report what the file lacks. A session that is being opened restores its transcript itself.
     ///
     /// # Errors
     /// [`ConversationError::Busy`], with the command that closes the session.

@@ -115,7 +115,7 @@ pub(super) struct Search {
     found: BTreeMap<RecentCursor, ConversationId>,
     /// The next step continues after this.
     last_searched: Option<RecentCursor>,
-    /// The front of the list as far as it was seen; none when the search began behind a cursor.
+    /// The newest position searched so far. Only used if the search began at the front of the list.
     front: Option<RecentCursor>,
     begins_at_front: bool,
     has_reached_end: bool,

@@ -45,8 +45,8 @@ impl Registry {
             .subscribe(subscriber, after, &shown, since, &now().to_string());
     }
 
-    /// Sends a snapshot of each conversation that is not idle. After a gap it sends at least one, of the newest conversation: the
-    /// subscriber has to know that it missed events. None if the subscriber has disconnected.
+    /// Sends a snapshot of each conversation that is not idle. After a gap it sends at least one, of the newest conversation,
+    /// so that the subscriber knows that it missed events. None if the subscriber has disconnected.
     async fn send_busy_snapshots(
         &self,
         subscriber: &mut dyn Subscriber,

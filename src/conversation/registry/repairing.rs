@@ -32,12 +32,12 @@ impl Registry {
         self.call_detached(id, "transcript/check", call, request).await
     }
 
-    /// Repairs the transcript with this id, or whose id starts with it. If the session is the head of a conversation, this repairs
-    /// that conversation. If no conversation has it, a repaired copy is made in the same folder, which belongs to none either.
+    /// Repairs the transcript with this id, or whose id starts with it. If the session is the head of a conversation, this
+    /// repairs that conversation. If no conversation has it, a repaired copy is made in the same folder; none has that either.
     ///
     /// # Errors
-    /// As [`Registry::repair_head`]; when there is no such transcript, several agents have one, or conversations have it but it is
-    /// the head of none or of several.
+    /// As [`Registry::repair_head`]; when there is no such transcript, several agents have one, or conversations have it, but
+    /// it is the head of none or of several.
     pub async fn repair_transcript(
         self: &Arc<Self>,
         id: UpstreamId,
@@ -160,7 +160,7 @@ fn repair_unowned(
     match services.copy_plans.remove_plan(&copied.upstream_id) {
         Ok(()) => copied.copy.commit(),
         Err(error) if request.is_none() => return Err(failed(error)),
-        // The call has its answer: the next start keeps the copy.
+        // The answer is committed already; the next start keeps the copy.
         Err(error) => {
             tracing::warn!(
                 error = chain_text(&error),

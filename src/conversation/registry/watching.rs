@@ -3,7 +3,7 @@
 //! One task receives all changes; files are read on a blocking thread, one round at a time. A transcript belongs to the
 //! conversations whose head it is, and to one that had a turn on it until that turn is reported: the head may change
 //! before the last record is on disk. Other writes to an older session are in no history. While a turn runs, nothing is
-//! judged, because transcripts lag behind the updates; the change is looked at after the turn ends.
+//! judged, because transcripts lag behind the updates; the change is checked after the turn ends.
 
 mod judging;
 mod known_files;
