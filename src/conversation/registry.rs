@@ -64,7 +64,7 @@ pub use transcripts::TranscriptFilter;
 use transcripts::TranscriptLists;
 use watching::SyncQueue;
 
-/// How many searches through all conversations run at once: each takes a core for as long as it runs.
+/// How many searches through all conversations run at once. Each keeps a core busy.
 const SEARCHES_AT_ONCE: usize = 1;
 
 /// All conversations.
@@ -84,14 +84,14 @@ pub struct Registry {
     transcript_lists: Mutex<TranscriptLists>,
     /// The folders of transcripts that cannot be watched.
     unwatched: Mutex<Vec<Unwatched>>,
-    /// Reports about transcripts that wait until the change is on disk.
+    /// Transcript changes that are reported after they are synced.
     sync_queue: Arc<SyncQueue>,
     /// Held by a move of a folder. Meanwhile no conversation is made of a transcript, since the file may be moved.
     tree_move_lock: tokio::sync::Mutex<()>,
     /// What `.` means in each folder.
     last_used: Arc<LastUsed>,
     stop: CancellationToken,
-    /// How long running turns get once the daemon stops, in milliseconds.
+    /// How long running turns may continue once the daemon stops, in milliseconds.
     stop_grace_ms: Arc<AtomicU64>,
     tasks: TaskTracker,
 }
@@ -277,7 +277,7 @@ impl Registry {
         Ok(kept.and_then(|kept| MadeConversation::from_request(&kept)))
     }
 
-    /// Puts a call into a conversation's mailbox without waiting, so calls are admitted in the order of these calls.
+    /// Puts a call into a conversation's mailbox without waiting, so that calls are admitted in the order in which they arrive.
     ///
     /// # Errors
     /// If the conversation does not exist or its mailbox is full.

@@ -204,7 +204,7 @@ impl Registry {
         })
     }
 
-    /// Whether the user archived the session that a conversation continues; false if that is unknown.
+    /// Whether the user archived the session of a conversation's head; false if that is unknown.
     async fn head_is_archived(&self, id: ConversationId) -> Result<bool, ConversationError> {
         let record = self.record(id)?;
         let Some(head) = record.chain.head().cloned() else {

@@ -1,4 +1,4 @@
-//! Backing up transcripts: after each turn, once a day for all of them, and when a client asks for it.
+//! Backs up transcripts: after each turn, once a day for all of them, and when a client requests it.
 //!
 //! One task backs up one session at a time, and nothing waits for it. A failed backup is logged and tried again after
 //! the next turn, when the session is closed, and each day.

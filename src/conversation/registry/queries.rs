@@ -139,7 +139,7 @@ impl Registry {
         Ok(view_of_record(&self.record(id)?))
     }
 
-    /// A conversation as far as it is known: one that lacks parts is `failed`, and its `failure` names them.
+    /// A conversation as far as it can be read. If parts are missing, its state is `failed`, and its `failure` names them.
     ///
     /// # Errors
     /// When there is none, or it was deleted.

@@ -474,7 +474,7 @@ impl WatchState {
             }
         }
         let before = seen.clone();
-        // Opened before it is read, so that what is read is what is synced.
+        // Opened before it is read, so that the file that is read is the one that is synced.
         let is_to_sync = is_owned && metadata.is_file();
         let transcript = is_to_sync.then(|| open(&changed)).flatten();
         // If the file became shorter, the end of the next turn shows whether it was begun anew.

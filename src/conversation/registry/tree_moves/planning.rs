@@ -40,7 +40,7 @@ pub(super) struct TreeMovePlan {
     /// The whole plan, as the answer describes it.
     pub(super) planned_moves: Vec<PlannedMove>,
     pub(super) left_out: Vec<String>,
-    /// The conversations' sessions that have only a backup: their transcripts are missing.
+    /// Sessions of the conversations whose transcript is missing and that have only a backup.
     pub(super) backed_up_only: Vec<UpstreamId>,
     /// The forks that stay in the folders of moving sessions.
     pub(super) neighbours: SharedRemainingForks,

@@ -26,10 +26,11 @@ use crate::transcript::syncing::{SyncError, SyncLog};
 /// How many files of one file system are synced at once. Disks sync several in the time of one, but each sync takes a thread.
 const SYNCS_AT_ONCE: usize = 8;
 
-/// How many sessions of one conversation may have a change that waits, each with an open file. A chain has as many.
+/// How many sessions of one conversation may have a change that waits, each with an open file. A chain has at most as many
+/// links (`CHAIN_LIMIT`).
 const MAX_PENDING_REPORTS: usize = 16;
 
-/// How many transcripts are remembered that could not be read for a sync, each with an open file.
+/// Limit of remembered transcripts that could not be read for a sync. Each holds an open file.
 const MAX_FAILED_SYNCS: usize = 64;
 
 /// Limit of checkpoints of one session that wait or whose sync failed. Above it, the oldest are never reported as saved.
@@ -38,7 +39,7 @@ const MAX_UNSAVED_CHECKPOINTS: usize = 1_024;
 /// A transcript that is to be synced.
 #[derive(Clone, Debug)]
 pub(super) struct UnsyncedTranscript {
-    /// The transcript, opened before it was read: what was read of it is what is synced.
+    /// The transcript, opened before it was read, so that the file that was read is the one that is synced.
     pub(super) file: Arc<File>,
     /// The number of its file system.
     pub(super) device: u64,
