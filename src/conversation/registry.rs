@@ -64,34 +64,34 @@ pub use transcripts::TranscriptFilter;
 use transcripts::TranscriptLists;
 use watching::SyncQueue;
 
-/// How many searches through all conversations run at once: each takes a core for as long as it runs.
+/// How many searches through all conversations run at once. Each keeps a core busy.
 const SEARCHES_AT_ONCE: usize = 1;
 
 /// All conversations.
 pub struct Registry {
     services: Arc<Services>,
     live: Mutex<HashMap<ConversationId, Entry>>,
-    /// The sessions that conversations have closed: what is known of them outlives their tasks.
+    /// The sessions that conversations have closed. Kept here because they outlive the tasks.
     closed_sessions: AllClosedSessions,
-    /// Held by a call that makes a conversation and has an idempotency key, and by an adoption or an import from its last
-    /// look at who has the session until it is written down.
+    /// Held by a call that makes a conversation and has an idempotency key. Also held by an adoption or an import, from its
+    /// last check for a conversation that has the session until the commit.
     creation_lock: tokio::sync::Mutex<()>,
-    /// Calls with an idempotency key that run now and that no conversation keeps track of itself.
+    /// Running calls with an idempotency key that no conversation's task tracks.
     running_calls: RunningCalls,
-    /// Held by a search through all conversations; one waits for another at most as long as that runs.
+    /// Held by each search through all conversations, which limits how many run at once.
     search_permits: Semaphore,
-    /// What was last seen of the agents' transcripts.
+    /// The last scan of each folder of transcripts.
     transcript_lists: Mutex<TranscriptLists>,
-    /// Which of their folders cannot be watched.
+    /// The folders of transcripts that cannot be watched.
     unwatched: Mutex<Vec<Unwatched>>,
-    /// Reports about transcripts that wait until the change is on disk.
+    /// Transcript changes that are reported after they are synced.
     sync_queue: Arc<SyncQueue>,
-    /// Held by a move of a folder. No transcript is made a conversation meanwhile, since it may go.
+    /// Held by a move of a folder. Meanwhile no conversation is made of a transcript, since the file may be moved.
     tree_move_lock: tokio::sync::Mutex<()>,
     /// What `.` means in each folder.
     last_used: Arc<LastUsed>,
     stop: CancellationToken,
-    /// How long running turns get once the daemon stops, in milliseconds.
+    /// How long running turns may continue once the daemon stops, in milliseconds.
     stop_grace_ms: Arc<AtomicU64>,
     tasks: TaskTracker,
 }
@@ -100,7 +100,7 @@ pub struct Registry {
 struct Entry {
     mailbox: mpsc::Sender<Message>,
     published: watch::Receiver<Arc<Conversation>>,
-    /// The parts without which it cannot continue: its task is there to delete it, and must change nothing else.
+    /// Missing parts without which the conversation cannot continue. If there are any, its task only deletes it.
     essential_lost: Vec<LostPart>,
 }
 
@@ -130,13 +130,13 @@ impl Registry {
         })
     }
 
-    /// The rest of the daemon.
+    /// The services that the registry shares with the rest of the daemon.
     #[must_use]
     pub fn services(&self) -> &Arc<Services> {
         &self.services
     }
 
-    /// The conversation that a caller names.
+    /// Resolves the name of a conversation to its id.
     ///
     /// # Errors
     /// When there is none, several, or it was deleted.
@@ -159,7 +159,7 @@ impl Registry {
         }
     }
 
-    /// Makes a conversation, and opens its session if that is wanted. It is durable before anyone hears of it.
+    /// Makes a conversation, and opens its session if requested. The conversation is durable before it is announced.
     ///
     /// # Errors
     /// When agent, folder or settings cannot be used, or the change could not be written; [`ConversationError::Of`] when its
@@ -193,7 +193,7 @@ impl Registry {
         self.run_idempotent(None, request, work).await
     }
 
-    /// Makes a conversation, or gives the one that an earlier call with the same key made and could not open.
+    /// Makes a conversation, or returns the one that an earlier call with the same key made and could not open.
     async fn create_record(
         &self,
         new: NewConversation,
@@ -202,9 +202,9 @@ impl Registry {
         if self.stop.is_cancelled() {
             return Err(ConversationError::ShuttingDown);
         }
-        // Before the turn: nobody else waits for a folder that does not respond.
+        // Before the lock is taken, so that other calls do not wait for a folder that does not respond.
         let cwd = self.usable_folder(&new.cwd).await;
-        // One keyed call at a time: the same key in two calls at once makes one conversation.
+        // One keyed call at a time, so that two concurrent calls with the same key make one conversation.
         let _turn = match &request {
             Some(_) => Some(self.creation_lock.lock().await),
             None => None,
@@ -245,7 +245,7 @@ impl Registry {
         Ok(answer)
     }
 
-    /// The form in which the folder of this parameter `cwd` is stored.
+    /// Converts the parameter `cwd` to the form that is stored.
     ///
     /// # Errors
     /// As [`usable_folder`] and [`Services::read_at_folder`].
@@ -255,7 +255,7 @@ impl Registry {
             .await
     }
 
-    /// The form in which conversations of the folder of this parameter `cwd` are looked up.
+    /// Converts the parameter `cwd` to the form in which conversations are looked up.
     ///
     /// # Errors
     /// As [`normalized_folder`] and [`Services::read_at_folder`].
@@ -277,7 +277,7 @@ impl Registry {
         Ok(kept.and_then(|kept| MadeConversation::from_request(&kept)))
     }
 
-    /// Puts a call into a conversation's mailbox, now: calls are admitted in the order in which this is called.
+    /// Puts a call into a conversation's mailbox without waiting, so that calls are admitted in the order in which they arrive.
     ///
     /// # Errors
     /// If the conversation does not exist or its mailbox is full.
@@ -315,7 +315,7 @@ impl Registry {
         Ok(answer)
     }
 
-    /// Has the agent of a conversation run for this client, before the calls that follow.
+    /// Switches the agent of a conversation to this client, before the calls that follow.
     ///
     /// # Errors
     /// As [`Registry::call`].
@@ -353,14 +353,14 @@ impl Registry {
         self.send(id, Message::Subscribe { subscriber, after })
     }
 
-    /// Puts a message into the mailbox of a conversation, starting its task first when it is not live. Gives the
-    /// message back when there is no such conversation or no room.
+    /// Puts a message into the mailbox of a conversation, and starts its task first if it does not run. Returns the
+    /// message if there is no such conversation or the mailbox is full.
     ///
     /// # Errors
     /// The message itself.
     pub fn deliver(self: &Arc<Self>, id: ConversationId, message: Message) -> Result<(), Message> {
         let mut message = message;
-        // Twice: a task that ends just now gives the message back, and the next one takes it.
+        // Two attempts: if the task ends just now, its mailbox is closed, and a new task takes the message.
         for _ in 0..2 {
             let Ok(mailbox) = self.mailbox(id, &message) else {
                 return Err(message);
@@ -378,7 +378,7 @@ impl Registry {
     }
 
     fn send(self: &Arc<Self>, id: ConversationId, message: Message) -> Result<(), ConversationError> {
-        // The record is looked at first, so that an unknown id is told as such.
+        // Looked up first, so that an unknown id gets its own error and not `Busy`.
         self.mailbox(id, &message)?;
         self.deliver(id, message).map_err(|_| {
             ConversationError::Busy(format!(
@@ -395,7 +395,7 @@ impl Registry {
         let is_deletion =
             matches!(message, Message::Call(asked) if matches!(asked.call, Call::Delete { .. }));
         if let Some(entry) = self.lock().get(&id) {
-            // Its deletion failed, or still runs.
+            // If parts are missing, this task was started by a deletion that failed or still runs.
             return match is_deletion || entry.essential_lost.is_empty() {
                 true => Ok(entry.mailbox.clone()),
                 false => Err(lost_parts::loss_error(id, &entry.essential_lost)),
@@ -413,7 +413,7 @@ impl Registry {
         Ok(self.start(self.record_to_start(found), essential_lost))
     }
 
-    /// The record with which a conversation starts. What it lacks is logged.
+    /// The record with which a conversation starts. Missing parts are logged.
     fn record_to_start(&self, found: SalvagedRecord) -> ConversationRecord {
         if !found.lost.is_empty() {
             let what = lost_parts::describe_loss(found.record.id, &found.lost);
@@ -443,7 +443,7 @@ impl Registry {
         }
     }
 
-    /// How one conversation sends to another: it knows the way, not the map.
+    /// A function with which one conversation sends to another, so that it need not know the registry.
     fn deliverer(self: &Arc<Self>) -> Deliver {
         let registry = Arc::downgrade(self);
         Box::new(move |id, message| match registry.upgrade() {
@@ -494,13 +494,13 @@ impl Registry {
                 return;
             };
             registry.forget(id, &own);
-            // What came in while the task was ending starts it again.
+            // Messages that arrived while the task was ending start it again.
             registry.redeliver(id, unread);
         });
         mailbox
     }
 
-    /// Delivers what a task that ended did not read.
+    /// Delivers the messages that an ended task did not read.
     fn redeliver(self: &Arc<Self>, id: ConversationId, unread: Vec<Message>) {
         for message in unread {
             if let Err(Message::Call(asked)) = self.deliver(id, message) {
@@ -524,7 +524,7 @@ impl Registry {
         }
     }
 
-    /// Stops every conversation and waits until all have ended; running turns get this long to end by themselves.
+    /// Stops every conversation and waits until all have ended. Running turns may finish within `grace`.
     pub async fn stop(&self, grace: Duration) {
         self.stop_grace_ms.store(
             u64::try_from(grace.as_millis()).unwrap_or(u64::MAX),
@@ -536,7 +536,7 @@ impl Registry {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ConversationId, Entry>> {
-        // The map is whole after any panic: each change to it is one call.
+        // A poisoned lock is safe to use: each change to the map is one call, so a panic cannot leave it half changed.
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

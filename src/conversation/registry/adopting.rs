@@ -1,5 +1,5 @@
-//! Calls about transcripts by their own ids: checking one, and creating a conversation from a session that was made
-//! elsewhere.
+//! Calls that name a transcript by its session id: checking it, and creating a conversation from a session that another
+//! program made.
 //!
 //! Files are read on blocking threads; the decisions are made here. Nothing here writes to a transcript.
 
@@ -32,7 +32,7 @@ use crate::transcript::dialect::Home;
 use crate::transcript::origin::Origin;
 use crate::transcript::transcript_list::{Format, listed_title};
 
-/// The transcripts with one id in an agent's folder; at least one.
+/// The copies of a transcript with one id in an agent's folder; at least one.
 pub(super) struct LocatedTranscript {
     pub(super) entry: Arc<AgentEntry>,
     pub(super) root: PathBuf,
@@ -42,7 +42,7 @@ pub(super) struct LocatedTranscript {
 }
 
 impl LocatedTranscript {
-    /// Of several copies the one that counts in the folder `cwd`, or in the one that it was last used in. Blocks.
+    /// Chooses the copy that the agent uses in the folder `cwd`; without `cwd`, in the folder of the last use. Blocks.
     pub(super) fn choose_copy(
         &self,
         home: Home<'_>,
@@ -57,13 +57,13 @@ impl LocatedTranscript {
 }
 
 impl Registry {
-    /// Makes a conversation of a transcript, or returns the one that holds it. The chain begins with this session: its link
-    /// refers to the one that it was forked from, which can be adopted too. The conversation is durable before anyone hears of
-    /// it.
+    /// Makes a conversation of a transcript, or returns the conversation that has it. The chain begins with this session; its
+    /// link refers to the session that it was forked from, which can be adopted too. The conversation is durable before it is
+    /// announced.
     ///
     /// # Errors
-    /// When there is no such transcript, several agents have one, it holds nothing that could be resumed, the folder
-    /// cannot be used, or the change could not be written.
+    /// When there is no such transcript, several agents have one, it has no turn that could be resumed, the folder cannot be
+    /// used, or the change could not be written.
     pub async fn adopt(
         self: &Arc<Self>,
         adoption: Adopt,
@@ -125,11 +125,11 @@ impl Registry {
                 .title
                 .filter(|title| !title.is_empty())
                 .or_else(|| listed_title(&path, held.format));
-            // What another program adds from here on is new.
+            // What another program writes after this size counts as new.
             let bytes = path.metadata().ok().map(|metadata| metadata.len());
             let archived = dialect.unarchive_command(&held.root, &path).is_some();
             let session = home.session(Some(&cwd), id.as_str());
-            // A last prompt without an answer is not a turn that could be lost. A torn last line may have been its answer.
+            // A last prompt without an answer does not count as a turn, unless the last line is torn: that may be its answer.
             let on_disk = transcript_facts::log_unreadable(dialect.turn_counts(session, None));
             let ends_torn = dialect.open(session, None).is_ok_and(|open| open.ends_torn());
             let is_unanswered = !ends_torn && on_disk.is_some_and(|file| file.is_last_cut_off);
@@ -143,7 +143,7 @@ impl Registry {
         // One at a time from here on: two calls for one transcript make one conversation.
         let turn = self.lock_for_new_conversation().await?;
         if let Some(holder) = self.holder(&adoption)? {
-            // What is looked at for the answer keeps nobody else waiting.
+            // Unlocked first, so that the reads for the answer do not delay other calls.
             drop(turn);
             return self.existing_adoption(holder, &adoption.upstream_id).await;
         }
@@ -170,8 +170,8 @@ impl Registry {
         Ok(answer)
     }
 
-    /// The answer when a conversation already has the session. One that was reset gets the history back that has the session, as by
-    /// undoing all that came after it.
+    /// The answer if a conversation already has the session. If that conversation was reset, its history with the session is
+    /// brought back, as by undoing everything after it.
     async fn existing_adoption(
         self: &Arc<Self>,
         holder: ConversationId,
@@ -204,7 +204,7 @@ impl Registry {
         })
     }
 
-    /// Whether the user archived the session that a conversation continues; false if that is unknown.
+    /// Whether the user archived the session of a conversation's head; false if that is unknown.
     async fn head_is_archived(&self, id: ConversationId) -> Result<bool, ConversationError> {
         let record = self.record(id)?;
         let Some(head) = record.chain.head().cloned() else {
@@ -223,10 +223,10 @@ impl Registry {
         Ok(look.await?)
     }
 
-    /// The damage of the transcript of a conversation's head.
+    /// Checks the transcript of a conversation's head for damage.
     ///
     /// # Errors
-    /// When there is no such conversation, it has no session, or its transcript is not there or cannot be read.
+    /// When there is no such conversation, it has no session, or its transcript is missing or cannot be read.
     pub async fn check_head(&self, id: ConversationId) -> Result<CheckAnswer, ConversationError> {
         let record = self.record(id)?;
         let head = record.chain.head().ok_or_else(|| ConversationError::NotFound {
@@ -252,7 +252,7 @@ impl Registry {
         .await
     }
 
-    /// The damage of the transcript with this id, or whose id starts so, whichever program made it.
+    /// Checks the transcript with this id, or whose id starts with it, for damage, whichever program made it.
     ///
     /// # Errors
     /// When there is none, several agents have one, or it cannot be read.
@@ -273,7 +273,7 @@ impl Registry {
         let (entries, roots) = self.agents_with_distinct_roots(agent)?;
         let services = Arc::clone(&self.services);
         let root = agent.and_then(|_| roots.first());
-        // Of a conversation's session the copy counts that counts for the conversation.
+        // If one conversation has the session, the copy in the conversation's folder is checked.
         let held_in = match self.holders(&id, root)?.as_slice() {
             [only] => {
                 let record = self.record(*only)?;
@@ -304,7 +304,7 @@ impl Registry {
         .await
     }
 
-    /// The agents among which a transcript is looked for, without those that share theirs with one before, and where they keep them.
+    /// The agents whose transcripts are searched, without those that share the transcripts of an earlier one, and their roots.
     pub(super) fn agents_with_distinct_roots(
         &self,
         agent: Option<&AgentName>,
@@ -320,7 +320,7 @@ impl Registry {
         Ok((entries, roots))
     }
 
-    /// The agents among which a transcript is looked for.
+    /// The agents whose transcripts are searched: the named one, or all.
     pub(super) fn named_agents(
         &self,
         agent: Option<&AgentName>,
@@ -331,7 +331,7 @@ impl Registry {
         Ok(vec![self.services.agent(name)?])
     }
 
-    /// The conversation that has ever had this transcript; one that was deleted has it no more.
+    /// The conversation that has or had this transcript, not counting deleted ones.
     fn holder(&self, adoption: &Adopt) -> Result<Option<ConversationId>, ConversationError> {
         let named = adoption.agent.as_ref();
         let root = named
@@ -349,7 +349,7 @@ impl Registry {
         Ok(holders.pop())
     }
 
-    /// The title of the conversation that had a session and was deleted last; none if none of them had a title that can be read.
+    /// The title of the last deleted conversation that had a session and a title; none if there is none that can be read.
     fn title_of_deleted(
         &self,
         id: &UpstreamId,
@@ -363,7 +363,7 @@ impl Registry {
         Ok(last.map(|record| record.title))
     }
 
-    /// The conversations that have ever had a session and were not deleted.
+    /// The conversations that have or had a session, without deleted ones.
     pub(super) fn holders(
         &self,
         id: &UpstreamId,
@@ -382,7 +382,7 @@ impl Registry {
     }
 }
 
-/// The conversation that a transcript becomes, and what is to be written down.
+/// The conversation that is made of a transcript, and the change that stores it.
 fn adopted_record(
     adoption: Adopt,
     entry: &AgentEntry,
@@ -415,10 +415,10 @@ fn adopted_record(
         },
         from_upstream_id: from.map(|from| from.session_id.into()),
         from_checkpoint_id: place,
-        // None of them was acknowledged here: the session had all of them when it was adopted.
+        // All turns count as carried: the session had them when it was adopted, and none was acknowledged here.
         carried_turns: origin.turns as u64,
         written: true,
-        // Whatever it was elsewhere: here it joins because it was adopted, so that no undo takes it for one of ours.
+        // `Adopted`, however the session was made, so that no undo treats the link as a change of this daemon.
         ..NewLink::new(adoption.upstream_id.clone(), agent, cwd, LinkReason::Adopted)
     };
     let appended = record.chain.append(link, fidelity, at);
@@ -432,7 +432,8 @@ fn adopted_record(
     (record, change)
 }
 
-/// The session in whose file a transcript begins, if that file is missing: its history begins after it. Blocks.
+/// The session whose file contains the beginning of a transcript, if that file is missing: the history lacks that part.
+/// Blocks.
 fn missing_beginning(held: &LocatedTranscript, home: Home<'_>, cwd: &str) -> Vec<MissingSession> {
     let files = held
         .format
@@ -447,7 +448,7 @@ fn missing_beginning(held: &LocatedTranscript, home: Home<'_>, cwd: &str) -> Vec
     told.into_iter().collect()
 }
 
-/// Looks for a transcript at these agents. Blocks.
+/// Finds a transcript among those of the agents `entries`. Blocks.
 pub(super) fn locate_transcript(
     entries: &[Arc<AgentEntry>],
     id: &UpstreamId,
@@ -471,7 +472,7 @@ pub(super) fn locate_transcript(
                 paths,
             }),
             Err(error @ TranscriptError::InvalidId { .. }) => return Err(error.into()),
-            // Another agent may have it.
+            // Not fatal: another agent may have the transcript.
             Err(error) => problems.push(chain_text(&error)),
         }
     }
@@ -497,7 +498,7 @@ pub(super) fn locate_transcript(
     })
 }
 
-/// What is wrong with what is kept of a session that none of these agents has; none where nothing is kept. Blocks.
+/// Checks the backup of a session whose transcript none of these agents has. None if there is no backup. Blocks.
 fn check_backup(
     services: &Services,
     entries: &[Arc<AgentEntry>],
@@ -518,7 +519,7 @@ fn check_backup(
     }
 }
 
-/// The folder that a transcript says it ran in.
+/// The folder that a transcript names as the one that it ran in.
 fn folder_of(origin: &Origin) -> Result<String, ConversationError> {
     let Some(cwd) = &origin.cwd else {
         return Err(ConversationError::invalid(

@@ -20,7 +20,7 @@ use crate::conversation::effect::Call;
 use crate::conversation::error::{ConversationError, join_list};
 use crate::conversation::upstream::{OpenError, conversation_error};
 
-/// How to install the known agents of which no program is found.
+/// Install hints for the known agents whose program is not found.
 fn install_hints(entries: &[Arc<AgentEntry>]) -> BTreeMap<String, String> {
     let is_found = |kind| {
         entries
@@ -34,7 +34,7 @@ fn install_hints(entries: &[Arc<AgentEntry>]) -> BTreeMap<String, String> {
 }
 
 impl Registry {
-    /// The configured agents, and what is known of their programs.
+    /// The configured agents, and the state of their programs.
     #[must_use]
     pub fn agents(&self) -> AgentList {
         let services = &self.services;
@@ -67,7 +67,7 @@ impl Registry {
         }
     }
 
-    /// What an agent answers to `initialize` for a client. It is started for that, unless a process of it was before.
+    /// The answer of an agent to `initialize` for a client. Starts the agent, unless a process of it was started before.
     ///
     /// # Errors
     /// When the agent cannot be run.
@@ -89,7 +89,7 @@ impl Registry {
         }
     }
 
-    /// Signs in to an agent by one of its own methods. `params`: further parameters of the client.
+    /// Signs in to an agent with one of the agent's own methods. `params`: further parameters of the client.
     ///
     /// # Errors
     /// When the agent cannot be run, or refuses.
@@ -142,7 +142,7 @@ async fn lease(
     Ok((lease, entry))
 }
 
-/// Refuses, before anything is done, while a turn runs in one of the agent's conversations.
+/// Fails while a turn runs in one of the agent's conversations. Called before anything is changed.
 fn check_no_turn_runs(registry: &Registry, agent: &AgentName) -> Result<(), ConversationError> {
     let busy = registry.running_conversations_of(agent);
     if busy.is_empty() {
@@ -157,8 +157,8 @@ fn check_no_turn_runs(registry: &Registry, agent: &AgentName) -> Result<(), Conv
     })
 }
 
-/// Clears the chains of an agent's conversations. One that cannot be cleared, because a turn has begun in it meanwhile, is
-/// named and does not stop the others.
+/// Clears the chains of an agent's conversations. A chain that cannot be cleared, because a turn has begun meanwhile, does not
+/// stop the others; the error names its conversation.
 async fn reset_all(registry: &Arc<Registry>, agent: &AgentName) -> Result<(), ConversationError> {
     let mut left = Vec::new();
     let mut last = None;
@@ -168,7 +168,7 @@ async fn reset_all(registry: &Arc<Registry>, agent: &AgentName) -> Result<(), Co
             Err(error) => Err(error),
         };
         match cleared {
-            // Deleted meanwhile: there is nothing left to clear.
+            // A conversation that was deleted meanwhile has no chain to clear.
             Ok(_) | Err(ConversationError::Deleted { .. }) => {}
             Err(error) => {
                 left.push(id);

@@ -1,4 +1,4 @@
-//! Backing up transcripts: after each turn, once a day for all of them, and when a client asks for it.
+//! Backs up transcripts: after each turn, once a day for all of them, and when a client requests it.
 //!
 //! One task backs up one session at a time, and nothing waits for it. A failed backup is logged and tried again after
 //! the next turn, when the session is closed, and each day.
@@ -34,10 +34,10 @@ use crate::transcript::transcript_list::Format;
 /// How long after a pass over all sessions the next one begins, in milliseconds.
 const PASS_INTERVAL_MS: i64 = 24 * 60 * 60 * 1_000;
 
-/// How often the time of the next pass is checked: timers do not count the time that a machine sleeps.
+/// How often the daemon checks whether the next pass is due: timers do not count the time while the machine sleeps.
 const PASS_CHECK_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// How long before the last pass a conversation may have changed without that pass seeing it, in milliseconds.
+/// How far the next pass reaches back before the last one, in milliseconds: changes in that time may have been missed.
 const PASS_OVERLAP_MS: i64 = 60 * 60 * 1_000;
 
 /// The sessions that a call names.
@@ -58,9 +58,9 @@ struct NamedSession {
     id: UpstreamId,
 }
 
-/// The sessions that a caller names, as far as they are known without reading the disk.
+/// Candidates for the sessions that a caller names, found without reading the disk.
 struct RequestedSessions {
-    /// Of a conversation: its sessions, the head last. Of an id: the session of each agent that may have it.
+    /// For a conversation: its sessions, head last. For an id: the session of each agent that may have it.
     candidates: Vec<NamedSession>,
     /// The id, if the caller named one.
     id: Option<UpstreamId>,
@@ -76,7 +76,8 @@ impl SessionSelector {
 }
 
 impl RequestedSessions {
-    /// The sessions themselves. An id means the session that a conversation or an agent has, or that is kept. Blocks.
+    /// Reads which candidates exist. An id must match one session that a conversation or an agent has, or that has a backup.
+    /// Blocks.
     fn resolve(self, services: &Services) -> Result<Vec<NamedSession>, ConversationError> {
         let Some(id) = self.id else {
             return Ok(self.candidates);
@@ -186,7 +187,7 @@ impl Registry {
         }
     }
 
-    /// Notifies the conversations whose head it is that another program has written to a transcript.
+    /// Notifies the conversations whose head a session is that another program has written to its transcript.
     fn report_rewritten(&self, entry: &AgentEntry, id: &UpstreamId) {
         tracing::warn!(upstream_id = %id, "a transcript is shorter than its backup, or its beginning differs; both are kept");
         let owners = self.services.store.owners(id, Some(&entry.transcript_root()));
@@ -205,15 +206,15 @@ impl Registry {
         }
     }
 
-    /// When the last pass was, in milliseconds since the epoch. One that seems to come later was made while the clock was ahead:
-    /// that says nothing.
+    /// The time of the last pass, in milliseconds since the epoch. A time after `at` is ignored: it was recorded while the
+    /// clock was ahead.
     fn last_pass(&self, at: Timestamp) -> Option<i64> {
         let path = self.services.backups.archive.folder().join(PASSED);
         let passed = std::fs::read_to_string(path).ok()?.trim().parse().ok()?;
         Some(passed).filter(|passed| *passed <= at.as_millisecond())
     }
 
-    /// Copies what has changed since the last pass, and deletes what is older or larger than the user allows.
+    /// Backs up the sessions that changed since the last pass, and deletes backups above the configured age or total size.
     fn backup_pass(&self, at: Timestamp) {
         let keeper = &self.services.backups;
         let since = self.last_pass(at).map(|last| last - PASS_OVERLAP_MS);
@@ -223,7 +224,7 @@ impl Registry {
                 .unwrap_or(i64::MAX)
                 .saturating_mul(PASS_INTERVAL_MS)
         };
-        // A clock that is ahead makes no backup old.
+        // Limited to the store's time, so that a clock that is ahead does not make backups look old.
         let elapsed = self.services.store.minimum_time().map(Timestamp::as_millisecond);
         let oldest = keeper.rules.max_days.zip(elapsed);
         let oldest = oldest.map(|(kept, elapsed)| elapsed.min(at).saturating_sub(days(kept)));
@@ -266,14 +267,14 @@ impl Registry {
         if self.stop.is_cancelled() || !folder.is_ok_and(|folder| folder.is_dir()) {
             return;
         }
-        // If a kill damages it, the next pass comes early.
+        // If a kill damages the file, the next pass only runs early.
         let passed = keeper.archive.folder().join(PASSED);
         if let Err(error) = durable::write(&passed, at.to_string().as_bytes()) {
             tracing::warn!(%error, "could not record when transcripts were last backed up");
         }
     }
 
-    /// Copies the sessions of the conversations that have changed since this time, the newest first.
+    /// Backs up the sessions of the conversations that changed after `since`, newest first.
     fn back_up_changed(&self, since: Option<i64>) {
         for conversation in self.services.store.recent(None) {
             let record = match conversation {
@@ -347,11 +348,11 @@ impl Registry {
             self.refuse_while_moving(id)?;
             Ok::<_, ConversationError>((id, self.salvaged_view(id)?.cwd))
         };
-        // Before the sessions of a conversation are looked up: a move that ends in between is seen then.
+        // Read before the sessions are looked up, so that a move that ends in between is noticed.
         let mut moved = target.conversation().map(place).transpose()?;
         let wanted = self.requested_sessions("transcript/keep", target).await?;
         if let Some(session) = &wanted.id {
-            // A session that no conversation has is not moved with one.
+            // Only a session that a conversation has can be moved with it.
             let holder = self.resolve(&session.as_str().into());
             moved = holder.ok().map(place).transpose()?;
         }
@@ -396,7 +397,7 @@ impl Registry {
     /// Restores the backups of a conversation's sessions, or of one session, to where the agent looks for them.
     ///
     /// # Errors
-    /// When there is no such conversation or session, nothing of it is kept, or something else is there.
+    /// When there is no such conversation or session, no backup of it, or another file in its place.
     pub async fn restore_named(
         self: &Arc<Self>,
         target: SessionSelector,
@@ -419,7 +420,7 @@ impl Registry {
             let named = wanted.resolve(&services)?;
             let mut answer = RestoreAnswer::default();
             let (mut is_any_kept, count) = (false, named.len());
-            // The last one is the head, with which the conversation continues.
+            // The last session is the head, with which the conversation continues.
             for (index, named) in named.iter().enumerate() {
                 let is_head = index + 1 == count;
                 registry.refuse_restore_of_open(named)?;
@@ -451,8 +452,8 @@ impl Registry {
         self.run_file_change("transcript/restore", work).await
     }
 
-    /// Refuses to restore a missing transcript whose session is open: the agent would continue with what it has in memory, and the
-    /// conversation would not report what the file lacks. A session that is being opened restores its transcript itself.
+    /// Refuses to restore a missing transcript whose session is open: the agent would continue with what it has in memory, and
+    /// the conversation would not report what the file lacks. A session that is being opened restores its transcript itself.
     ///
     /// # Errors
     /// [`ConversationError::Busy`], with the command that closes the session.
@@ -475,7 +476,7 @@ impl Registry {
         Ok(())
     }
 
-    /// The sessions that a caller means.
+    /// Finds the candidates for the sessions that a caller names.
     async fn requested_sessions(
         &self,
         method: &'static str,
@@ -517,7 +518,7 @@ impl Registry {
         }
     }
 
-    /// Each agent that may have the session of this id.
+    /// The session of this id for each agent that may have it.
     fn candidate_sessions(
         &self,
         id: &UpstreamId,
@@ -532,7 +533,7 @@ impl Registry {
             let Some((root, format)) = entry.listed_transcripts() else {
                 continue;
             };
-            // Agents that share their transcripts have the same one.
+            // Agents that share a folder of transcripts share the session.
             if found.iter().all(|named| named.root != root) {
                 found.push(NamedSession {
                     root: root.to_owned(),
@@ -546,7 +547,7 @@ impl Registry {
         Ok(found)
     }
 
-    /// The folder of the session in a conversation that has it.
+    /// The folder of a session, from a conversation that has it.
     fn cwd_of(&self, id: &UpstreamId, root: &TranscriptRoot) -> Result<Option<String>, ConversationError> {
         let owners = self.services.store.owners(id, Some(root));
         for owner in owners? {
@@ -572,7 +573,7 @@ fn named_session(services: &Services, session: SessionRef) -> Option<NamedSessio
     })
 }
 
-/// How many of the acknowledged turns of a session its copy lacks; 0 if that is unknown.
+/// How many acknowledged turns of a session its backup lacks; 0 if that is unknown.
 fn missing_turns_of(services: &Services, named: &NamedSession) -> Result<u64, ConversationError> {
     let acknowledged = backup::acknowledged_turns(services, &named.entry.transcript_root(), &named.id);
     let acknowledged = acknowledged?.unwrap_or(0);

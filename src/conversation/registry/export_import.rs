@@ -21,13 +21,13 @@ use crate::store::ConversationRecord;
 use crate::transcript::meter::with_meter;
 
 impl Registry {
-    /// How far long calls have come.
+    /// The progress of long-running calls.
     #[must_use]
     pub fn running_work(&self) -> Vec<Work> {
         self.services.running_work.report()
     }
 
-    /// Puts a call on the list of those that take long.
+    /// Adds a call to the list of long-running calls.
     pub(super) fn track_work(&self, method: &'static str, conversation: Option<ConversationId>) -> WorkGuard {
         self.services
             .running_work
@@ -47,7 +47,7 @@ impl Registry {
         request: Option<CallKey>,
     ) -> Result<ExportAnswer, ConversationError> {
         let is_answer = format == ExportFormat::Json && path.is_none();
-        // An answer that contains the export would fill the store, and nothing was written.
+        // An answer that contains the export is not stored: it would fill the store, and the call writes no file.
         let request = request.filter(|_| !is_answer);
         self.run_idempotent_work(Some(id), request, |registry| async move {
             registry.export_now(id, format, path, secrets, is_answer).await
@@ -64,7 +64,7 @@ impl Registry {
         is_answer: bool,
     ) -> Result<ExportAnswer, ConversationError> {
         let begun = self.track_work("conversation/export", Some(id));
-        // What fits into an answer is read as a history is, and does not wait for files of gigabytes.
+        // An export that fits into an answer is read like a history, so it does not wait for exports of gigabytes.
         let place = match is_answer {
             true => self.place_of(Some(id), ReadClass::Quick),
             false => self.services.read_queues.export_import_queue(),
@@ -73,7 +73,7 @@ impl Registry {
         self.refuse_while_moving(id)?;
         let (mut record, mut view) = (self.record(id)?, self.view(id)?);
         let usage = self.usage(id).await;
-        // What waits in line goes out here, and nowhere else.
+        // Queued prompts are sent by this daemon only, so the export leaves them out.
         record.waiting.clear();
         view.queue.clear();
         view.cut_short = record.cut.is_some();
@@ -81,10 +81,10 @@ impl Registry {
         let cwd = record.cwd.clone();
         let progress = begun.progress();
         let work = self.services.blocking(move |services| {
-            // Until the work has ended, which is a while after its caller has left.
+            // Held until the work ends, which may be a while after its caller disconnected.
             let _turn = turn;
             let mut lineage = services.store.lineage_all(id)?;
-            // It may have gone on since the record was read.
+            // Entries added after the record was read are left out.
             lineage.retain(|entry| entry.seq <= record.chain.last_lineage_seq());
             let export = ExportRequest {
                 record,
@@ -94,7 +94,7 @@ impl Registry {
                 secrets,
             };
             let meter = Arc::clone(&progress);
-            // What is only looked at counts too, and ends when nobody waits for it.
+            // The meter counts all reads on this thread, and ends them when no caller waits.
             with_meter(meter, || {
                 exporting::export(services, export, format, path.as_deref(), &progress)
             })
@@ -108,11 +108,11 @@ impl Registry {
         self.busy_if_moved(id, &cwd, done)
     }
 
-    /// Makes a conversation of a bundle. Its files are in place before it is written down, and it is written down before
-    /// anyone hears of it.
+    /// Makes a conversation of a bundle. The files are put in place before the conversation is committed, and it is
+    /// committed before it is announced.
     ///
     /// # Errors
-    /// When the bundle cannot be used, or its ids are held here. Nothing is left behind then.
+    /// When the bundle cannot be used, or its ids are in use here. Then no files are left behind.
     pub async fn import(
         self: &Arc<Self>,
         import: Import,
@@ -122,7 +122,7 @@ impl Registry {
         let work = || async move {
             let begun = registry.track_work("conversation/import", None);
             let (progress, own) = (begun.progress(), Arc::clone(&registry));
-            // A task of its own: what is in place when the caller leaves is taken away or written down, never neither.
+            // A task of its own: if the caller disconnects, files in place are still either committed or removed.
             let run = registry
                 .tasks
                 .spawn(async move { own.import_now(import, asked, progress).await });
@@ -152,11 +152,11 @@ impl Registry {
             .services
             .blocking(move |services| importing::import(services, &import, &progress));
         let imported = work.await??;
-        // One at a time from here on: an adoption of one of its transcripts may be on its way.
+        // One at a time from here on: an adoption of one of the transcripts may be running.
         let _turn = self.lock_for_new_conversation().await?;
         let work = self.services.blocking(move |services| {
             importing::check_still_free(services, &imported)?;
-            // No turn that came with it is new, whoever had it.
+            // Turns that came with the bundle are old, and are not reported as saved.
             if let Some((id, bytes)) = head_size(services, &imported.record) {
                 services.old_bytes.note_length(&id, bytes);
             }
@@ -176,7 +176,7 @@ impl Registry {
             placed.commit();
             self.services.announce_new(told.conversation);
         }
-        // Whatever goes is removed file by file.
+        // If the commit failed, the drop deletes the files one by one, which blocks.
         if let Err(error) = tokio::task::spawn_blocking(move || drop(placed)).await {
             tracing::warn!(%error, "could not delete the unpacked files of an import");
         }
@@ -184,7 +184,7 @@ impl Registry {
         Ok(answer)
     }
 
-    /// Undoes the imports that an earlier daemon left unfinished. Whether each of them is undone or set aside.
+    /// Undoes the imports that an earlier daemon left unfinished. Returns whether each was undone or set aside.
     pub async fn undo_unfinished_imports(&self) -> bool {
         let work = self
             .services
@@ -195,7 +195,7 @@ impl Registry {
         })
     }
 
-    /// What the agent last reported of a live conversation's usage.
+    /// The usage that the agent of a live conversation last reported.
     async fn usage(&self, id: ConversationId) -> Option<RawJson> {
         #[derive(Deserialize)]
         struct Envelope {
@@ -215,7 +215,7 @@ impl Registry {
     }
 }
 
-/// The session of a conversation's head, and how many bytes its transcript has.
+/// The session of a conversation's head, and the size of its transcript in bytes.
 fn head_size(services: &Services, record: &ConversationRecord) -> Option<(UpstreamId, u64)> {
     let head = record.chain.head()?;
     let entry = services.catalog.get(&head.agent)?;

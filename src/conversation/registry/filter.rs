@@ -1,6 +1,6 @@
-//! The filter of a list, and the search with it in bounded steps.
+//! The filter of `list`, and a search with it in bounded steps.
 //!
-//! Owns which conversations match, and how conversations that change during the search are treated. It must not know on
+//! Owns which conversations match, and how conversations that change during the search are treated. Must not know on
 //! which thread a step runs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -23,9 +23,9 @@ pub struct Filter {
     pub cwd: Option<String>,
     /// The state.
     pub state: Option<ConversationState>,
-    /// Whether a turn of it was cut short.
+    /// Whether a turn of the conversation was cut short.
     pub cut_short: Option<bool>,
-    /// Words, each in title, folder or agent, in any case, or the beginning of the id.
+    /// Words, each of which title, folder or agent contains, in any case, or the id begins with.
     pub query: Option<String>,
     /// A text that the title contains, in any case.
     pub title: Option<String>,
@@ -41,7 +41,7 @@ struct FilteredFields<'a> {
     status: LiveStatus,
 }
 
-/// The status of a conversation that has a task: it may change without the record.
+/// The status of a conversation that has a task. It may differ from the record.
 #[derive(Clone, Copy)]
 pub(super) struct LiveStatus {
     state: ConversationState,
@@ -58,7 +58,7 @@ impl From<&Conversation> for LiveStatus {
 }
 
 impl Filter {
-    /// Whether it takes this conversation.
+    /// Whether a conversation matches.
     #[must_use]
     pub fn matches(&self, conversation: &Conversation) -> bool {
         self.clone()
@@ -66,7 +66,7 @@ impl Filter {
             .matches_fields(&filtered_fields(conversation))
     }
 
-    /// With the texts that are looked for in lower case, as `matches_fields` needs them.
+    /// Converts the wanted texts to lower case, as `matches_fields` needs them.
     fn lowercase(mut self) -> Self {
         for text in [&mut self.query, &mut self.title].into_iter().flatten() {
             *text = text.to_lowercase();
@@ -111,18 +111,18 @@ pub(super) struct Search {
     filter: Filter,
     live_statuses: HashMap<ConversationId, LiveStatus>,
     limit: usize,
-    /// By place, which is the order of the list.
+    /// The matches by position, which is the order of the list.
     found: BTreeMap<RecentCursor, ConversationId>,
     /// The next step continues after this.
     last_searched: Option<RecentCursor>,
-    /// The front of the list as far as it was seen; none when the search began behind a cursor.
+    /// The newest position searched so far. Only used if the search began at the front of the list.
     front: Option<RecentCursor>,
     begins_at_front: bool,
     has_reached_end: bool,
 }
 
 impl Search {
-    /// For the first `limit` behind a cursor. `live` has what those do whose record may say another thing.
+    /// A search for the first `limit` matches after a cursor. `live`: the statuses that may differ from the records.
     pub(super) fn new(
         store: Store,
         filter: Filter,
@@ -143,15 +143,15 @@ impl Search {
         }
     }
 
-    /// What was found, newest first.
+    /// The matches, newest first.
     pub(super) fn into_found(self) -> Vec<(RecentCursor, ConversationId)> {
         self.found.into_iter().take(self.limit).collect()
     }
 
-    /// Takes one step; true once the search is over.
+    /// Takes one step. Returns true once the search is over.
     ///
-    /// What changes meanwhile moves to the front, where a search that began there has been already: so it looks there
-    /// again, until one step sees everything that is new.
+    /// A conversation that changes during the search moves to the front of the list. A search that began at the front
+    /// therefore searches the front again, until one step covers everything new.
     pub(super) fn step(&mut self) -> Result<bool, StoreError> {
         if self.has_reached_end {
             return self.search_front();
@@ -164,7 +164,7 @@ impl Search {
         self.last_searched = looked.last.or(self.last_searched);
         let is_over = looked.is_end || self.found.len() >= self.limit;
         self.has_reached_end = is_over;
-        // Of one moment if this was the only step.
+        // A single step sees one state of the store, so nothing can have moved.
         let was_one_step = looked.first == self.front;
         Ok(is_over && (!self.begins_at_front || was_one_step))
     }
@@ -189,11 +189,11 @@ impl Search {
         let moved: HashSet<ConversationId> = fresh.iter().map(|(_, id)| *id).collect();
         self.found.retain(|_, id| !moved.contains(id));
         self.found.extend(fresh);
-        // In one step nothing moved meanwhile; else it is looked at again.
+        // In a single step, nothing can have moved meanwhile; otherwise the front is searched again.
         Ok(steps == 1)
     }
 
-    /// One step of the store, with only those found that the filter takes.
+    /// One step through the store, with only the matches of the filter.
     fn search_store(&self, after: Option<RecentCursor>, limit: usize) -> Result<ScanStep, StoreError> {
         let mut unknown = HashSet::new();
         let mut looked = self.store.scan_recent(after, limit, |id, summary| {
@@ -214,7 +214,7 @@ impl Search {
                 status: self.live_statuses.get(&id).copied().unwrap_or_else(resting),
             })
         })?;
-        // What is too long for a summary is read whole.
+        // Conversations without a summary, because they are too long for one, are read whole.
         let mut failed = None;
         looked.found.retain(|(_, id)| {
             !unknown.contains(id)

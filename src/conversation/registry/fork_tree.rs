@@ -10,14 +10,14 @@ use super::queries::RECORDS_PER_STEP;
 use crate::conversation::error::ConversationError;
 use crate::conversation::page::{PageRoom, view_for_list};
 
-/// The most conversations in one answer: far more than a picture of them can show.
+/// Limit of conversations in one answer. Far more than a drawn tree can show.
 const MEMBERS_LIMIT: usize = 1_000;
 
-/// The most that one answer holds, in bytes: half of what the socket sends.
+/// Size limit of one answer, in bytes: half of what the socket sends.
 const ANSWER_LIMIT_BYTES: usize = 16 * 1024 * 1024;
 
 impl Registry {
-    /// A conversation's first ancestor, and everything that branched off that one.
+    /// The tree of forks that contains a conversation: its first ancestor and everything that branched off that.
     ///
     /// # Errors
     /// When the conversation was deleted, or the store cannot be read.
@@ -50,7 +50,7 @@ impl Registry {
                     tokio::task::yield_now().await;
                 }
             }
-            // A time would not do, since a clock may have been wrong. Earlier versions recorded nothing else.
+            // Sorted by order of creation, since the clock may have been wrong. Earlier versions recorded only the time.
             members.sort_by_key(|(created_order, member): &(u64, TreeMember)| {
                 (*created_order, member.conversation.created_at)
             });
@@ -59,7 +59,7 @@ impl Registry {
                     truncated = true;
                     break;
                 }
-                // Taken out, so that each is visited once, whatever an import says of its parent.
+                // Removed from the map, so that each is visited once, even if imports made a cycle of parents.
                 layer.extend(children.remove(&member.conversation.id).unwrap_or_default());
                 conversations.push(member);
             }
@@ -74,7 +74,7 @@ impl Registry {
         })
     }
 
-    /// The first ancestor that is there, and the missing one that it branched off.
+    /// The first ancestor that exists, and its missing parent, if any.
     fn root_of(
         &self,
         id: ConversationId,
@@ -91,7 +91,7 @@ impl Registry {
         Ok((root, None))
     }
 
-    /// A conversation with what is drawn of it; none if it was deleted meanwhile.
+    /// A conversation with its links and lineage; none if it was deleted meanwhile.
     fn member(&self, id: ConversationId) -> Result<Option<TreeMember>, ConversationError> {
         let Some(conversation) = self.view_for_list(id)? else {
             return Ok(None);

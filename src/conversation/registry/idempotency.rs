@@ -2,9 +2,9 @@
 //! stored result.
 //!
 //! Prompts, changes, forks, answers, resets and deletions store their key together with their change, in the state
-//! machine of the conversation. This module handles all others. Those that make a record commit their result with it
-//! (see [`CallKey::answered`]); the others, such as an export, commit it when they have one, and are carried out again
-//! if the daemon is killed before that: an export to a path then finds its own file there, and is refused.
+//! machine of the conversation. This module handles all other calls. Those that make a record commit their result with
+//! it (see [`CallKey::to_answered_record`]). The rest, such as an export, commit the result when they are done. If the
+//! daemon is killed before that, a repeated call runs again; an export to a path is then refused, as its file exists.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -32,7 +32,7 @@ type CallResult = Option<Result<Answer, ConversationError>>;
 /// An idempotency key and the conversation in which it is unique, if any.
 type ScopedKey = (Option<ConversationId>, RequestId);
 
-/// The calls with a key that run now.
+/// Running calls that have an idempotency key.
 #[derive(Default)]
 pub(super) struct RunningCalls {
     calls: Mutex<HashMap<ScopedKey, RunningCall>>,
@@ -57,14 +57,14 @@ impl Drop for RunningCallGuard {
 
 impl RunningCalls {
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ScopedKey, RunningCall>> {
-        // Each change to the map is one call: it is whole after any panic.
+        // A poisoned lock is safe to use: each change to the map is one call.
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The call that runs under this key.
+    /// The running call with this key.
     ///
     /// # Errors
-    /// When it has another content.
+    /// When that call has other content.
     pub(super) fn find(
         &self,
         of: Option<ConversationId>,
@@ -81,11 +81,11 @@ impl RunningCalls {
 }
 
 impl Registry {
-    /// Carries a call out once. `start` is called before the first await, and only if the call is not a repetition. The
-    /// call continues if its caller disconnects. Calls that fail are not remembered.
+    /// Runs a call once per key. `start` is called before the first await, and only if the call is not a repetition. The
+    /// call continues if its caller disconnects. Failures are not stored.
     ///
     /// # Errors
-    /// As the call; when the key was used with another content; when the result cannot be written down.
+    /// Those of the call; when the key was used with other content; when the result cannot be stored.
     pub async fn run_idempotent<F>(
         self: &Arc<Self>,
         of: Option<ConversationId>,
@@ -95,12 +95,12 @@ impl Registry {
     where
         F: Future<Output = Result<Answer, ConversationError>> + Send + 'static,
     {
-        // The daemon stops when the conversations have, and what they were asked is answered. An agent may take a quarter of an
-        // hour to sign in: nobody waits for that at a stop.
+        // A stop waits for calls to conversations, so that they are answered. It does not wait for other calls: signing in to
+        // an agent may take a quarter of an hour.
         self.run_idempotent_until(of.is_some(), of, request, start).await
     }
 
-    /// As [`Registry::once`]. A stop waits for the call and for its answer to be recorded, if it `holds_a_stop`.
+    /// As [`Registry::run_idempotent`]. If `holds_a_stop`, a stop waits for the call and until its answer is stored.
     async fn run_idempotent_until<F>(
         self: &Arc<Self>,
         holds_a_stop: bool,
@@ -127,10 +127,10 @@ impl Registry {
         }
     }
 
-    /// Does work that no conversation's task does, once if the call has a key.
+    /// Runs work that no conversation's task handles; once per key, if the call has one.
     ///
     /// # Errors
-    /// As the work, and [`Registry::once`].
+    /// Those of the work and of [`Registry::run_idempotent`].
     pub(super) async fn run_idempotent_work<T, F>(
         self: &Arc<Self>,
         of: Option<ConversationId>,
@@ -189,11 +189,11 @@ impl Registry {
                 Ok(answer) => listed.registry.store_answer(of, &request, answer).await,
                 Err(error) => Err(error),
             };
-            // Off the list first: who comes now finds what is kept.
+            // Removed from the running calls before the result is sent: a call that arrives now finds the stored result.
             drop(listed);
             sender.send_replace(Some(result));
         };
-        // What the call looks at first, it sees as things are now and not after a call that arrives later.
+        // Polled once here, so that what the call reads first is the state before any later call.
         let mut run = Box::pin(run);
         if tokio::task::unconstrained(run.as_mut()).now_or_never().is_some() {
             return outcome;
@@ -205,7 +205,7 @@ impl Registry {
         outcome
     }
 
-    /// Records the answer of a call, unless the call has recorded one with what it changed, and returns it.
+    /// Stores the answer of a call, unless the call has committed one with its change. Returns the answer.
     async fn store_answer(
         &self,
         of: Option<ConversationId>,
@@ -224,7 +224,7 @@ impl Registry {
             ..Change::default()
         };
         if let Err(error) = self.services.store.commit(change).await {
-            // It is done: to say that it failed would make the caller do it again.
+            // The call itself succeeded: an error would make the caller repeat it.
             tracing::error!(
                 request = request.id.as_str(),
                 error = chain_text(&error),
@@ -234,10 +234,10 @@ impl Registry {
         Ok(answer)
     }
 
-    /// What an earlier call with this key was answered.
+    /// The stored answer of an earlier call with this key.
     ///
     /// # Errors
-    /// When it had another content, the conversation that it made was deleted, or the store cannot be read.
+    /// When that call had other content, the conversation that it made was deleted, or the store cannot be read.
     pub fn stored_answer(
         &self,
         of: Option<ConversationId>,

@@ -19,7 +19,7 @@ impl Registry {
     /// Moves a conversation to another folder. The move continues if the caller disconnects.
     ///
     /// # Errors
-    /// When something else has to end first, something lies where it goes, or it cannot be written.
+    /// When something else must end first, a file exists at a target, or a write fails.
     pub async fn move_to(
         self: &Arc<Self>,
         id: ConversationId,
@@ -35,10 +35,10 @@ impl Registry {
         self.call_detached(id, "conversation/move", call, request).await
     }
 
-    /// Takes back what was done last in place, which may be a move.
+    /// Undoes the last change that was made in place, which may be a move.
     ///
     /// # Errors
-    /// When there is nothing, something else has to end first, or it cannot be written.
+    /// When there is nothing to undo, something else must end first, or a write fails.
     pub async fn undo(
         self: &Arc<Self>,
         id: ConversationId,
@@ -51,7 +51,7 @@ impl Registry {
         self.call_detached(id, "conversation/undo", call, request).await
     }
 
-    /// A call that may move files, and continues if the caller disconnects.
+    /// Runs a call that may move files. It continues if the caller disconnects.
     pub(super) async fn call_detached(
         self: &Arc<Self>,
         id: ConversationId,
@@ -72,7 +72,7 @@ impl Registry {
         }
     }
 
-    /// What such a move would do.
+    /// Plans the move of a conversation without doing it.
     ///
     /// # Errors
     /// As for a move.
@@ -105,8 +105,8 @@ impl Registry {
         }
     }
 
-    /// The result of a call that read the files of a conversation, which ran in `cwd` when the call began: files that a
-    /// move has taken away meanwhile are not missing.
+    /// Replaces an error of a call that read the files of a conversation, if the conversation was moved meanwhile: its files
+    /// are not missing then. `cwd` is the conversation's folder when the call began.
     ///
     /// # Errors
     /// Those of the call, or [`ConversationError::Busy`].
@@ -131,10 +131,10 @@ impl Registry {
         read
     }
 
-    /// Deletes the copies of transcripts that an earlier daemon made and no conversation owns. Whether the plan of each copy is
-    /// carried out or set aside.
+    /// Deletes the copies of transcripts that an earlier daemon made and no conversation owns. Returns whether the plan of each
+    /// copy is carried out or set aside.
     pub async fn settle_copies(&self) -> bool {
-        // A store that is not kept does not know whose they are.
+        // An ephemeral store does not know which conversations own them.
         if self.services.store.status().is_ephemeral {
             return true;
         }
@@ -147,7 +147,7 @@ impl Registry {
         })
     }
 
-    /// Ends the moves that a daemon before this one did not bring to their end.
+    /// Settles the moves that an earlier daemon left unfinished.
     pub async fn settle_moves(&self) {
         let work = self
             .services

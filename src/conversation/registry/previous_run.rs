@@ -20,8 +20,8 @@ use crate::store::{
 };
 
 impl Registry {
-    /// Gives every turn that the last life of the daemon left unfinished its end, and keeps its questions as orphans. If the store
-    /// lost changes, what was to be sent by now is not sent.
+    /// Ends every turn that the previous run of the daemon left unfinished, and keeps its questions as orphans. If the store
+    /// lost changes, continuations that are due by now are not sent.
     ///
     /// # Errors
     /// When the store cannot be read or written.
@@ -30,7 +30,7 @@ impl Registry {
         let has_lost = store.open_report().may_have_lost();
         let mut writes = Vec::new();
         for id in store.unfinished()? {
-            // What the record lacks is reported when the conversation is used.
+            // Missing parts of a record are reported when the conversation is used.
             let Ok(found) = self.salvaged(id) else { continue };
             if !lost_parts::can_continue(&found) {
                 continue;
@@ -48,7 +48,7 @@ impl Registry {
                 continue;
             }
             let record = self.record_to_start(SalvagedRecord { record, lost });
-            // In line now, awaited together: a thousand cut turns cost a few syncs.
+            // Queued now and awaited together: a thousand interrupted turns cost a few syncs.
             writes.push(
                 store.commit(Change {
                     requests: stored_turn_result(&self.services, &record, ended.ended_turn.as_ref())?
@@ -65,7 +65,7 @@ impl Registry {
     }
 }
 
-/// The result of the call that asked for a turn which was ended here, to be remembered under the caller's own name of it.
+/// The result of the prompt whose turn was ended here, to be stored under the request id of its caller.
 fn stored_turn_result(
     services: &Services,
     record: &ConversationRecord,
@@ -81,7 +81,7 @@ fn stored_turn_result(
     }))
 }
 
-/// A record that is to be written down, with what its lineage gains.
+/// The change that stores a record and its new lineage entries.
 fn with_lineage(services: &Services, record: ConversationRecord, lineage: Vec<LineageEntry>) -> Change {
     let id = record.id;
     let entry = services.catalog.get(&record.agent);
@@ -98,8 +98,8 @@ fn with_lineage(services: &Services, record: ConversationRecord, lineage: Vec<Li
     }
 }
 
-/// Gives up a continuation that is due: the record of its sending may be among the changes that the store lost. One whose time
-/// is later cannot have been sent. Whether there was one.
+/// Drops a continuation that is due: it may have been sent, and the store may have lost the record of that. A continuation
+/// whose time is later cannot have been sent. Returns whether one was dropped.
 fn drop_due_continuation(record: &mut ConversationRecord, now: Timestamp) -> bool {
     let is_due = |continuation: &PendingContinuation| continuation.at <= now;
     let Some(given_up) = record.continuation.take_if(|continuation| is_due(continuation)) else {
@@ -117,7 +117,7 @@ fn drop_due_continuation(record: &mut ConversationRecord, now: Timestamp) -> boo
     true
 }
 
-/// Has a conversation that waits for its time woken then.
+/// Schedules the wake-up of a conversation that has a continuation.
 fn wake_when_due(services: &Services, record: &ConversationRecord) {
     if let Some(continuation) = &record.continuation {
         services.wakeups.set(record.id, Some(continuation.at));
@@ -133,7 +133,7 @@ impl Registry {
                 let look = self
                     .services
                     .blocking(move |services| find_prompt(services, &asked, &sent));
-                // A look that panicked saw nothing.
+                // If the read panicked, nothing is known.
                 look.await.unwrap_or(PromptArrival::Unknown)
             }
             None => PromptArrival::Unknown,
@@ -160,7 +160,7 @@ impl Registry {
                         tracing::error!("{what}; its scheduled continuation is not sent");
                         true
                     }
-                    // It was deleted meanwhile.
+                    // The conversation was deleted meanwhile.
                     Err(ConversationError::Deleted { .. } | ConversationError::NotFound { .. }) => true,
                     Err(_) => false,
                 }

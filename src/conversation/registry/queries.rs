@@ -1,4 +1,4 @@
-//! Calls that need no task of a conversation: get one, list a page, list all that are not idle.
+//! Calls that need no task of a conversation: get one, list a page, send snapshots of all that are not idle.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,14 +19,14 @@ use super::Registry;
 use super::filter::{Filter, LiveStatus, Search};
 use crate::store::{RecentCursor, SalvagedRecord, StoreError};
 
-/// How many records are read on the routing thread before others get their turn: about a millisecond's work.
+/// How many records are read on the routing thread before it yields to other tasks: about a millisecond's work.
 pub(super) const RECORDS_PER_STEP: usize = 50;
 
 impl Registry {
     /// Adds a subscriber to all conversations. It first gets the conversations that are not idle, and then all events.
     ///
-    /// The snapshots are made one after another, each when there is room for it: together they may be larger than what
-    /// may wait for one client.
+    /// The snapshots are made one by one, each when the subscriber's queue has room: together they may be larger than the
+    /// queue.
     pub async fn subscribe_all(&self, mut subscriber: Box<dyn Subscriber>, after: Option<&Cursor>) {
         let since = self.services.hub.last();
         let held = after.and_then(|cursor| self.services.hub.sequence_of(cursor));
@@ -45,8 +45,8 @@ impl Registry {
             .subscribe(subscriber, after, &shown, since, &now().to_string());
     }
 
-    /// Sends a snapshot of each conversation that is not idle. After a gap it sends at least one, of the newest conversation: the
-    /// subscriber has to know that it missed events. None if the subscriber has disconnected.
+    /// Sends a snapshot of each conversation that is not idle. After a gap it sends at least one, of the newest conversation,
+    /// so that the subscriber knows that it missed events. None if the subscriber has disconnected.
     async fn send_busy_snapshots(
         &self,
         subscriber: &mut dyn Subscriber,
@@ -78,7 +78,7 @@ impl Registry {
             if seen.contains(&id) {
                 continue;
             }
-            // It may have begun a turn meanwhile, which its record does not show.
+            // A live snapshot comes first: a turn may have begun meanwhile, which the record does not show.
             let live = self.live_snapshot(id, gap).await;
             if let Some(snapshot) = live.or_else(|| self.recorded_snapshot(id, gap)) {
                 shown.push((id, snapshot.sequence));
@@ -112,7 +112,7 @@ impl Registry {
         snapshot.await.ok()
     }
 
-    /// A snapshot of a conversation as it is recorded.
+    /// A snapshot of a conversation from its record.
     fn recorded_snapshot(&self, id: ConversationId, gap: bool) -> Option<EncodedEvent> {
         let event = Event::Snapshot {
             conversation: view_without_lost(self.salvaged(id).ok()?),
@@ -128,7 +128,7 @@ impl Registry {
         ))
     }
 
-    /// A conversation as it stands.
+    /// The present state of a conversation.
     ///
     /// # Errors
     /// When there is none, or it was deleted.
@@ -139,7 +139,7 @@ impl Registry {
         Ok(view_of_record(&self.record(id)?))
     }
 
-    /// A conversation as far as it is known: one that lacks parts is `failed`, and its `failure` names them.
+    /// A conversation as far as it can be read. If parts are missing, its state is `failed`, and its `failure` names them.
     ///
     /// # Errors
     /// When there is none, or it was deleted.
@@ -150,10 +150,10 @@ impl Registry {
         Ok(view_without_lost(self.salvaged(id)?))
     }
 
-    /// One page of conversations, newest first: `limit` at most, and fewer where they are large.
+    /// One page of conversations, newest first: at most `limit`, and fewer if they are large.
     ///
-    /// What changes while one pages through moves to the front, behind which the cursor goes on; a first page holds
-    /// also what came to the front while it was put together.
+    /// A conversation that changes between two pages moves to the front, so later pages do not show it. The first page also
+    /// contains conversations that moved to the front while it was built.
     ///
     /// # Errors
     /// When the cursor is not one of this method, or the store cannot be read.
@@ -182,7 +182,7 @@ impl Registry {
                     tokio::task::yield_now().await;
                 }
                 after = Some(place);
-                // It may have changed since it was found, or be gone.
+                // The conversation may have been changed or deleted since it was found.
                 let Some(conversation) = self.view_for_list(id)?.filter(|view| filter.matches(view)) else {
                     continue;
                 };
@@ -209,7 +209,7 @@ impl Registry {
         Ok(record.map_or_else(Vec::new, |record| record.chain.links().to_vec()))
     }
 
-    /// One page of a conversation's lineage, oldest first: `limit` at most, and fewer where they are large.
+    /// One page of a conversation's lineage, oldest first: at most `limit` entries, and fewer if they are large.
     ///
     /// # Errors
     /// When the cursor is not one of this method, or the store cannot be read.
@@ -248,10 +248,10 @@ impl Registry {
         }
     }
 
-    /// The places and ids of the first conversations behind a cursor that the filter takes, `limit` at most.
+    /// The positions and ids of the first conversations after a cursor that match the filter, at most `limit`.
     ///
-    /// The first step is done at once, since it is mostly enough; what is left is done on a blocking thread, by one
-    /// caller after another.
+    /// The first step runs on this thread, since it is usually enough. The other steps run on a blocking thread, for one
+    /// caller at a time.
     pub(super) async fn find_page(
         &self,
         filter: &Filter,
@@ -275,7 +275,7 @@ impl Registry {
         Ok(search.into_found())
     }
 
-    /// What each conversation does that has a task.
+    /// The status of each conversation that has a task.
     fn live_statuses(&self) -> HashMap<ConversationId, LiveStatus> {
         let live = self.lock();
         let doings = live

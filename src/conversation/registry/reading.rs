@@ -1,4 +1,4 @@
-//! Calls that read the history of conversations, or single places in it, on a blocking thread.
+//! Calls that read the history of conversations, or single checkpoints, on a blocking thread.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Registry {
     /// A page of a conversation's messages, oldest first.
     ///
     /// # Errors
-    /// When the cursor leads nowhere, or its agent's transcripts cannot be read.
+    /// When the cursor is invalid, or its agent's transcripts cannot be read.
     pub async fn history(
         &self,
         id: ConversationId,
@@ -55,8 +55,8 @@ impl Registry {
         .await
     }
 
-    /// A checkpoint with its messages, with a conversation only if that ever held its session or continues it. Any other
-    /// text is a step (`3`, `-1`) or a message id, and is looked up in the conversation's history.
+    /// A checkpoint with its messages. If a conversation is named, it must have had the checkpoint's session or continue it.
+    /// Any other text is a step (`3`, `-1`) or a message id, and is looked up in the conversation's history.
     ///
     /// # Errors
     /// When there is none, or its agent's transcripts cannot be read.
@@ -87,11 +87,11 @@ impl Registry {
         .await
     }
 
-    /// Has transcripts read on a blocking thread, once it is this call's turn. The reading ends soon after its caller has
-    /// left, not with it, so the turn is over when the reading is.
+    /// Reads transcripts on a blocking thread, after waiting for a turn. The read ends some time after its caller disconnects,
+    /// and its turn ends with the read.
     ///
     /// # Errors
-    /// As [`Begun::reading`](super::super::work::Begun::reading) and [`Place::unless_stalled`].
+    /// As [`WorkGuard::run_blocking`] and [`ReadQueue::unless_stalled`].
     pub(super) async fn run_read<T: Send + 'static>(
         &self,
         method: &'static str,
@@ -102,8 +102,8 @@ impl Registry {
         self.run_read_at(place, method, conversation, read).await
     }
 
-    /// Does work that also changes files. Unlike a reading it is not ended early when the daemon stops, as long as that waits:
-    /// what it changed must be known to its caller.
+    /// Runs work that also changes files. Unlike a read, the work is not interrupted when the daemon stops, as long as the stop
+    /// waits: the caller must learn what was changed.
     ///
     /// # Errors
     /// Those of the work, [`ConversationError::Lost`] when it panicked, and [`ConversationError::ShuttingDown`] when it was not
@@ -125,7 +125,7 @@ impl Registry {
         begun.run_blocking(change).await
     }
 
-    /// As [`reading`](Self::reading), with a turn in this place.
+    /// As [`run_read`](Self::run_read), with a turn in this queue.
     pub(super) async fn run_read_at<T: Send + 'static>(
         &self,
         place: Arc<ReadQueue>,
@@ -139,12 +139,12 @@ impl Registry {
         place.unless_stalled(&progress, begun.run_blocking(read)).await
     }
 
-    /// Whether the agent has the head of a conversation open: what it was told is on its branch of the transcript.
+    /// Whether the agent has the head of a conversation open: then its prompts are on the agent's branch of the transcript.
     fn is_open(&self, id: ConversationId) -> bool {
         self.salvaged_view(id).is_ok_and(|shown| shown.live)
     }
 
-    /// Where the transcripts of a conversation are read; without one, of all.
+    /// The queue for reads of a conversation's transcripts; without a conversation, of all transcripts.
     pub(super) fn place_of(&self, id: Option<ConversationId>, pace: ReadClass) -> Arc<ReadQueue> {
         let readings = &self.services.read_queues;
         let shown = id.and_then(|id| self.salvaged_view(id).ok());
@@ -164,7 +164,7 @@ impl Registry {
 /// Waits for a turn. Returns the work with its turn, which ends when the work does.
 ///
 /// # Errors
-/// As [`Place::turn`].
+/// As [`ReadQueue::acquire`].
 async fn wait_for_turn<T>(
     place: &Arc<ReadQueue>,
     begun: &WorkGuard,
@@ -202,7 +202,7 @@ fn single_checkpoint(
     let owners = services.store.owners(&upstream_id, Some(&root))?;
     let owner = match (conversation, owners.as_slice()) {
         (Some(named), owners) if owners.contains(&named) => Some(named),
-        // A session that is continued by reference need not be its own.
+        // A conversation may continue a session by reference without owning it.
         (Some(named), _) => {
             let holds =
                 history(services, named, false).is_ok_and(|history| history.turn_number_of(place).is_some());
@@ -211,7 +211,7 @@ fn single_checkpoint(
         (None, [only]) => Some(*only),
         (None, _) => None,
     };
-    // A history that cannot be read as a whole has no numbers to give; the place itself may well be there.
+    // If the whole history cannot be read, the turn has no number, but the checkpoint may still exist.
     let current = owner.and_then(|owner| history(services, owner, false).ok());
     let step = current.as_ref().and_then(|history| history.turn_number_of(place));
     if let (Some(current), Some(step)) = (current, step)

@@ -18,11 +18,11 @@ use crate::store::Change;
 use crate::transcript::TranscriptError;
 
 impl Registry {
-    /// Replaces the head of a conversation by a repaired copy, if it can be repaired. The repair continues if the caller
+    /// Replaces the head of a conversation with a repaired copy, if it can be repaired. The repair continues if the caller
     /// disconnects.
     ///
     /// # Errors
-    /// When something else has to end first, no copy would be whole, or it cannot be written.
+    /// When something else must end first, the transcript cannot be repaired completely, or a write fails.
     pub async fn repair_head(
         self: &Arc<Self>,
         id: ConversationId,
@@ -32,12 +32,12 @@ impl Registry {
         self.call_detached(id, "transcript/check", call, request).await
     }
 
-    /// Repairs the transcript with this id, or whose id starts with it. If a conversation continues in that session, it is
-    /// repaired as that conversation's; if no conversation has it, a repaired copy is made beside it, which belongs to none either.
+    /// Repairs the transcript with this id, or whose id starts with it. If the session is the head of a conversation, this
+    /// repairs that conversation. If no conversation has it, a repaired copy is made in the same folder; none has that either.
     ///
     /// # Errors
-    /// As [`Registry::repair_head`]; when there is no such transcript, several agents have one, or conversations have it, of which
-    /// none or several continue in it.
+    /// As [`Registry::repair_head`]; when there is no such transcript, several agents have one, or conversations have it, but
+    /// it is the head of none or of several.
     pub async fn repair_transcript(
         self: &Arc<Self>,
         id: UpstreamId,
@@ -57,7 +57,7 @@ impl Registry {
         let (entries, roots) = self.agents_with_distinct_roots(agent)?;
         let root = agent.and_then(|_| roots.first());
         let owners = self.services.store.owners(&id, root);
-        // A conversation of which it was the head continues with its copy by now, or was deleted.
+        // Checked first: after an earlier call with this key, the conversation's head is the copy, or it was deleted.
         for owner in owners? {
             if let Some(kept) = self.stored_answer(Some(owner), request.as_ref())? {
                 return Ok(kept);
@@ -79,8 +79,8 @@ impl Registry {
         self.run_idempotent(None, request, work).await
     }
 
-    /// The conversation that a session belongs to; a repair of the session is a repair of that conversation. None if it
-    /// belongs to none.
+    /// The conversation that must be repaired to repair a session: the one whose head the session is. None if no conversation
+    /// has the session.
     fn conversation_to_repair(
         &self,
         id: &UpstreamId,
@@ -122,8 +122,8 @@ impl Registry {
     }
 }
 
-/// The repaired copy of a transcript that belongs to no conversation, in the same folder. Blocks, on a thread of the
-/// runtime.
+/// Makes a repaired copy of a transcript that belongs to no conversation, in the same folder. Blocks; must run on a thread
+/// of the runtime.
 fn repair_unowned(
     services: &Services,
     held: &LocatedTranscript,
@@ -160,7 +160,7 @@ fn repair_unowned(
     match services.copy_plans.remove_plan(&copied.upstream_id) {
         Ok(()) => copied.copy.commit(),
         Err(error) if request.is_none() => return Err(failed(error)),
-        // The call has its answer: the next start keeps the copy.
+        // The answer is committed already; the next start keeps the copy.
         Err(error) => {
             tracing::warn!(
                 error = chain_text(&error),

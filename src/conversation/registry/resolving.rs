@@ -7,14 +7,14 @@ use super::Registry;
 use super::filter::Filter;
 use crate::conversation::error::{Candidate, ConversationError, StoreFailure};
 
-/// How many candidates an ambiguous name is reported with.
+/// How many candidates the error for an ambiguous name lists.
 pub(super) const CANDIDATES_LIMIT: usize = 16;
 
-/// How many conversations whose titles contain a text are looked through for the one that has it as its title.
+/// How many conversations whose titles contain a text are searched for one whose whole title it is.
 const TITLES_LIMIT: usize = 1_000;
 
 impl Registry {
-    /// Finds a conversation by what a user typed in the folder `cwd`. One of that folder is what `.` means there from now on.
+    /// Finds a conversation by what a user typed in the folder `cwd`. If it belongs to that folder, `.` means it from now on.
     ///
     /// # Errors
     /// When there is none, several match, or it was deleted.
@@ -49,7 +49,7 @@ impl Registry {
     async fn last_used_in(&self, cwd: &str) -> Result<ConversationId, ConversationError> {
         if let Some(id) = self.last_used.conversation_in(cwd) {
             match self.salvaged_view(id) {
-                // One that was deleted or moved away is not meant any more.
+                // A conversation that was moved away or deleted no longer counts.
                 Ok(conversation) if conversation.cwd != cwd => {}
                 Err(ConversationError::Deleted { .. } | ConversationError::NotFound { .. }) => {}
                 found => return Ok(found?.id),
@@ -73,7 +73,7 @@ impl Registry {
             ..Filter::default()
         };
         let found = match part {
-            // Every title contains it.
+            // Every title contains an empty text.
             "" => Vec::new(),
             _ => self.find_page(&filter, None, TITLES_LIMIT).await?,
         };
@@ -86,7 +86,7 @@ impl Registry {
         }
         match found.as_slice() {
             [] => match self.transcripts_with_prefix(part).await {
-                // What was typed may be the id of a transcript there.
+                // The typed text may be the id of a transcript in a folder that cannot be read now.
                 Err(ConversationError::StoreFailed(failure)) if failure.is_transient => {
                     Err(ConversationError::StoreFailed(StoreFailure {
                         text: format!(

@@ -1,7 +1,7 @@
 //! Lists of the agents' transcripts: which ones, in which order, and which conversation they belong to.
 //!
-//! The shelf finds and reads the files; this module decides what a list contains. Each first page looks at every file;
-//! the pages after it are cut from that result.
+//! [`TranscriptList`] finds and reads the files; this module decides what a page contains. The first page scans every
+//! file; later pages are cut from that scan.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -26,17 +26,17 @@ use crate::agent::catalog::AgentEntry;
 use crate::store::{SalvagedRecord, Store, StoreError, TranscriptRoot};
 use crate::transcript::transcript_list::{Format, ListPosition, ListedTranscript, TranscriptList};
 
-/// The known state of each folder of transcripts. The holder of a shelf's lock looks at its folder; the others wait.
+/// The last scan of each folder of transcripts. The holder of a list's lock scans its folder; other callers wait.
 pub(super) type TranscriptLists = HashMap<PathBuf, Arc<tokio::sync::Mutex<TranscriptList>>>;
 
 /// What `transcript/list` looks for.
 #[derive(Clone, Debug, Default)]
 pub struct TranscriptFilter {
-    /// The agent; all whose transcripts can be read when none is named.
+    /// The agent; if none, all agents whose transcripts can be read.
     pub agent: Option<AgentName>,
     /// The folder that the agent worked in.
     pub cwd: Option<String>,
-    /// Words that each are in the title, folder, path or id, in any case.
+    /// Words, each of which the title, folder, path or id contains, in any case.
     pub query: Option<String>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct ListedFolder {
 pub(super) type FolderTranscripts = (ListedFolder, Vec<Arc<ListedTranscript>>);
 
 impl Registry {
-    /// One page of transcripts, newest first: `limit` at most, and fewer where they are large.
+    /// One page of transcripts, newest first: at most `limit`, and fewer if they are large.
     ///
     /// # Errors
     /// When there is no such agent, its transcripts cannot be read, or the cursor is not one of this method.
@@ -108,7 +108,7 @@ impl Registry {
         .await
     }
 
-    /// What was last seen of a folder.
+    /// The list of a folder, as last scanned.
     fn transcript_list(&self, root: &ListedFolder) -> Arc<tokio::sync::Mutex<TranscriptList>> {
         let mut shelves = self
             .transcript_lists
@@ -117,9 +117,9 @@ impl Registry {
         Arc::clone(shelves.entry(root.folder.clone()).or_default())
     }
 
-    /// The whole id of a session that a caller names by its first characters: of a transcript, of a backup, or of a session that
-    /// a conversation has; of a session that only deleted conversations had, if there is no other. An id that matches none is
-    /// returned as it is.
+    /// Completes the id of a session that a caller names by its first characters. Searches the transcripts, the backups and the
+    /// sessions of conversations; sessions that only deleted conversations had count if nothing else matches. If nothing
+    /// matches at all, `id` is returned unchanged.
     ///
     /// # Errors
     /// When several match, or might because a folder cannot be read; when the backups cannot be read.
@@ -170,7 +170,7 @@ impl Registry {
         }
     }
 
-    /// Acts on the session that a caller names by its id or by its first characters. An error then has the whole id.
+    /// Calls `act` with the whole id of a session that a caller names by its first characters. Its errors include the whole id.
     ///
     /// # Errors
     /// Those of the action and of [`Registry::complete_session_id`].
@@ -192,8 +192,8 @@ impl Registry {
         })
     }
 
-    /// The transcripts whose ids start with this text, not all if there are many. If one has exactly this id, only that one,
-    /// without its title.
+    /// The first transcripts whose ids start with `prefix`. If a transcript has exactly this id, only that one, without its
+    /// title.
     ///
     /// # Errors
     /// When a folder with transcripts that might match cannot be read.
@@ -201,7 +201,7 @@ impl Registry {
         &self,
         prefix: &str,
     ) -> Result<Vec<Candidate>, ConversationError> {
-        // A word of a title is no reason to look at the disk.
+        // A word that can only be part of a title does not need a search of the disk.
         let is_of_id = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
         let is_word = prefix.chars().all(|character| character.is_ascii_alphabetic())
             && !prefix.chars().all(|character| character.is_ascii_hexdigit());
@@ -212,7 +212,7 @@ impl Registry {
         Ok(candidates(found.await?))
     }
 
-    /// The sessions of backups whose ids start with this text, without titles.
+    /// The backed-up sessions whose ids start with `prefix`, without titles.
     async fn backups_with_prefix(
         &self,
         method: &'static str,
@@ -237,8 +237,8 @@ impl Registry {
             .await
     }
 
-    /// The titles of the transcripts whose ids start with this text, and those found elsewhere. If one has exactly this id, only that
-    /// one, without its title.
+    /// Adds the transcripts whose ids start with `prefix`, with their titles, to those `found` elsewhere. If a transcript has
+    /// exactly this id, returns only that one, without its title.
     async fn sessions_on_disk(
         &self,
         method: &'static str,
@@ -263,7 +263,7 @@ impl Registry {
                 for path in shelf.unreadable() {
                     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
                     match root.format.upstream_id(name) {
-                        // Its name says whose it is.
+                        // The file name contains the id.
                         Some(id) if id.starts_with(&prefix) => {
                             found.insert(id.to_owned(), String::new());
                         }
@@ -287,7 +287,7 @@ impl Registry {
                 _ => Ok(found),
             }
         };
-        // As a list, it waits for no copy of a whole transcript.
+        // `Quick`, like a list, so that it does not wait for reads of whole transcripts.
         self.run_read_at(self.place_of(None, ReadClass::Quick), method, None, look)
             .await
     }
@@ -366,7 +366,7 @@ fn listed_folder(entry: &AgentEntry) -> Option<ListedFolder> {
     })
 }
 
-/// The first of these transcripts that the filter takes, each root's in its order.
+/// The first transcripts that match the filter, in the order of all roots together. Each root's are sorted already.
 fn collect_page<'a, I: Iterator<Item = &'a Arc<ListedTranscript>>>(
     mut roots: Vec<(&ListedFolder, Peekable<I>)>,
     filter: &TranscriptFilter,
@@ -391,7 +391,7 @@ fn collect_page<'a, I: Iterator<Item = &'a Arc<ListedTranscript>>>(
     Ok((page, None))
 }
 
-/// The first in the order of all roots together.
+/// Takes the newest transcript of all roots.
 fn newest_entry<'a, 'r, I: Iterator<Item = &'a Arc<ListedTranscript>>>(
     roots: &mut [(&'r ListedFolder, Peekable<I>)],
 ) -> Option<(&'r ListedFolder, &'a ListedTranscript)> {
@@ -402,7 +402,7 @@ fn newest_entry<'a, 'r, I: Iterator<Item = &'a Arc<ListedTranscript>>>(
     Some((root, entries.next()?))
 }
 
-/// `query` is the filter's in lower case.
+/// Whether an entry matches. `query` must be in lower case.
 fn matches_entry<'a>(
     folder: Option<&mut SameFolder<'a>>,
     query: Option<&str>,
@@ -417,14 +417,14 @@ fn matches_entry<'a>(
         })
 }
 
-/// A wanted folder, by any path that leads to it: agents record the path that they were started with, and a caller may use
-/// another one, such as a link.
+/// A folder to compare with, by any path that leads to it: agents record the path that they were started with, and a caller
+/// may use another one, such as a link.
 struct SameFolder<'a> {
     path: &'a str,
     /// Device and inode; none if the folder no longer exists and only its path can be compared.
     identity: Option<(u64, u64)>,
-    /// Whether the other paths that were met lead there: each is looked at once a list, since a link may lead elsewhere by
-    /// the next.
+    /// Whether other recorded paths lead to the folder. Each is resolved once per list, since a link may lead elsewhere by
+    /// the next list.
     compared: HashMap<&'a str, bool>,
 }
 
@@ -446,7 +446,7 @@ impl<'a> SameFolder<'a> {
     }
 }
 
-/// What a path leads to, by device and inode.
+/// Device and inode of the file that a path leads to.
 fn device_and_inode(path: &str) -> Option<(u64, u64)> {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.dev(), metadata.ino()))
@@ -472,7 +472,7 @@ fn transcript(
     })
 }
 
-/// The conversation that holds or held an upstream id, deleted ones left out: the one whose head it is, else the first.
+/// The conversation that has or had a session, without deleted ones: the one whose head it is, else the first.
 fn owning_conversation(
     store: &Store,
     upstream_id: &UpstreamId,
@@ -498,7 +498,7 @@ fn owning_conversation(
     Ok(first)
 }
 
-/// The cursor behind a place: its time, and its path in which what is no text, and `%`, are written as `%XX`.
+/// Encodes a position as a cursor: its time and its path. In the path, `%` and bytes that are not UTF-8 are written as `%XX`.
 fn cursor_of(place: &ListPosition) -> Cursor {
     let (at, path) = place.parts();
     let mut text = format!("{}:", at.as_nanosecond());

@@ -1,8 +1,8 @@
-//! Moving everything of a folder: first the conversations that ran there, one after the other, then the transcripts that
-//! belong to none.
+//! Moves all conversations and transcripts of a folder: first the conversations that ran there, one by one, then the
+//! transcripts that belong to none.
 //!
-//! Owns the order, and that either everything moves or nothing does: if one step fails, the steps before it are undone,
-//! and a start undoes what a kill interrupted. How the files of one conversation move is decided by that conversation.
+//! Owns the order, and that either everything moves or nothing does: if one step fails, the steps before it are undone;
+//! after a kill, the next start undoes them. How the files of a conversation move is decided by its own task.
 
 mod paused_conversations;
 mod planning;
@@ -38,21 +38,21 @@ use crate::transcript::moving::{self as files, MoveStep, RunningMove, SharedRema
 use paused_conversations::PausedConversations;
 use planning::{TreeMovePlan, plan, plan_undo};
 
-/// For how long such a move can be undone. A person has seen by then whether everything is in the right place.
+/// How long the move of a folder can be undone. By then the user has seen whether everything is in the right place.
 const UNDO_PERIOD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// What every refusal says that changes nothing.
+/// The end of every error after which nothing was moved.
 const NOTHING_MOVED: &str = "; nothing was moved";
 
 /// A request to move a folder, or to undo such a move.
 enum TreeMoveRequest {
-    /// All that ran in a folder.
+    /// Move everything that ran in a folder.
     Move(Tree),
-    /// The undo of the move with this id.
+    /// Undo the move with this id.
     Undo(Uuid),
 }
 
-/// As [`Registry::tree_of`]. Blocks.
+/// Does the work of [`Registry::tree_of`]. Blocks.
 fn check_tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
     let (from, to) = (normalized_folder("from", from)?, usable_folder("to", to)?);
     let text = |path: std::path::PathBuf| path.into_os_string().into_string().ok();
@@ -71,7 +71,7 @@ fn check_tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
     if let Some(leads_to) = fs::canonicalize(&from).ok().filter(|_| is_link)
         && leads_to != Path::new(&real)
     {
-        // What ran there may be another project's by now.
+        // The conversations that ran there may belong to another project by now.
         let leads_to = leads_to.display();
         return Err(ConversationError::invalid(
             "from",
@@ -108,7 +108,8 @@ fn check_tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
     })
 }
 
-/// A path without links above its last name, as far as what it names is still there: what that led to may have changed.
+/// A path with the links above its last name resolved, as far as its folders exist. The last name itself is not resolved:
+/// what it led to may have changed.
 fn without_links_above(path: &str) -> Option<std::path::PathBuf> {
     let mut above = Path::new(path).ancestors().skip(1);
     let (part, real) = above.find_map(|part| Some((part, fs::canonicalize(part).ok()?)))?;
@@ -116,10 +117,10 @@ fn without_links_above(path: &str) -> Option<std::path::PathBuf> {
 }
 
 impl Registry {
-    /// The move of the folder `from` to the folder `to`, which is there.
+    /// Checks the folders of a move of `from` to `to`, which must exist.
     ///
     /// # Errors
-    /// [`ConversationError::InvalidCwd`] and [`ConversationError::InvalidParams`] for folders that cannot be meant, and as
+    /// [`ConversationError::InvalidCwd`] and [`ConversationError::InvalidParams`] for folders that cannot be used, and as
     /// [`Services::read_at_folder`](super::super::services::Services::read_at_folder).
     pub async fn tree_of(&self, from: String, to: String) -> Result<Tree, ConversationError> {
         self.services
@@ -127,7 +128,7 @@ impl Registry {
             .await
     }
 
-    /// What a move of a folder would do.
+    /// Plans the move of a folder without doing it.
     ///
     /// # Errors
     /// As for the move.
@@ -144,7 +145,7 @@ impl Registry {
     /// Moves everything that ran in a folder. The move continues if the caller disconnects.
     ///
     /// # Errors
-    /// When a conversation is busy, something lies where a file goes, or it cannot be written; nothing has moved then.
+    /// When a conversation is busy, a file exists at a target, or a write fails. Then nothing is moved.
     pub async fn move_tree(
         self: &Arc<Self>,
         tree: Tree,
@@ -156,7 +157,7 @@ impl Registry {
     /// Undoes a move of a folder.
     ///
     /// # Errors
-    /// When it is not known any more or was undone, a conversation is busy or has gone elsewhere since, and as for a move.
+    /// When the move is no longer known or was undone, when a conversation is busy or was moved since, and as for a move.
     pub async fn undo_tree(
         self: &Arc<Self>,
         id: Uuid,
@@ -165,10 +166,10 @@ impl Registry {
         self.run_tree_move(TreeMoveRequest::Undo(id), request).await
     }
 
-    /// The moves of folders that were done and not taken back, as long as they can be, newest first.
+    /// The moves of folders that can be undone, newest first.
     ///
     /// # Errors
-    /// When what is known of them cannot be read.
+    /// When the records of moves cannot be read.
     pub async fn tree_moves(&self) -> Result<TreeMoveList, ConversationError> {
         let look = self.services.blocking(|services| {
             let mut known = TreeMove::read_all(&services.data_folder)?;
@@ -204,7 +205,7 @@ impl Registry {
         self.run_idempotent(None, request, call).await
     }
 
-    /// What an earlier call with this key has done, whose answer a kill kept from being noted.
+    /// The answer of an earlier call with this key, from the record of its move: after a kill, the store may not have it.
     async fn recorded_tree_answer(
         &self,
         request: Option<&CallKey>,
@@ -228,13 +229,13 @@ impl Registry {
         }
     }
 
-    /// Ends the moves of folders that did not come to their end: what has gone comes back. At a start that of files that are
-    /// no conversation's is settled by then.
+    /// Undoes the moves of folders that were interrupted, at a start. The files that belong to no conversation must be settled
+    /// before.
     pub async fn settle_tree_moves(self: &Arc<Self>) {
         if self.services.store.status().is_ephemeral {
             return;
         }
-        // Where it panics that is in the log, and the next start does it.
+        // A panic is in the log, and the next start repeats this.
         let _swept = self
             .services
             .blocking(|services| TreeMove::settle_unreadable(&services.data_folder))
@@ -259,7 +260,7 @@ impl Registry {
         record_result(known.await)
     }
 
-    /// Takes back what an earlier move has left half way.
+    /// Undoes interrupted moves of folders.
     async fn undo_interrupted_tree_moves(self: &Arc<Self>) -> Result<(), ConversationError> {
         for known in self.recorded_tree_moves().await? {
             if known.state == TreeMoveState::Underway {
@@ -295,10 +296,10 @@ impl Registry {
         }
     }
 
-    /// The turn of a call that makes a conversation of transcripts.
+    /// Locks the creation of conversations, for a call that makes one of transcripts.
     ///
     /// # Errors
-    /// [`ConversationError::Busy`] while a folder is moved: the transcripts may go with it.
+    /// [`ConversationError::Busy`] while a folder is moved: the transcripts may be moved with it.
     pub(super) async fn lock_for_new_conversation(&self) -> Result<MutexGuard<'_, ()>, ConversationError> {
         let turn = self.creation_lock.lock().await;
         match self.tree_move_lock.try_lock() {
@@ -310,13 +311,13 @@ impl Registry {
         }
     }
 
-    /// Moves what is wanted.
+    /// Pauses the conversations of a request, and moves them and the other files.
     async fn plan_and_move_tree(
         self: &Arc<Self>,
         wanted: &TreeMoveRequest,
         request: Option<CallKey>,
     ) -> Result<TreeMoveAnswer, ConversationError> {
-        // A call that has its turn writes down what it makes of transcripts first. Those that come now are refused.
+        // Waits for a running adoption or import to commit. Later ones are refused.
         drop(self.creation_lock.lock().await);
         let (mut tree, mut planned) = self.plan_request(wanted).await?;
         let mut held = PausedConversations::new(self);
@@ -331,7 +332,7 @@ impl Registry {
                     return Err(with_conversation(id, error));
                 }
             }
-            // What they did until they were held counts too.
+            // Planned again, because the conversations may have changed until they were paused.
             match self.plan_request(wanted).await {
                 Ok(again) => (tree, planned) = again,
                 Err(error) => {
@@ -369,7 +370,7 @@ impl Registry {
         carried
     }
 
-    /// The same, while none of the conversations takes anything on.
+    /// Carries out a planned move while all its conversations are paused.
     async fn move_paused_tree(
         self: &Arc<Self>,
         begun: TreeMoveDescription,
@@ -416,7 +417,7 @@ impl Registry {
             ));
         }
         if let Some(rest) = rest {
-            // What could not be deleted is in the log.
+            // Files that could not be deleted are in the log.
             let _kept = tokio::task::spawn_blocking(move || rest.commit()).await;
         }
         if let Some(undone) = undoes {
@@ -447,7 +448,7 @@ impl Registry {
         answer.map_err(|_| ConversationError::Lost)?.map(drop)
     }
 
-    /// Moves the files that are no conversation's; they go back unless they are kept.
+    /// Moves the files that belong to no conversation. They move back unless the returned move is committed.
     async fn move_unowned_files(
         &self,
         id: Uuid,
@@ -461,8 +462,8 @@ impl Registry {
         self.services.blocking(work).await?.map(Some)
     }
 
-    /// Moves everything back that was moved, or returns what could not be moved back. That is tried again before the next
-    /// move of a folder and at the next start.
+    /// Moves everything back that was moved, or returns what could not be moved back. The next move of a folder and the next
+    /// start try that again.
     async fn undo_tree_steps(
         self: &Arc<Self>,
         mut known: TreeMove,
@@ -470,7 +471,7 @@ impl Registry {
     ) -> Result<(), String> {
         let mut stuck = Vec::new();
         let files_back = self.services.blocking(move |services| {
-            // Its end may stand there although it could not be synced.
+            // The record may say that the move is done although that could not be synced.
             let noted = match known.answer {
                 Some(_) => known.record_state(TreeMoveState::Underway),
                 None => Ok(()),
@@ -487,7 +488,7 @@ impl Registry {
         if !is_back {
             stuck.push("some files could not be moved back; the log of the daemon lists them".to_owned());
         }
-        // Also when the daemon is about to stop.
+        // With a token of its own, so that the undo also runs while the daemon stops.
         let begun = self
             .services
             .running_work
@@ -523,7 +524,7 @@ impl Registry {
             Err(ConversationError::NotFound { .. } | ConversationError::Deleted { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        // Its task may know better than the disk, which could not be written.
+        // The conversation's task may know a later folder than its record, if that could not be written.
         let cwd = self.view(id)?.cwd;
         if cwd != record.cwd && part.back.new_path(&cwd).is_some() {
             return Ok(Some(Destination::Tree(part.back.clone())));
@@ -550,7 +551,7 @@ impl Registry {
 fn with_undo_failure(back: Result<(), String>, error: ConversationError) -> ConversationError {
     let Err(stuck) = back else { return error };
     if matches!(error, ConversationError::ShuttingDown) {
-        // Nothing failed: the next start takes back what is left.
+        // Nothing failed: the next start undoes the rest.
         return error;
     }
     let why = error.to_string();
@@ -583,7 +584,7 @@ fn record_error(error: &io::Error) -> ConversationError {
     })
 }
 
-/// The same, with the conversation that it is about.
+/// Adds the conversation to an error.
 fn with_conversation(id: ConversationId, error: ConversationError) -> ConversationError {
     let told = |why: &str| {
         let why = why.trim_end_matches(NOTHING_MOVED);

@@ -18,10 +18,11 @@ use crate::agent::catalog::AgentEntry;
 use crate::archive::{ArchivedSession, SessionKey};
 use crate::store::{ConversationRecord, StoreError, TranscriptRoot};
 
-/// How many sessions that no conversation has are named at once.
+/// Limit of unclaimed sessions that one answer lists.
 const UNCLAIMED_LIMIT: usize = 1_000;
 
-/// Those of these kept sessions that no conversation has, the newest first, and how many there are. Blocks.
+/// The backed-up sessions that belong to no conversation, newest first and at most [`UNCLAIMED_LIMIT`], and their full count.
+/// Blocks.
 pub(super) fn unclaimed(
     services: &Services,
     mut sessions: Vec<ArchivedSession>,
@@ -34,7 +35,7 @@ pub(super) fn unclaimed(
         if owners.iter().any(|owner| owner.deleted_at.is_none()) {
             continue;
         }
-        // What others begin in is theirs, for as long as these are kept.
+        // A session that contains the beginning of others is needed as long as their backups exist.
         if session.may_be_base {
             let root = &session.key.root;
             if !bases.contains_key(root) {
@@ -69,23 +70,23 @@ fn owners(services: &Services, key: &SessionKey) -> Result<Vec<ConversationRecor
     records.filter_map(Result::transpose).collect()
 }
 
-/// The agent's folder, as the store knows it.
+/// The root of an archived session in the form that the store uses.
 pub(super) fn root_of(key: &SessionKey) -> TranscriptRoot {
     TranscriptRoot::new(key.root.to_string_lossy())
 }
 
-/// The agent that has its transcripts there, the first of several.
+/// The first agent whose transcripts are in this root.
 fn agent_of<'a>(services: &'a Services, root: &Path) -> Option<&'a Arc<AgentEntry>> {
     let mut entries = services.catalog.entries().iter();
     entries.find(|entry| entry.listed_transcripts().is_some_and(|(own, _)| own == root))
 }
 
 impl Registry {
-    /// Deletes the copies of a session that no conversation has.
+    /// Deletes the backups of a session that belongs to no conversation.
     ///
     /// # Errors
-    /// When nothing is kept of it, a conversation has it, or several agents' sessions of this id are kept; and what cannot be
-    /// removed.
+    /// When there are no backups of it, a conversation has it, or several agents have backups of this id; when a file cannot be
+    /// deleted.
     pub async fn delete_backup_named(
         self: &Arc<Self>,
         id: UpstreamId,
@@ -105,7 +106,7 @@ impl Registry {
     }
 }
 
-/// The kept session of this id.
+/// The archived session with this id.
 fn named(
     services: &Services,
     id: &UpstreamId,

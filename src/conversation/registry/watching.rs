@@ -3,7 +3,7 @@
 //! One task receives all changes; files are read on a blocking thread, one round at a time. A transcript belongs to the
 //! conversations whose head it is, and to one that had a turn on it until that turn is reported: the head may change
 //! before the last record is on disk. Other writes to an older session are in no history. While a turn runs, nothing is
-//! judged, because transcripts lag behind the updates; it waits for the end of the turn.
+//! judged, because transcripts lag behind the updates; the change is checked after the turn ends.
 
 mod judging;
 mod known_files;
@@ -41,48 +41,47 @@ use known_files::{FileComparison, KnownFiles};
 pub(super) use sync_queue::SyncQueue;
 use sync_queue::UnsyncedTranscript;
 
-/// How many changed transcripts can wait for the end of a turn, or for their conversation. Transcripts without a
-/// conversation are dropped first, since most never get one, the oldest before the others.
+/// How many changed transcripts can wait for the end of a turn, or for their conversation. Above the limit, transcripts
+/// without a conversation are dropped first, since most never get one; among equals, the oldest.
 const MAX_PENDING_TRANSCRIPTS: usize = 1_024;
 
-/// How many turns may have ended whose last record is not on disk: more than agents that run at once.
+/// Limit of ended turns whose last record is not on disk yet. More than the number of agents that run at once.
 const MAX_UNREPORTED_TURNS: usize = 1_024;
 
-/// How long a turn's last record is waited for in a session that is the head no longer. It comes within some 100 ms; what was
-/// cancelled before the agent wrote of it never comes, and what is written to the session later is another program's.
+/// How long to wait for a turn's last record in a session that is no longer the head. The record is written within some
+/// 100 ms. If the turn was cancelled before the agent wrote anything, there is none, and later writes are another program's.
 const UNREPORTED_TURN_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a start waits for the folders of transcripts: thousands of files take some 40 ms, and one on a file system that
-/// answers no more would keep everybody from everything.
+/// How long a start waits for the folders of transcripts. Thousands of files take some 40 ms; a folder on a file system
+/// that does not respond must not keep the daemon from serving.
 const START_WAIT_LIMIT: Duration = Duration::from_secs(1);
 
-/// How many transcripts are looked at no more because the daemon failed on them: one is a fault to be mended.
+/// Limit of transcripts that are excluded because reading them panicked. Even one is a bug to fix.
 const MAX_EXCLUDED: usize = 64;
 
-/// When a transcript is read again after the end of a turn that is not reported yet, or after a failed read. Without a
-/// watched folder nothing else would cause it, and a read may fail for reasons that do not change the file. The last record
-/// is written some 60 to 100 ms after the last update, and later on a slow disk. A turn that is not on disk after the last of these
-/// times is reported with the next change, or after the next turn.
+/// When a transcript is read again after the end of a turn that is not reported yet, or after a failed read. If the folder
+/// is not watched, nothing else triggers a read, and a read may fail for reasons that do not change the file. The last
+/// record is written some 60 to 100 ms after the last update, and later on a slow disk. A turn that is not on disk after
+/// the last delay is reported with the next change, or after the next turn.
 const RECHECK_DELAYS: [Duration; 3] = [
     Duration::from_millis(150),
     Duration::from_millis(1_000),
     Duration::from_millis(5_000),
 ];
 
-/// The state of the watching: what is known of the files, and which of them wait.
+/// State of the watcher: the known files, and the transcripts that wait to be read again.
 struct WatchState {
     watch: TranscriptWatcher,
-    /// When this life began.
+    /// When this run of the daemon began.
     started_at: Timestamp,
     files: KnownFiles,
-    /// By path, with the number of the round in which they came.
+    /// Transcripts that wait, by path.
     pending: BTreeMap<PathBuf, PendingTranscript>,
-    /// The sessions on which turns of this daemon have ended, and their conversations, until the turns are reported; with
-    /// the time of the end.
+    /// When a turn of this daemon ended, by session and conversation. An entry is removed when its turns are reported.
     unreported_turns: BTreeMap<(UpstreamId, ConversationId), Instant>,
-    /// Those that could not be read, and how many reads in a row failed.
+    /// Transcripts that could not be read, with the number of failed reads in a row.
     failed_reads: BTreeMap<PathBuf, usize>,
-    /// Those that are never read again, because the daemon failed on them.
+    /// Transcripts that are never read again, because reading them panicked.
     excluded: BTreeSet<PathBuf>,
     /// When the next recheck is due, and its index in [`RECHECK_DELAYS`].
     next_recheck: Option<(Instant, usize)>,
@@ -92,17 +91,17 @@ struct WatchState {
 struct PendingTranscript {
     changed: ChangedTranscript,
     since_round: u64,
-    /// Whether it counts for a conversation.
+    /// Whether the transcript belongs to a conversation.
     is_owned: bool,
 }
 
 impl Registry {
-    /// Watches the transcripts of all agents from now on. Where that takes long to prepare it goes on in the background when
-    /// this comes back, and the watching begins when it is prepared.
+    /// Starts watching the transcripts of all agents. If the preparation takes longer than `START_WAIT_LIMIT`, this
+    /// returns early; the preparation continues in the background, and watching begins when it is done.
     ///
-    /// What stands in a file when its size is noted is old. In an ordinary start that is all that was there before anybody was
-    /// served; in a slow one also what was written until its folder was come to, our own turns among it: of these no event
-    /// tells, as of those between two lives.
+    /// What a file contains when its size is noted counts as old and is not reported. In a fast start, that is everything
+    /// written before the first client was served. In a slow start, it also includes what was written until the folder was
+    /// scanned, turns of this daemon among it; they get no event, like turns written while no daemon ran.
     pub async fn watch_transcripts(self: &Arc<Self>) {
         let Ok(roots) = self.listed_folders(None) else {
             return;
@@ -113,7 +112,7 @@ impl Registry {
             for root in &roots {
                 ears.watch.add_root(&root.folder, root.format);
             }
-            // Behind the watching, so that each change is either in the size or told.
+            // After the watch is set up, so that each change is either included in the noted size or reported.
             for root in &roots {
                 for (path, identity) in identities(&root.folder, root.format) {
                     if let Some(id) = upstream_id(&path, root.format) {
@@ -126,7 +125,7 @@ impl Registry {
         self.watch_when_prepared(prepared).await;
     }
 
-    /// Watches once that is prepared, for which this waits as long as a start may.
+    /// Starts watching when `prepared` is ready. Waits for that no longer than [`START_WAIT_LIMIT`].
     async fn watch_when_prepared(
         self: &Arc<Self>,
         prepared: impl Future<Output = Result<WatchState, JoinError>> + Send + 'static,
@@ -134,7 +133,7 @@ impl Registry {
         let (began, has_begun) = oneshot::channel();
         let (registry, stop) = (Arc::downgrade(self), self.stop.clone());
         self.tasks.spawn(async move {
-            // A file system that answers no more holds up no stop.
+            // A file system that does not respond must not delay a stop.
             let prepared = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
@@ -143,7 +142,7 @@ impl Registry {
             if let (Some(registry), Ok(ears)) = (registry.upgrade(), &prepared) {
                 registry.note_unwatched(&ears.watch);
             }
-            // Nobody waits any more where it took long.
+            // After a slow preparation, the receiver is dropped.
             let is_slow = began.send(()).is_err();
             let ears = match prepared {
                 Ok(ears) => ears,
@@ -157,7 +156,7 @@ impl Registry {
             }
             watch_until_stop(registry, ears, stop).await;
         });
-        // It also ends where there is nothing to wait for.
+        // The wait also ends when the sender is dropped.
         if timeout(START_WAIT_LIMIT, has_begun).await.is_err() {
             tracing::warn!(
                 "the folders of transcripts are slow; saved turns are reported after they were read"
@@ -165,7 +164,7 @@ impl Registry {
         }
     }
 
-    /// Notes for lists which folders cannot be watched.
+    /// Stores which folders cannot be watched, for `transcript/list`.
     fn note_unwatched(&self, watch: &TranscriptWatcher) {
         let unwatched = watch.problems().map(|(path, problem)| Unwatched {
             path: path.to_string_lossy().into_owned(),
@@ -184,14 +183,14 @@ impl Registry {
         )
     }
 
-    /// Where the transcript of a session is that a conversation has had.
+    /// The transcript of a session in a conversation's chain.
     fn transcript_of(&self, owner: ConversationId, id: &UpstreamId) -> Option<ChangedTranscript> {
         let services = &self.services;
         let record = log_store_error(services.store.conversation(owner))??;
         let links = record.chain.links();
         let link = links.iter().rev().find(|link| link.upstream_id == *id)?;
         let (root, format) = services.catalog.get(&link.agent)?.listed_transcripts()?;
-        // An agent that has written nothing yet is an ordinary thing.
+        // The transcript is missing if the agent has written nothing yet.
         let path = format
             .dialect()
             .find(services.session(root, &link.cwd, id))
@@ -200,7 +199,7 @@ impl Registry {
         Some(ChangedTranscript { root, format, path })
     }
 
-    /// The conversations for which a session counts: those whose head it is, and those that are `owed` a turn on it.
+    /// The conversations that a session belongs to: those whose head it is, and those with an unreported turn on it (`owed`).
     fn owners_of(
         &self,
         root: &Path,
@@ -230,7 +229,7 @@ impl Registry {
     }
 }
 
-/// Until the daemon stops.
+/// Runs a round for each change, request or due recheck, until the daemon stops.
 async fn watch_until_stop(registry: Weak<Registry>, mut ears: WatchState, stop: CancellationToken) {
     let Some(services) = registry.upgrade().map(|registry| Arc::clone(&registry.services)) else {
         return;
@@ -253,7 +252,7 @@ async fn watch_until_stop(registry: Weak<Registry>, mut ears: WatchState, stop: 
         };
         let meter = Arc::new(StopMeter(stop.clone()));
         let round = tokio::task::spawn_blocking(move || {
-            // What is known of the files outlives a fault.
+            // The panic is caught here so that the watch state survives it.
             let round = || with_meter(meter, || ears.round(&registry, is_late));
             if let Err(panic) = catch_unwind(AssertUnwindSafe(round)) {
                 let why = panic_text(panic.as_ref());
@@ -264,7 +263,7 @@ async fn watch_until_stop(registry: Weak<Registry>, mut ears: WatchState, stop: 
             }
             ears
         });
-        // It may hang in a file system that answers no more.
+        // The round may hang in a file system that does not respond.
         let round = tokio::select! {
             biased;
             round = round => round,
@@ -290,10 +289,10 @@ impl WatchState {
         }
     }
 
-    /// Looks at all that has changed, and at what has waited for a turn that has ended now.
+    /// Checks all changed transcripts, and those that waited for a turn that has ended.
     fn round(&mut self, registry: &Arc<Registry>, is_late: bool) {
         self.round += 1;
-        // Whatever fails below, the next late look is not due at once.
+        // Taken first: if anything below panics, the recheck is not due again at once.
         let late = self.next_recheck.take();
         let heard = self.watch.take_changes();
         registry.note_unwatched(&self.watch);
@@ -304,7 +303,7 @@ impl WatchState {
                 format: heard.format,
                 path,
             };
-            // What is not there any more is looked at too, to be forgotten.
+            // Missing files are checked too, so that their state is dropped.
             let gone = |folder: &Path| {
                 let gone = self.files.present_below(folder).filter(|path| !path.exists());
                 gone.map(Path::to_owned).collect::<Vec<_>>()
@@ -326,12 +325,12 @@ impl WatchState {
         let has_ended = !asked.0.is_empty();
         let again = self.take_due(asked, is_late);
         changed.extend(again);
-        // What is watched whole is heard of, before the end of its turn or behind it.
+        // If all folders are watched, a change event comes, before or after the end of the turn.
         if is_late || (has_ended && !self.watch.is_complete()) {
             let unheard = self.transcripts_without_event(registry, &changed);
             changed.extend(unheard);
         }
-        // Files that are there come first: one that was moved keeps what is known of it.
+        // Existing files come first, so that a moved file keeps its known state.
         changed.sort_by_cached_key(|changed| !changed.path.exists());
         self.check_each(changed, |ears, changed| ears.check_transcript(registry, changed));
         self.next_recheck = match late {
@@ -351,7 +350,7 @@ impl WatchState {
         }
     }
 
-    /// Looks at these one after the other. An error with one of them affects only that one.
+    /// Checks the transcripts one by one. A panic on one of them affects only that one.
     fn check_each(
         &mut self,
         changed: Vec<ChangedTranscript>,
@@ -377,21 +376,21 @@ impl WatchState {
         }
     }
 
-    /// When to look again at what is owed or could not be read, if there is anything; it was looked at so often.
+    /// When to recheck unreported turns and failed reads; none if there are none. `number` indexes [`RECHECK_DELAYS`].
     fn schedule_recheck(&self, number: usize) -> Option<(Instant, usize)> {
         let is_wanted = !self.unreported_turns.is_empty() || self.has_failed_reads();
         let after = RECHECK_DELAYS.get(number).filter(|_| is_wanted)?;
         Some((Instant::now() + *after, number))
     }
 
-    /// Whether there is something that could not be read, and may be by a later look.
+    /// Whether a failed read is still to be repeated.
     fn has_failed_reads(&self) -> bool {
         self.failed_reads
             .values()
             .any(|looks| *looks <= RECHECK_DELAYS.len())
     }
 
-    /// What has waited for a turn that has ended now, for another head, or to be readable.
+    /// Takes the pending transcripts that are due: their turn has ended, the head has changed, or a read is repeated.
     fn take_due(&mut self, (asked, all): RequestedRechecks, is_late: bool) -> Vec<ChangedTranscript> {
         let mut again = Vec::new();
         self.pending.retain(|path, waiting| {
@@ -420,8 +419,7 @@ impl WatchState {
         again
     }
 
-    /// The transcripts of turns that have ended and are not reported, if no change of them was seen: their folder may not
-    /// be watched.
+    /// The transcripts of unreported turns for which no change event came: their folder may not be watched.
     fn transcripts_without_event(
         &self,
         registry: &Registry,
@@ -435,7 +433,7 @@ impl WatchState {
             .collect()
     }
 
-    /// Looks at one transcript, and notifies its conversations.
+    /// Checks one transcript, and notifies its conversations.
     fn check_transcript(&mut self, registry: &Arc<Registry>, changed: ChangedTranscript) {
         self.check_transcript_with(registry, changed, UnsyncedTranscript::open);
     }
@@ -463,23 +461,23 @@ impl WatchState {
         };
         let (mut seen, met) = self.files.take(&changed.path, &id, &FileVersion::of(&metadata));
         if is_owned {
-            // Behind the question for owners: an import, an adoption and a copy note their size before it is somebody's.
+            // After the owners are read: an import, an adoption and a copy note the size before the file gets an owner.
             let old = registry.services.old_bytes.take_length(&id);
             let restored = (met == FileComparison::New
                 && owners.iter().all(|owner| self.is_from_previous_run(owner)))
             .then_some(seen.bytes);
             seen.judged_bytes = old.or(restored).unwrap_or_default().max(seen.judged_bytes);
-            // A turn has ended in less than was there before it was removed or cut off: it goes on anew, it was not put back.
+            // A turn ended in a file that is shorter than before it was deleted or cut off: it was begun anew, not restored.
             if seen.judged_bytes > seen.bytes && owners.iter().any(|owner| self.has_unreported_turn(owner)) {
-                // Unless it was: what a restored one holds is none of that.
+                // Unless it was also restored: what a restored file contains is old.
                 seen.judged_bytes = old.unwrap_or_default().min(seen.bytes).max(seen.cut_at);
             }
         }
         let before = seen.clone();
-        // Opened before it is read, so that what is read is what is synced.
+        // Opened before it is read, so that the file that is read is the one that is synced.
         let is_to_sync = is_owned && metadata.is_file();
         let transcript = is_to_sync.then(|| open(&changed)).flatten();
-        // The next turn's end tells whether it was begun anew.
+        // If the file became shorter, the end of the next turn shows whether it was begun anew.
         let mut is_waiting = !is_owned || seen.judged_bytes > seen.bytes;
         // Nothing is reported as saved that cannot be synced.
         let has_no_sync = is_to_sync && transcript.is_none();
@@ -493,7 +491,7 @@ impl WatchState {
                 registry.report_when_synced(owner.record.id, growth, unsynced);
             };
             let Some(judgement) = judge(registry, &owner, &changed, &before, met, tell) else {
-                // It may be readable when it is looked at again.
+                // The transcript may be readable at the next check.
                 (is_waiting, is_unread) = (true, true);
                 continue;
             };
@@ -506,7 +504,7 @@ impl WatchState {
             }
         }
         self.files.put(&changed.path, seen);
-        // A stop ends what is being read.
+        // A stop interrupts reads; that does not count as a failed read.
         self.note_read_result(&changed.path, !is_unread || registry.stop.is_cancelled());
         if is_waiting {
             let path = changed.path.clone();
@@ -519,7 +517,7 @@ impl WatchState {
         }
     }
 
-    /// Notes whether a transcript could be read, and says it once where it could not.
+    /// Counts failed reads of a transcript, and logs the first of them.
     fn note_read_result(&mut self, path: &Path, was_read: bool) {
         if was_read {
             self.failed_reads.remove(path);
@@ -532,13 +530,13 @@ impl WatchState {
         }
     }
 
-    /// Whether all turns of a session were had in an earlier life. A file of it that comes now was put back.
+    /// Whether all turns of a session are from an earlier run of the daemon. If its file appears now, it was restored.
     fn is_from_previous_run(&self, owner: &OwningConversation) -> bool {
         let is_of_before = |link: &Link| link.at < self.started_at && link.written;
         owner.link().is_some_and(is_of_before) && !self.has_unreported_turn(owner)
     }
 
-    /// Whether a turn of this daemon has ended that is not reported yet.
+    /// Whether a turn of this daemon on the session has ended and is not reported yet.
     fn has_unreported_turn(&self, owner: &OwningConversation) -> bool {
         let of_it = |link: &Link| (link.upstream_id.clone(), owner.record.id);
         owner
@@ -552,7 +550,7 @@ fn upstream_id(path: &Path, format: Format) -> Option<UpstreamId> {
     format.upstream_id(name).map(UpstreamId::new)
 }
 
-/// The answer of the store. Errors are logged, because there is no caller.
+/// Logs an error of the store, because no caller receives it.
 fn log_store_error<T>(read: Result<T, StoreError>) -> Option<T> {
     let told = read.inspect_err(
         |error| tracing::warn!(%error, "cannot look up which conversation a changed transcript belongs to"),

@@ -10,7 +10,7 @@ use super::super::super::effect::Call;
 use super::super::super::error::ConversationError;
 use super::Registry;
 
-/// How long until a conversation that could not be notified is notified again.
+/// Delay before a failed attempt to resume a conversation is repeated.
 const RESUME_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// Paused conversations. They resume when this is dropped.
@@ -27,7 +27,7 @@ impl PausedConversations {
         }
     }
 
-    /// Those of these that are not paused.
+    /// The conversations among `ids` that are not paused.
     pub(super) fn not_paused(&self, ids: impl Iterator<Item = ConversationId>) -> Vec<ConversationId> {
         ids.filter(|id| !self.ids.contains(id)).collect()
     }
@@ -35,9 +35,9 @@ impl PausedConversations {
     /// Pauses one more conversation.
     ///
     /// # Errors
-    /// What has to end first.
+    /// When something in the conversation must end first.
     pub(super) async fn pause(&mut self, id: ConversationId) -> Result<(), ConversationError> {
-        // A conversation whose task fails before it answers is held: it keeps that over the failure.
+        // If its task fails before it answers, the conversation counts as paused: the pause survives the failure.
         self.ids.insert(id);
         let held = match self.registry.call(id, Call::PauseForMove, None) {
             Ok(answer) => answer.await.unwrap_or(Err(ConversationError::Lost)),
@@ -59,7 +59,7 @@ impl Drop for PausedConversations {
     fn drop(&mut self) {
         let (registry, ids) = (Arc::clone(&self.registry), std::mem::take(&mut self.ids));
         if !ids.is_empty() {
-            // Its task panicked.
+            // Not resumed before the drop: the task of the move panicked.
             let tasks = registry.tasks.clone();
             tasks.spawn(async move { release(&registry, ids).await });
         }

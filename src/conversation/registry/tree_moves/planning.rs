@@ -1,6 +1,7 @@
-//! What a move of a folder takes along: which conversations, and which transcripts that are nobody's. Blocks.
+//! Plans the move of a folder: which conversations move, and which transcripts that belong to none. Blocks.
 //!
-//! A session belongs to the folder that it began in, as its agent sees it: by the name of the folder that its transcript lies in.
+//! A session belongs to the folder that it began in. That is read from the name of the folder that contains its transcript,
+//! as the agent does.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{BufRead, BufReader, Read};
@@ -26,29 +27,29 @@ use crate::transcript::locate::{own_folder, project_folder};
 use crate::transcript::moving::{self as files, MoveStep, RemainingForks, SessionPlan, SharedRemainingForks};
 use crate::transcript::transcript_list::ListedTranscript;
 
-/// How much of a transcript is looked at for the folder that it began in, in bytes.
+/// How much of a transcript is searched for the folder that it began in, in bytes.
 const BEGINNING_BYTES: u64 = 1024 * 1024;
 
 /// The plan of a folder's move.
 #[derive(Default)]
 pub(super) struct TreeMovePlan {
-    /// The conversations that it takes along.
+    /// The conversations that move.
     pub(super) parts: Vec<MovedConversation>,
     /// The steps for files that belong to no conversation.
     pub(super) unowned_steps: Vec<MoveStep>,
     /// The whole plan, as the answer describes it.
     pub(super) planned_moves: Vec<PlannedMove>,
     pub(super) left_out: Vec<String>,
-    /// The conversations' sessions that have only a backup: their transcripts are missing.
+    /// Sessions of the conversations whose transcript is missing and that have only a backup.
     pub(super) backed_up_only: Vec<UpstreamId>,
-    /// What is known of the folders that conversations leave.
+    /// The forks that stay in the folders of moving sessions.
     pub(super) neighbours: SharedRemainingForks,
 }
 
-/// Where files go, and where they come from.
+/// The source of each target path.
 type Targets = HashMap<PathBuf, PathBuf>;
 
-/// What a move of this folder does. Blocks.
+/// Plans the move of a folder. Blocks.
 pub(super) fn plan(
     services: &Services,
     tree: &Tree,
@@ -87,7 +88,7 @@ fn resumable_sessions(record: &ConversationRecord) -> impl Iterator<Item = Strin
     links.map(|link| link.upstream_id.as_str().to_owned())
 }
 
-/// The transcripts that go and are no conversation's, each with the folder of its agent and the one that it began in.
+/// The transcripts to move that belong to no conversation, each with its agent's folder and the folder that it began in.
 fn unowned_transcripts<'a>(
     tree: &Tree,
     shelved: &'a [FolderTranscripts],
@@ -124,7 +125,7 @@ fn unowned_transcripts<'a>(
             let folder = entry.path.parent().and_then(Path::file_name).unwrap_or_default();
             let folder = folder.to_string_lossy();
             let began = began_in(tree, entry, &folder).or_else(|| {
-                // Of a long path the name of the folder is cut.
+                // For a long path, the name of the folder is truncated.
                 let may_be = prefixes
                     .iter()
                     .any(|prefix| folder.starts_with(prefix.get(..200).unwrap_or(prefix)));
@@ -153,7 +154,7 @@ fn began_in(tree: &Tree, entry: &ListedTranscript, folder: &str) -> Option<Strin
         .map(str::to_owned)
 }
 
-/// Whether agents keep in this folder what began in that one below the tree.
+/// Whether `cwd` is in the tree, and agents store sessions that began in it in this folder.
 fn is_stored_in(tree: &Tree, cwd: &str, folder: &str) -> bool {
     tree.new_path(cwd).is_some() && project_folder(Path::new(cwd)) == folder
 }
@@ -165,7 +166,7 @@ fn first_folder(path: &Path) -> Option<String> {
     lines.find_map(|line| Fields::parse(std::str::from_utf8(&line).ok()?)?.text("cwd"))
 }
 
-/// What taking a move back does, and where that leads. Blocks.
+/// Plans the undo of a move, and returns the reversed tree with it. Blocks.
 pub(super) fn plan_undo(services: &Services, id: Uuid) -> Result<(Tree, TreeMovePlan), ConversationError> {
     let known = TreeMove::read(&services.data_folder, id).map_err(|error| record_error(&error))?;
     let known = known.filter(|known| known.description.undoes.is_none());
@@ -205,7 +206,7 @@ pub(super) fn plan_undo(services: &Services, id: Uuid) -> Result<(Tree, TreeMove
     Ok((back, planned))
 }
 
-/// The transcripts that went and belong to none of the conversations that went with them, back to where they were.
+/// Plans to move back the transcripts that a move took along and that belong to none of its conversations.
 fn plan_unowned_undo(
     services: &Services,
     known: &TreeMove,
@@ -273,7 +274,7 @@ impl TreeMovePlan {
             Ok(answer) => {
                 self.planned_moves.extend(answer.plan);
                 self.left_out.extend(answer.left_out);
-                // A session may be several conversations'.
+                // A session may belong to several conversations.
                 let kept = answer.kept.into_iter();
                 let new: Vec<_> = kept.filter(|id| !self.backed_up_only.contains(id)).collect();
                 self.backed_up_only.extend(new);
@@ -293,7 +294,7 @@ impl TreeMovePlan {
         }
     }
 
-    /// Has files go along that are no conversation's.
+    /// Adds the files of a session that belongs to no conversation.
     fn add_unowned_session(&mut self, session: SessionPlan, targets: &mut Targets) {
         for step in session.steps {
             match targets.get(&step.to) {
@@ -302,7 +303,7 @@ impl TreeMovePlan {
                     self.planned_moves.push(moving::planned_move(&step));
                     self.unowned_steps.push(step);
                 }
-                // What one session borrows from another goes once.
+                // A file that two sessions share is moved once.
                 Some(from) if *from == step.from => {}
                 Some(from) => self.left_out.push(format!(
                     "{} was not moved, because {} moves to the same place",
@@ -314,7 +315,7 @@ impl TreeMovePlan {
         self.left_out.extend(session.left_out);
     }
 
-    /// Has what the agent remembers of a project go along with its transcripts.
+    /// Adds the memory that an agent keeps of a project, if the project's transcripts move.
     fn add_project_memory(&mut self, targets: &mut Targets) -> Result<(), ConversationError> {
         let transcripts = self
             .planned_moves

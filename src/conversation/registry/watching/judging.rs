@@ -1,4 +1,4 @@
-//! Judging one transcript for one conversation: which of its turns are new and over, and who wrote to it.
+//! Judges one transcript for one conversation: which of its turns are new and ended, and who wrote to it.
 
 use std::path::{Path, PathBuf};
 
@@ -21,40 +21,40 @@ pub(super) struct ChangedTranscript {
     pub(super) path: PathBuf,
 }
 
-/// A conversation for which a transcript counts.
+/// A conversation that a transcript belongs to.
 pub(super) struct OwningConversation {
     pub(super) record: ConversationRecord,
-    /// Where the transcript's session stands in its chain.
+    /// The position of the transcript's session in the chain.
     pub(super) link_index: usize,
 }
 
-/// What is known of a transcript once it was looked at for a conversation.
+/// The result of judging a transcript for a conversation.
 pub(super) struct Judgement {
     /// Turns whose last record begins before this byte are reported.
     pub(super) judged_bytes: u64,
     pub(super) last_reported_prompt: Option<String>,
     pub(super) prompts: Option<u64>,
-    /// Whether nothing is left to be judged when a turn ends.
+    /// Whether the transcript need not be judged again when a turn ends.
     pub(super) is_final: bool,
     /// Whether all turns of this daemon are reported.
     pub(super) is_fully_reported: bool,
 }
 
-/// Whether the last of the `turns` in a transcript is over that stands so, and stood so when it was looked at once more behind
-/// them.
+/// Whether the last of a transcript's `turns` has ended. `first` is the state before the turns were read, `again` the state
+/// after that.
 fn has_ended(first: &TranscriptState, again: &TranscriptState, turns: u64, acknowledged: u64) -> bool {
     match first.turn_end {
-        // Another event will report what was written since the first look.
+        // The file changed in between; another event follows for that.
         _ if first != again => false,
         TurnEnd::Ended => true,
-        // Where the file does not say it, our own turn's end does: no turn stands in it that was not acknowledged here.
+        // The file does not show whether the turn ended. It has if this daemon acknowledged every turn in the file.
         // A turn of another program is reported with the next record that ends it.
         TurnEnd::Ambiguous => turns <= acknowledged,
         TurnEnd::Open => false,
     }
 }
 
-/// What can be read of a transcript; what cannot is looked at again.
+/// Logs a failed read of a transcript; the caller reads it again later.
 fn log_unreadable<T, E: std::fmt::Display>(path: &Path, read: Result<T, E>) -> Option<T> {
     let told = read.inspect_err(
         |error| tracing::debug!(path = %path.display(), %error, "a changed transcript cannot be read"),
@@ -84,11 +84,11 @@ pub(super) fn judge(
     let (path, dialect) = (&changed.path, changed.format.dialect());
     let (services, record) = (&registry.services, &owner.record);
     let link = owner.link()?;
-    // What runs now runs on the head.
+    // A turn always runs on the head.
     let is_running = || owner.is_head() && registry.is_running(record.id);
     let was_running = is_running();
     let stands = log_unreadable(path, dialect.state(&services.index_cache, path))?;
-    // A turn that has begun meanwhile may stand in what was read already.
+    // Checked again: if a turn has begun meanwhile, the state just read may already contain it.
     let is_running = was_running || is_running();
     let may_be_over = stands.turn_end != TurnEnd::Open && !is_running;
     let mut growth = TranscriptGrowth {
@@ -105,7 +105,7 @@ pub(super) fn judge(
         is_final: !is_running,
         is_fully_reported: false,
     };
-    // Turns before the last are over since another prompt stands behind them.
+    // Turns before the last have ended, since another prompt follows them.
     if may_be_over || seen.prompts != stands.prompts {
         let lineage = log_store_error(services.store.lineage_all(record.id))?;
         let mut history = log_unreadable(
@@ -114,7 +114,7 @@ pub(super) fn judge(
         )?;
         let again = log_unreadable(path, dialect.state(&services.index_cache, path))?;
         let Some(turns) = log_unreadable(path, history.turns_in_file(&link.upstream_id, path))? else {
-            // It counts where the agent goes on in it.
+            // The history is read from another copy. This one counts once the agent continues in it.
             tell(growth);
             return Some(judgement);
         };
@@ -140,7 +140,7 @@ pub(super) fn judge(
                 break;
             }
             if !saved.has_more {
-                // A turn that ended a moment ago may not even have begun in the file.
+                // A turn that ended a moment ago may not be in the file at all yet.
                 let anywhere = stands.prompts.unwrap_or(0).max(turns);
                 judgement.is_fully_reported = with_last && anywhere >= acknowledged;
                 break;

@@ -1,7 +1,7 @@
-//! What is remembered of the files: how each was when it was looked at last, and how far it was judged.
+//! Known state of each transcript file: its size at the last check, and up to which byte its turns were judged.
 //!
-//! Lives in memory and begins with the sizes at the start, so that nothing old is told again by the next life. Knows
-//! neither conversations nor what stands in the files.
+//! Kept in memory only. It starts with the sizes at startup, so that a restarted daemon reports nothing old again. Knows
+//! neither conversations nor the content of the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -13,12 +13,12 @@ use bridge_protocol::UpstreamId;
 
 use crate::transcript::index_cache::FileVersion;
 
-/// All files that were seen.
+/// State of all files that were seen.
 #[derive(Default)]
 pub(super) struct KnownFiles {
     hasher: RandomState,
     files: BTreeMap<Arc<Path>, KnownFile>,
-    /// The files of each session: mostly one.
+    /// The files of each session, by the hash of its id; usually one.
     sessions: BTreeSet<(u64, Arc<Path>)>,
 }
 
@@ -32,30 +32,30 @@ pub(super) struct KnownFile {
     pub(super) bytes: u64,
     /// Turns whose last record begins before this byte are reported, or old.
     pub(super) judged_bytes: u64,
-    /// Where it was cut off, while it is shorter than the judged length: it may be in the middle of a restore, or continue
-    /// anew.
+    /// Where the file was cut off, if it is shorter than the judged length: a restore may be in progress, or the file
+    /// continues from there.
     pub(super) cut_at: u64,
     /// The record of the prompt whose turn was reported last.
     pub(super) last_reported_prompt: Option<String>,
-    /// How many prompts it held when its turns were looked at last.
+    /// How many prompts the file contained when its turns were last judged.
     pub(super) prompts: Option<u64>,
-    /// Whether it was removed since.
+    /// Whether the file was deleted since.
     is_missing: bool,
 }
 
 /// How a file compares with its known state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileComparison {
-    /// The same, grown or moved; or a copy of one that is known.
+    /// The same file, unchanged, grown or moved; or a copy of a known file.
     Known,
-    /// Nothing was known of its session.
+    /// No file of its session was known.
     New,
-    /// It shrank, or another one stands in its place.
+    /// The file shrank or was restored, or another file replaced it.
     Replaced,
 }
 
 impl KnownFiles {
-    /// Notes a file that is there at the start: all that stands in it is old.
+    /// Records a file that exists at startup: its whole content is old.
     pub(super) fn note_at_start(&mut self, path: &Path, id: &UpstreamId, identity: &FileVersion) {
         let seen = KnownFile {
             judged_bytes: identity.bytes(),
@@ -64,13 +64,13 @@ impl KnownFiles {
         self.put(path, seen);
     }
 
-    /// Whether a file is not as it was when it was looked at last.
+    /// Whether a file has changed since the last check.
     pub(super) fn differs(&self, path: &Path, identity: &FileVersion) -> bool {
         let seen = self.files.get(path);
         seen.is_none_or(|seen| !seen.is_same_file(identity) || seen.bytes != identity.bytes())
     }
 
-    /// What is known of a file, brought up to date. It is to be [put](Self::put) back.
+    /// Takes out the state of a file, updated to its present version. The caller must [put](Self::put) it back.
     pub(super) fn take(
         &mut self,
         path: &Path,
@@ -86,9 +86,9 @@ impl KnownFiles {
                     .find(|(_, seen)| seen.is_same_file(identity))
                     .map(|(path, _)| Arc::clone(path));
                 match moved {
-                    // Its old name tells of nothing now.
+                    // The file was moved: the entry of its old path is removed.
                     Some(path) => self.remove(&path),
-                    // A copy, which may still be on its way: what was judged in the other is judged.
+                    // A copy, perhaps still incomplete: what was judged in the original counts as judged.
                     None => self
                         .of_session(new.session)
                         .map(|(_, seen)| seen)
@@ -113,7 +113,7 @@ impl KnownFiles {
                     FileComparison::Known,
                 )
             }
-            // It was put back, and may be on its way: all up to where it was judged is still to come.
+            // The file is being restored and may be incomplete: everything up to the judged length is old.
             Some(seen) if seen.is_missing => {
                 let judged = seen.judged_bytes.max(new.bytes);
                 let told = seen.last_reported_prompt;
@@ -126,7 +126,7 @@ impl KnownFiles {
                     FileComparison::Replaced,
                 )
             }
-            // A copy is written over it, say, and is on its way too; or somebody has cut it off, and it goes on from there.
+            // The file shrank in place: a copy is being written over it, or it was cut off and continues from there.
             Some(seen) if seen.is_same_file(identity) => {
                 let is_cut = seen.judged_bytes > seen.bytes;
                 let cut_at = if is_cut {
@@ -146,7 +146,7 @@ impl KnownFiles {
                     FileComparison::Replaced,
                 )
             }
-            // What stands in it now was not told when it was written, and is not told now.
+            // Another file replaced it. Its present content is old and is not reported.
             Some(_) => {
                 let judged = new.bytes;
                 (
@@ -161,28 +161,28 @@ impl KnownFiles {
         }
     }
 
-    /// Notes what is known of a file.
+    /// Stores the state of a file.
     pub(super) fn put(&mut self, path: &Path, seen: KnownFile) {
         let path: Arc<Path> = Arc::from(path);
         self.sessions.insert((seen.session, Arc::clone(&path)));
         self.files.insert(path, seen);
     }
 
-    /// Notes that a file is not there; it may be put back.
+    /// Marks a file as missing. Its state is kept, because the file may be restored.
     pub(super) fn mark_missing(&mut self, path: &Path) {
         if let Some(seen) = self.files.get_mut(path) {
             seen.is_missing = true;
         }
     }
 
-    /// Forgets a file.
+    /// Removes the state of a file.
     pub(super) fn forget(&mut self, path: &Path) {
         self.remove(path);
     }
 
-    /// The files below a folder that were there when they were looked at last.
+    /// The files below a folder that existed at the last check.
     pub(super) fn present_below(&self, folder: &Path) -> impl Iterator<Item = &Path> {
-        // Behind it come all that are in it, and then others.
+        // In the order of paths, the files in a folder directly follow its own path.
         let from = (Bound::Excluded(folder), Bound::Unbounded);
         let below = self
             .files

@@ -11,8 +11,8 @@ use super::super::super::transcript_growth::TranscriptGrowth;
 use super::super::Registry;
 
 impl Registry {
-    /// Reports a change of its transcript to a conversation; if that has no task, to those who subscribed to all. Waits for
-    /// room in its mailbox.
+    /// Reports a transcript change to its conversation or, if that has no task, to the subscribers of all conversations.
+    /// Waits for room in the mailbox.
     pub(in crate::conversation::registry) async fn report_growth(
         &self,
         id: ConversationId,
@@ -40,7 +40,7 @@ impl Registry {
     }
 }
 
-/// Puts it into a mailbox once there is room, or until the daemon stops; returns it if the mailbox is closed.
+/// Sends a change to a mailbox. Waits for room until the daemon stops; returns the change if the mailbox is closed.
 async fn send_growth(
     mailbox: &mpsc::Sender<Message>,
     growth: TranscriptGrowth,

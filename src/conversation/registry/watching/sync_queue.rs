@@ -1,8 +1,8 @@
-//! Syncing transcripts before anyone is notified of what is saved in them.
+//! Syncs transcripts to disk before the turns in them are reported as saved.
 //!
-//! Owns the changes that wait for their sync, and the checkpoints of transcripts that could not be read for theirs. A task
+//! Owns the changes that wait for a sync, and the checkpoints whose transcript could not be read for its sync. Each task
 //! reports the changes of one conversation and ends when none is left. A file system that hangs delays only conversations
-//! with transcripts on it. Neither the watching, nor the answer to a prompt, nor an update waits for a sync.
+//! with transcripts on it. Neither the watcher, nor the answer to a prompt, nor an update waits for a sync.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -23,22 +23,23 @@ use super::judging::ChangedTranscript;
 use crate::files::open_file;
 use crate::transcript::syncing::{SyncError, SyncLog};
 
-/// How many files of one file system are synced at once. Disks sync several for the price of one; each takes a thread.
+/// How many files of one file system are synced at once. Disks sync several in the time of one, but each sync takes a thread.
 const SYNCS_AT_ONCE: usize = 8;
 
-/// How many sessions of one conversation may have a change that waits, each with an open file. A chain has as many.
+/// How many sessions of one conversation may have a change that waits, each with an open file. A chain has at most as many
+/// links (`CHAIN_LIMIT`).
 const MAX_PENDING_REPORTS: usize = 16;
 
-/// How many transcripts are remembered that could not be read for a sync, each with an open file.
+/// Limit of remembered transcripts that could not be read for a sync. Each holds an open file.
 const MAX_FAILED_SYNCS: usize = 64;
 
-/// How many checkpoints of one session wait or are remembered. An older one is never reported as saved.
+/// Limit of checkpoints of one session that wait or whose sync failed. Above it, the oldest are never reported as saved.
 const MAX_UNSAVED_CHECKPOINTS: usize = 1_024;
 
 /// A transcript that is to be synced.
 #[derive(Clone, Debug)]
 pub(super) struct UnsyncedTranscript {
-    /// The transcript, opened before it was read: what was read of it is what is synced.
+    /// The transcript, opened before it was read, so that the file that was read is the one that is synced.
     pub(super) file: Arc<File>,
     /// The number of its file system.
     pub(super) device: u64,
@@ -48,7 +49,7 @@ pub(super) struct UnsyncedTranscript {
 /// A change of a transcript that waits to be reported to a conversation.
 struct PendingReport {
     growth: TranscriptGrowth,
-    /// What has to be on disk before.
+    /// The transcript that must be synced before the report.
     unsynced: Option<UnsyncedTranscript>,
 }
 
@@ -61,12 +62,12 @@ impl PendingReport {
         self.growth.prompts = growth.prompts.or(self.growth.prompts);
         self.growth.replaced |= growth.replaced;
         self.growth.rewritten |= growth.rewritten;
-        // The transcript may be another file by now, in which the earlier turns stand as well.
+        // The later file is enough: if it replaced the earlier one, it contains the earlier turns as well.
         self.unsynced = later.unsynced.or(self.unsynced.take());
     }
 }
 
-/// Forgets the oldest of too many checkpoints.
+/// Drops the oldest checkpoints above [`MAX_UNSAVED_CHECKPOINTS`].
 fn drop_oldest_checkpoints(checkpoints: &mut Vec<Checkpoint>) {
     let excess = checkpoints.len().saturating_sub(MAX_UNSAVED_CHECKPOINTS);
     if excess > 0 {
@@ -79,7 +80,7 @@ fn log_forgotten() {
     tracing::error!("too many turns wait for a sync; the oldest are never reported as saved");
 }
 
-/// A transcript that could not be read for its sync: the next change of it tries again.
+/// A transcript that could not be read for its sync. Its next change retries the sync.
 struct FailedSync {
     conversation: ConversationId,
     upstream_id: UpstreamId,
@@ -98,11 +99,11 @@ pub(in crate::conversation::registry) struct SyncQueue {
 
 #[derive(Default)]
 struct State {
-    /// By conversation. There is an entry for as long as a task works on it.
+    /// Waiting changes by conversation. An entry exists while a task works on it.
     queues: BTreeMap<ConversationId, VecDeque<PendingReport>>,
-    /// By file system: the permits to sync its files. There is an entry for as long as a sync runs or waits.
+    /// Permits to sync files, by file system. An entry exists while a sync runs or waits.
     sync_permits: BTreeMap<u64, Arc<Semaphore>>,
-    /// The oldest first.
+    /// Oldest first.
     failed_syncs: VecDeque<FailedSync>,
 }
 
@@ -127,12 +128,12 @@ impl SyncQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each change is complete before anything can panic.
+        // A poisoned lock is safe to use: each change to the state is complete before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a change into the queue of its conversation, which a task works on. A change of the same transcript that waits
-    /// there takes it in. Never blocks.
+    /// Queues a change for its conversation, and starts a task if none works on the queue. If a change of the same
+    /// transcript waits already, the two are merged. Never blocks.
     fn put<Told: Future<Output = ()> + Send + 'static>(
         self: &Arc<Self>,
         id: ConversationId,
@@ -165,7 +166,7 @@ impl SyncQueue {
         tokio::spawn(task.run(tell));
     }
 
-    /// The next change of a conversation; none ends its task.
+    /// Takes the next change of a conversation. If there is none, removes the queue; its task must end.
     fn take(&self, id: ConversationId) -> Option<PendingReport> {
         let mut state = self.lock();
         let next = state.queues.get_mut(&id)?.pop_front();
@@ -183,7 +184,7 @@ impl SyncQueue {
         Arc::clone(syncs.or_insert_with(|| Arc::new(Semaphore::new(SYNCS_AT_ONCE))))
     }
 
-    /// Syncs what has to be on disk. Returns what may be reported.
+    /// Syncs the transcript of a change, if it has one. Returns what may be reported: without checkpoints if the sync failed.
     async fn sync(&self, id: ConversationId, change: PendingReport) -> TranscriptGrowth {
         let PendingReport {
             mut growth, unsynced, ..
@@ -193,7 +194,7 @@ impl SyncQueue {
         let unsynced = match earlier {
             Some(earlier) => {
                 growth.new_checkpoints.splice(..0, earlier.checkpoints);
-                // The transcript may be another file by now, in which they stand as well.
+                // If another file replaced the transcript, that file contains these turns as well.
                 Some(unsynced.unwrap_or(earlier.unsynced))
             }
             None => unsynced,
@@ -202,7 +203,7 @@ impl SyncQueue {
         let permit = self.sync_permits(unsynced.device).acquire_owned().await;
         let (sync, it) = (Arc::clone(&self.sync), unsynced.clone());
         let synced = tokio::task::spawn_blocking(move || {
-            // Until the thread is free again, which may be after the end of this task.
+            // Held until the thread is free again, which may be after this task ends.
             let _permit = permit;
             sync(&it)
         });
@@ -268,8 +269,8 @@ impl SyncQueue {
     }
 }
 
-/// Works on the changes of one conversation. Dropped before its end, as by a panic, it leaves the conversation to the next
-/// change.
+/// Task that syncs and reports the changes of one conversation. If it is dropped early, as by a panic, it removes the queue,
+/// so that the next change starts a new task.
 struct ReportTask {
     queue: Arc<SyncQueue>,
     id: ConversationId,
@@ -289,7 +290,7 @@ impl ReportTask {
                 tracing::error!(conversation = %self.id, why, "could not report the saved turns of a transcript");
             }
         }
-        // Another task may work on it by now.
+        // The queue is removed by now, and a new one may belong to another task: `drop` must leave that alone.
         self.is_over = true;
     }
 }
@@ -303,7 +304,7 @@ impl Drop for ReportTask {
 }
 
 impl Registry {
-    /// Reports a change of its transcript to a conversation, once that is on disk.
+    /// Reports a transcript change to its conversation, after the transcript is synced.
     pub(super) fn report_when_synced(
         self: &Arc<Self>,
         id: ConversationId,
@@ -324,7 +325,7 @@ impl Registry {
 }
 
 impl UnsyncedTranscript {
-    /// Opens a transcript; none where it cannot be read.
+    /// Opens a transcript; none if it cannot be read.
     pub(super) fn open(transcript: &ChangedTranscript) -> Option<Self> {
         let file = open_file(&transcript.path).ok()?;
         Some(Self {

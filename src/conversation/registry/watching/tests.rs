@@ -1,5 +1,5 @@
-//! The watching where folders are slow, cannot be watched, or hold something on which it fails: with a registry of its own, a
-//! stopped clock, and no daemon.
+//! Tests of the watcher with folders that are slow, cannot be watched, or contain files on which it panics. They use their
+//! own registry, a stopped clock, and no daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
