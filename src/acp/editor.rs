@@ -457,7 +457,7 @@ impl Connection {
         }
     }
 
-    /// The conversation with this id. A transcript made by another program is imported as a new conversation.
+    /// The conversation with this id. A transcript that the daemon did not create is adopted as a new conversation.
     pub(super) async fn find_conversation(&self, name: &str) -> Result<ConversationId, Failure> {
         match self.bridge.conversation(&ConversationRef::new(name)) {
             // A prefix of an id would let an editor delete what it did not name.

@@ -467,8 +467,8 @@ impl Connection {
                 break;
             }
         }
-        // The held events contain the turns since the snapshot. The running turn's updates contain at least what the transcript has
-        // of that turn, unless some were omitted.
+        // The held events contain the turns since the snapshot. The running turn's updates contain at least what the
+        // transcript has of that turn, unless some were omitted.
         let turns = newest.turns.len().saturating_sub(session.accepted_prompts());
         let is_running = turns > 0 && running.is_some();
         let is_whole = running.is_some_and(|running| !running.truncated);

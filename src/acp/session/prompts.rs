@@ -19,7 +19,7 @@ pub(super) struct EditorPrompt {
 
 /// A continuation that a prompt waits for.
 pub(super) struct Continuation {
-    /// Whether the continuation has been seen scheduled. Only after that can it end without a turn.
+    /// Whether the continuation was seen to be due. Only after that can the wait end without a turn.
     is_due: bool,
     /// The turn, once it has begun.
     pub(super) turn: Option<TurnId>,
@@ -74,8 +74,8 @@ impl Session {
         own.continuation.as_ref()?.turn.clone()
     }
 
-    /// Marks the editor's prompts as cancelled: the prompt of this turn, or all. Returns the turns that were not cancelled before;
-    /// for all, this includes another client's running turn. Waiting turns come before the running one.
+    /// Marks the editor's prompts as cancelled: the prompt of this turn, or all. Returns the turns to cancel, without those
+    /// already cancelled; for all, also another client's running turn. Waiting turns come before the running one.
     pub(in crate::acp) fn cancel(&self, only: Option<&TurnId>) -> Vec<TurnId> {
         let mut state = self.lock();
         let State {
