@@ -136,7 +136,7 @@ impl PrivateSocket {
         }
         claim_folder(path)?;
         let watch = || {
-            // Makes this process the listener that clients see, instead of the service manager, so that they see that it serves.
+            // Makes this process, not the service manager, the listener that clients see, so that they know that it serves.
             rustix::net::listen(&listener, LISTEN_BACKLOG.cast_signed())?;
             listener.set_nonblocking(true)?;
             UnixListener::from_std(listener)

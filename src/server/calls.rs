@@ -35,7 +35,7 @@ pub type Methods = HashMap<&'static str, Handler>;
 pub enum Handler {
     /// Answers a call. The argument is the text of the parameters, an object.
     Call(Box<dyn Fn(&str) -> BoxFuture<'static, Outcome> + Send + Sync>),
-    /// Starts a subscription. Later requests of the connection start only after its first answer is sent.
+    /// Starts a subscription. The connection's later requests start only after its answer is sent and its events have started.
     Subscribe {
         /// The method name of the notifications that contain the events.
         event: &'static str,
@@ -253,8 +253,8 @@ async fn push(outbox: Outbox, answer: Answer) {
 
 /// The first poll of a call. The caller must poll the future again if it is pending: only that registers a real waker.
 pub(crate) fn poll_once<T>(running: &mut BoxFuture<'static, T>) -> Poll<T> {
-    // Unconstrained: if the task's budget were used up, a handler would stop before it reaches the mailbox. The order would then
-    // depend on how the running calls are polled later.
+    // Unconstrained: if the task's budget were used up, a handler would stop before it reaches the mailbox. The order
+    // would then depend on how the running calls are polled later.
     let first = pin!(tokio::task::unconstrained(running));
     first.poll(&mut Context::from_waker(Waker::noop()))
 }
