@@ -125,7 +125,7 @@ impl Session {
             None => self.fail_forwarded(|_| true),
         };
         for id in ids {
-            // Sending fails only if the editor has disconnected.
+            // A failure is ignored: an editor that accepts no messages has disconnected.
             let _sent = self.send_request(&message::withdrawal(id));
         }
     }

@@ -231,7 +231,7 @@ impl Session {
         let open = questions.filter(|request| self.peer.take_pending(*request).is_some());
         for request in open.chain(self.fail_all_forwarded()) {
             if !held.as_ref().is_some_and(|held| held.has_unsent(request)) {
-                // Sending fails only if the editor has disconnected.
+                // A failure is ignored: an editor that accepts no messages has disconnected.
                 let _sent = self.peer.outbox.try_push(&[&message::withdrawal(request)]);
             }
         }
