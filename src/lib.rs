@@ -1,4 +1,4 @@
-//! The rooms of session-bridge, in the order in which each may use only those above it.
+//! The rooms (top-level modules) of session-bridge. A room uses only the rooms above it in ARCHITECTURE.md's table.
 
 #![forbid(unsafe_code)]
 
@@ -32,7 +32,7 @@ pub mod cli;
 #[path = "../tests/support/words.rs"]
 mod words;
 
-/// A program of this library. One file can be both, under two names.
+/// A program of this library. One executable can be both, under two names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
     /// `sessionctl`.
@@ -42,7 +42,7 @@ pub enum Program {
 }
 
 impl Program {
-    /// The program as which this process was started: the daemon if its name is `sessiond`.
+    /// Returns the program that this process was started as: the daemon if its name is `sessiond`.
     #[must_use]
     pub fn of_this_process() -> Self {
         let name = std::env::args_os().next();
@@ -52,10 +52,10 @@ impl Program {
         }
     }
 
-    /// Runs it to its end with the arguments of this process. A hidden first argument runs the daemon or the built-in agent
-    /// instead, so that either program can start them.
+    /// Runs the program to its end with the arguments of this process. A hidden first argument runs the daemon or the built-in
+    /// agent instead, so that either program can start them.
     ///
-    /// Starts a runtime of its own, so that it must not be called from within one.
+    /// Starts its own runtime, so it must not be called from within one.
     #[must_use]
     pub fn run(self) -> ExitCode {
         let line: Vec<OsString> = std::env::args_os().collect();

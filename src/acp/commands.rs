@@ -1,6 +1,6 @@
 //! Commands for editors that have no button for what they do: rewind, edit, fork, undo, continue and history.
 //!
-//! Owns their names, how they are announced beside the agent's own, and what they answer. A command never reaches the agent.
+//! Owns their names, how they are listed with the agent's own commands, and their answers. A command never reaches the agent.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ const COMMANDS: [(&str, &str, Option<&str>); 6] = [
     ("history", "List the turns of this session", None),
 ];
 
-/// What stands before the name where the agent has a command of the same name.
+/// The prefix of a command's name if the agent has a command of the same name.
 const PREFIX: &str = "sessiond-";
 
 const NO_TURNS: &str = "This session has no turns yet.";
@@ -69,7 +69,7 @@ pub(super) fn announced_commands(of_agent: Option<&RawJson>) -> RawJson {
     RawJson::from_value(&all).unwrap_or_default()
 }
 
-/// The command of ours with which a prompt begins, and what follows its name.
+/// The sessiond command at the start of a prompt, and the text after its name.
 pub(super) fn parse_command(
     prompt: &PromptContent,
     of_agent: Option<&RawJson>,
@@ -88,7 +88,7 @@ pub(super) fn parse_command(
     Some((command, rest.trim().to_owned()))
 }
 
-/// The name under which a command of ours is announced.
+/// The name under which a sessiond command is announced.
 pub(super) fn announced_name(name: &str, of_agent: Option<&RawJson>) -> String {
     unused_name(name, &names(of_agent))
 }
@@ -116,7 +116,7 @@ fn turn_line(turn: &Checkpoint) -> String {
 
 /// The outcome of a command that continues a turn.
 enum ContinueReply {
-    /// The answer for the turn that it began.
+    /// The command began a turn; this answers it.
     Turn(Reply),
     Text(String),
 }
@@ -251,7 +251,7 @@ impl Connection {
             .filter(|text| !text.is_empty())
             .map(PromptContent::text)
             .ok_or_else(usage)?;
-        // What was attached, such as files and pictures.
+        // The attachments, such as files and pictures.
         let attached = command.as_blocks().get(1..).unwrap_or_default();
         let prompt = prompt.followed_by(&PromptContent::blocks(attached.to_vec()));
         let edit = Edit {
@@ -294,7 +294,7 @@ impl Connection {
         Ok("Undone. Reopen the thread to see the conversation as it is now.".to_owned())
     }
 
-    /// Continues a turn. If that begins now, the prompt is answered at the end of the turn.
+    /// Continues a turn. If it begins now, the prompt is answered when the turn ends.
     async fn continue_turn(
         &self,
         session: &Session,
@@ -348,7 +348,7 @@ impl Connection {
         ))
     }
 
-    /// Calls the continuation off that a prompt waits for, or cancels its turn if that has begun.
+    /// Cancels the continuation that a prompt waits for, or its turn if that has begun.
     async fn cancel_continuation(
         &self,
         session: &Session,
@@ -360,7 +360,7 @@ impl Connection {
             ..Continue::of(id)
         };
         match self.run_app_call(call_off).await {
-            // It is refused if the prompt was sent. Then its turn is known, unless that has ended.
+            // Refused because the prompt was already sent. Its turn is then known, unless it has ended.
             Err(error) if error.kind != ErrorKind::Busy => Err(error),
             _ => {
                 self.cancel_turns(id, session.continuation_turn(prompt).into_iter().collect(), None)
@@ -369,7 +369,7 @@ impl Connection {
         }
     }
 
-    /// The turns, the newest last.
+    /// Lists the turns, oldest first.
     async fn turns(&self, id: ConversationId) -> Result<String, BridgeError> {
         let turns = self.checkpoints(id).await?;
         if turns.is_empty() {
@@ -379,7 +379,7 @@ impl Connection {
         Ok(lines.join("\n"))
     }
 
-    /// The newest turns, the newest first.
+    /// The checkpoints of the newest turns, newest first.
     async fn checkpoints(&self, id: ConversationId) -> Result<Vec<Checkpoint>, BridgeError> {
         let page = Checkpoints {
             limit: Some(LISTED_TURNS),

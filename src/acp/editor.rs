@@ -1,7 +1,7 @@
-//! One editor: takes its lines, admits its requests in the order in which they arrive, and answers each.
+//! One editor connection: reads its lines, starts its requests in order of arrival, and answers each.
 //!
-//! Owns the requests that run and the sessions that the editor has open, so that dropping it frees everything but the
-//! conversations, which live on. Knows the methods by name only.
+//! Owns the running requests and the sessions that the editor has open. Dropping the connection frees them; the
+//! conversations remain. Knows the methods by name only.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -29,7 +29,7 @@ use crate::agent::split::SplitLine;
 use crate::bridge::{Bridge, ClientSwitchReason};
 use crate::server::{Dialogue, Outbox, RequestsInFlight, Service, SocketLimits, panic_error, poll_once};
 
-/// The protocol on its socket: one editor for each connection.
+/// The ACP service on its socket: one [`Editor`] per connection.
 #[derive(Clone)]
 pub struct AcpService {
     bridge: Arc<Bridge>,
@@ -37,7 +37,7 @@ pub struct AcpService {
 }
 
 impl AcpService {
-    /// The ACP service of this daemon. `commands`: whether editors are offered commands of ours.
+    /// The ACP service of this daemon. `commands`: whether editors are offered sessiond's commands.
     pub fn new(bridge: Arc<Bridge>, commands: bool) -> Self {
         Self {
             bridge,
@@ -68,7 +68,7 @@ impl Service for AcpService {
 /// A connected editor.
 pub struct Editor {
     connection: Arc<Connection>,
-    /// The ids of the requests that are not answered yet, and how they are cancelled. By turns, because an editor may use an id again.
+    /// Unanswered requests: their ids and how to cancel them. Keyed by turn, because an editor may reuse a request id.
     requests: Arc<Mutex<HashMap<TurnId, (String, CancelTarget)>>>,
     in_flight: RequestsInFlight,
     limits: Arc<SocketLimits>,
@@ -86,16 +86,16 @@ pub(super) struct Connection {
 /// What cancels a request.
 #[derive(Clone)]
 enum CancelTarget {
-    /// A prompt, with its turn: its answer says so.
+    /// A prompt and its turn. The prompt's answer reports the cancellation.
     Turn(Arc<Session>, TurnId),
-    /// Any other: nobody waits for its result any more.
+    /// Any other request: its result is discarded.
     Request(CancellationToken),
 }
 
 /// The outcome of a request.
 pub(super) struct RequestOutcome {
     reply: Reply,
-    /// A session of which everything is held back until the answer is sent.
+    /// A session whose messages are held back until the answer is sent.
     opened_session: Option<(Arc<Session>, OwnedMutexGuard<()>)>,
 }
 
@@ -115,7 +115,7 @@ impl From<String> for RequestOutcome {
 }
 
 impl RequestOutcome {
-    /// The answer that makes a session known to the editor.
+    /// An answer from which the editor learns of a session.
     pub(super) fn opened(reply: Reply, session: Arc<Session>, order: OwnedMutexGuard<()>) -> Self {
         let opened = Some((session, order));
         Self {
@@ -125,7 +125,7 @@ impl RequestOutcome {
     }
 }
 
-/// The member that most methods have.
+/// The parameter that most methods have.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SessionParams {
@@ -199,14 +199,14 @@ impl Editor {
         self.in_flight.answer(message::answer(id, &Err(failure)).into());
     }
 
-    /// Takes the editor's answer to a request. One with neither a result nor an error says that the editor cannot answer. An answer
-    /// is not answered, whatever it is.
+    /// Handles the editor's answer to a request. If it has neither a result nor an error, the editor cannot answer. Even an
+    /// invalid answer gets no reply.
     fn take_answer(&mut self, id: &str, result: Option<&str>, error: Option<&str>) {
         let Ok(id) = id.parse() else { return };
         let owned = result.map(ToOwned::to_owned);
         match self.connection.peer.take_pending(id) {
             Some(PendingRequest::Forwarded(forwarded)) => forwarded.complete(result, error),
-            // The command that asked may have been cancelled.
+            // The receiver is missing if the command that asked was cancelled.
             Some(PendingRequest::Form(form)) => drop(form.send(owned)),
             Some(PendingRequest::Question(asked)) => {
                 let connection = Arc::clone(&self.connection);
@@ -261,7 +261,7 @@ impl Editor {
                 opened_session: opened,
             } = done;
             if let (Some(session), true, None) = (&about, opens, &opened) {
-                // The next request about the session opens it anew.
+                // The next request about the session opens it again.
                 session.abort_opening();
             }
             let sent = connection
@@ -320,7 +320,7 @@ impl Editor {
                         self.cancel(session, None, message::other_params(params, &["sessionId"]));
                     }
                 } else if let Ok(params) = message::read(params) {
-                    // What the protocol does not name passes to the agent of the session, and what is about a subagent.
+                    // Forwards to the session's agent what the protocol does not name and what concerns a subagent.
                     connection.forward_unnamed_notification(&session_id, method.to_owned(), params);
                 }
             }
@@ -384,7 +384,7 @@ impl Connection {
             .unwrap_or_else(|failure| RequestOutcome::from(Err(failure)))
     }
 
-    /// Carries out a call, as an app's.
+    /// Runs a call of the native API on the bridge, as for an app.
     pub(super) async fn run_app_call<M: method::Method>(&self, params: M) -> Result<M::Answer, BridgeError>
     where
         Bridge: Handle<M>,
@@ -392,7 +392,7 @@ impl Connection {
         self.bridge.handle(params).await
     }
 
-    /// The agent that the editor asks for; none for the default.
+    /// The agent that the editor asks for. `None` means the default agent.
     pub(super) fn chosen_agent_name(&self) -> Option<AgentName> {
         self.chosen_agent().agent
     }
@@ -401,7 +401,7 @@ impl Connection {
         lock(&self.chosen_agent).clone()
     }
 
-    /// Has the agent of a conversation run for this editor.
+    /// Runs the agent of a conversation for this editor.
     pub(super) fn run_agent_for(
         &self,
         session: &Session,
@@ -415,7 +415,7 @@ impl Connection {
         self.bridge.run_agent_for(id, Arc::new(client), occasion)
     }
 
-    /// The session with this id, whether or not there is such a conversation.
+    /// Returns the session with this id and creates it if it is unknown. The conversation need not exist.
     pub(super) fn session(&self, name: &str) -> Arc<Session> {
         let mut sessions = lock(&self.sessions);
         let session = sessions
@@ -429,7 +429,7 @@ impl Connection {
         lock(&self.sessions).get(name).cloned()
     }
 
-    /// The session of whose subagent this is the session. An open session of the name comes first.
+    /// The session whose subagent has this session id. An open session with the same id takes precedence.
     pub(super) fn parent_of(&self, name: &str) -> Option<Arc<Session>> {
         let sessions = lock(&self.sessions);
         if sessions
@@ -442,14 +442,14 @@ impl Connection {
         parent.cloned()
     }
 
-    /// Forgets a session of which the editor does not know.
+    /// Forgets a session that the editor does not know.
     pub(super) fn forget(&self, name: &str) {
         lock(&self.sessions).remove(name);
     }
 
     /// Forgets a session that the editor does not have open, unless another request about it waits.
     fn forget_closed(&self, session: &Arc<Session>) {
-        /// That of the list, and the caller's.
+        /// The map's reference and the caller's.
         const OWN_REFERENCES: usize = 2;
         let mut sessions = lock(&self.sessions);
         if session.conversation().is_none() && Arc::strong_count(session) <= OWN_REFERENCES {
@@ -457,7 +457,7 @@ impl Connection {
         }
     }
 
-    /// The conversation that the editor means. A transcript that was made elsewhere becomes one.
+    /// The conversation with this id. A transcript that the daemon did not create is adopted as a new conversation.
     pub(super) async fn find_conversation(&self, name: &str) -> Result<ConversationId, Failure> {
         match self.bridge.conversation(&ConversationRef::new(name)) {
             // A prefix of an id would let an editor delete what it did not name.
@@ -478,7 +478,7 @@ impl Connection {
         }
     }
 
-    /// The conversation of a session, which is opened first if the editor did not open it.
+    /// The conversation of a session. Opens the session first if the editor has not.
     pub(super) async fn ensure_attached(&self, session: &Arc<Session>) -> Result<ConversationId, Failure> {
         if let Some(id) = session.conversation() {
             return Ok(id);
@@ -522,8 +522,8 @@ impl Connection {
     }
 }
 
-/// Carries a request out that makes a conversation, also if nobody waits for it any more: then the conversation is deleted, of
-/// which the editor was not told.
+/// Runs a request that creates a conversation to its end, even if the request is cancelled. In that case the conversation is
+/// deleted, because the editor never learned its id.
 async fn complete_or_delete(
     connection: Arc<Connection>,
     mut work: BoxFuture<'static, RequestOutcome>,
@@ -546,7 +546,7 @@ async fn complete_or_delete(
     is_made.await.unwrap_or_else(failed)
 }
 
-/// Whether it says that the conversation was deleted.
+/// Whether the error means that the conversation was deleted.
 pub(super) fn is_deleted(error: &BridgeError) -> bool {
     error.details.contains_key("deletedAt")
 }
@@ -562,6 +562,6 @@ fn unknown_session_error(name: &str, error: BridgeError) -> Failure {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that runs under these locks can leave them half changed.
+    // No code under these locks can leave the data half changed, so poisoning is ignored.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,13 +9,13 @@ use crate::agent::client::ClientProfile;
 use crate::agent::message::{MethodName, RequestKind};
 use crate::agent::subagent;
 
-/// The capabilities of an editor, as it reported them. None before `initialize`.
+/// The capabilities that an editor reported in `initialize`. Empty before that.
 #[derive(Debug, Default)]
 pub(super) struct EditorCapabilities {
     capabilities: Value,
-    /// What agents are sent about it.
+    /// The client description that agents receive.
     profile: ClientProfile,
-    /// The methods for its files and terminals.
+    /// The file and terminal methods that the editor offers.
     offered_methods: Vec<MethodName>,
 }
 
@@ -47,7 +47,7 @@ impl EditorCapabilities {
         })
     }
 
-    /// What agents are sent about the editor.
+    /// The client description that agents receive.
     pub(super) fn profile(&self) -> ClientProfile {
         self.profile.clone()
     }
@@ -68,7 +68,7 @@ impl EditorCapabilities {
         }
     }
 
-    /// Whether it shows a question of this mode, `form` or `url`.
+    /// Whether the editor can show a question of this mode, `form` or `url`.
     pub(super) fn supports_question(&self, mode: &str) -> bool {
         match mode {
             "form" => self.has_capability("/elicitation/form"),
@@ -77,12 +77,12 @@ impl EditorCapabilities {
         }
     }
 
-    /// Whether it has the files or terminals that a method of the agent is for. What the protocol does not name may be anyone's.
+    /// Whether the editor offers this file or terminal method. Methods that the protocol does not name are assumed supported.
     pub(super) fn supports_method(&self, method: &MethodName) -> bool {
         self.offered_methods.contains(method) || RequestKind::of(method.as_str()) == RequestKind::Extension
     }
 
-    /// The options that it can show: boolean ones only if it advertised them.
+    /// The options that the editor can show. Boolean options are included only if it advertised them.
     pub(super) fn supported_options(&self, options: RawJson) -> RawJson {
         #[derive(Deserialize)]
         struct Kind {
@@ -98,22 +98,22 @@ impl EditorCapabilities {
         RawJson::from_value(&shown).unwrap_or(options)
     }
 
-    /// Whether it can run a sign-in of the agent in a terminal.
+    /// Whether the editor can run an agent's sign-in in a terminal.
     pub(super) fn has_terminal_sign_in(&self) -> bool {
         self.has_capability("/auth/terminal") || self.has_capability("/_meta/terminal-auth")
     }
 
-    /// Whether it knows the daemon's extensions, `_meta.sessiond`.
+    /// Whether the editor knows the daemon's extensions, `_meta.sessiond`.
     pub(super) fn supports_sessiond_extensions(&self) -> bool {
         self.capabilities.pointer("/_meta/sessiond").is_some()
     }
 
-    /// Whether it wants to be told when the replay of a load has ended.
+    /// Whether the editor wants a notification when the replay of a load ends.
     pub(super) fn wants_replay_end(&self) -> bool {
         self.has_jetbrains_extension("loadReplayEnd")
     }
 
-    /// Whether it has this private extension of JetBrains' clients.
+    /// Whether the editor supports this private extension of JetBrains' clients.
     fn has_jetbrains_extension(&self, name: &str) -> bool {
         let air = self.capabilities.pointer("/_meta/jetbrains/air/capabilities");
         let known = air.and_then(Value::as_array);

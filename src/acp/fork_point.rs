@@ -1,4 +1,4 @@
-//! The message at which clients of JetBrains fork a session: a private extension that the agents' adapters have too.
+//! The message at which JetBrains' clients fork a session: a private extension that the agents' adapters also support.
 
 use bridge_protocol::history::{Message, Role};
 use bridge_protocol::method::History;
@@ -16,9 +16,9 @@ use crate::files::digest::sha256;
 #[serde(rename_all = "camelCase")]
 pub(super) struct ForkPoint {
     message_id: String,
-    /// The hash of the message's text. It finds a message whose live id is not the one that it has in the history.
+    /// The hash of the message's text. It identifies a message whose live id differs from its id in the history.
     message_fingerprint: Option<String>,
-    /// Which of the messages with this text, from 1.
+    /// Which of the messages with this text is meant, counted from 1.
     #[serde(default = "first")]
     message_occurrence: usize,
 }
@@ -28,7 +28,7 @@ fn first() -> usize {
 }
 
 impl ForkPoint {
-    /// The point in the `_meta` of a fork; none if it has none of the version that is known.
+    /// Reads the fork point from the `_meta` of a fork. `None` if there is no fork point of the supported version.
     pub(super) fn read(meta: &Value) -> Result<Option<Self>, Failure> {
         match meta.pointer("/jetbrains/air/fork") {
             Some(fork) if fork["version"] == 1 => {
@@ -41,15 +41,15 @@ impl ForkPoint {
         }
     }
 
-    /// Whether it names this message.
+    /// Whether the fork point names this message.
     fn matches_message(&self, id: &str) -> bool {
         let named = self.message_id.trim();
-        // Older clients send the id of what they show: a part of the message.
+        // Older clients send the id of the segment that they show, which is a part of the message.
         let whole = named.rsplit_once(":segment:").map(|(whole, _)| whole);
         id == named || Some(id) == whole
     }
 
-    /// Whether the agent wrote the message, and its text is the one that is looked for.
+    /// Whether this is a message of the agent whose text has the fingerprint.
     fn has_text_of(&self, message: &Message) -> bool {
         let wanted = self.message_fingerprint.as_deref();
         let texts = message.content.iter().filter(|part| part.kind == "text");

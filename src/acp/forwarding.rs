@@ -1,8 +1,8 @@
-//! Requests of the agent for the editor's files and terminals, and those that the protocol does not name; and what the editor
-//! sends of that kind.
+//! Forwards file, terminal and unnamed requests (those that the protocol does not define) from the agent to the editor, and
+//! unnamed requests and notifications from the editor to the agent.
 //!
-//! Owns those that the editor has not answered, and which terminals it has. Only the id of the session is replaced; what becomes of
-//! a request that the editor never answers is decided where it comes from.
+//! Owns the requests that the editor has not answered, and the set of its open terminals. Only the session id is replaced. The
+//! sender of a request decides what happens if the editor never answers it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -28,13 +28,13 @@ pub(super) struct ForwardedRequests {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The ids of the requests to the editor, by the agent's own.
+    /// The agent's request ids, with the ids and kinds of the requests to the editor.
     requests: HashMap<RawId, (u64, RequestKind)>,
     /// The terminals that the editor has made and not released.
     terminals: HashSet<String>,
 }
 
-/// A request that was passed on to the editor.
+/// A request that was forwarded to the editor.
 pub(super) struct ForwardedRequest {
     session: Weak<Session>,
     request: ClientRequest,
@@ -52,7 +52,7 @@ fn terminal_of(json: &str) -> Option<String> {
 }
 
 impl ForwardedRequests {
-    /// A request is answered; the result says of a terminal that the editor has it.
+    /// Records that a request was answered. The result of `terminal/create` adds a terminal.
     fn note_answer(&self, request: &ClientRequest, result: Option<&str>) {
         let mut state = self.lock();
         state.requests.remove(&request.id);
@@ -69,13 +69,13 @@ impl ForwardedRequests {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that runs under the lock can leave it half changed.
+        // No code under this lock can leave the state half changed, so poisoning is ignored.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Session {
-    /// How well the editor is suited to answer a request.
+    /// How suitable the editor is for answering a request.
     pub(super) fn suits(&self, request: &ClientRequest) -> ClientSuitability {
         let name = request.method.as_str();
         if !self.peer.supports_method(&request.method) {
@@ -92,7 +92,7 @@ impl Session {
         }
     }
 
-    /// Passes a request on, in its place among the updates.
+    /// Forwards a request, in order with the updates.
     pub(super) fn forward(self: &Arc<Self>, request: ClientRequest) {
         let (agents_id, method) = (request.id.clone(), request.method.clone());
         let kind = RequestKind::of(method.as_str());
@@ -114,8 +114,8 @@ impl Session {
         }
     }
 
-    /// Tells the editor that the answer to a request of the agent, or to all, is no longer wanted. It may still answer the one; the
-    /// session of all has ended.
+    /// Notifies the editor that the answer to one of the agent's requests is no longer wanted. The editor may still answer it.
+    /// `None` withdraws all requests, because the session has ended.
     pub(super) fn withdraw(&self, agents_id: Option<&RawId>) {
         let ids = match agents_id {
             Some(id) => {
@@ -125,19 +125,19 @@ impl Session {
             None => self.fail_forwarded(|_| true),
         };
         for id in ids {
-            // An editor that takes nothing has left.
+            // A failure is ignored: an editor that accepts no messages has disconnected.
             let _sent = self.send_request(&message::withdrawal(id));
         }
     }
 
-    /// The editor has closed the session: what the agent still wants of it is answered with an error. Gives the requests that the
-    /// editor has not answered.
+    /// Answers all of the agent's open requests with an error, because the editor has closed the session. Returns the requests
+    /// that the editor had not answered.
     pub(super) fn fail_all_forwarded(&self) -> Vec<u64> {
         self.forwarding.lock().terminals.clear();
         self.fail_forwarded(|_| true)
     }
 
-    /// Answers the agent's requests of these kinds with an error. Gives those that the editor has not answered.
+    /// Answers the agent's requests of these kinds with an error. Returns those that the editor had not answered.
     pub(super) fn fail_forwarded(&self, is_meant: impl Fn(RequestKind) -> bool) -> Vec<u64> {
         let requests: Vec<_> = {
             let mut state = self.forwarding.lock();
@@ -152,7 +152,7 @@ impl Session {
 }
 
 impl Connection {
-    /// Passes a request that the protocol does not name on to the agent, if the editor has the session open.
+    /// Forwards a request that the protocol does not name to the agent, if the editor has the session open.
     pub(super) async fn forward_unnamed_request(
         &self,
         session: &Arc<Session>,
@@ -188,8 +188,8 @@ impl Connection {
         }
     }
 
-    /// Passes a notification that the protocol does not name on to the agent, if the session is open. It waits for no request
-    /// about the session: any number could wait.
+    /// Forwards a notification that the protocol does not name to the agent, if the session is open. It does not wait for a
+    /// request that opens the session, because an unlimited number of notifications could then wait.
     pub(super) fn forward_unnamed_notification(&self, name: &str, method: String, params: RawJson) {
         let parent = self.parent_of(name);
         let is_of_subagent = parent.is_some();
@@ -205,7 +205,7 @@ impl Connection {
 }
 
 impl ForwardedRequest {
-    /// Passes the editor's result or error on to the agent.
+    /// Returns the editor's result or error to the agent.
     pub(super) fn complete(self, result: Option<&str>, error: Option<&str>) {
         let Self { session, request } = self;
         if let Some(session) = session.upgrade() {
@@ -215,7 +215,7 @@ impl ForwardedRequest {
         match (result.and_then(raw), error.and_then(raw)) {
             (Some(result), _) => request.answer(Ok(result.as_raw())),
             (None, Some(error)) => request.answer(Err(error.as_raw())),
-            // The agent gets an error.
+            // Dropping the request answers it with an error.
             (None, None) => drop(request),
         }
     }

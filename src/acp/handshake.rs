@@ -1,7 +1,7 @@
-//! The handshake: what an editor learns of its agent before the first session, and signing in and out.
+//! The handshake (`initialize`), and signing in and out.
 //!
-//! The agent is started when the editor initializes, because only the agent knows its sign-in methods, and the first session needs
-//! the process anyway.
+//! The agent is started when the editor initializes, because only the agent knows its sign-in methods, and because the first
+//! session needs the process anyway.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::agent::client::ClientProfile;
 use crate::agent::members::Members;
 use crate::agent::session::{Initialized, PROTOCOL_VERSION};
 
-/// How long the answer to `initialize` waits for the agent's. Some editors give up after 20 s.
+/// How long the answer to `initialize` waits for the agent's answer. Some editors give up after 20 s.
 const AGENT_WAIT: Duration = Duration::from_secs(10);
 
-/// The capabilities that most agents have, where the agent's own are not known.
+/// The capabilities that most agents have, used if the agent's own are unknown.
 const USUAL_CAPABILITIES: &str = r#"{"promptCapabilities":{"image":true,"audio":false,"embeddedContext":true},
     "mcpCapabilities":{"http":true,"sse":true},"auth":{}}"#;
 
@@ -31,9 +31,9 @@ impl Connection {
     pub(super) async fn initialize(&self, params: &str) -> Reply {
         self.peer.set_capabilities(EditorCapabilities::read(params)?);
         let introduced = tokio::time::timeout(AGENT_WAIT, self.agent_initialization()).await;
-        // A session says why an agent does not start.
+        // If the agent does not start, the first session reports why.
         let agent = introduced.ok().and_then(Result::ok);
-        // What the agent answers beside what is ours passes byte for byte.
+        // The agent's other members are forwarded byte for byte.
         let raw = agent.as_ref().map_or("{}", |agent| agent.raw.get());
         let mut answer: Members = message::read(raw)?;
         let members = |raw: Option<&RawJson>| raw.and_then(|raw| raw.read().ok()).unwrap_or_default();
@@ -41,7 +41,7 @@ impl Connection {
             Some(_) => members(answer.get("agentCapabilities")),
             None => message::read(USUAL_CAPABILITIES)?,
         };
-        // Their methods name no session, so they would reach no agent.
+        // The methods of `providers` name no session, so they could not be forwarded to an agent.
         capabilities.shift_remove("providers");
         for (name, unreachable) in [("auth", "status"), ("mcpCapabilities", "acp")] {
             let mut rest: Members = members(capabilities.get(name));
@@ -77,7 +77,7 @@ impl Connection {
         message::result(&answer)
     }
 
-    /// Signs in by a method that the agent offers.
+    /// Signs in with a method that the agent offers.
     pub(super) async fn authenticate(&self, params: &str) -> Reply {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -102,7 +102,7 @@ impl Connection {
         Ok("{}".to_owned())
     }
 
-    /// Signs out, if the agent offers that.
+    /// Signs out, if the agent supports it.
     pub(super) async fn logout(&self, params: &str) -> Reply {
         if !self.agent_initialization().await?.capabilities.logout {
             return Err(not_offered("logout"));
@@ -113,7 +113,7 @@ impl Connection {
         Ok("{}".to_owned())
     }
 
-    /// The command of an agent with these arguments after its own: for a sign-in in a terminal.
+    /// The command that signs in to an agent in a terminal: the agent's command with these arguments appended.
     pub(super) fn command_of(&self, params: &str) -> Reply {
         let Chosen { agent, arguments } = message::read(params)?;
         let agent = agent.unwrap_or_else(|| self.agent_or_default());
@@ -140,7 +140,7 @@ impl Connection {
         })
     }
 
-    /// What agents are sent about the editor.
+    /// The client description that agents receive.
     pub(super) fn profile(&self) -> ClientProfile {
         let arguments = self.chosen_agent().arguments;
         let arguments = (!arguments.is_empty()).then(|| (self.agent_or_default(), arguments));
@@ -155,14 +155,14 @@ impl Connection {
             .unwrap_or_else(|| self.bridge.default_agent())
     }
 
-    /// The agent's own answer to `initialize`. It is started for this editor, unless its answer is known.
+    /// The agent's own answer to `initialize`. Starts the agent for this editor, unless the answer is known.
     async fn agent_initialization(&self) -> Result<Arc<Initialized>, Failure> {
         let (agent, client) = (self.agent_or_default(), self.profile());
         Ok(self.bridge.initialize_agent(&agent, &client).await?)
     }
 
-    /// The agent's sign-in methods that the editor can use. It appends the arguments of one in a terminal to its own command,
-    /// which is `sessionctl acp` in place of the agent's.
+    /// The agent's sign-in methods that the editor can use. For a sign-in in a terminal, the editor appends the method's
+    /// arguments to the command that it knows: `sessionctl acp`, not the agent's command.
     fn sign_in_methods(&self, agent: &Initialized) -> Vec<RawJson> {
         #[derive(Deserialize)]
         struct Method {

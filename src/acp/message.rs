@@ -106,15 +106,15 @@ fn code(kind: ErrorKind) -> i32 {
 }
 
 impl From<BridgeError> for Failure {
-    /// An error of the agent stays as the agent wrote it. That the agent does not know its session is not that the editor's does
-    /// not exist.
+    /// An error of the agent is returned unchanged, unless the agent does not know its session: the editor's session still
+    /// exists.
     fn from(error: BridgeError) -> Self {
         match error.details.get("upstream").and_then(Self::of_agent) {
             Some(failure) if !failure.is_not_found() => failure,
             _ => {
                 let data = serde_json::to_value(error.data()).unwrap_or_default();
                 let code = match error.details.contains_key("agent") {
-                    // An agent that is not configured. The session may exist.
+                    // An agent is not configured. The session may exist.
                     true if error.kind == ErrorKind::NotFound => ErrorKind::InvalidParams.code(),
                     _ => code(error.kind),
                 };
@@ -161,17 +161,17 @@ pub(super) fn is_request(line: &str, id: u64) -> bool {
     rest.is_some_and(|rest| rest.starts_with(&format!(r#"{id},"method":"#)))
 }
 
-/// Says that the answer to a request to the editor is no longer wanted.
+/// A notification that the answer to a request to the editor is no longer wanted.
 pub(super) fn withdrawal(id: u64) -> String {
     notification("$/cancel_request", &json!({ "requestId": id }).to_string())
 }
 
-/// The same parameters for the editor's own session; its own id is put in place of the agent's.
+/// The parameters with the agent's session id replaced by the editor's.
 pub(super) fn with_session(params: &str, session: &str) -> String {
     with_member(params, "sessionId", RawJson::from(Value::from(session)))
 }
 
-/// The parameters without those of these names, and without what is meant for the daemon; none if nothing is left.
+/// The parameters except those with these names and those for the daemon. `None` if no parameters remain.
 pub(super) fn other_params(params: &str, names: &[&str]) -> Option<RawJson> {
     let mut members: Members = serde_json::from_str(params).ok()?;
     members.retain(|name, _| !names.contains(&name.as_str()));
@@ -187,18 +187,18 @@ pub(super) fn other_params(params: &str, names: &[&str]) -> Option<RawJson> {
     object_of(&members)
 }
 
-/// The update with a chunk of a message: a content block.
+/// An update with a chunk of a message. `content`: a content block.
 pub(super) fn chunk(kind: &str, content: &str) -> String {
     format!(r#"{{"sessionUpdate":"{kind}","content":{content}}}"#)
 }
 
-/// An update with a sentence that is no part of the history, for editors that show it apart.
+/// An update with a notice that is not part of the history, for editors that show notices separately.
 pub(super) fn notice(text: &str) -> String {
     let notice = json!({ "sessionUpdate": "notice", "severity": "warning", "title": text.trim() });
     notice.to_string()
 }
 
-/// An update with a message of our own.
+/// An update with a message of the daemon.
 pub(super) fn text_chunk(text: &str) -> String {
     format!(
         r#"{{"sessionUpdate":"agent_message_chunk","messageId":"{}","content":{}}}"#,
@@ -217,7 +217,7 @@ pub(super) fn kind_of(update: &str) -> String {
     serde_json::from_str(update).map_or_else(|_| String::new(), |Update { session_update }| session_update)
 }
 
-/// An object with another value of this member, and every other member as it came.
+/// The object with the value of this member replaced. All other members are unchanged.
 pub(super) fn with_member(object: &str, name: &str, value: RawJson) -> String {
     let changed = members::with_member(object, name, value);
     changed.map_or_else(|| object.to_owned(), |changed| changed.get().to_owned())
@@ -229,18 +229,18 @@ pub(super) fn member(object: &str, name: &str) -> Option<RawJson> {
     members.get(name).cloned()
 }
 
-/// A member of an object that is a text.
+/// A string member of an object.
 pub(super) fn text_of(object: &str, name: &str) -> Option<String> {
     member(object, name)?.read().ok()
 }
 
-/// What a question of the agent asks, by its parameters: the message of an elicitation, or the title of what needs permission.
+/// The text of an agent's question: the message of an elicitation, or the title of the tool call that needs permission.
 pub(super) fn question_of(params: &str) -> String {
     let title = || text_of(member(params, "toolCall")?.get(), "title");
     text_of(params, "message").or_else(title).unwrap_or_default()
 }
 
-/// A message about what a reopening lost; none if it lost nothing.
+/// A message about what was lost when the session was reopened. `None` if nothing was lost.
 pub(super) fn loss_message(resumed: &Resumed) -> Option<String> {
     let turns = match resumed.missing_turns {
         0 => "some of the earlier turns".to_owned(),
@@ -253,7 +253,7 @@ pub(super) fn loss_message(resumed: &Resumed) -> Option<String> {
             "The agent's session could not be reopened; the agent received the history of this conversation as text.\n\n"
                 .to_owned(),
         ),
-        // A conversation that has no turns yet has lost none.
+        // A conversation without turns has lost nothing.
         Fidelity::None if resumed.missing_turns > 0 => Some(format!(
             "The agent's session could not be reopened; the agent began a new one without {turns}.\n\n"
         )),

@@ -1,25 +1,25 @@
-//! The daemon as an agent of the Agent Client Protocol: what an editor talks to in place of an agent.
+//! The daemon as an agent of the Agent Client Protocol (ACP): editors connect to the daemon instead of to an agent.
 //!
-//! One connection is one editor. Its sessions are conversations: `session/new` answers with a conversation's id, and everything
-//! about a session uses the id that the editor used. This room owns how the protocol's version 1 is spoken to an editor:
+//! Each connection is one editor. Its sessions are conversations: `session/new` returns a conversation's id, and later messages
+//! about a session use the id that the editor used. This room owns version 1 of the protocol on the editor's side:
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `editor` | takes the editor's lines, admits its requests in order and answers them |
-//! | `handshake` | what the editor learns of the agent; signing in and out |
+//! | `editor` | reads the editor's lines, starts its requests in order and answers them |
+//! | `handshake` | `initialize`; signing in and out |
 //! | `session_requests` | new, load, resume, fork, list, close and delete |
-//! | `fork_point` | the message at which a client of JetBrains forks |
+//! | `fork_point` | the message at which a JetBrains client forks |
 //! | `prompting` | prompts, cancellations, and the messages for failed turns |
 //! | `settings` | modes, options and models |
-//! | `session` | one session of the editor: passes the conversation's events on as updates |
-//! | `peer` | the way to the editor, and its answers to the agent's questions |
-//! | `forwarding` | passes the agent's requests for files and terminals on to the editor |
+//! | `session` | one session of the editor: forwards the conversation's events as updates |
+//! | `peer` | requests to the editor, and its answers to the agent's questions |
+//! | `forwarding` | forwards the agent's file and terminal requests to the editor |
 //! | `editor_capabilities` | the capabilities of the editor |
 //! | `commands` | rewind, edit, fork, undo, continue and history as commands in a prompt |
 //! | `message` | the text of messages, and errors in the protocol's codes |
 //!
-//! Content passes as raw JSON: only the id of the session is replaced. The room decides nothing about a conversation; it calls
-//! `bridge` as the daemon's own protocol does.
+//! Content is forwarded as raw JSON; only the session id is replaced. The room makes no decisions about a conversation. It
+//! calls `bridge`, as the daemon's own protocol does.
 
 mod commands;
 mod editor;

@@ -1,6 +1,6 @@
-//! The way to the editor, and its answers to the agent's questions.
+//! Requests to the editor, and its answers to the agent's questions.
 //!
-//! Owns the ids of the requests that are sent to the editor, and who waits for their answers.
+//! Owns the ids of the requests to the editor, and the recipients of their answers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,11 +18,11 @@ use super::session::Session;
 use crate::agent::message::MethodName;
 use crate::server::Outbox;
 
-/// The editor.
+/// The editor at the other end of the connection.
 pub(super) struct Peer {
-    /// Its lines, in order.
+    /// The lines to the editor, in order.
     pub(super) outbox: Outbox,
-    /// Whether editors are offered commands of ours.
+    /// Whether editors are offered sessiond's commands.
     offers_commands: bool,
     state: Mutex<State>,
 }
@@ -34,23 +34,23 @@ struct State {
     last_id: u64,
     /// The requests that the editor has not answered.
     pending: HashMap<u64, PendingRequest>,
-    /// Whether the editor sends nothing more, and so answers nothing.
+    /// Whether the editor has stopped sending, so that it answers no more requests.
     is_disconnected: bool,
-    /// How many messages are held back, and their bytes.
+    /// The number of messages that are held back, and their total bytes.
     held: (usize, usize),
 }
 
-/// A request to the editor that is not answered: who waits for its answer.
+/// An unanswered request to the editor, by the recipient of the answer.
 pub(super) enum PendingRequest {
     /// The conversation, for the answer to a question of the agent.
     Question(ForwardedQuestion),
     /// The agent.
     Forwarded(ForwardedRequest),
-    /// A command of ours.
+    /// A sessiond command.
     Form(FormReply),
 }
 
-/// Takes the result of a form of ours; none if the editor answered with an error.
+/// Receives the result of a sessiond form. `None` if the editor answered with an error.
 pub(super) type FormReply = oneshot::Sender<Option<String>>;
 
 /// A question of the agent that was forwarded to the editor.
@@ -73,17 +73,17 @@ impl Peer {
         })
     }
 
-    /// What the editor can do.
+    /// The editor's capabilities.
     pub(super) fn capabilities(&self) -> Arc<EditorCapabilities> {
         Arc::clone(&self.lock().capabilities)
     }
 
-    /// Whether commands of ours are announced to the editor. A client that knows the daemon's extras has its own means.
+    /// Whether sessiond's commands are announced to the editor. A client that knows the daemon's extensions does not need them.
     pub(super) fn wants_commands(&self) -> bool {
         self.offers_commands && !self.capabilities().supports_sessiond_extensions()
     }
 
-    /// Notes what the editor can do.
+    /// Stores the editor's capabilities.
     pub(super) fn set_capabilities(&self, client: EditorCapabilities) {
         self.lock().capabilities = Arc::new(client);
     }
@@ -94,7 +94,7 @@ impl Peer {
         !state.is_disconnected && state.capabilities.supports_method(method)
     }
 
-    /// Registers a request, and gives its id; none if the editor has left.
+    /// Registers a request and returns its id. `None` if the editor has disconnected.
     pub(super) fn register_request(&self, request: PendingRequest) -> Option<u64> {
         let mut state = self.lock();
         if state.is_disconnected {
@@ -106,23 +106,23 @@ impl Peer {
         Some(id)
     }
 
-    /// The request with this id, if it is open. It is settled from now on.
+    /// Removes and returns the open request with this id, if there is one.
     pub(super) fn take_pending(&self, id: u64) -> Option<PendingRequest> {
         self.lock().pending.remove(&id)
     }
 
-    /// The editor sends nothing more: the agent gets errors for what it wants of it, and no form is answered.
+    /// Marks the editor as disconnected. The agent receives errors for its open requests, and forms stay unanswered.
     pub(super) fn mark_disconnected(&self) {
         let left = {
             let mut state = self.lock();
             state.is_disconnected = true;
             std::mem::take(&mut state.pending)
         };
-        // Outside the lock: their sessions have this peer.
+        // Dropped outside the lock, because the requests' sessions use this peer too.
         drop(left);
     }
 
-    /// Holds a message of this length back; false if too much is held back, of all sessions together, for one client.
+    /// Counts a held message of this length. Returns false if the sessions of this editor together hold too much.
     pub(super) fn hold(&self, length: usize) -> bool {
         let (messages, bytes) = self.lock().held;
         let has_room = self.outbox.limits().has_room(messages, bytes, length);
@@ -132,7 +132,7 @@ impl Peer {
         has_room
     }
 
-    /// The same, whatever is held back already.
+    /// Like [`Self::hold`], but without the limit.
     pub(super) fn hold_regardless(&self, length: usize) {
         let (messages, bytes) = &mut self.lock().held;
         (*messages, *bytes) = (*messages + 1, *bytes + length);
@@ -145,7 +145,7 @@ impl Peer {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that runs under the lock can leave it half changed.
+        // No code under this lock can leave the state half changed, so poisoning is ignored.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -160,7 +160,7 @@ impl ForwardedQuestion {
         }
     }
 
-    /// The outcome that a result means: cancelled if it cannot be read.
+    /// The outcome in the editor's result. An unreadable result counts as cancelled.
     pub(super) fn outcome(&self, result: &str) -> RawJson {
         #[derive(Deserialize)]
         struct Permission {
@@ -176,7 +176,7 @@ impl ForwardedQuestion {
         given.unwrap_or_else(|| self.cancelled())
     }
 
-    /// The outcome if nobody chooses.
+    /// The outcome of a question that is cancelled.
     pub(super) fn cancelled(&self) -> RawJson {
         RawJson::from(match self.kind {
             InterruptKind::Permission => json!({"outcome": "cancelled"}),

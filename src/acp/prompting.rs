@@ -34,11 +34,11 @@ struct PromptParams {
 }
 
 impl Connection {
-    /// Sends a prompt, which is to have this turn; one that comes while a turn runs waits for its end.
+    /// Sends a prompt that starts this turn. A prompt that arrives during a turn waits for the end of that turn.
     pub(super) async fn prompt(&self, session: &Arc<Session>, turn: TurnId, params: &str) -> Reply {
         let order = tokio::select! {
             biased;
-            // It does not wait for a session that is being opened.
+            // A cancellation does not wait until the session is open.
             () = session.wait_until_cancelled(&turn) => return cancelled_reply(),
             order = session.order.lock() => order,
         };
@@ -82,8 +82,8 @@ impl Connection {
         }
     }
 
-    /// The answer to a prompt whose turn ended. A client that knows the daemon's extras gets the checkpoint after it, for which its
-    /// answer waits: agents write a turn up to a tenth of a second after its end.
+    /// The answer to a prompt whose turn ended. For a client that knows the daemon's extensions, the answer waits for the
+    /// checkpoint after the turn and includes it: agents write a turn up to 100 ms after its end.
     pub(super) async fn turn_reply(&self, session: &Session, turn: &TurnResult) -> Reply {
         let is_complete = !matches!(turn.stop_reason, StopReason::Failed | StopReason::Cancelled);
         let saved = match is_complete && self.peer.capabilities().supports_sessiond_extensions() {
@@ -95,8 +95,8 @@ impl Connection {
         answer(session, turn, saved)
     }
 
-    /// Cancels the prompt of this turn, or all of the editor's and the turn that it sees run. It waits for no other request.
-    /// `params`: further ones for the agent.
+    /// Cancels the prompt of this turn, or all prompts of the editor and the running turn that it sees. Does not wait for other
+    /// requests. `params`: further parameters for the agent.
     pub(super) async fn cancel(&self, session: &Session, only: Option<&TurnId>, params: Option<RawJson>) {
         let turns = session.cancel(only);
         let Some(id) = session.conversation() else { return };
@@ -105,7 +105,7 @@ impl Connection {
         }
     }
 
-    /// Cancels these turns. Answered when they have ended.
+    /// Cancels these turns. Returns when they have ended.
     pub(super) async fn cancel_turns(
         &self,
         id: ConversationId,
@@ -126,8 +126,8 @@ impl Connection {
     }
 }
 
-/// Waits for a call to end. It is in the conversation's mailbox after the first poll, and what comes next about the session
-/// behind it.
+/// Waits for a call to end. The first poll puts the call into the conversation's mailbox; then `order` is released, so that
+/// the next request about the session is queued after it.
 pub(super) async fn submit_in_order<T>(call: impl Future<Output = T>, order: MutexGuard<'_, ()>) -> T {
     let mut call = pin!(call);
     let first = futures_util::poll!(&mut call);
@@ -206,7 +206,7 @@ fn refusal_reply(session: &Session, error: BridgeError) -> Reply {
     message::result(&json!({ "stopReason": StopReason::EndTurn }))
 }
 
-/// The message in place of an answer when a usage limit is reached. `continues`: whether the turn continues then anyway.
+/// The message that replaces an answer when a usage limit is reached. `continues`: whether the turn continues automatically.
 fn limit_message(session: &Session, message: &str, resets_at: Option<Timestamp>, continues: bool) -> String {
     let until = match resets_at {
         Some(at) => format!("The limit ends at {}.", time::text(at)),

@@ -1,7 +1,7 @@
-//! One session of an editor: passes the events of its conversation on as updates and questions.
+//! One session of an editor: forwards the events of its conversation as updates and questions.
 //!
-//! Owns what may be sent about the session and when: nothing before the answer that makes it known to the editor, and nothing
-//! after a cancelled prompt's answer until the next request. Events come in the conversation's own order and are passed on
+//! Owns when messages about the session may be sent: nothing before the answer that makes it known to the editor, and nothing
+//! after a cancelled prompt's answer until the next request. Events arrive in the conversation's order and are forwarded
 //! without waiting.
 
 use std::collections::{HashMap, VecDeque};
@@ -32,17 +32,17 @@ mod subscriber;
 use held_messages::{HeldMessages, HoldUntil};
 use prompts::EditorPrompt;
 
-/// How many URLs that the editor was asked to open are remembered.
+/// How many of the URLs that the editor was asked to open are remembered.
 const OPEN_URLS: usize = 64;
 
-/// The newest turns whose checkpoints are looked for.
+/// How many of the newest ended turns are remembered with their checkpoints.
 const ENDED_TURNS: usize = 8;
 
 /// A session of an editor.
 pub(super) struct Session {
-    /// Its id, as the editor wrote it.
+    /// The session's id, as the editor wrote it.
     pub(super) name: String,
-    /// Held while a request about the session must not be overtaken. Those who wait get it in the order of arrival.
+    /// Locked while no other request about the session may overtake. Waiting requests lock it in order of arrival.
     pub(super) order: Arc<tokio::sync::Mutex<()>>,
     /// Notified when the agent has reported its commands.
     pub(super) commands_reported: Notify,
@@ -60,27 +60,27 @@ pub(super) struct Session {
 #[derive(Default)]
 struct State {
     conversation: Option<ConversationId>,
-    /// With what the editor opened it last, beside what the protocol names.
+    /// The parameters of the editor's last open request, except those that the protocol names.
     open_params: Option<RawJson>,
-    /// The number of the subscription that counts; none before the first. Events of earlier ones are ignored. A later one counts
-    /// from its first event on.
+    /// The number of the current subscription. Events of earlier ones are ignored. A later subscription becomes current with
+    /// its first event.
     subscription: u64,
-    /// During a load of an open session: the number of the earlier subscription, which takes what the agent asks of the editor until
-    /// the next one begins. Its events are ignored.
+    /// During a load of an open session: the number of the earlier subscription. It still receives the agent's requests to the
+    /// editor until the next subscription begins. Its events are ignored.
     load_subscription: Option<u64>,
     /// Whether the next snapshot is that of a load.
     is_load_snapshot: bool,
     /// The number of the newest subscription.
     last_subscription: u64,
-    /// What waits until it may be sent; none while everything is sent at once.
+    /// The held messages. `None` while messages are sent immediately.
     held: Option<HeldMessages>,
-    /// The editor's prompts that are not answered, in the order of arrival.
+    /// The editor's unanswered prompts, in order of arrival.
     prompts: Vec<EditorPrompt>,
     /// How many prompts were accepted since the snapshot.
     accepted_prompts: usize,
     /// The running turn, of any client, and whether the editor has cancelled it.
     running_turn: Option<(TurnId, bool)>,
-    /// Whether the user was told that updates of this turn are missing.
+    /// Whether the user was notified that updates of this turn are missing.
     has_reported_loss: bool,
     /// The commands, as the agent reported them.
     commands: Option<RawJson>,
@@ -88,17 +88,17 @@ struct State {
     options: Option<RawJson>,
     /// The newest turns that ended, with the checkpoints after them.
     ended_turns: VecDeque<(TurnId, Timestamp, Option<CheckpointId>)>,
-    /// Whether a command of the editor changes the history at the moment.
+    /// Whether a command of the editor is changing the history.
     changes_history: bool,
-    /// Whether the history was edited, and the new prompt did not come yet.
+    /// Whether the history was edited and the new prompt has not arrived yet.
     awaits_edited_prompt: bool,
     /// The questions that the editor was asked, with the ids of the requests.
     questions: HashMap<InterruptId, u64>,
     /// The sessions of subagents that the editor knows.
     subagents: IndexSet<String>,
-    /// The agent's own id of the session, once it has announced one of those.
+    /// The agent's own id of the session. Set once the agent has announced a subagent's session.
     agent_session_id: String,
-    /// The ids of the URLs that the editor was asked to open, the newest last.
+    /// The ids of the URLs that the editor was asked to open, oldest first.
     opened_urls: VecDeque<String>,
 }
 
@@ -108,7 +108,7 @@ pub(super) struct Snapshot {
     /// When it was taken.
     pub(super) at: Timestamp,
     pub(super) running: Option<RunningTurn>,
-    /// The updates of the running turn, as they came.
+    /// The updates of the running turn, unchanged.
     pub(super) updates: Vec<EncodedEvent>,
     pub(super) info: SessionInfo,
 }
@@ -131,22 +131,22 @@ impl Session {
         })
     }
 
-    /// Notes with what the editor opens it, beside what the protocol names.
+    /// Stores the parameters of the editor's open request, except those that the protocol names.
     pub(super) fn set_open_params(&self, params: Option<RawJson>) {
         self.lock().open_params = params;
     }
 
-    /// With what the editor opened it last.
+    /// The parameters of the editor's last open request.
     pub(super) fn open_params(&self) -> Option<RawJson> {
         self.lock().open_params.clone()
     }
 
-    /// Its conversation, while the editor has it open.
+    /// The session's conversation, while the editor has it open.
     pub(super) fn conversation(&self) -> Option<ConversationId> {
         self.lock().conversation
     }
 
-    /// Subscribes to the conversation and gives its snapshot. Everything is held back from now on.
+    /// Subscribes to the conversation and returns its snapshot. All messages are held back from now on.
     ///
     /// # Errors
     /// The conversation does not exist, or its task cannot be reached.
@@ -187,7 +187,7 @@ impl Session {
         bridge.subscribe(Some(id), Box::new(subscriber), None).await
     }
 
-    /// Holds everything back until the answer that makes the session known.
+    /// Holds all messages until the answer that makes the session known to the editor.
     fn hold(&self, state: &mut State) {
         let until = HoldUntil::Answer;
         let held = state
@@ -196,8 +196,8 @@ impl Session {
         held.until = until;
     }
 
-    /// Takes no more events until the session is attached, if it is open: what was held back and what happens meanwhile will be in
-    /// the history. Gives the updates that were held back, for a history that cannot be shown.
+    /// If the session is open, ignores events until it is attached again, because the history will contain the held events and
+    /// those of the meantime. Returns the held updates, in case the history cannot be shown.
     pub(super) fn begin_load(&self) -> Vec<Arc<str>> {
         let mut state = self.lock();
         state.is_load_snapshot = true;
@@ -212,7 +212,7 @@ impl Session {
         held.map_or_else(Vec::new, |held| held.remove(|line| line.starts_with(UPDATE)))
     }
 
-    /// Detaches, if it was being opened: what opened it failed or was cancelled.
+    /// Detaches if the session was being opened, because the request failed or was cancelled.
     pub(super) fn abort_opening(&self) {
         let mut state = self.lock();
         if state.is_held_until(HoldUntil::Answer) {
@@ -220,7 +220,7 @@ impl Session {
         }
     }
 
-    /// Forgets the conversation: nothing more is sent about it.
+    /// Forgets the conversation. Nothing more is sent about it.
     pub(super) fn detach(&self) {
         self.forget(&mut self.lock());
     }
@@ -231,7 +231,7 @@ impl Session {
         let open = questions.filter(|request| self.peer.take_pending(*request).is_some());
         for request in open.chain(self.fail_all_forwarded()) {
             if !held.as_ref().is_some_and(|held| held.has_unsent(request)) {
-                // An editor that takes nothing has left.
+                // A failure is ignored: an editor that accepts no messages has disconnected.
                 let _sent = self.peer.outbox.try_push(&[&message::withdrawal(request)]);
             }
         }
@@ -261,7 +261,7 @@ impl Session {
         self.lock().options.clone()
     }
 
-    /// Notes the commands of a snapshot, unless newer ones were reported. All are announced as the first of what is held back.
+    /// Stores the commands of a snapshot, unless newer ones were reported. The first held message announces all commands.
     pub(super) fn hold_commands(&self, commands: Option<RawJson>) {
         let mut state = self.lock();
         state.commands = state.commands.take().or(commands);
@@ -271,7 +271,7 @@ impl Session {
         }
     }
 
-    /// Announces the commands before everything that is held back.
+    /// Announces the commands before all held messages.
     pub(super) async fn replay_commands(&self) {
         let update = {
             let mut state = self.lock();
@@ -283,14 +283,14 @@ impl Session {
         self.replay_unchanged(&update).await;
     }
 
-    /// The command of ours that a prompt is, and what follows its name.
+    /// The sessiond command in a prompt, and the text after its name.
     pub(super) fn parse_command(&self, prompt: &PromptContent) -> Option<(&'static str, String)> {
         let wanted = self.peer.wants_commands();
         let state = self.lock();
         commands::parse_command(prompt, state.commands.as_ref()).filter(|_| wanted)
     }
 
-    /// Sends an update that the editor takes before everything that is held back, waiting for room. The commands are announced once.
+    /// Sends an update before all held messages, and waits for room in the outbox. The commands are announced once.
     pub(super) async fn replay(&self, update: &str) {
         let kind = message::kind_of(update);
         let shown = self.shown(&mut self.lock(), &kind, update, None);
@@ -307,13 +307,13 @@ impl Session {
         }
     }
 
-    /// Sends a message again that was held back.
+    /// Sends a message that was held back.
     pub(super) async fn replay_line(&self, line: &str) {
         let _gone = self.peer.outbox.push_leaving_room(&[line]).await;
     }
 
     async fn replay_unchanged(&self, update: &str) {
-        // An editor that is gone needs no history.
+        // A disconnected editor needs no history.
         let update = [&self.head, update, "}}"];
         let _gone = self.peer.outbox.push_leaving_room(&update).await;
     }
@@ -323,7 +323,7 @@ impl Session {
         self.send_generated(&self.update_line(&message::text_chunk(words)));
     }
 
-    /// Says that the agent was faster than its conversation, once in a turn.
+    /// Notifies the user, once per turn, that updates are missing because the agent sent them too fast.
     fn report_missing_updates(&self) {
         let mut state = self.lock();
         if !std::mem::replace(&mut state.has_reported_loss, true) {
@@ -334,26 +334,26 @@ impl Session {
         }
     }
 
-    /// Sends a message of our own. An editor that reads too slowly for it is disconnected: what it lacks would not be noticed.
+    /// Sends a message of the daemon. An editor that reads too slowly for it is disconnected, because it could not see the gap.
     pub(super) fn send_generated(&self, line: &str) {
         if self.send(&mut self.lock(), line) == Delivery::QueueFull {
             self.peer.outbox.abandon();
         }
     }
 
-    /// Tells the user something about the conversation.
+    /// Sends the user information about the conversation.
     pub(super) fn send_note(&self, words: &str) {
         self.send_generated(&self.update_line(&self.note(words)));
     }
 
-    /// The name under which a command of ours was announced to the editor; none if none are announced.
+    /// The name under which a sessiond command was announced to the editor. `None` if no commands are announced.
     pub(super) fn announced_command_name(&self, name: &str) -> Option<String> {
         let wanted = self.peer.wants_commands();
         let state = self.lock();
         wanted.then(|| commands::announced_name(name, state.commands.as_ref()))
     }
 
-    /// Notes that a command of the editor changes the history, until the guard is dropped.
+    /// Marks the history as being changed by a command of the editor, until the guard is dropped.
     pub(super) fn change_history(&self) -> OwnHistoryChange<'_> {
         self.lock().changes_history = true;
         OwnHistoryChange(self)
@@ -375,8 +375,8 @@ impl Session {
         }
     }
 
-    /// Sends a request of the agent or its withdrawal; false if the editor does not take it. After a cancelled prompt only updates
-    /// are held back: the agent may release its terminals.
+    /// Sends a request of the agent or its withdrawal. Returns false if it cannot be sent. After a cancelled prompt only
+    /// updates are held back, because the agent may still release its terminals.
     pub(super) fn send_request(&self, line: &str) -> bool {
         let mut state = self.lock();
         match state.is_held_until(HoldUntil::NextTurn) {
@@ -385,13 +385,13 @@ impl Session {
         }
     }
 
-    /// The editor has answered this question, or cannot.
+    /// Forgets a question that the editor has answered or cannot answer.
     pub(super) fn question_answered(&self, question: &InterruptId) {
         self.lock().questions.remove(question);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that runs under the lock can leave it half changed.
+        // No code under this lock can leave the state half changed, so poisoning is ignored.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -443,7 +443,7 @@ impl Session {
         }
         if kind == COMMANDS {
             let commands = message::member(update, "availableCommands");
-            // Reported again with each reopening; the editor has them, and expects none after a load.
+            // Agents report their commands again at each reopening. The editor has them, and expects none after a load.
             if state.commands == commands {
                 return Delivery::Delivered;
             }
@@ -458,7 +458,7 @@ impl Session {
         self.send_unchanged(state, update, params)
     }
 
-    /// Sends an update with what came beside it.
+    /// Sends an update with the other parameters that came with it.
     fn send_unchanged(&self, state: &mut State, update: &str, params: Option<&str>) -> Delivery {
         match params {
             Some(params) => self.send(state, &self.update_line_with(params, update)),
@@ -492,7 +492,7 @@ impl Session {
                 }
                 let asked = conversation.interrupts.iter().filter(|asked| !asked.orphaned);
                 let asked: Vec<&Interrupt> = asked.collect();
-                // What resolved the others came while no events were taken.
+                // Questions not in the snapshot were resolved while events were ignored.
                 let mut taken =
                     self.withdraw_questions(state, |id| !asked.iter().any(|asked| asked.id == *id));
                 for interrupt in asked {
@@ -518,7 +518,7 @@ impl Session {
                 }
                 taken
             }
-            // It comes before the turn's prompt.
+            // This event arrives before the turn's prompt.
             Event::Continued { turn_id } => {
                 let mut awaited = state
                     .prompts
@@ -546,13 +546,13 @@ impl Session {
                 }
                 match is_own {
                     true => Delivery::Delivered,
-                    // Another client's: the editor does not know it.
+                    // Another client sent the prompt, so the editor does not know it.
                     false => self.send_prompt(state, &prompt),
                 }
             }
             Event::TurnEnded { turn } => {
                 (state.running_turn, state.has_reported_loss) = (None, false);
-                // An editor may never answer what it does not know.
+                // An editor may never answer a request that it does not know.
                 for request in self.fail_forwarded(|kind| kind == RequestKind::Extension) {
                     let taken = self.send(state, &message::withdrawal(request));
                     if taken != Delivery::Delivered {
@@ -580,7 +580,7 @@ impl Session {
                 }
                 Delivery::Delivered
             }
-            // It comes after the end of its turn, which may be that of a later one, too.
+            // The checkpoint arrives after the end of its turn, possibly even after the end of a later one.
             Event::CheckpointSaved { checkpoint } => {
                 let later = |end: Timestamp| checkpoint.at.is_some_and(|at| at <= end);
                 let of_last = state.ended_turns.len().saturating_sub(1);
@@ -624,7 +624,7 @@ impl Session {
         }
     }
 
-    /// Passes a question of the agent to the editor. If the editor cannot show it, a message says how to answer it.
+    /// Forwards a question of the agent to the editor. If the editor cannot show it, a message explains how to answer it.
     fn ask(self: &Arc<Self>, state: &mut State, conversation: ConversationId, asked: &Interrupt) -> Delivery {
         if state.questions.contains_key(&asked.id) {
             return Delivery::Delivered;
@@ -659,13 +659,13 @@ impl Session {
         let params = self.for_editor(state, asked.request.get());
         let line = message::request(request, method, &params);
         match state.is_held_until(HoldUntil::NextTurn) {
-            // It must not wait unseen for the editor's next prompt.
+            // The question must not stay hidden until the editor's next prompt.
             true => push_result(self.peer.outbox.try_push(&[&line])),
             false => self.send(state, &line),
         }
     }
 
-    /// Tells the editor that these questions need no answer any more.
+    /// Notifies the editor that these questions no longer need an answer.
     fn withdraw_questions(&self, state: &mut State, is_meant: impl Fn(&InterruptId) -> bool) -> Delivery {
         let meant: Vec<(InterruptId, u64)> = state.questions.extract_if(|id, _| is_meant(id)).collect();
         let mut taken = Delivery::Delivered;
@@ -676,7 +676,7 @@ impl Session {
         taken
     }
 
-    /// Passes a notification of the agent on. That the user is done at a URL concerns only the editor that was asked to open it.
+    /// Forwards a notification of the agent. That the user is done at a URL is sent only to the editor that opened it.
     fn handle_notification(&self, method: &str, params: &str) {
         let line = if method == method::ELICITATION_COMPLETE {
             let id = message::text_of(params, "elicitationId");
@@ -742,7 +742,7 @@ impl State {
         self.last_subscription
     }
 
-    /// Whether messages are held back, until then.
+    /// Whether messages are held back until this event.
     fn is_held_until(&self, until: HoldUntil) -> bool {
         self.held.as_ref().is_some_and(|held| held.until == until)
     }
@@ -757,7 +757,7 @@ impl Drop for OwnHistoryChange<'_> {
     }
 }
 
-/// How an update begins.
+/// The beginning of an update.
 const UPDATE: &str = r#"{"jsonrpc":"2.0","method":"session/update""#;
 
 const COMMANDS: &str = "available_commands_update";
@@ -778,7 +778,7 @@ fn is_commands_update(line: &str) -> bool {
     update.is_some_and(|update| message::kind_of(update.get()) == COMMANDS)
 }
 
-/// A prompt as the updates that show it.
+/// The updates that show a prompt.
 pub(super) fn chunks_of(prompt: &PromptContent) -> impl Iterator<Item = String> {
     let blocks = prompt.as_blocks().iter();
     blocks.map(|block| message::chunk("user_message_chunk", block.get()))

@@ -28,21 +28,21 @@ use super::session::{Session, Snapshot, chunks_of};
 use crate::agent::members::Members;
 use crate::bridge::ClientSwitchReason;
 
-/// How long the answer to a load waits for the commands of an agent, which reports them right after it has opened the session.
+/// How long the answer to a load waits for the agent's commands. Agents report them right after they open the session.
 const COMMANDS_WAIT_LIMIT: Duration = Duration::from_secs(2);
 
-/// How long a load waits for the newest turn, which agents write up to a tenth of a second after its end.
+/// How long a load waits for the newest turn. Agents write it up to 100 ms after its end.
 const NEWEST_TURN_WAIT_LIMIT: Duration = Duration::from_secs(1);
 const NEWEST_TURN_PAUSE: Duration = Duration::from_millis(50);
 
-/// The update with which the replay of a load ends for clients of JetBrains that want it.
+/// The update that ends the replay of a load, for JetBrains' clients that request it.
 const REPLAY_END: &str = r#"{"sessionUpdate":"session_info_update","_meta":{"jetbrains":{"air":{"version":1,"loadReplayEnd":true}}}}"#;
 
 /// Says that the settings of a request that opens a session are only noted.
 const SETTINGS_DEFERRED_TEXT: &str = "The session is open in its agent with other MCP servers or folders than this editor asks for. \
                              Those of the editor apply when the agent next opens it.\n\n";
 
-/// Messages on one page of a history that is replayed.
+/// The number of messages on one page of a replayed history.
 pub(super) const HISTORY_PAGE: u32 = 1_000;
 
 /// The parameters of new, load, resume and fork.
@@ -56,7 +56,7 @@ struct OpenParams {
     additional_directories: Option<Vec<String>>,
     #[serde(default, rename = "_meta")]
     meta: Value,
-    /// The parameters that are only the agent's.
+    /// The parameters that only the agent uses.
     #[serde(skip)]
     other: Option<RawJson>,
 }
@@ -88,12 +88,12 @@ struct OpenResult<'a> {
     modes: Option<&'a RawJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     config_options: Option<&'a RawJson>,
-    /// What else the agent answered.
+    /// The other members of the agent's answer.
     #[serde(flatten)]
     other: Members,
 }
 
-/// The lists that `session/list` consists of, as its cursors begin.
+/// The two lists that `session/list` combines; a cursor starts with its list's letter.
 const OF_CONVERSATIONS: &str = "c";
 const OF_TRANSCRIPTS: &str = "t";
 
@@ -111,8 +111,8 @@ impl OpenParams {
         }
     }
 
-    /// The settings among them that are not those of the conversation. An empty list asks for nothing: every editor has to send one
-    /// of servers, also an editor that has none.
+    /// The settings that differ from the conversation's. An empty list is ignored, because every editor must send a list of
+    /// servers even if it has none.
     fn settings(&mut self, own: &Settings) -> Settings {
         Settings {
             mcp_servers: if_different(self.mcp_servers.take(), own.mcp_servers.as_deref()),
@@ -151,7 +151,7 @@ impl Connection {
         self.open_or_delete(id, opened).await
     }
 
-    /// Opens a new conversation's session. If that fails the conversation is deleted: the editor was not told of it.
+    /// Opens a new conversation's session. If that fails, the conversation is deleted, because the editor never learned its id.
     async fn open_or_delete(
         &self,
         id: ConversationId,
@@ -165,7 +165,7 @@ impl Connection {
         opened
     }
 
-    /// Deletes the conversation of a session that was made for a request which was cancelled meanwhile.
+    /// Deletes the conversation of a session whose request was cancelled while the session was created.
     pub(super) async fn delete_unwanted_session(&self, session: &Arc<Session>) {
         if let Some(id) = session.conversation() {
             session.detach();
@@ -227,7 +227,7 @@ impl Connection {
         let was_open = session.conversation().is_some();
         let reopened = self.reopen(&session, id, &mut opening).await?;
         let done = self.open_in_order(Arc::clone(&session), order, id).await?;
-        // The events of an open session have said what is lost.
+        // An open session has already reported the loss in its events.
         for words in reopened
             .iter()
             .filter(|words| !was_open || *words == SETTINGS_DEFERRED_TEXT)
@@ -306,7 +306,7 @@ impl Connection {
                 Err(error) if error.kind == ErrorKind::Unsupported => None,
                 page => Some(page?),
             };
-            // Those of conversations are listed as such, and those of deleted ones are not listed.
+            // Transcripts of conversations are listed as conversations. Those of deleted conversations are not listed.
             let is_other = |transcript: &Transcript| {
                 let owner = self.bridge.conversation(&transcript.upstream_id.as_str().into());
                 owner.is_err_and(|error| !is_deleted(&error))
@@ -326,7 +326,7 @@ impl Connection {
         Ok(page.to_string())
     }
 
-    /// Detaches the editor. The turns of its prompts are cancelled, as the protocol says; the conversation lives on.
+    /// Detaches the editor. The turns of its prompts are cancelled, as the protocol requires. The conversation remains.
     pub(super) async fn close(&self, session: &Session) -> Reply {
         let _order = session.order.lock().await;
         if let Some(id) = session.conversation() {
@@ -366,11 +366,12 @@ impl Connection {
         }
     }
 
-    /// Opens the conversation's session in its agent with these settings. If it is open there with others, it is reopened, unless
-    /// a turn runs. Gives what to tell the user: what that lost, and that the settings do not apply yet.
+    /// Opens the conversation's session in its agent with these settings. If it is open there with other settings, it is
+    /// reopened, unless a turn runs. Returns messages for the user: what was lost, and that the settings do not apply yet.
     ///
     /// # Errors
-    /// Only that nobody is signed in. A session that cannot be opened now can be read, and its next prompt tries again.
+    /// If a sign-in is required or the session is not found. Any other failure is logged: the user can still read the session,
+    /// and its next prompt tries again.
     async fn reopen(
         &self,
         session: &Session,
@@ -409,7 +410,7 @@ impl Connection {
         }
     }
 
-    /// Opens a session that the editor learns of by the answer.
+    /// Opens a session that the editor learns of from the answer.
     async fn open(&self, session: Arc<Session>, id: ConversationId) -> Result<RequestOutcome, Failure> {
         let order = Arc::clone(&session.order).lock_owned().await;
         self.open_in_order(session, order, id).await
@@ -455,7 +456,7 @@ impl Connection {
             }
             cursor = page.next_cursor;
             if cursor.is_none() {
-                // Each page has the gaps of the whole history. The running turn is not written yet.
+                // Each page lists the gaps of the whole history. The running turn is not written yet.
                 let is_loss = |kind| match kind {
                     GapKind::Missing | GapKind::Unreadable | GapKind::Broken => true,
                     kind => kind == GapKind::Behind && running.is_none(),
@@ -466,8 +467,8 @@ impl Connection {
                 break;
             }
         }
-        // The turns since the snapshot follow from the events that are held back. What the transcript has of the running turn is
-        // among its updates, and more of it, unless some were omitted.
+        // The held events contain the turns since the snapshot. The running turn's updates contain at least what the
+        // transcript has of that turn, unless some were omitted.
         let turns = newest.turns.len().saturating_sub(session.accepted_prompts());
         let is_running = turns > 0 && running.is_some();
         let is_whole = running.is_some_and(|running| !running.truncated);
@@ -489,7 +490,7 @@ impl Connection {
         Ok(is_shown)
     }
 
-    /// A page of the history. The last one is read again while the newest turn is not written yet.
+    /// Reads a page of the history. The last page is read again until the newest turn is written.
     async fn history_page(
         &self,
         conversation: &Conversation,
@@ -529,8 +530,8 @@ fn open_outcome(session: Arc<Session>, order: OwnedMutexGuard<()>, snapshot: &Sn
     RequestOutcome::opened(reply, session, order)
 }
 
-/// What to tell the user of questions whose agent has ended. They are not asked again: an editor may allow things unasked, and that
-/// would start a turn.
+/// Messages for the user about questions whose agent has exited. The questions are not asked again: an editor may grant
+/// permissions automatically, and that would start a turn.
 fn orphaned_questions(snapshot: &Snapshot) -> impl Iterator<Item = String> {
     let Conversation { id, interrupts, .. } = &snapshot.conversation;
     let orphaned = interrupts.iter().filter(|asked| asked.orphaned);
@@ -551,10 +552,10 @@ fn list_entry(id: &impl Serialize, cwd: &str, title: &str, updated_at: Timestamp
     listed
 }
 
-/// The newest turns of a history that is read from its beginning: those that began after the snapshot, or with its running turn.
+/// The newest turns of a history that is read from its beginning: those that began at or after the time `since`.
 struct NewestTurns {
     since: Timestamp,
-    /// The checkpoint of the turn that is read.
+    /// The checkpoint of the turn that is being read.
     checkpoint: Option<Option<CheckpointId>>,
     turns: VecDeque<Vec<RawJson>>,
 }
@@ -568,12 +569,12 @@ impl NewestTurns {
         }
     }
 
-    /// Adds an update. Gives those that are of no newest turn, of which there are at most so many.
+    /// Adds an update. Returns the updates that belong to older turns. At most `most` turns are kept as the newest.
     fn push(&mut self, update: HistoryUpdate, most: usize) -> Vec<RawJson> {
         let mut earlier = Vec::new();
         if self.checkpoint.as_ref() != Some(&update.checkpoint_id) {
             self.checkpoint = Some(update.checkpoint_id);
-            // Transcripts have milliseconds.
+            // Timestamps in transcripts have a resolution of milliseconds.
             let since = self.since.as_millisecond();
             if update.at.is_some_and(|at| at.as_millisecond() >= since) {
                 self.turns.push_back(Vec::new());

@@ -47,7 +47,7 @@ impl Connection {
         self.set(session, settings(text), other).await
     }
 
-    /// Sets an option, and answers with all of them.
+    /// Sets an option and answers with all options.
     pub(super) async fn set_option(&self, session: &Arc<Session>, params: &str) -> Reply {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -66,7 +66,7 @@ impl Connection {
         let mut options: Vec<Members> = reported
             .and_then(|options| options.read().ok())
             .unwrap_or_default();
-        // Not every agent reports an option that it was told to set.
+        // Not every agent reports an option after setting it.
         let is_it = |option: &&mut Members| {
             let id = option.get("id").and_then(|id| id.read::<String>().ok());
             id.as_ref() == Some(&config_id)
@@ -88,7 +88,7 @@ impl Connection {
         Ok("{}".to_owned())
     }
 
-    /// Opens the session if its agent has closed it: only the agent knows which settings it takes.
+    /// Opens the session if its agent has closed it, because only the agent knows which settings it accepts.
     async fn open_closed(&self, session: &Session, id: ConversationId) -> Result<(), BridgeError> {
         if self
             .run_app_call(GetConversation::of(id))
@@ -99,7 +99,7 @@ impl Connection {
             return Ok(());
         }
         if let Err(error) = self.open_at_agent(session, id, ClientSwitchReason::Using).await {
-            // The setting is applied when the session is next opened. It may be what the agent refused.
+            // The setting is applied when the session is next opened. It may be the one that the agent refused.
             tracing::info!(conversation = %id, %error, "a session is not open in its agent when an editor changes a setting");
         }
         Ok(())
@@ -117,7 +117,7 @@ impl Connection {
             ..Update::of(id)
         };
         match self.bridge.update(other.clone(), update.clone()).await {
-            // The session is being opened or closed. It is set when that is done.
+            // The session is being opened or closed. Set it afterwards.
             Err(error) if error.kind == ErrorKind::Busy => {
                 self.run_app_call(Resume::of(id)).await?;
                 self.bridge.update(other, update).await?;

@@ -29,7 +29,7 @@ handlers! {
     }
 }
 
-/// Agents as they run for a client.
+/// Calls to agents on behalf of a client.
 impl Bridge {
     /// The agent that is used if none is named.
     #[must_use]
@@ -37,7 +37,7 @@ impl Bridge {
         self.registry.services().catalog.default_agent()
     }
 
-    /// What an agent answers to `initialize`. It is started for that, unless its answer is known.
+    /// Returns an agent's answer to `initialize`. Starts the agent, unless the answer is known.
     ///
     /// # Errors
     /// The agent cannot be run.
@@ -49,7 +49,7 @@ impl Bridge {
         Ok(self.registry.initialize_agent(agent, client).await?)
     }
 
-    /// Signs in to an agent by one of its methods. `params`: further parameters for the agent.
+    /// Signs in to an agent with one of its methods. `params`: further parameters for the agent.
     ///
     /// # Errors
     /// The agent cannot be run, or refuses.
@@ -81,7 +81,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// How an agent is started.
+    /// Returns the command that starts an agent.
     ///
     /// # Errors
     /// There is no such agent.

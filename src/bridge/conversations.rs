@@ -211,7 +211,7 @@ handlers! {
 }
 
 impl Bridge {
-    /// As [`Prompt`], with a turn of the caller's, by whose id it recognizes and cancels the turn.
+    /// Like [`Prompt`], with a turn id chosen by the caller, who uses it to recognize and cancel the turn.
     ///
     /// # Errors
     /// Those of the method.
@@ -220,7 +220,7 @@ impl Bridge {
             .await
     }
 
-    /// As [`Edit`], with a turn of the caller's.
+    /// Like [`Edit`], with a turn id chosen by the caller.
     ///
     /// # Errors
     /// Those of the method.
@@ -229,7 +229,7 @@ impl Bridge {
             .await
     }
 
-    /// As [`Update`], with further parameters for the agent.
+    /// Like [`Update`], with further parameters for the agent.
     ///
     /// # Errors
     /// Those of the method.
@@ -244,7 +244,7 @@ impl Bridge {
         .await
     }
 
-    /// As [`Cancel`], with further parameters for the agent.
+    /// Like [`Cancel`], with further parameters for the agent.
     ///
     /// # Errors
     /// Those of the method.

@@ -1,4 +1,4 @@
-//! Translates a conversation's errors to the wire's codes and `data`.
+//! Converts a conversation's errors to the contract's codes and `data`.
 
 use bridge_protocol::error::{BridgeError, ErrorKind};
 use bridge_protocol::raw::RawJson;

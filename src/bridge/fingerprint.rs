@@ -1,7 +1,7 @@
-//! The hash of a call's content, by which a repeated call is recognized. Pure.
+//! The hash of a call's content, which identifies a repeated call. Pure.
 //!
-//! Two calls have the same content if their parameters mean the same: blanks, the order of members, escapes in texts and
-//! defaults that are written out make no difference.
+//! Two calls have the same content if their parameters mean the same: whitespace, the order of members, escapes in strings
+//! and explicit defaults make no difference.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use sha2::{Digest, Sha256};
 
 use crate::conversation::answer::FINGERPRINT_VERSION;
 
-/// Content that is nested deeper than this is compared as it is written, so that it cannot exhaust the stack.
+/// Content that is nested deeper than this is compared as raw text, so that it cannot exhaust the stack.
 const MAX_DEPTH: usize = 64;
 
-/// What names the call and its conversation is not its content.
+/// The parameters that only identify the call and its conversation. They are not part of the content.
 const NOT_CONTENT: [&str; 2] = ["requestId", "conversationId"];
 
 /// The hash of a call's method and content.
 pub(super) fn fingerprint<M: Method>(params: &M) -> String {
     let mut text = String::new();
-    // Parameters that cannot be written as JSON did not arrive as JSON.
+    // Always succeeds: the parameters were read from JSON, so they can be written as JSON.
     if let Ok(raw) = serde_json::value::to_raw_value(params)
         && let Ok(mut members) = serde_json::from_str::<BTreeMap<String, &RawValue>>(raw.get())
     {
@@ -45,7 +45,7 @@ pub(super) fn fingerprint<M: Method>(params: &M) -> String {
     format!("{FINGERPRINT_VERSION}{digits}")
 }
 
-/// Writes a value in the one form of all values with the same meaning. Numbers keep their digits.
+/// Writes a value in canonical form: values with the same meaning have the same form. Numbers keep their digits.
 fn write_canonical(raw: &RawValue, depth: usize, text: &mut String) {
     let json = raw.get();
     let written = match json.as_bytes().first() {
@@ -73,13 +73,13 @@ fn write_canonical(raw: &RawValue, depth: usize, text: &mut String) {
             Ok(())
         }
     };
-    // A text with half of a surrogate pair is JSON, but no text: it is compared as it is written.
+    // A string with half of a surrogate pair is valid JSON, but cannot be decoded. It is compared as raw text.
     if written.is_err() {
         text.push_str(json);
     }
 }
 
-/// Length first, so that no text can be taken for its surroundings.
+/// Writes a string, preceded by its length, so that its content cannot be mistaken for syntax.
 fn write_text(value: &str, text: &mut String) {
     text.push_str(&value.len().to_string());
     text.push('"');

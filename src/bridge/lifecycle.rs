@@ -34,7 +34,7 @@ handlers! {
                 set_aside: self
                     .set_aside_store
                     .as_ref()
-                    // An erasure may have deleted it.
+                    // An erasure may have deleted the file.
                     .filter(|path| path.exists())
                     .map(|path| path.to_string_lossy().into_owned()),
                 failure: store.failure.map(|failure| chain_text(&failure)),

@@ -1,8 +1,8 @@
-//! Carries out the methods of the contract: checks the parameters, sends a call to a mailbox, returns the answer or the error.
+//! Implements the methods of the contract: checks the parameters, sends a call to a mailbox, and returns the result.
 //!
-//! What every protocol in front of the daemon calls, with typed parameters and answers. The only place that knows both the
-//! conversations and the contract's errors. A method about one conversation sends its call before it first waits, so that calls are
-//! admitted in the order in which they arrive.
+//! All of the daemon's protocols call this room, with typed parameters and answers. Only this room knows both the conversations
+//! and the contract's errors. A method about one conversation sends its call before its first await, so that calls reach the
+//! mailbox in order of arrival.
 
 mod agents;
 mod conversations;
@@ -38,44 +38,45 @@ pub use crate::conversation::client_request::{ClientRequest, ClientSuitability};
 pub use crate::conversation::effect::NewTurn;
 pub use crate::conversation::events::{Delivery, EncodedEvent, Subscriber};
 
-/// The longest idempotency key: a few UUIDs and a name. Each is kept for days.
+/// The longest idempotency key: enough for a few UUIDs and a name. Keys are stored for days.
 const MAX_REQUEST_ID_BYTES: usize = 256;
 
-/// A request to stop that came over the wire.
+/// A client's request to stop the daemon.
 #[derive(Clone, Copy, Debug)]
 pub struct StopRequest {
-    /// How long running turns get; the configured grace when none is named.
+    /// How long running turns may take to end. `None` means the configured grace.
     pub grace: Option<Duration>,
 }
 
-/// What the methods act on.
+/// The state that the methods act on.
 pub struct Bridge {
     /// All conversations.
     pub registry: Arc<Registry>,
-    /// The one folder that everything is under, or the data folder.
+    /// The folder that holds everything, if there is one; otherwise the data folder.
     pub home: PathBuf,
     /// The bridge socket.
     pub socket: PathBuf,
-    /// When this life began.
+    /// When the daemon started.
     pub started: Instant,
-    /// A store that would not open and was set aside at this start.
+    /// The store that could not be opened at this start and was set aside, if any.
     pub set_aside_store: Option<PathBuf>,
-    /// What is to be said of the configuration file, as it is now.
+    /// Checks the current configuration file.
     pub diagnose_configuration: Box<dyn Fn() -> Diagnostic + Send + Sync>,
-    /// Where a request to stop goes; one is enough.
+    /// The channel for requests to stop. One request is enough.
     pub stop: mpsc::Sender<StopRequest>,
 }
 
-/// Carries out one method.
+/// The implementation of one method.
 trait Act<M: Method>: Send + Sync + 'static {
-    /// Fills in defaults that only the daemon knows, so that a call has the same content with them written out.
+    /// Fills in defaults that only the daemon knows, so that a call with explicit defaults has the same content.
     fn complete(&self, _params: &mut M) {}
 
-    /// Carries the call out. `request` is its idempotency key, where the call has one.
+    /// Executes the call. `request` is its idempotency key, if it has one.
     fn act(&self, params: M, request: Option<CallKey>) -> impl Future<Output = Outcome<M>> + Send;
 }
 
-/// Declares handlers, which need nothing of [`Act`] but [`Act::act`]: the method, and the names of what it acts on and with.
+/// Implements [`Act`] for methods that only need [`Act::act`]. Each entry names the method, and binds the bridge, the
+/// parameters and the idempotency key.
 macro_rules! handlers {
     ($( $method:ident($bridge:ident, $params:pat, $request:pat) $body:block )+) => { $(
         impl $crate::bridge::Act<$method> for $crate::bridge::Bridge {
@@ -114,7 +115,7 @@ impl Bridge {
     {
         self.complete(&mut params);
         let request = call_key(&params)?;
-        // Before anything else is checked: a repeated call that succeeded returns its result whatever has happened since.
+        // Before all other checks: a repeated call that succeeded returns its result, regardless of what has happened since.
         if let Some(answer) = self.stored_answer(&params, request.as_ref())? {
             return Ok(answer.read()?);
         }
@@ -136,10 +137,10 @@ impl Bridge {
         })?)
     }
 
-    /// Begins to send events to a subscriber: those of one conversation or of all, after `after` or after a snapshot.
+    /// Starts sending events to a subscriber: those of one conversation or of all, after `after` or after a snapshot.
     ///
     /// # Errors
-    /// The conversation does not exist any more, or the daemon is stopping.
+    /// The conversation no longer exists, or the daemon is stopping.
     pub async fn subscribe(
         &self,
         to: Option<ConversationId>,
@@ -153,10 +154,10 @@ impl Bridge {
         Ok(())
     }
 
-    /// Has the agent of a conversation run for this client, before the calls that follow.
+    /// Makes the agent of a conversation run for this client, before the calls that follow.
     ///
     /// # Errors
-    /// The conversation does not exist any more, or too many calls wait for it.
+    /// The conversation no longer exists, or too many calls wait for it.
     pub fn run_agent_for(
         &self,
         id: ConversationId,
@@ -166,10 +167,10 @@ impl Bridge {
         Ok(self.registry.run_agent_for(id, client, occasion)?)
     }
 
-    /// Passes a client's request on to the agent of a conversation. Gives the agent's result or error, byte for byte.
+    /// Forwards a client's request to the agent of a conversation. Returns the agent's result or error, byte for byte.
     ///
     /// # Errors
-    /// The conversation does not exist any more, too many calls wait for it, or it is not open in its agent.
+    /// The conversation no longer exists, too many calls wait for it, or it is not open in its agent.
     pub async fn forward_request(
         &self,
         id: ConversationId,
@@ -199,10 +200,10 @@ impl Bridge {
         }
     }
 
-    /// Passes a client's notification on to the agent of a conversation, if its session is open.
+    /// Forwards a client's notification to the agent of a conversation, if its session is open.
     ///
     /// # Errors
-    /// The conversation does not exist any more, or too many calls wait for it.
+    /// The conversation no longer exists, or too many calls wait for it.
     pub fn forward_notification(
         &self,
         id: ConversationId,
@@ -222,10 +223,10 @@ impl Bridge {
         )?)
     }
 
-    /// The conversation of this name.
+    /// Finds the conversation that a reference names.
     ///
     /// # Errors
-    /// There is none, or there are several.
+    /// No conversation or several conversations match.
     pub fn conversation(&self, name: &ConversationRef) -> Result<ConversationId, BridgeError> {
         Ok(self.resolve(name)?)
     }
@@ -242,7 +243,7 @@ impl Bridge {
         name.map(|name| self.resolve(name)).transpose()
     }
 
-    /// The answer of an earlier call with the same key; of a deleted conversation too.
+    /// Returns the answer to an earlier call with the same key, even if the conversation has been deleted.
     fn stored_answer<M: Method>(
         &self,
         params: &M,
@@ -251,7 +252,7 @@ impl Bridge {
         let scope = match params.conversation().map(|name| self.resolve(name)) {
             None => None,
             Some(Ok(id) | Err(ConversationError::Deleted { id, .. })) => Some(id),
-            // The method itself refuses it.
+            // The method itself will refuse the call.
             Some(Err(_)) => return Ok(None),
         };
         self.registry.stored_answer(scope, request)
@@ -269,7 +270,7 @@ impl Bridge {
         answer.await.unwrap_or(Err(ConversationError::Lost))?.read()
     }
 
-    /// As [`Bridge::call`], for a call whose answer the conversation does not keep.
+    /// Like [`Bridge::call`], for a call whose answer the conversation does not store.
     async fn call_once<T: DeserializeOwned>(
         &self,
         name: &ConversationRef,

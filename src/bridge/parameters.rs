@@ -1,4 +1,4 @@
-//! Checks of parameters that their types do not make: limits, words, contents.
+//! Checks of parameters beyond their types: limits, unknown words and contents.
 
 use bridge_protocol::Cursor;
 use bridge_protocol::link::Fidelity;
@@ -9,13 +9,13 @@ use crate::conversation::error::ConversationError;
 use crate::conversation::history::PageStart;
 use crate::transcript::checkpoint::PlaceRef;
 
-/// Conversations on one page unless asked otherwise, and at most.
+/// The default and maximum number of conversations on a page.
 pub(super) const LIST_LIMITS: (u32, u32) = (50, 500);
 
-/// Entries of the lineage on one page unless asked otherwise, and at most.
+/// The default and maximum number of lineage entries on a page.
 pub(super) const LINEAGE_LIMITS: (u32, u32) = (100, 1_000);
 
-/// A client reads an unknown word leniently; the daemon refuses to be asked for one.
+/// Refuses an unknown fidelity. Clients accept unknown words in answers; the daemon does not accept them in parameters.
 pub(super) fn check_fidelity(min_fidelity: Fidelity) -> Result<(), ConversationError> {
     match min_fidelity {
         Fidelity::Unknown => Err(unknown_word("minFidelity", "full, partial, text, none")),
@@ -23,7 +23,7 @@ pub(super) fn check_fidelity(min_fidelity: Fidelity) -> Result<(), ConversationE
     }
 }
 
-/// A place in a history.
+/// Parses a place in a history.
 pub(super) fn parse_place(at: &str) -> Result<PlaceRef, ConversationError> {
     at.parse()
         .map_err(|_| ConversationError::invalid("at", "at must be the id of a checkpoint or of a message"))
@@ -36,13 +36,13 @@ pub(super) fn unknown_word(parameter: &'static str, known: &str) -> Conversation
 /// The name reported for a client that answers a question without giving one.
 const DEFAULT_ANSWERER: &str = "client";
 
-/// The words for a question that no client answers.
+/// The names that are reserved for questions that no client answered.
 const RESERVED_ANSWERERS: [&str; 7] = ["agent", "cancel", "edit", "fork", "policy", "reset", "undo"];
 
-/// How long a client's name may be, in characters.
+/// The maximum length of a client's name, in characters.
 const NAME_LIMIT: usize = 64;
 
-/// The name reported to other clients for the one that answers a question.
+/// The name that other clients see for the client that answers a question.
 pub(super) fn answerer(by: Option<String>) -> Result<String, ConversationError> {
     let Some(by) = by else {
         return Ok(DEFAULT_ANSWERER.to_owned());
@@ -75,7 +75,7 @@ pub(super) fn check_prompt(parameter: &'static str, prompt: &PromptContent) -> R
     Ok(())
 }
 
-/// Which part of a history is asked for, and how many messages of it.
+/// The requested part of a history, and the number of messages.
 pub(super) fn history_part(
     cursor: Option<Cursor>,
     limit: Option<u32>,
@@ -88,7 +88,7 @@ pub(super) fn history_part(
         }
         (Some(cursor), None) => PageStart::Cursor(cursor),
         (None, None) => PageStart::Beginning,
-        // Only the page has a limit then.
+        // In this case only the page has a limit.
         (None, Some(last @ 1..)) if limit.is_some() => PageStart::Newest(last as usize),
         (None, Some(last)) => {
             let hint = " unless limit is given too";

@@ -83,7 +83,7 @@ handlers! {
 }
 
 impl Bridge {
-    /// What a call is about; none if the caller names nothing.
+    /// The session that a call is about. `None` if the caller names none.
     fn session_selector(
         &self,
         conversation: Option<&ConversationRef>,

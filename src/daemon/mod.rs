@@ -33,13 +33,13 @@ pub use start::run;
 /// The hidden first argument that makes either program the daemon.
 pub const ARGUMENT: &str = "daemon";
 
-/// The hidden option, right behind [`ARGUMENT`], with which the process starts the daemon and ends.
+/// The hidden option, directly after [`ARGUMENT`], with which the process starts the daemon and exits.
 const DETACH: &str = "--detach";
 
 /// How long a stop waits for threads that still read after everything else is done.
 const THREAD_STOP_LIMIT: Duration = Duration::from_secs(1);
 
-/// What failed where the daemon has no runtime.
+/// The error if the daemon's runtime cannot be started.
 const RUNTIME_FAILED: &str = "cannot start the runtime";
 
 /// Runs the daemon until it ends. `arguments` are those after the program's name or after [`ARGUMENT`].

@@ -14,12 +14,12 @@ use tokio::time::Instant;
 use super::lock::DaemonLock;
 use crate::server::SocketFile;
 
-/// How often to check, in addition to watching. The lock's folder itself is not watched, because every change is
-/// written there: the lock file is, and the folder around.
+/// How often to check, in addition to watching. The lock's folder itself is not watched, because every change is written
+/// there. The lock file and the parent of that folder are watched.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
 
-/// How long after an event to check. By then, a program that removes all of the daemon's folders is done, and finds
-/// no new socket in one of them.
+/// How long after an event to check. By then, a program that removes all of the daemon's folders is done, so that it
+/// does not also remove a new socket.
 const CHECK_AFTER: Duration = Duration::from_millis(200);
 
 /// How often to retry listening, for example while the runtime folder is missing.
@@ -28,9 +28,9 @@ const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// What was moved or removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LostFile {
-    /// The lock file. Nobody finds this daemon by its data folder any more, and another may start.
+    /// The lock file. This daemon can no longer be found by its data folder, and another may start.
     Lock,
-    /// The socket with this path. Nobody can connect there any more.
+    /// The socket with this path. Clients can no longer connect there.
     Socket(PathBuf),
 }
 
@@ -81,7 +81,7 @@ impl<'a> PresenceWatch<'a> {
     /// Switches to the daemon's new socket, which has the path of a lost one.
     pub(super) fn replace_socket(&mut self, socket: SocketFile) {
         let path = socket.path().to_owned();
-        // The lost one does not remove the file of the new one.
+        // Dropping the lost socket does not remove the new socket's file.
         self.sockets.retain(|own| own.path() != path);
         self.sockets.push(socket);
         self.watcher = watch(self.lock, &self.sockets, &self.changed);

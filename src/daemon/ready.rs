@@ -34,7 +34,7 @@ pub fn notify_service_manager(state: &str) -> io::Result<()> {
 /// pipe afterwards.
 ///
 /// # Errors
-/// If the pipe cannot be written to, because nobody waits any more.
+/// If the pipe cannot be written to, because `sessionctl` no longer waits.
 pub fn notify_starter() -> io::Result<()> {
     let written = rustix::io::write(io::stdin().as_fd(), READY);
     let nothing = std::fs::File::open("/dev/null")?;

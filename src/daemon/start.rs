@@ -47,7 +47,7 @@ use crate::server::{ConnectionLimit, OutboxLimits, PrivateSocket, SocketLimits, 
 use crate::store::{Change, OpenReport, Store, StoreOptions};
 use crate::transcript::index_cache::IndexCache;
 
-/// What failed where the system refuses a signal handler.
+/// The error if the system refuses a signal handler.
 const SIGNALS_FAILED: &str = "cannot handle signals";
 
 /// Runs the daemon until it stops.
@@ -230,7 +230,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     let mut sockets = vec![serve_on(socket)];
     match PrivateSocket::bind(&paths.acp_socket) {
         Ok(socket) => sockets.push(serve_on(socket)),
-        // Apps and commands need the other socket only. Editors find none, in place of one that is another daemon's.
+        // Apps and commands need only the other socket. Editors find no socket, rather than another daemon's.
         Err(error) => {
             tracing::error!(error = chain_text(&error), "cannot listen for editors");
             let acp_socket = None;
@@ -437,7 +437,7 @@ async fn sweep_previous_run(store: &Store, instance: &Instance, ended_well: bool
     }
 }
 
-/// With the store in memory, no backups are made: nothing would know about them later.
+/// With the store in memory, no backups are made, because no later run would know about them.
 fn keep_rules(config: &Config, arguments: &Arguments) -> BackupRules {
     let rules = config.keep.rules();
     BackupRules {

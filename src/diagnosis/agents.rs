@@ -68,7 +68,7 @@ async fn check(services: &Services, entry: &AgentEntry, question: &DiagnosisOpti
     }
     match acquire_process(services, entry).await {
         Ok(lease) => {
-            // At once: the caller may be gone before the agent has answered.
+            // Called first, because the caller may disconnect before the agent answers.
             lease.end_after_inspection();
             diagnose_running(entry, &lease).await
         }
@@ -122,7 +122,7 @@ fn not_found(services: &Services, entry: &AgentEntry, question: &DiagnosisOption
         return agent_diagnostic(entry, DiagnosticKind::Agent, severity, what).next(next);
     }
     let configured = format!("set command in [agents.{}] to its path", entry.name);
-    // It is installed for the caller.
+    // The program is installed for the caller.
     let is_searched = question.path.is_none() || path == entry.search_path().as_deref();
     let next = match entry.kind.install_command() {
         Some(install) if is_searched => format!("{install}; or {configured}"),
@@ -257,7 +257,7 @@ fn sign_in_status(entry: &AgentEntry, status: &RawValue) -> Diagnostic {
     found.fact("authStatus", status)
 }
 
-/// The command that installs an agent, where the daemon that runs does not look for it.
+/// The command that installs an agent and then stops the daemon, because the running daemon does not look for the agent.
 fn with_restart(install: &str) -> String {
     format!("{install} && sessionctl stop")
 }

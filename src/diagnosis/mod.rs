@@ -1,8 +1,8 @@
 //! Diagnoses what the daemon depends on: store, disks, agents, transcripts and left-over processes.
 //!
-//! It changes nothing that is whole. An agent that it started is ended again unless a client uses it by then. Only a
-//! damaged journal is rewritten, and changes wait for that. This module does not know sockets. Permissions of
-//! folders, the lock and other daemons are checked by the calling program.
+//! It changes nothing that is intact. An agent that it started is ended again unless a client uses it by then. Only a
+//! damaged journal is rewritten, and changes to the store wait for that. This module does not know sockets. The calling
+//! program checks the permissions of folders, the lock and other daemons.
 
 mod agents;
 mod disks;

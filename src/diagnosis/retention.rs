@@ -12,7 +12,7 @@ use crate::agent::kinds::Retention;
 use crate::conversation::backup::BackupRules;
 use crate::conversation::services::{Services, chain_text};
 
-/// At this share of its limit, in percent, the archive is about to delete its oldest copies.
+/// The share of its limit, in percent, from which the archive is reported as about to delete its oldest copies.
 const NEARLY_FULL_PERCENT: u128 = 90;
 
 /// Reports on every agent whose transcripts can be backed up, and on the backups.

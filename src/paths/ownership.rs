@@ -332,7 +332,7 @@ impl User {
     /// Returns the problem with a file, folder or link, if any. The last component of a path must not be writable by
     /// others; a folder on the way may be if it is sticky.
     fn fault(&self, metadata: &Metadata, is_last: bool, may_be_system_owned: bool) -> Option<Fault> {
-        // Everybody may write to the null device, but nobody changes what it contains.
+        // Every user may write to the null device, but no write changes its content.
         if is_last && may_be_system_owned && is_null_device(metadata) {
             return None;
         }

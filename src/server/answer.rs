@@ -1,4 +1,4 @@
-//! The text of an answer, and the errors that the transport itself answers with.
+//! The text of answers, and the errors of the transport itself.
 //!
 //! Pure. Knows no method.
 
@@ -6,7 +6,7 @@ use bridge_protocol::{BridgeError, ErrorKind};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// The text of an answer; none to a notification.
+/// The text of an answer. `None` for a notification.
 pub(super) type Answer = Option<Box<str>>;
 
 /// The result of a call, as JSON, or its error.
@@ -15,7 +15,7 @@ pub type Outcome = Result<String, BridgeError>;
 /// Writes a result as JSON.
 ///
 /// # Errors
-/// If it has no JSON form, which the results of the wire have.
+/// If it cannot be encoded as JSON. The results of the contract's methods always can.
 pub fn result<T: Serialize>(result: &T) -> Outcome {
     serde_json::to_string(result).map_err(|error| {
         BridgeError::new(
@@ -25,7 +25,7 @@ pub fn result<T: Serialize>(result: &T) -> Outcome {
     })
 }
 
-/// The error of a line that is not JSON.
+/// The error for a line that is not JSON.
 pub(super) fn parse_error(why: impl std::fmt::Display) -> BridgeError {
     BridgeError::new(
         ErrorKind::ParseError,
@@ -33,7 +33,7 @@ pub(super) fn parse_error(why: impl std::fmt::Display) -> BridgeError {
     )
 }
 
-/// The error of what is JSON and no request.
+/// The error for JSON that is not a request.
 pub(super) fn invalid_request(message: impl Into<String>) -> BridgeError {
     BridgeError::new(ErrorKind::InvalidRequest, message)
 }
@@ -52,10 +52,10 @@ pub(super) fn response_to(id: Option<&RawValue>, outcome: Outcome, limit_bytes: 
     })
 }
 
-/// The answer that the request `id` failed; none if the id could not be read, which is `null`.
+/// The error answer to the request `id`. Without an id, because it could not be read, the answer's id is `null`.
 pub(super) fn error_response(id: Option<&RawValue>, error: &BridgeError) -> Box<str> {
     let id = id.unwrap_or(RawValue::NULL);
-    // Strings, integers and raw JSON always encode; the other arm exists so that nothing here can panic.
+    // Strings, integers and raw JSON can always be encoded. The fallback only avoids a panic.
     let error = serde_json::to_string(error).unwrap_or_else(|_| {
         r#"{"code":-32603,"message":"an error could not be encoded","data":{"kind":"internalError","retryable":false}}"#
             .to_owned()
@@ -63,7 +63,7 @@ pub(super) fn error_response(id: Option<&RawValue>, error: &BridgeError) -> Box<
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into_boxed_str()
 }
 
-/// The answer to a batch. Entries that would make it longer than one message may be are answered with an error.
+/// The answer to a batch. Entries that would make it longer than the limit of a message are answered with an error.
 pub(super) fn batch_response(answers: Vec<(Option<Box<RawValue>>, Answer)>, limit_bytes: usize) -> Answer {
     let mut joined = String::from("[");
     for (id, answer) in answers {
@@ -82,7 +82,7 @@ pub(super) fn batch_response(answers: Vec<(Option<Box<RawValue>>, Answer)>, limi
         }
         joined.push_str(&answer);
     }
-    // A batch of notifications alone is not answered at all.
+    // A batch that contains only notifications is not answered.
     (joined.len() > 1).then(|| (joined + "]").into_boxed_str())
 }
 

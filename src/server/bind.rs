@@ -1,8 +1,8 @@
-//! Where the socket file is, and that nobody else can reach it.
+//! Creates the socket file so that no other user can connect to it.
 //!
-//! Owns the file's permissions, and what happens to a file that is in the way. The folder is checked before the socket is
-//! made in it, and the socket accepts nobody before its own permissions are set: binding makes the file, listening opens the
-//! door. Knows no protocol and not who may run (the lock does).
+//! Owns the file's permissions, and what happens to an existing file at its path. The folder is checked before the socket is
+//! created in it, and permissions are set between bind, which creates the file, and listen, which allows connections.
+//! Knows no protocol. The lock, not this module, decides whether a daemon may run.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -19,10 +19,10 @@ use crate::paths::ownership::{self, ClaimError, Role};
 #[cfg(test)]
 mod tests;
 
-/// Longest path of a socket, in bytes: `sun_path` less its closing zero.
+/// The longest path of a socket, in bytes: `sun_path` without its terminating zero.
 pub const PATH_LIMIT_BYTES: usize = if cfg!(target_vendor = "apple") { 103 } else { 107 };
 
-/// Clients that may wait to be accepted. As many as may be connected, since all may come back at once after a restart.
+/// How many clients may wait to be accepted: as many as may be connected, because all may reconnect after a restart.
 const LISTEN_BACKLOG: u32 = 512;
 
 /// Why the socket could not be opened.
@@ -34,16 +34,16 @@ pub enum BindError {
         .0.display(), .0.as_os_str().len()
     )]
     PathTooLong(PathBuf),
-    /// The folder cannot be made, or another user owns it or can change it.
+    /// The folder cannot be created, or another user owns it or can change it.
     #[error(transparent)]
     Folder(#[from] ClaimError),
-    /// Something that is not a socket is in the way.
+    /// The path exists and is not a socket.
     #[error("{} exists and is not a socket; it is left as it is, choose another path with --socket", .0.display())]
     NotASocket(PathBuf),
-    /// Another process listens there.
+    /// Another process listens on the socket.
     #[error("another process already listens on {}; stop it, or choose another path with --socket", .0.display())]
     InUse(PathBuf),
-    /// A service manager listens elsewhere.
+    /// A service manager listens on a socket at another path.
     #[error(
         "the service manager listens on {}, and clients look for the daemon at {}; give both the same path, see ListenStream= of \
          the socket's unit",
@@ -51,19 +51,19 @@ pub enum BindError {
         path.display()
     )]
     GivenElsewhere {
-        /// Where it listens; empty where the socket has no name.
+        /// The path of that socket. Empty if the socket has no name.
         given: PathBuf,
-        /// Where clients look.
+        /// The path at which clients connect.
         path: PathBuf,
     },
     /// The system refused a step.
     #[error("cannot {step} {}", path.display())]
     Io {
-        /// What was tried, as a verb that fits before the path.
+        /// The attempted step, as a verb before the path.
         step: &'static str,
-        /// What it was tried on.
+        /// The path of that step.
         path: PathBuf,
-        /// Why it failed.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -72,29 +72,29 @@ pub enum BindError {
 /// A listening socket that only this user can reach.
 #[derive(Debug)]
 pub struct PrivateSocket {
-    /// What is to be served.
+    /// The listener to serve.
     pub listener: UnixListener,
-    /// What is to be kept until the daemon ends.
+    /// The socket's file. Keep it until the daemon ends.
     pub file: SocketFile,
 }
 
-/// The socket's file. Removed when this is dropped, unless another file has taken its place, or it is another's.
+/// The socket's file. Dropping this removes the file, unless another file has replaced it or a service manager owns it.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and inode; none if whoever gave the socket continues to listen there and looks after the file.
+    /// Device and inode. `None` if a service manager passed the socket: it continues to listen and owns the file.
     identity: Option<(u64, u64)>,
 }
 
 impl PrivateSocket {
-    /// Binds `path` with mode 0600 and listens. A missing folder is made with mode 0700; one that exists has to be this
-    /// user's and not writable by others. A socket at which nobody answers is replaced: only who holds the daemon's lock may
-    /// call this, because nobody else can know that its owner is gone and not just between making the file and listening.
+    /// Binds `path` with mode 0600 and listens. A missing folder is created with mode 0700. An existing folder must belong to
+    /// this user and not be writable by others. A socket on which no process listens is replaced. The caller must hold the
+    /// daemon's lock: otherwise another daemon could be between binding this socket and listening on it.
     ///
-    /// Has to be called within a tokio runtime.
+    /// Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// See [`BindError`]. Nothing is removed then, and nothing is left behind but a folder.
+    /// See [`BindError`]. On an error, no existing file is removed, and at most a new folder remains.
     pub fn bind(path: &Path) -> Result<Self, BindError> {
         claim_folder(path)?;
         remove_dead_socket(path)?;
@@ -104,7 +104,7 @@ impl PrivateSocket {
             io::ErrorKind::AddrInUse => BindError::InUse(path.to_owned()),
             _ => BindError::io("bind the socket", path, error),
         })?;
-        // From here on the file is ours, and is removed again if a later step fails.
+        // From here on this process owns the file, and removes it if a later step fails.
         let own = identity(path).map_err(failed("look at"))?;
         let file = SocketFile {
             path: path.to_owned(),
@@ -115,12 +115,12 @@ impl PrivateSocket {
         Ok(Self { listener, file })
     }
 
-    /// A socket that a service manager listens on already, and continues to listen on after this process.
+    /// Takes over a socket from a service manager, which already listens on it and continues to after this process ends.
     ///
-    /// Has to be called within a tokio runtime.
+    /// Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`BindError::GivenElsewhere`] when it is not at `path`, and when others may write to the folder.
+    /// [`BindError::GivenElsewhere`] if the socket is not at `path`. Also fails if others may write to the folder.
     pub fn from_service_manager(
         listener: std::os::unix::net::UnixListener,
         path: &Path,
@@ -136,7 +136,7 @@ impl PrivateSocket {
         }
         claim_folder(path)?;
         let watch = || {
-            // Shows clients this process as the listener in place of the service manager, so that they see that it serves.
+            // Makes this process, not the service manager, the listener that clients see, so that they know that it serves.
             rustix::net::listen(&listener, LISTEN_BACKLOG.cast_signed())?;
             listener.set_nonblocking(true)?;
             UnixListener::from_std(listener)
@@ -158,13 +158,13 @@ impl BindError {
 }
 
 impl SocketFile {
-    /// Where clients connect.
+    /// The path at which clients connect.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether nobody can connect there any more: the file is gone, or another one is in its place. Never reported of one
-    /// that is another's. Where it cannot be seen, it is taken to be there.
+    /// Whether clients can no longer connect, because the file was deleted or replaced. Always false for a socket of a service
+    /// manager, and if the file cannot be inspected.
     pub fn is_lost(&self) -> bool {
         self.identity.is_some_and(|own| match identity(&self.path) {
             Ok(found) => found != own,
@@ -190,7 +190,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Makes the folder of the socket, and checks that only this user can change what is in it.
+/// Creates the folder of the socket, and checks that only this user can change its content.
 fn claim_folder(path: &Path) -> Result<(), BindError> {
     if path.as_os_str().len() > PATH_LIMIT_BYTES {
         return Err(BindError::PathTooLong(path.to_owned()));
@@ -201,7 +201,7 @@ fn claim_folder(path: &Path) -> Result<(), BindError> {
     )?)
 }
 
-/// Makes sure that nothing stands at `path`, and that whatever is removed for it was a dead socket.
+/// Ensures that `path` does not exist. Removes only a socket on which no process listens.
 fn remove_dead_socket(path: &Path) -> Result<(), BindError> {
     let failed = |step| move |source| BindError::io(step, path, source);
     let found = match fs::symlink_metadata(path) {
@@ -223,7 +223,7 @@ fn remove_dead_socket(path: &Path) -> Result<(), BindError> {
 fn has_listener(path: &Path) -> io::Result<bool> {
     let probe = UnixSocket::new_stream()?;
     match rustix::net::connect(&probe, &SocketAddrUnix::new(path)?) {
-        // Would block: its queue is full, so there is one.
+        // The connection would block: a listener exists and its queue is full.
         Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS) => Ok(true),
         Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(false),
         Err(error) => Err(error.into()),

@@ -1,7 +1,7 @@
-//! The calls of one connection: admitted in the order in which they arrive, answered as each ends.
+//! The calls of one connection: started in order of arrival, and each answered when it ends.
 //!
-//! Owns the calls and subscriptions that run, so that dropping it frees everything that a client holds. Each call is polled
-//! once when it is admitted: a handler that hands its work on before it first waits has done so in the order of arrival.
+//! Owns the running calls and subscriptions. Dropping them frees everything that a client holds. Each call is polled once
+//! when it starts. A handler that sends its work to a mailbox before its first await therefore does so in order of arrival.
 //! Knows the methods by name only, and nothing about reading or writing lines.
 
 use std::collections::HashMap;
@@ -31,22 +31,22 @@ use crate::agent::split::SplitLine;
 /// The methods that a socket serves, by name.
 pub type Methods = HashMap<&'static str, Handler>;
 
-/// How a method is carried out.
+/// The implementation of a method.
 pub enum Handler {
-    /// Answers a call. Its parameters are the text of an object.
+    /// Answers a call. The argument is the text of the parameters, an object.
     Call(Box<dyn Fn(&str) -> BoxFuture<'static, Outcome> + Send + Sync>),
-    /// Begins to send events; no later request of the connection is admitted before it has.
+    /// Starts a subscription. The connection's later requests start only after its answer is sent and its events have started.
     Subscribe {
-        /// The method of the notifications that bring the events.
+        /// The method name of the notifications that contain the events.
         event: &'static str,
-        /// Reads the parameters, which are the text of an object.
+        /// Reads the text of the parameters, an object.
         read: Box<dyn Fn(&str) -> Result<StartSubscription, BridgeError> + Send + Sync>,
     },
     /// Ends a subscription of the same connection.
     Unsubscribe,
 }
 
-/// Starts a subscription: sends events until nothing more is sent, or until it is dropped. Its error is the last notification.
+/// Starts a subscription. The future sends events until there are no more or it is dropped. Its error is the last notification.
 pub type StartSubscription =
     Box<dyn FnOnce(SubscriptionSink) -> BoxFuture<'static, Result<(), BridgeError>> + Send>;
 
@@ -54,9 +54,9 @@ pub type StartSubscription =
 pub struct Calls {
     methods: Arc<Methods>,
     limits: Arc<SocketLimits>,
-    /// A batch counts as many requests as it has entries.
+    /// A batch counts as one request per entry.
     in_flight: RequestsInFlight,
-    /// Those that ended are removed when the next one begins.
+    /// Running subscriptions. Ended ones are removed when the next one starts.
     subscriptions: HashMap<u64, AbortOnDropHandle<()>>,
 }
 
@@ -89,7 +89,7 @@ impl Calls {
         self.start_call(requests, batch.boxed());
     }
 
-    /// Polls a call once. What is ready is answered at once, so that the answer keeps its place before that of the next line.
+    /// Polls a call once. If it is ready, it is answered immediately, so that its answer comes before that of the next line.
     fn start_call(&mut self, requests: usize, mut call: BoxFuture<'static, Answer>) {
         match poll_once(&mut call) {
             Poll::Ready(answer) => self.answer(answer),
@@ -107,13 +107,13 @@ impl Calls {
         }
     }
 
-    /// Admits a request, which stands in a batch at this position.
+    /// Starts a request. `in_batch`: its position in a batch, if it is part of one.
     fn admit(&mut self, entry: Entry<'_>, in_batch: Option<usize>) -> BoxFuture<'static, Answer> {
         let Entry { id, call } = entry;
         match call.map(|call| self.admit_call(id, call, in_batch)) {
             Ok(Ok(call)) => call,
             Ok(Err(error)) => ready(answer::response_to(id, Err(error), usize::MAX)).boxed(),
-            // Answered also where the id could not be read.
+            // Answered even if the id cannot be read.
             Err(error) => ready(Some(answer::error_response(id, &error))).boxed(),
         }
     }
@@ -156,7 +156,7 @@ impl Calls {
             }
             Handler::Subscribe { event, read } => {
                 let params = object_params(params)?;
-                // Its answer could not be told apart from the batch's, and would come too late for its events.
+                // The answer would be part of the batch's answer, and would arrive after the first events.
                 if in_batch.is_some() {
                     let message = format!("{name} cannot be part of a batch");
                     return Err(answer::invalid_request(message));
@@ -184,9 +184,9 @@ impl Calls {
         Ok(())
     }
 
-    /// Begins a subscription: its answer, then its events, both before the next request is admitted.
+    /// Starts a subscription: sends its answer, then starts its events, both before the next request starts.
     fn subscribe(&mut self, id: &RawValue, event: &'static str, begin: StartSubscription) {
-        // Counted up, so that they are short on the wire and clear in logs; unique within the daemon.
+        // Consecutive numbers are short on the wire and readable in logs. They are unique within the daemon.
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let subscription = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let feed = SubscriptionSink::new(self.in_flight.outbox.clone(), event, subscription);
@@ -253,13 +253,13 @@ async fn push(outbox: Outbox, answer: Answer) {
 
 /// The first poll of a call. The caller must poll the future again if it is pending: only that registers a real waker.
 pub(crate) fn poll_once<T>(running: &mut BoxFuture<'static, T>) -> Poll<T> {
-    // Unconstrained, because a handler that finds the task's budget used up would stop short of the mailbox, and the
-    // order of admission would then rest on how the running calls are polled later.
+    // Unconstrained: if the task's budget were used up, a handler would stop before it reaches the mailbox. The order
+    // would then depend on how the running calls are polled later.
     let first = pin!(tokio::task::unconstrained(running));
     first.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Parameters by name. What has only optional ones may be called without any.
+/// Checks that parameters are an object. They may be absent if all are optional.
 fn object_params(params: Option<&RawValue>) -> Result<&str, BridgeError> {
     let text = params.map_or("{}", RawValue::get);
     if text.starts_with('{') {
@@ -269,7 +269,7 @@ fn object_params(params: Option<&RawValue>) -> Result<&str, BridgeError> {
     Err(BridgeError::new(ErrorKind::InvalidParams, message))
 }
 
-/// The parameter of what ends a subscription.
+/// The parameter of the method that ends a subscription.
 fn subscription_param(params: Option<&RawValue>) -> Result<SubscriptionId<'_>, BridgeError> {
     let text = params.map_or("", RawValue::get);
     let one = serde_json::from_str(text).map(|[id]: [SubscriptionId<'_>; 1]| id);
@@ -279,7 +279,7 @@ fn subscription_param(params: Option<&RawValue>) -> Result<SubscriptionId<'_>, B
     })
 }
 
-/// The outcome of what a method does before its first poll.
+/// Runs the part of a method before its first poll. A panic becomes an error.
 fn catch_panic<T>(method: &str, act: impl FnOnce() -> Result<T, BridgeError>) -> Result<T, BridgeError> {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|_| Err(panic_error(method)))
 }

@@ -1,8 +1,8 @@
-//! One client from its first line to its last answer.
+//! One client connection, from its first line to its last answer.
 //!
-//! Owns the connection's calls: they run inside this task, so that everything a client holds is freed the moment it
-//! leaves. Reads one line at a time, has it admitted (see [`Dialogue`]), and only then reads the next. Nothing here waits for
-//! the client to read: an answer that finds no room waits among the running dialogue.
+//! Owns the connection's calls. They run inside this task, so that everything a client holds is freed when it disconnects.
+//! Reads one line, passes it to the [`Dialogue`], and then reads the next. Nothing here waits for the client to read: if the
+//! outbox is full, the answer waits among the requests in flight.
 
 use std::io;
 use std::sync::Arc;
@@ -18,28 +18,28 @@ use super::socket::SocketLimits;
 use super::stream::Socket;
 use crate::agent::split::{SplitLine, Splitter};
 
-/// How much is read at once. Little, because every idle connection holds it.
+/// The size of the read buffer. Small, because every idle connection has one.
 const READ_BYTES: usize = 8 * 1024;
 
-/// How long the last answers may take to reach a client that sends nothing more. A client that reads at all takes
+/// How long the last answers may take to reach a client that sends nothing more. A client that reads at all receives
 /// them in milliseconds.
 const LAST_ANSWERS_LIMIT: Duration = Duration::from_secs(30);
 
-/// What is spoken on a socket.
+/// The protocol that a socket serves.
 pub trait Service: Clone + Send + 'static {
     /// One connection.
     type Dialogue: Dialogue;
 
-    /// Begins a connection.
+    /// Opens a connection.
     fn open(&self, outbox: Outbox, limits: Arc<SocketLimits>) -> Self::Dialogue;
 }
 
-/// One connection's lines, and what of them is not answered yet. Dropping it frees everything that the client holds.
+/// The handler of one connection's lines, with its unanswered requests. Dropping it frees everything that the client holds.
 pub trait Dialogue: Send {
-    /// Takes a line, without waiting.
+    /// Handles a line, without waiting.
     fn take_line(&mut self, line: SplitLine<'_>);
 
-    /// The client sends nothing more.
+    /// Called when the client sends nothing more.
     fn input_ended(&mut self) {}
 
     /// The requests that are not answered yet.
@@ -53,9 +53,9 @@ async fn finish(admitted: &mut RequestsInFlight) {
     }
 }
 
-/// Serves one client until it leaves or `stop` is cancelled; then what is in flight is answered first.
+/// Serves one client until it disconnects or `stop` is cancelled. Then answers the requests in flight before it returns.
 ///
-/// How long that may take is the caller's to limit: dropping the future frees everything at once.
+/// The caller limits how long that may take. Dropping the future frees everything immediately.
 pub(super) async fn run(
     stream: UnixStream,
     id: usize,
@@ -79,7 +79,7 @@ pub(super) async fn run(
     loop {
         tokio::select! {
             biased;
-            // The peer is gone, or does not speak our language any more.
+            // The peer has disconnected, or the queue to it was abandoned.
             _ = &mut writer => return,
             () = &mut stopped => {
                 dialogue.input_ended();
@@ -98,11 +98,11 @@ pub(super) async fn run(
                 }
             },
         }
-        // Lines that wait in the buffer are ready at once, however many: the thread has other tasks.
+        // Any number of buffered lines is ready immediately. Yield, because the thread has other tasks.
         tokio::task::coop::consume_budget().await;
     }
 
-    // Half closed or stopping: no new work, but what was begun is answered.
+    // Half closed or stopping: start no new requests, but answer those in flight.
     tokio::select! {
         biased;
         _ = &mut writer => return,
@@ -124,7 +124,7 @@ pub(super) async fn run(
     }
 }
 
-/// The next line, or none at the end of input; the last line needs no line ending. Cancel-safe.
+/// Reads the next line. `None` at the end of input. The last line needs no line ending. Cancel-safe.
 async fn next_line<'lines>(
     socket: &Socket,
     lines: &'lines mut Splitter,

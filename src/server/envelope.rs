@@ -1,6 +1,6 @@
-//! One line of input taken apart into requests, without looking into their parameters.
+//! Splits a line of input into requests, without parsing their parameters.
 //!
-//! Pure. Decides what is a request, a notification, a batch or neither, and what is answered where it is neither.
+//! Pure. Decides whether a line is a request, a notification, a batch or invalid, and how an invalid line is answered.
 //! Knows no method names and no connection.
 
 use std::borrow::Cow;
@@ -12,35 +12,35 @@ use serde_json::value::RawValue;
 
 use super::answer::{invalid_request, parse_error};
 
-/// What a line turned out to be.
+/// The content of a line.
 #[derive(Debug)]
 pub(super) enum Incoming<'a> {
     /// One request or notification.
     One(Entry<'a>),
-    /// A batch, at least one entry long.
+    /// A batch with at least one entry.
     Batch(Vec<Entry<'a>>),
 }
 
-/// A request or a notification, or the reason why it is neither.
+/// A request or a notification, or the error if it is neither.
 #[derive(Debug)]
 pub(super) struct Entry<'a> {
-    /// As far as it could be read. A call without one is a notification, which is never answered.
+    /// The id, if it could be read. A call without an id is a notification, which is never answered.
     pub(super) id: Option<&'a RawValue>,
     pub(super) call: Result<Call<'a>, BridgeError>,
 }
 
-/// What is called.
+/// A call: the method and its parameters.
 #[derive(Debug)]
 pub(super) struct Call<'a> {
     pub(super) method: Cow<'a, str>,
-    /// As they came; absent and null are the same.
+    /// The parameters, unchanged. `None` if they are absent or null.
     pub(super) params: Option<&'a RawValue>,
 }
 
-/// Takes a line apart. `batch_entries` is the most that a batch may hold.
+/// Parses a line. `batch_entries` is the maximum number of entries in a batch.
 ///
 /// # Errors
-/// What the line is answered with if it is neither a request nor a batch of them.
+/// The error with which the line is answered, if it is neither a request nor a batch.
 pub(super) fn parse_line(line: &[u8], batch_entries: usize) -> Result<Incoming<'_>, BridgeError> {
     let text = std::str::from_utf8(line).map_err(parse_error)?.trim_start();
     if !text.starts_with('[') {
@@ -75,7 +75,7 @@ fn parse_entry(text: &str) -> Entry<'_> {
     }
 
     let envelope = match serde_json::from_str::<Envelope<'_>>(text) {
-        // serde would read an array as the fields in their order.
+        // serde would also accept an array with the fields in order.
         Ok(_) if !text.starts_with('{') => Err(invalid_request("a request is an object")),
         Ok(envelope) => Ok(envelope),
         Err(error) if error.classify() == Category::Data => {
@@ -113,12 +113,12 @@ fn parse_entry(text: &str) -> Entry<'_> {
     }
 }
 
-/// The id of a request as it was found in a line that is too long to be held, if it is one.
+/// Converts the text found as the id in a line over the limit. `None` if it is not an id.
 pub(super) fn request_id(text: String) -> Option<Box<RawValue>> {
     RawValue::from_string(text).ok().filter(|raw| is_id(raw))
 }
 
-/// Whether a value can be the id of a request. An id is never read, only echoed as it was written, so any number is one.
+/// Whether a value can be the id of a request. Ids are never interpreted, only echoed unchanged, so any number is valid.
 fn is_id(raw: &RawValue) -> bool {
     match raw.get().as_bytes().first() {
         Some(b'"') => decode_string(raw).is_some(),
@@ -127,14 +127,14 @@ fn is_id(raw: &RawValue) -> bool {
     }
 }
 
-/// A text; borrowed from the line if it has no escapes, as all real names.
+/// Decodes a string. Borrowed from the line if it has no escapes, as with all real method names.
 fn decode_string(raw: &RawValue) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
     serde_json::from_str(raw.get()).ok().map(|Text(text)| text)
 }
 
-/// Tells an id of `null` from no id: serde's `Option` takes both for none.
+/// Distinguishes an id of `null` from a missing id: serde's `Option` reads both as `None`.
 fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
     <&'a RawValue>::deserialize(deserializer).map(Some)
 }

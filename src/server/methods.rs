@@ -1,6 +1,6 @@
-//! The table of methods: each reads its parameters from their text, is carried out by the bridge, and writes its answer as text.
+//! The table of methods: each entry parses the text of the parameters, calls the bridge, and writes the answer as text.
 //!
-//! The only place of the socket that knows which methods exist.
+//! The only module of this room that knows which methods exist.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::calls::{Handler, Methods};
 use super::{answer, parameters, subscriber};
 use crate::bridge::Bridge;
 
-/// All methods, to be served.
+/// Returns all methods that the socket serves.
 pub fn methods(bridge: Arc<Bridge>) -> Methods {
     let mut served = MethodTable(bridge, Methods::new());
     method::visit(&mut served);
@@ -25,7 +25,7 @@ pub fn methods(bridge: Arc<Bridge>) -> Methods {
     methods
 }
 
-/// Makes the table of methods.
+/// A builder for the table of methods.
 struct MethodTable(Arc<Bridge>, Methods);
 
 impl Visitor<Bridge> for MethodTable {

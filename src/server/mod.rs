@@ -1,12 +1,12 @@
-//! The daemon's socket: JSON-RPC 2.0, one message a line, over a Unix socket that only its owner can reach.
+//! The daemon's socket: JSON-RPC 2.0, one message per line, over a Unix socket that only its owner can open.
 //!
-//! This room owns where the socket file is and who may connect ([`bind`], [`socket`]), how lines
-//! become requests (`envelope`), how one connection reads them (`connection`), admits and answers them ([`calls`],
-//! [`answer`]), and the one queue that leads back to the client ([`outbox`]). `stream` is the client's socket. None of these
-//! knows what a method does: the methods come in as a table, which `methods` makes of the bridge's.
+//! This room owns the socket file and who may connect ([`bind`], [`socket`]), how lines become requests (`envelope`), how a
+//! connection reads them (`connection`), starts and answers them ([`calls`], [`answer`]), and the queue of messages to
+//! the client ([`outbox`]). `stream` is the client's socket. None of these knows what a method does: the methods are a table,
+//! which `methods` builds from the bridge's methods.
 //!
-//! The way in: bytes → lines → envelope → first poll of the handler, in the order of arrival →
-//! the connection's `requests_in_flight`. The way out: answers and events → [`outbox::Outbox`] → one writer.
+//! Input: bytes → lines → envelope → first poll of the handler, in order of arrival → the connection's
+//! `requests_in_flight`. Output: answers and events → [`outbox::Outbox`] → one writer.
 
 pub mod answer;
 pub mod bind;

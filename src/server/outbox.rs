@@ -1,13 +1,14 @@
-//! The one way from the daemon to a client: a bounded queue of bytes and the task that writes them.
+//! The outgoing queue of a connection: a bounded queue of bytes, and the task that writes them.
 //!
-//! Owns the writing to one connection. Answers and events go through the same queue, so that the order in which
-//! they are pushed is the order on the wire.
+//! Owns all writing to one connection. Answers and events use the same queue, so that they are sent in the order in which
+//! they are pushed.
 //!
-//! Messages are copied into segments of contiguous bytes, and a write takes all that waits, a segment at a time. While the writer sleeps and nothing waits, a push writes by itself, without
-//! blocking: the first event after a pause is in the socket before anything else runs. It wakes the writer all the
-//! same, and what is pushed until that one runs is written together.
+//! Messages are copied into segments of contiguous bytes. The writer writes everything that is queued, one segment at a
+//! time. While the writer sleeps and the queue is empty, a push writes to the socket itself, without blocking, so that the
+//! first event after a pause is sent before anything else runs. It also wakes the writer, and messages pushed until the
+//! writer runs are written together.
 //!
-//! Knows nothing about what the messages say.
+//! Does not know the content of messages.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,18 +24,18 @@ use super::stream::Socket;
 #[cfg(test)]
 mod tests;
 
-/// How much a connection's queue may hold before its subscribers lag and its answers wait.
+/// How much a connection's queue may hold. When it is full, subscribers lag and answers wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutboxLimits {
-    /// Most messages that wait. The fastest agent sends 800,000 updates a second; this is what comes of it in the
-    /// 80 ms for which a busy machine may not let the client run.
+    /// The most queued messages. The fastest agent sends 800,000 updates a second. The queue holds those of 80 ms, for which
+    /// a busy machine may not let the client run.
     pub messages: usize,
-    /// Most bytes that wait, line endings included. A single message over it is taken when nothing else waits.
+    /// The most queued bytes, including line endings. A single larger message is accepted if the queue is empty.
     pub bytes: usize,
 }
 
 impl OutboxLimits {
-    /// Whether a message of this length fits behind so many messages and bytes.
+    /// Whether a message of this length fits into a queue with this many messages and bytes.
     pub(crate) fn has_room(&self, messages: usize, bytes: usize, length: usize) -> bool {
         messages < self.messages && (bytes == 0 || bytes + length <= self.bytes)
     }
@@ -49,14 +50,14 @@ impl Default for OutboxLimits {
     }
 }
 
-/// Bytes that one segment gathers before the next is begun: few enough to copy while others wait for the lock, many
-/// enough that a flood of events costs few writes. Below the default send buffer of a Unix socket.
+/// The size at which a segment is full: small enough to copy while others wait for the lock, large enough that many
+/// events need few writes. Below the default send buffer of a Unix socket.
 const SEGMENT_BYTES: usize = 64 * 1024;
 
-/// Why a message was not taken.
+/// Why a message was not queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum PushError {
-    /// The client reads too slowly; a subscriber has to be told that it lags.
+    /// The client reads too slowly. A subscriber must be notified that it lags.
     #[error("the client's queue is full")]
     Full,
     /// The connection has ended.
@@ -64,8 +65,8 @@ pub enum PushError {
     Closed,
 }
 
-/// The sending side of one connection. Cheap to clone; clones share the queue. It may outlive the connection, then
-/// every push fails.
+/// The sending side of one connection. Cheap to clone; clones share the queue. It may outlive the connection; every push
+/// then fails.
 #[derive(Clone)]
 pub struct Outbox {
     shared: Arc<Shared>,
@@ -79,8 +80,8 @@ pub struct SubscriptionSink {
     head: Arc<str>,
 }
 
-/// The task that writes; runs until the queue is finished and empty or the peer is gone. The queue is closed when this is
-/// dropped: its clones live on in subscribers.
+/// The task that writes. Runs until the queue is finished and empty, or the peer has disconnected. Dropping it closes the
+/// queue, because clones of the outbox remain in subscribers.
 pub(super) struct Writer {
     shared: Arc<Shared>,
     socket: Arc<Socket>,
@@ -91,23 +92,23 @@ struct Shared {
     limits: OutboxLimits,
     /// Weak, so that an outbox that outlives its connection does not keep the socket open.
     socket: Weak<Socket>,
-    /// Notified when the writer has to look.
+    /// Notified when there may be work for the writer.
     work: Notify,
-    /// Notified each time room was made, and when the queue closes.
+    /// Notified when room becomes available, and when the queue closes.
     room: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    /// Nothing more is taken; what waits is written.
+    /// No more messages are accepted. Queued messages are still written.
     is_closed: bool,
-    /// Nothing more is written either.
+    /// Queued messages are not written either.
     is_abandoned: bool,
     segments: VecDeque<Segment>,
-    /// What waits, the segment that is being written included.
+    /// The number of queued messages, including the segment that is being written.
     messages: usize,
     bytes: usize,
-    /// Nothing waits then, and nobody is in the middle of a write.
+    /// Whether the writer sleeps. Then the queue is empty and no write is in progress.
     writer_sleeps: bool,
 }
 
@@ -118,7 +119,7 @@ struct Segment {
     messages: usize,
 }
 
-/// Makes the queue of a connection: the pushing side, and the writer, which has to be run.
+/// Creates the queue of a connection: the sending side, and the writer, which the caller must run.
 pub(super) fn open(socket: Arc<Socket>, limits: OutboxLimits) -> (Outbox, Writer) {
     let shared = Arc::new(Shared {
         state: Mutex::default(),
@@ -135,7 +136,7 @@ pub(super) fn open(socket: Arc<Socket>, limits: OutboxLimits) -> (Outbox, Writer
 }
 
 impl SubscriptionSink {
-    /// Notifications of the method `event`, for the subscription with this id.
+    /// Creates a sink that sends notifications of the method `event` for the subscription with this id.
     pub(super) fn new(outbox: Outbox, event: &str, subscription: u64) -> Self {
         let head =
             format!(r#"{{"jsonrpc":"2.0","method":"{event}","params":{{"subscription":{subscription},"#);
@@ -146,12 +147,12 @@ impl SubscriptionSink {
     /// Sends an event, which must be JSON, without waiting.
     ///
     /// # Errors
-    /// [`PushError::Full`] when the client lags, [`PushError::Closed`] when it is gone. Nothing was sent then.
+    /// [`PushError::Full`] if the client lags, [`PushError::Closed`] if it has disconnected. Nothing was sent then.
     pub fn try_send(&self, event: &str) -> Result<(), PushError> {
         self.outbox.try_push(&[&self.head, r#""result":"#, event, "}}"])
     }
 
-    /// Sends an event, waiting for room: for the last word to a subscriber that lags.
+    /// Sends an event and waits for room: for the last message to a subscriber that lags.
     ///
     /// # Errors
     /// [`PushError::Closed`] only.
@@ -164,7 +165,7 @@ impl SubscriptionSink {
     pub(super) async fn fail(&self, error: &BridgeError) {
         let message = serde_json::Value::from(error.message.as_str()).to_string();
         let parts = [&self.head, r#""error":"#, &message, "}}"];
-        // A client that left needs no reason.
+        // A client that has disconnected needs no error.
         let _gone = self.outbox.push(&parts).await;
     }
 
@@ -180,14 +181,14 @@ impl Outbox {
         self.shared.lock().is_closed
     }
 
-    /// Takes nothing more; the writer writes what waits and ends.
+    /// Closes the queue. The writer writes the queued messages and ends.
     pub(crate) fn finish(&self) {
         self.shared.lock().is_closed = true;
         self.shared.work.notify_one();
         self.shared.room.notify_waiters();
     }
 
-    /// Takes nothing more, drops what waits and ends the connection: for a client that does not read.
+    /// Closes the queue, drops the queued messages and ends the connection: for a client that does not read.
     pub(crate) fn abandon(&self) {
         {
             let mut state = self.shared.lock();
@@ -201,7 +202,7 @@ impl Outbox {
         self.shared.limits
     }
 
-    /// Pushes a message in parts, waiting for room. Cancel-safe: it was pushed whole or not at all.
+    /// Pushes a message given in parts, and waits for room. Cancel-safe: the message is pushed completely or not at all.
     ///
     /// # Errors
     /// [`PushError::Closed`] only.
@@ -209,7 +210,7 @@ impl Outbox {
         self.push_within(&self.shared.limits, parts).await
     }
 
-    /// As [`Outbox::push`], in the first half of the queue: many messages in a row leave room for those that cannot wait.
+    /// Like [`Outbox::push`], but uses only half of the queue, so that a long series of messages leaves room for urgent ones.
     ///
     /// # Errors
     /// [`PushError::Closed`] only.
@@ -226,7 +227,7 @@ impl Outbox {
         loop {
             let room = self.shared.room.notified();
             tokio::pin!(room);
-            // Enabled before the attempt, so that room made in between is not missed.
+            // Enabled before the attempt, so that room that becomes available in between is not missed.
             room.as_mut().enable();
             match self.try_push_within(limits, parts) {
                 Err(PushError::Full) => room.await,
@@ -235,7 +236,7 @@ impl Outbox {
         }
     }
 
-    /// Pushes a message in parts, which together must be JSON, without waiting.
+    /// Pushes a message without waiting. Its parts together must be JSON.
     ///
     /// # Errors
     /// As [`SubscriptionSink::try_send`].
@@ -265,10 +266,10 @@ impl Outbox {
 }
 
 impl Writer {
-    /// Writes until there is no more to write.
+    /// Writes until the queue is closed and empty.
     ///
     /// # Errors
-    /// What writing failed with, nearly always that the peer is gone; and that the queue was abandoned.
+    /// If writing fails, nearly always because the peer has disconnected, or if the queue was abandoned.
     pub(super) async fn run(self) -> io::Result<()> {
         while let Some(mut segment) = self.next_segment().await {
             while segment.written < segment.bytes.len() {
@@ -292,7 +293,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The next segment to write; none when there will be none.
+    /// Waits for the next segment to write. `None` if there will be no more.
     async fn next_segment(&self) -> Option<Segment> {
         loop {
             {
@@ -319,7 +320,7 @@ impl Drop for Writer {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that runs under the lock leaves the queue half changed, not even by a panic in an allocation.
+        // No code under the lock leaves the queue half changed, not even by a panic in an allocation.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -337,8 +338,8 @@ impl State {
         for part in parts {
             let begin = segment.bytes.len();
             segment.bytes.extend_from_slice(part.as_bytes());
-            // JSON that a method passes through may be laid out over lines; outside of strings, where a newline
-            // cannot stand, a blank means the same.
+            // JSON that a method forwards may contain newlines, but only between tokens, because strings cannot
+            // contain them. There, a space means the same.
             if memchr(b'\n', part.as_bytes()).is_some() {
                 segment.bytes[begin..]
                     .iter_mut()
@@ -352,8 +353,8 @@ impl State {
         self.bytes += length;
     }
 
-    /// Writes what was just queued without waiting for the writer, as far as the socket takes it. Only while the
-    /// writer sleeps. An error is left for the writer to meet.
+    /// Writes the message just queued, as far as the socket accepts it, without waiting for the writer. Only while the
+    /// writer sleeps. An error is ignored: the writer will get it too.
     fn write_directly(&mut self, socket: &Socket) {
         let Some(mut segment) = self.segments.pop_front() else {
             return;

@@ -8,20 +8,20 @@ use bridge_protocol::{BridgeError, ErrorKind};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::value::RawValue;
 
-/// How alike a known name has to be to be suggested; of 1.
+/// The minimum similarity, from 0 to 1, at which a known name is suggested.
 const MIN_SIMILARITY: f64 = 0.75;
 
-/// What serde_json puts before a place, which is of no use: what comes from the socket is one line.
+/// The start of the position in serde_json's messages. The position is removed: it is useless for input of one line.
 const SERDE_POSITION: &str = " at line 1 column ";
 
-/// How deeply parameters may be nested, in arrays and objects. They are passed on to agents in messages that are a few levels
-/// deeper, and common parsers of JSON refuse a message from 128 levels on, without saying which.
+/// How deeply arrays and objects may be nested in parameters. Agents receive them in messages that are a few levels deeper, and
+/// common JSON parsers refuse a message with 128 levels without saying which message it was.
 const NESTING_LIMIT: usize = 100;
 
 /// Reads the parameters of a call.
 ///
 /// # Errors
-/// When one is missing, unknown, has the wrong type or is nested too deeply; the error names it as `parameter`.
+/// If a parameter is missing, unknown, of the wrong type or nested too deeply. The error names it as `parameter`.
 pub(super) fn read<M: Method>(text: &str) -> Result<M, BridgeError> {
     if nesting(text) > NESTING_LIMIT {
         let members: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(text).unwrap_or_default();
@@ -86,8 +86,8 @@ fn nesting(json: &str) -> usize {
     deepest
 }
 
-/// Reads an object. Its error is the member that it is about (`prompt[0].text`), unless it is about the whole, and what is
-/// wrong with that.
+/// Reads an object. The error is the path of the member (`prompt[0].text`), or `None` for the whole object, and what is
+/// wrong with it.
 fn parse<T: DeserializeOwned>(text: &str) -> Result<T, (Option<String>, String)> {
     let json = &mut serde_json::Deserializer::from_str(text);
     serde_path_to_error::deserialize(json).map_err(|error| {
@@ -98,7 +98,7 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<T, (Option<String>, String)>
     })
 }
 
-/// The known name that a misspelled one is most like.
+/// The known name that is most similar to a misspelled one.
 fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a String> {
     let alike = |known: &str| strsim::jaro_winkler(&known.to_lowercase(), &name.to_lowercase());
     let best = known

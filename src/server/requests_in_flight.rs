@@ -1,6 +1,6 @@
-//! What one connection has begun and not ended: its requests, and what has to be done before the next line is read.
+//! The unanswered requests of one connection, and the gate that delays its next line.
 //!
-//! Runs inside the connection's task, so that dropping it frees everything that the client holds. Knows no protocol.
+//! Runs inside the connection's task, so that dropping the task frees everything that the client holds. Knows no protocol.
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, OptionFuture};
@@ -11,10 +11,10 @@ use super::outbox::{Outbox, PushError};
 /// The requests of one connection that are not answered yet.
 pub struct RequestsInFlight {
     pub(crate) outbox: Outbox,
-    /// Each resolves, to how many requests it stood for, when its answer is in the outbox.
+    /// Each future resolves when its answer is in the outbox. Its value is the number of requests that it represents.
     running: FuturesUnordered<BoxFuture<'static, usize>>,
     in_flight: usize,
-    /// While set, no further line is read: something has to be done before the next request may be admitted.
+    /// While set, no further line is read: this must finish before the next request may start.
     gate: Option<BoxFuture<'static, ()>>,
 }
 
@@ -33,30 +33,30 @@ impl RequestsInFlight {
         self.in_flight
     }
 
-    /// Runs what stands for so many requests, until their answer is in the outbox.
+    /// Runs `work`, which represents this many requests, until their answer is in the outbox.
     pub(crate) fn run(&mut self, requests: usize, work: BoxFuture<'static, ()>) {
         self.in_flight += requests;
         self.running.push(work.map(move |()| requests).boxed());
     }
 
-    /// Queues an answer that is ready; where there is no room, nothing more is read until there is.
+    /// Queues an answer that is ready. If the outbox is full, nothing more is read until there is room.
     pub(crate) fn answer(&mut self, text: Box<str>) {
         if let Err(PushError::Full) = self.outbox.try_push(&[&text]) {
             let outbox = self.outbox.clone();
             let pushed = async move {
-                // Closed: the writer has ended, which ends the connection.
+                // Fails only if the writer has ended, which ends the connection.
                 let _gone = outbox.push(&[&text]).await;
             };
             self.block_until(pushed.boxed());
         }
     }
 
-    /// Reads nothing more until this is done.
+    /// Stops reading lines until this future is done.
     pub(crate) fn block_until(&mut self, gate: BoxFuture<'static, ()>) {
         self.gate = Some(gate);
     }
 
-    /// Whether the next line may be taken.
+    /// Whether the next line may be read.
     pub(super) fn is_open(&self) -> bool {
         self.gate.is_none()
     }
@@ -66,7 +66,7 @@ impl RequestsInFlight {
         self.running.is_empty() && self.gate.is_none()
     }
 
-    /// Drives what is running until one of it is done. Cancel-safe; never ends while idle.
+    /// Polls the running work until one item is done. Cancel-safe. Never returns while idle.
     pub(super) async fn advance(&mut self) {
         tokio::select! {
             Some(requests) = self.running.next() => self.in_flight -= requests,

@@ -1,6 +1,6 @@
-//! Who is let in: the accept loop, the check of the peer's user, the number of connections, and the end of them all.
+//! The accept loop: checks the peer's user, limits the number of connections, and closes them all at the end.
 //!
-//! Owns the set of connection tasks. Knows nothing about what is spoken on a connection.
+//! Owns the set of connection tasks. Does not know the protocol of a connection.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -21,22 +21,22 @@ use super::outbox::OutboxLimits;
 /// The limits of one socket and of each connection to it.
 #[derive(Debug, Clone)]
 pub struct SocketLimits {
-    /// Longest line of input (`max_line_bytes`). A prompt with a few pictures fits.
+    /// The longest line of input (`max_line_bytes`). A prompt with a few pictures fits.
     pub line_bytes: usize,
-    /// Longest answer. Twice the longest line, so that what came in can be handed out again with what surrounds it.
+    /// The longest answer: twice the longest line, so that any input can be returned together with other members.
     pub response_bytes: usize,
-    /// Connections at a time. The contract promises 256; with the agents' pipes this stays below the usual limit of
-    /// 1,024 descriptors.
+    /// The number of connections at a time. The contract promises 256. With the agents' pipes, this stays below the usual
+    /// limit of 1,024 descriptors.
     pub connections: ConnectionLimit,
-    /// Requests of one connection that are not answered yet. The contract promises 64.
+    /// How many requests of one connection may be unanswered. The contract promises 64.
     pub requests_in_flight: usize,
-    /// Entries of one batch.
+    /// How many entries a batch may have.
     pub batch_entries: usize,
-    /// Subscriptions of one connection: one for each conversation of a full side bar.
+    /// How many subscriptions a connection may have: enough for each conversation of a full side bar.
     pub subscriptions: usize,
-    /// What waits for one client.
+    /// The limits of the queue to one client.
     pub outbox: OutboxLimits,
-    /// How long what is in flight may take once the daemon stops.
+    /// How long requests in flight may take once the daemon stops.
     pub stop_grace: Duration,
 }
 
@@ -55,7 +55,7 @@ impl Default for SocketLimits {
     }
 }
 
-/// How many clients may be connected, to all sockets whose limits are clones of each other.
+/// The limit on connected clients. Clones share it, so that it can apply to several sockets together.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimit {
     maximum: usize,
@@ -63,7 +63,7 @@ pub struct ConnectionLimit {
 }
 
 impl ConnectionLimit {
-    /// A limit of sockets that share it with no other.
+    /// Creates a limit that no other socket shares.
     #[must_use]
     pub fn of(most: usize) -> Self {
         Self {
@@ -73,17 +73,17 @@ impl ConnectionLimit {
     }
 }
 
-/// How long to wait after a failed accept: descriptors come back when a connection or an agent ends, of which this
-/// loop cannot know.
+/// How long to wait after a failed accept. Descriptors become free when a connection or an agent ends, which this loop
+/// cannot observe.
 const ACCEPT_BACKOFF_MS: u64 = 100;
 
-/// How often refused connections are told in the log: soon enough to be seen, too rarely to fill it.
+/// How often refused connections are logged: often enough to be seen, too rarely to fill the log.
 const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Accepts clients of this user and speaks `service` with them until `stop` is cancelled. Then accepts nobody, lets what is in
-/// flight finish within the grace of `limits`, and returns when every connection is closed.
+/// Accepts clients of this user and serves `service` to them until `stop` is cancelled. Then it accepts no more clients, lets
+/// requests in flight finish within the grace of `limits`, and returns when every connection is closed.
 ///
-/// A client of another user is closed without a word, one too many with the error `busy`.
+/// A connection of another user is closed without an answer. A connection over the limit gets the error `busy`.
 pub async fn serve(
     listener: UnixListener,
     service: impl Service,
@@ -144,7 +144,7 @@ pub async fn serve(
         let connection = connection::run(stream, accepted_so_far, service, limits, stop);
         tasks.spawn(connection.map(|()| drop(place)));
     }
-    // Nobody waits in the queue of a listener that is not served any more.
+    // Drop the listener, so that no client waits in a queue that is no longer served.
     drop(listener);
     let all_ended = async {
         while let Some(ended) = tasks.join_next().await {
@@ -160,8 +160,8 @@ pub async fn serve(
     }
 }
 
-/// Refused connections of one kind, told in one line for each [`REFUSAL_LOG_INTERVAL`]: whoever is refused can try again
-/// a thousand times a second, and must not fill the disk.
+/// Refused connections of one kind, logged in one line per [`REFUSAL_LOG_INTERVAL`]: a refused client can retry a thousand
+/// times a second, and must not fill the disk.
 #[derive(Debug, Default)]
 struct Refusals {
     unlogged: u64,
@@ -169,7 +169,7 @@ struct Refusals {
 }
 
 impl Refusals {
-    /// Counts one more; gives how many there were since the last line when it is time for the next.
+    /// Counts a refused connection. If the next log line is due, returns the number since the last one.
     fn count(&mut self, now: Instant) -> Option<u64> {
         self.unlogged += 1;
         if self
@@ -189,7 +189,7 @@ fn refuse_one_too_many(stream: UnixStream, connections: usize) {
         "{}\n",
         answer::error_response(None, &BridgeError::new(ErrorKind::Busy, message))
     );
-    // The send buffer of a new connection is empty and takes one line at once; whoever left already needs no answer.
+    // The send buffer of a new connection is empty, so one line fits. A client that has disconnected needs no answer.
     if let Err(error) = stream
         .into_std()
         .and_then(|mut stream| stream.write_all(line.as_bytes()))

@@ -1,10 +1,10 @@
-//! A client's socket, registered with the runtime only for what it waits for.
+//! A client's socket, registered with the runtime only for the directions that it waits for.
 //!
-//! A socket that is registered for both directions wakes the daemon whenever the client has read something: for each event that
-//! goes out a task switch and a system call, only to learn of room that nobody missed. Here reading waits for input alone, and
-//! a second descriptor is registered while a write that found no room waits for some.
+//! A socket that is registered for both directions wakes the daemon whenever the client reads: each sent event then costs a
+//! task switch and a system call, only to report room that is not needed. Here the socket is registered for input only. A
+//! second descriptor is registered while a write waits for room.
 //!
-//! Owns the descriptor; the client sees the end when this is dropped. Knows nothing about lines or queues.
+//! Owns the descriptor; dropping this closes the connection. Knows nothing about lines or queues.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -20,35 +20,35 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Takes a socket over.
+    /// Takes over a socket.
     ///
     /// # Errors
-    /// When the runtime does not take it.
+    /// If the runtime cannot register it.
     pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
         let descriptor = watch(OwnedFd::from(stream.into_std()?), Interest::READABLE)?;
         Ok(Self { descriptor })
     }
 
-    /// Reads what has come, waiting for it; nothing at the end of input. Cancel-safe.
+    /// Waits for input and reads it. Returns 0 at the end of input. Cancel-safe.
     ///
     /// # Errors
-    /// What the system says; a reset by the client among it.
+    /// The system's error, for example a reset by the client.
     pub(super) async fn read(&self, into: &mut [u8]) -> io::Result<usize> {
         let mut read = |socket: &OwnedFd| Ok(retry_on_intr(|| rustix::io::read(socket, &mut *into))?);
         self.descriptor.async_io(Interest::READABLE, &mut read).await
     }
 
-    /// Writes what the socket takes now. Rust programs ignore the signal of a closed one.
+    /// Writes as much as the socket accepts without blocking. Rust programs ignore the signal for a closed socket.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] when it takes nothing, else what the system says.
+    /// [`io::ErrorKind::WouldBlock`] if the socket accepts nothing, or the system's error.
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         Ok(retry_on_intr(|| {
             rustix::io::write(self.descriptor.get_ref(), bytes)
         })?)
     }
 
-    /// Waits until the socket takes something, or until the client is gone.
+    /// Waits until the socket has room, or until the client has disconnected.
     ///
     /// # Errors
     /// When the runtime cannot watch it.
@@ -57,8 +57,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Resolves when the client has closed its socket, and not when it has only finished sending: the end of input looks the
-    /// same in both cases, and the hang-up only shows in the readiness to write.
+    /// Resolves when the client has closed its socket, but not if it has only finished sending. The end of input looks the same
+    /// in both cases; only the readiness to write shows a hang-up.
     ///
     /// # Errors
     /// When the runtime cannot watch it.

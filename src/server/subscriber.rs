@@ -12,7 +12,7 @@ use super::outbox::{PushError, SubscriptionSink};
 use super::parameters;
 use crate::bridge::{Bridge, Delivery, EncodedEvent, Subscriber};
 
-/// Reads what is subscribed to.
+/// Reads the parameters of a subscription.
 pub(super) fn subscription(bridge: &Arc<Bridge>, params: &str) -> Result<StartSubscription, BridgeError> {
     let Subscribe {
         conversation_id,
@@ -22,7 +22,7 @@ pub(super) fn subscription(bridge: &Arc<Bridge>, params: &str) -> Result<StartSu
     let (id, bridge) = (named.transpose()?, Arc::clone(bridge));
     Ok(Box::new(move |feed| {
         Box::pin(async move {
-            // The subscriber is gone once this is: when the client unsubscribes or leaves, this future is dropped.
+            // Held weakly by the subscriber: when the client unsubscribes or disconnects, this future and `ended` are dropped.
             let ended = Arc::new(Notify::new());
             let subscriber = Box::new(SocketSubscriber {
                 feed,
@@ -38,7 +38,7 @@ pub(super) fn subscription(bridge: &Arc<Bridge>, params: &str) -> Result<StartSu
 /// Sends events to a client.
 struct SocketSubscriber {
     feed: SubscriptionSink,
-    /// Notified when the subscriber gets nothing more.
+    /// Notified when the subscriber receives no more events.
     ended: Weak<Notify>,
 }
 
@@ -66,7 +66,7 @@ impl Subscriber for SocketSubscriber {
 
     fn lagged(self: Box<Self>, text: String) -> Option<Box<dyn Subscriber>> {
         tokio::spawn(async move {
-            // The last word waits for room; a client that leaves meanwhile needs none.
+            // The last message waits for room. A client that disconnects meanwhile does not need it.
             let _gone = self.feed.send(&text).await;
             if let Some(ended) = self.ended.upgrade() {
                 ended.notify_one();

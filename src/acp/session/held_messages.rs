@@ -1,4 +1,4 @@
-//! Messages that are held back, bounded for all sessions of an editor together.
+//! Messages that are held back. One limit applies to all sessions of an editor together.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub(super) enum HoldUntil {
     Answer,
     /// After a cancelled prompt: until the next request about the session, or the next turn.
     NextTurn,
-    /// Until what is held is sent, which has begun.
+    /// Until the held messages are sent. Sending has begun.
     Sent,
 }
 
@@ -69,7 +69,7 @@ impl HeldMessages {
         removed
     }
 
-    /// Whether this request is held back. The first message may be on its way once what is held is sent.
+    /// Whether this request is held back and unsent. Once sending has begun, the first message may already be on its way.
     pub(super) fn has_unsent(&self, request: u64) -> bool {
         let on_its_way = usize::from(self.until == HoldUntil::Sent);
         let mut unsent = self.lines.iter().skip(on_its_way);
@@ -82,7 +82,7 @@ impl HeldMessages {
 }
 
 impl Session {
-    /// Sends what was held back, and from then on everything at once.
+    /// Sends the held messages. Later messages are sent immediately.
     pub(in crate::acp) async fn release(&self) {
         let _unless_sent = RestoreHoldUnlessSent(self);
         loop {
@@ -113,7 +113,7 @@ impl Drop for HeldMessages {
     }
 }
 
-/// When it is dropped, what was not sent waits for the next request or turn.
+/// A guard: when it is dropped, unsent messages are held until the next request or turn.
 struct RestoreHoldUnlessSent<'a>(&'a Session);
 
 impl Drop for RestoreHoldUnlessSent<'_> {

@@ -1,4 +1,4 @@
-//! The messages of a session as its editor gets them: with the ids that it knows, and without what it does not support.
+//! The messages of a session as the editor receives them: with the ids that it knows, and without unsupported content.
 //!
 //! Sends nothing.
 
@@ -13,7 +13,7 @@ use crate::agent::subagent;
 use crate::bridge::EncodedEvent;
 
 impl Session {
-    /// The parameters of a request of the agent, as the editor gets them.
+    /// The parameters of an agent's request, as the editor receives them.
     pub(in crate::acp) fn params_for_editor(&self, params: &str) -> String {
         self.for_editor(&self.lock(), params)
     }
@@ -22,15 +22,15 @@ impl Session {
         format!("{}{update}}}}}", self.head)
     }
 
-    /// An update with the other parameters of the agent.
+    /// An update, with the agent's other parameters.
     pub(super) fn update_line_with(&self, params: &str, update: &str) -> String {
         let update = RawJson::from_text(update.to_owned()).unwrap_or_default();
         let params = message::with_member(params, "update", update);
         message::notification("session/update", &message::with_session(&params, &self.name))
     }
 
-    /// The update as the editor gets it, with the options that it supports; none if it knows no updates of this kind. `params`:
-    /// what the update came with.
+    /// The update as the editor receives it, with the options that it supports. `None` if the editor does not know this kind of
+    /// update. `params`: the parameters that contained the update.
     pub(super) fn shown<'a>(
         &self,
         state: &mut State,
@@ -67,7 +67,7 @@ impl Session {
         }
     }
 
-    /// The message for an update of the running turn that is replayed.
+    /// The message for a replayed update of the running turn.
     pub(super) fn line_of(&self, state: &mut State, event: &EncodedEvent) -> Option<String> {
         if let Some(params) = event.subagent_params() {
             return self.subagent_update_line(state, params);
@@ -82,7 +82,7 @@ impl Session {
         })
     }
 
-    /// An update in the session of a subagent, for an editor that knows that session and updates of this kind.
+    /// An update in a subagent's session. `None` unless the editor knows that session and this kind of update.
     pub(super) fn subagent_update_line(&self, state: &mut State, params: &str) -> Option<String> {
         let session = message::text_of(params, "sessionId")?;
         let update = message::member(params, "update").filter(|_| state.subagents.contains(&session))?;
@@ -93,7 +93,7 @@ impl Session {
         Some(message::notification("session/update", &params))
     }
 
-    /// The parameters of a message of the agent with the id that the editor knows: that of a subagent's session is the agent's own.
+    /// The agent's parameters with the session id that the editor knows. A subagent's session keeps the agent's id.
     pub(super) fn for_editor(&self, state: &State, params: &str) -> String {
         let session = message::text_of(params, "sessionId");
         match session.is_some_and(|session| state.subagents.contains(&session)) {
@@ -102,7 +102,7 @@ impl Session {
         }
     }
 
-    /// The update with the agent's commands, followed by ours.
+    /// The update that lists the agent's commands, followed by sessiond's.
     pub(super) fn announcement(&self, state: &State) -> String {
         let commands = match self.peer.wants_commands() {
             true => commands::announced_commands(state.commands.as_ref()),
@@ -114,7 +114,7 @@ impl Session {
         )
     }
 
-    /// An update that tells the user something about the conversation: a notice where the editor shows them, else a message.
+    /// An update with information about the conversation: a notice if the editor supports them, otherwise a message.
     pub(in crate::acp) fn note(&self, words: &str) -> String {
         match self.peer.capabilities().accepts_update("notice") {
             true => message::notice(words),
@@ -128,7 +128,7 @@ impl Session {
     }
 }
 
-/// From its announcement on, the editor knows the session of a subagent. `params`: those of the session itself.
+/// Records the session of a subagent that this update announces. `params`: the parameters of the parent session.
 fn note_subagent(state: &mut State, kind: &str, update: &str, params: Option<&str>) {
     let Some(session) = subagent::announced_session(kind, update) else {
         return;

@@ -1,5 +1,4 @@
-//! The editor's own prompts in a session: the turns that answer them, which of them are cancelled, and the continuations that
-//! they wait for.
+//! The editor's own prompts in a session: their turns, their cancellations, and the continuations that they wait for.
 
 use bridge_protocol::TurnId;
 use bridge_protocol::conversation::{Conversation, ConversationState};
@@ -11,7 +10,7 @@ use super::{Session, State};
 
 /// A prompt of the editor.
 pub(super) struct EditorPrompt {
-    /// The turn that it is to have.
+    /// The id of the turn that the prompt will start.
     id: TurnId,
     is_cancelled: bool,
     /// Set if it is a command that continues a turn.
@@ -20,7 +19,7 @@ pub(super) struct EditorPrompt {
 
 /// A continuation that a prompt waits for.
 pub(super) struct Continuation {
-    /// Whether it was seen to be due. After that, it can end without a turn.
+    /// Whether the continuation was seen to be due. Only after that can the wait end without a turn.
     is_due: bool,
     /// The turn, once it has begun.
     pub(super) turn: Option<TurnId>,
@@ -28,7 +27,7 @@ pub(super) struct Continuation {
 }
 
 impl Session {
-    /// Notes a prompt that has arrived, by the turn that it is to have, before anything of it is done.
+    /// Registers a prompt on arrival, before it is processed. `turn`: the turn that it will start.
     pub(in crate::acp) fn add_prompt(&self, turn: TurnId) {
         self.lock().prompts.push(EditorPrompt {
             id: turn,
@@ -37,7 +36,7 @@ impl Session {
         });
     }
 
-    /// The prompt of this turn is answered.
+    /// Removes the prompt of this turn, which is answered.
     pub(in crate::acp) fn remove_prompt(&self, turn: &TurnId) {
         self.lock().prompts.retain(|own| own.id != *turn);
     }
@@ -54,8 +53,8 @@ impl Session {
         self.lock().prompts.iter().map(|own| own.turn().clone()).collect()
     }
 
-    /// The turn that the prompt of this id continues from now on is its own. Receives the end of that turn, and nothing if the
-    /// continuation ends without one.
+    /// From now on, the turn that this prompt continues counts as its own. The receiver gets the end of that turn, or is closed
+    /// if the continuation ends without a turn.
     pub(in crate::acp) fn expect_continuation(&self, prompt: &TurnId) -> oneshot::Receiver<TurnResult> {
         let (ended, end) = oneshot::channel();
         if let Some(own) = self.lock().prompts.iter_mut().find(|own| own.id == *prompt) {
@@ -75,8 +74,8 @@ impl Session {
         own.continuation.as_ref()?.turn.clone()
     }
 
-    /// Marks the editor's prompts as cancelled: the one of this turn, or all. Gives the turns to cancel that no one has cancelled
-    /// before, among all also another client's that the editor sees run. Those that wait come before the running one.
+    /// Marks the editor's prompts as cancelled: the prompt of this turn, or all. Returns the turns to cancel, without those
+    /// already cancelled; for all, also another client's running turn. Waiting turns come before the running one.
     pub(in crate::acp) fn cancel(&self, only: Option<&TurnId>) -> Vec<TurnId> {
         let mut state = self.lock();
         let State {
@@ -130,7 +129,7 @@ impl Session {
 }
 
 impl State {
-    /// Ends the wait for continuations whose turn does not run: its end was missed.
+    /// Ends the wait for continuations whose turn no longer runs, because its end was missed.
     pub(super) fn drop_missed_continuations(&mut self) {
         let running = self.running_turn.as_ref().map(|(turn, _)| turn);
         for own in &mut self.prompts {
@@ -143,7 +142,7 @@ impl State {
         self.prompts.iter().any(|own| own.turn() == turn)
     }
 
-    /// Ends the wait for a continuation that has no turn: it was given up, called off or put off.
+    /// Ends the wait for a continuation that has no turn because it failed, was cancelled or was postponed.
     pub(super) fn update_continuations(&mut self, conversation: &Conversation) {
         let is_due = (conversation.continuation.as_ref()).is_some_and(|due| due.at <= Timestamp::now());
         let runs = matches!(
@@ -161,7 +160,7 @@ impl State {
 }
 
 impl EditorPrompt {
-    /// The turn that answers it.
+    /// The turn that answers the prompt.
     pub(super) fn turn(&self) -> &TurnId {
         let continued = self
             .continuation

@@ -13,14 +13,14 @@ use crate::bridge::{ClientRequest, ClientSuitability, Delivery, EncodedEvent, Su
 pub(super) struct SessionSubscriber {
     pub(super) session: Weak<Session>,
     pub(super) number: u64,
-    /// Receives the snapshot. It is dropped with the subscriber, so that no caller waits for a snapshot that never comes.
+    /// Receives the snapshot. Dropped with the subscriber, so that no caller waits forever.
     pub(super) snapshot: Option<oneshot::Sender<Snapshot>>,
     /// Whether the editor does not read fast enough.
     pub(super) is_slow: bool,
 }
 
 impl SessionSubscriber {
-    /// The session, while this is the subscription that counts, or takes what the agent asks.
+    /// The session, if this subscription is the current one or still receives the agent's requests.
     fn session(&self) -> Option<Arc<Session>> {
         let session = self.session.upgrade()?;
         let state = session.lock();
@@ -41,11 +41,11 @@ impl Subscriber for SessionSubscriber {
     }
 
     fn deliver_when_room<'a>(&'a mut self, event: &'a EncodedEvent) -> BoxFuture<'a, bool> {
-        // Only subscribers to all conversations are sent their first events so.
+        // Only subscribers to all conversations receive their first events this way.
         Box::pin(async move { self.deliver(event) == Delivery::Delivered })
     }
 
-    /// Disconnects an editor that is too slow; its conversations live on. If the conversation itself missed updates, the
+    /// Disconnects an editor that is too slow. Its conversations remain. If the conversation itself missed updates, the
     /// editor continues with the next event.
     fn lagged(self: Box<Self>, _: String) -> Option<Box<dyn Subscriber>> {
         let session = self.session()?;

@@ -1,4 +1,4 @@
-//! Every limit from outside, and the end of the server.
+//! Every limit as clients see it, and the end of the server.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The socket as clients see it: a server with a small table of methods, and clients that write bytes.
 //!
-//! What is waited for is a line, a count or the end of input, never a time; the deadline in `support` only turns a
-//! hang into a failure.
+//! Tests wait for a line, a count or the end of input, never for a time. The deadline in `support` only turns a hang
+//! into a failure.
 #![allow(
     clippy::unwrap_used,
     reason = "a test fails by panicking, also in its helpers"

@@ -1,4 +1,4 @@
-//! What becomes of requests: order, answers, bad input, and the ways in which a client leaves.
+//! Requests: their order and answers, invalid input, and the ways in which a client disconnects.
 
 use crate::server::SocketLimits;
 use serde_json::{Value, json};

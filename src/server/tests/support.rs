@@ -1,4 +1,4 @@
-//! The server, its methods, and a client that knows nothing but lines.
+//! The server, its methods, and a client that only reads and writes lines.
 
 use std::future::Future;
 use std::path::PathBuf;
