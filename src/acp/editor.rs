@@ -29,7 +29,7 @@ use crate::agent::split::SplitLine;
 use crate::bridge::{Bridge, ClientSwitchReason};
 use crate::server::{Dialogue, Outbox, RequestsInFlight, Service, SocketLimits, panic_error, poll_once};
 
-/// The ACP service on its socket: one [`Editor`] per connection.
+/// The ACP service on its socket: one `Editor` per connection.
 #[derive(Clone)]
 pub struct AcpService {
     bridge: Arc<Bridge>,
