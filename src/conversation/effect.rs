@@ -199,7 +199,7 @@ pub enum WorkResult {
     /// The branch of an edit was made and opened.
     Edited(Box<EditBranch>),
     /// The change to undo, if there is one.
-    LookedBack(Option<UndoEffect>),
+    UndoTargetFound(Option<UndoEffect>),
     /// The session is closed. Lists the transcripts that should have been deleted but still exist.
     Closed(Vec<RemainingTranscript>),
     /// The conversation's files are in the other folder.
@@ -207,7 +207,7 @@ pub enum WorkResult {
     /// The result of checking the head's transcript, and the repaired copy, if there was something to repair.
     Repaired((Box<CheckAnswer>, Option<Box<NewBranch>>)),
     /// Whether the prompt is in the transcript.
-    Ascertained(PromptArrival),
+    ArrivalChecked(PromptArrival),
     /// The settings were applied to the open session.
     Configured,
 }

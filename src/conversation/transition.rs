@@ -204,7 +204,7 @@ impl<R> Model<R> {
             (OperationKind::Edit(turn_id), WorkResult::Edited(edited)) => {
                 self.edit_branch_opened(&turn_id, *edited);
             }
-            (OperationKind::Undo(progress), WorkResult::LookedBack(undoing)) => {
+            (OperationKind::Undo(progress), WorkResult::UndoTargetFound(undoing)) => {
                 self.undo_target_found(undoing, caller, progress);
             }
             (OperationKind::Move { destination, undoes }, WorkResult::Moved(answer)) => {
@@ -213,7 +213,7 @@ impl<R> Model<R> {
             (OperationKind::Repair, WorkResult::Repaired((answer, made))) => {
                 self.repaired(answer, made, caller);
             }
-            (OperationKind::CheckArrival(death), WorkResult::Ascertained(arrival)) => {
+            (OperationKind::CheckArrival(death), WorkResult::ArrivalChecked(arrival)) => {
                 self.arrival_checked(arrival, death);
             }
             (OperationKind::Configure { title, settings }, WorkResult::Configured) => {

@@ -21,6 +21,7 @@ mod lookup;
 mod open;
 mod packed;
 mod record;
+mod request_memory;
 mod salvage;
 mod shared;
 mod summary;
@@ -38,10 +39,7 @@ use bridge_protocol::{ConversationId, ConversationRef, UpstreamId};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
-pub use commit::{
-    COMMIT_QUEUE_LIMIT, JournalDamage, REQUEST_ID_LIMIT_BYTES, REQUEST_MEMORY_COUNT, REQUEST_MEMORY_DAYS,
-    UPSTREAM_ID_LIMIT_BYTES,
-};
+pub use commit::{COMMIT_QUEUE_LIMIT, JournalDamage, REQUEST_ID_LIMIT_BYTES, UPSTREAM_ID_LIMIT_BYTES};
 pub use error::{BodyLoss, LookupError, LostPart, StoreError};
 pub use journal::BadRegion;
 pub use lookup::ConversationBranch;
@@ -52,15 +50,17 @@ pub use record::{
     RecentCursor, ReportedSettings, RequestId, RequestRecord, ResolvedBy, ResolvedConversation, RestingState,
     SalvagedRecord, Sequence, TranscriptRoot, TurnPhase,
 };
+pub use request_memory::{REQUEST_MEMORY_COUNT, REQUEST_MEMORY_DAYS};
 pub use summary::Summary;
 pub use value::VALUE_LIMIT_BYTES;
 
 use apply::AppliedState;
 use body::Bodies;
-use commit::{Job, MinimumClock, Writer};
+use commit::{Job, Writer};
 use journal::{Journal, JournalCheck, Position};
 use keyspace::Keyspace;
 use open::StorePaths;
+use request_memory::MinimumClock;
 use shared::Shared;
 use trust::TrustFile;
 

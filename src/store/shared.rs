@@ -8,10 +8,10 @@ use tokio_util::sync::CancellationToken;
 use super::StoreStatus;
 use super::apply::AppliedState;
 use super::body::Bodies;
-use super::commit::MinimumClock;
 use super::error::StoreError;
 use super::keyspace::Keyspace;
 use super::record::Sequence;
+use super::request_memory::MinimumClock;
 
 /// The trees and their statistics.
 pub(super) struct Shared {

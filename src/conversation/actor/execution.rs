@@ -405,7 +405,7 @@ impl Actor {
             move |services: &Arc<_>| undo_target::find_undo_target(services, &record, session.as_ref());
         let looked = self.services.blocking(look);
         self.job = Some(Job::without_resource(job, async move {
-            looked.await?.map(WorkResult::LookedBack)
+            looked.await?.map(WorkResult::UndoTargetFound)
         }));
     }
 
@@ -469,7 +469,7 @@ impl Actor {
                 // A child process that outlived it may still write.
                 dead.stopped().await;
             }
-            Ok(WorkResult::Ascertained(
+            Ok(WorkResult::ArrivalChecked(
                 looked.await.unwrap_or(PromptArrival::Unknown),
             ))
         }));

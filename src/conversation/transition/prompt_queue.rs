@@ -63,10 +63,10 @@ impl<R> Model<R> {
 
     /// Releases the held prompt at this position, whose client re-sent its request, and all held prompts before it.
     fn release_held(&mut self, place: u64, asked: PromptRequest<R>) {
-        let is_let_out = self.is_interrupted_turn_next();
+        let is_released = self.is_interrupted_turn_next();
         let held = self.held_prompts().filter(|(at, _)| *at <= place);
         let held = held.map(|(at, prompt)| PromptRequest {
-            is_released: is_let_out,
+            is_released,
             ..PromptRequest::from_held(at, prompt)
         });
         let mut released: Vec<_> = held.collect();
@@ -74,7 +74,7 @@ impl<R> Model<R> {
             released.push(PromptRequest {
                 turn_id: own.turn_id,
                 queue_position: own.queue_position,
-                is_released: is_let_out,
+                is_released,
                 ..asked
             });
         }
@@ -170,11 +170,11 @@ impl<R> Model<R> {
         if let Some(place) = turn.request.queue_position {
             self.record.waiting.insert(place, turn.request.to_record());
         }
-        if let Some(led_by) = turn.request.release_continuation.take() {
+        if let Some(continuation) = turn.request.release_continuation.take() {
             let later = self.record.continuation.take();
             self.record.continuation = Some(PendingContinuation {
                 later: later.and_then(PendingContinuation::into_deferred_text),
-                ..led_by
+                ..continuation
             });
         }
     }

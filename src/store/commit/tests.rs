@@ -4,6 +4,7 @@ use super::*;
 use crate::store::journal::tests::{FaultyFile, nowhere};
 use crate::store::keyspace::Keyspace;
 use crate::store::open;
+use crate::store::request_memory::MEMORY_MICROSECONDS;
 use crate::store::tests::{change, id, record, request, wait};
 use crate::store::{Store, StoreOptions};
 

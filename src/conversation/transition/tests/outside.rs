@@ -123,7 +123,7 @@ impl World {
         let found = next_undo(&self.disk.lineage, self.model.record.chain.links());
         self.apply(Input::WorkDone {
             job,
-            found: Ok(WorkResult::LookedBack(found)),
+            found: Ok(WorkResult::UndoTargetFound(found)),
         });
     }
 
@@ -137,7 +137,7 @@ impl World {
         }
         self.apply(Input::WorkDone {
             job,
-            found: Ok(WorkResult::LookedBack(found)),
+            found: Ok(WorkResult::UndoTargetFound(found)),
         });
     }
 
@@ -395,7 +395,7 @@ impl World {
         let job = self.job.take().expect("nothing was asked of the transcript");
         self.apply(Input::WorkDone {
             job,
-            found: Ok(WorkResult::Ascertained(arrival)),
+            found: Ok(WorkResult::ArrivalChecked(arrival)),
         });
     }
 
