@@ -231,6 +231,12 @@ pub fn shell_word(word: &str) -> String {
     if !word.is_empty() && word.chars().all(is_plain) {
         word.to_owned()
     } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
+        shell_quoted(word)
     }
+}
+
+/// A text as a shell reads it, in quotes.
+#[must_use]
+pub fn shell_quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -1,6 +1,7 @@
 //! Commands in hints, as the user types them in a shell or in a chat.
 
 use super::args;
+use crate::paths::shell_quoted;
 
 /// A command about one conversation that also exists in a chat.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +70,9 @@ impl Advice {
             ),
             SuggestedCommand::Fork(turn) => (format!("fork {id} --at {turn}"), format!("/fork {turn}")),
             SuggestedCommand::History => (format!("history {id}"), "/history".to_owned()),
-            SuggestedCommand::Send(prompt) => (format!("send {id} '{prompt}'"), prompt.to_owned()),
+            SuggestedCommand::Send(prompt) => {
+                (format!("send {id} {}", shell_quoted(prompt)), prompt.to_owned())
+            }
             SuggestedCommand::Set(key, value) => {
                 (format!("set {id} {key}={value}"), format!("/{key} {value}"))
             }

@@ -66,6 +66,11 @@ impl<'a> EventStream<'a> {
         self.last_cursor.clone()
     }
 
+    /// Whether events arrive. If not, [`EventStream::next`] subscribes again, and fetches those that were missed.
+    pub(super) fn is_subscribed(&self) -> bool {
+        self.subscription.is_some()
+    }
+
     /// Waits for the next event. Nothing is lost if the future is dropped.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use unicode_width::UnicodeWidthStr;
 use super::advice::with_daemon_options;
 use super::commands::create::new_here;
 use super::commands::lifecycle::recovery_hint;
-use super::commands::{Context, list, turns};
+use super::commands::{Context, list, this_folder, turns};
 use super::connect::Daemon;
 use super::exit::Exit;
 use super::history_text::HistoryRenderer;
@@ -58,10 +58,24 @@ pub(super) async fn pick(
 ) -> CommandResult<Conversation> {
     let (all, has_more) =
         list::list_here_first(daemon, &method::ListConversations::default(), LISTED_LIMIT).await?;
-    if all.is_empty() && may_create {
-        select::can_continue(daemon).await?;
-        return new_here(daemon, None).await;
-    }
+    let here = this_folder()?;
+    let missing_agent = match may_create && all.iter().all(|one| one.cwd != here) {
+        true => select::can_continue(daemon).await.err(),
+        false => None,
+    };
+    let (message, notes) = match missing_agent {
+        Some(problem) if all.is_empty() || problem.exit != Exit::Agent => return Err(problem),
+        // The picker is gone when the user wants to paste the command.
+        Some(problem) => {
+            let hint = problem.hint.as_deref().unwrap_or_default();
+            (
+                problem.text(),
+                vec![format!("{}; install it with: {hint}", problem.text())],
+            )
+        }
+        None if all.is_empty() && may_create => return new_here(daemon, None).await,
+        None => Default::default(),
+    };
     let mut picker = Picker {
         daemon,
         look: context.output.note_look,
@@ -79,8 +93,8 @@ pub(super) async fn pick(
         query: String::new(),
         selected: 0,
         input: Input::Filter,
-        message: String::new(),
-        notes: Vec::new(),
+        message,
+        notes,
     };
     let picked = picker.run().await;
     for note in picker.notes {
@@ -311,6 +325,7 @@ impl<'a> Picker<'a> {
             (KeyCode::Esc, _) => return Err(Problem::silent(Exit::Success)),
             (KeyCode::Enter, selected) => return Ok(selected.cloned()),
             (KeyCode::Char('n'), _) if control && self.may_create => {
+                select::can_continue(self.daemon).await?;
                 return new_here(self.daemon, None).await.map(Some);
             }
             (KeyCode::Char('f'), _) if control => self.run_action(Action::Fork).await,

@@ -119,6 +119,12 @@ fn tab_completes_a_command() {
     terminal.until("ew");
     terminal.type_in("\t");
     terminal.says("", "echo: /review");
+    // Not what was shown before another key.
+    terminal.type_in("/hel");
+    terminal.until("p");
+    terminal.type_in("x\t");
+    let shown = terminal.says("", "/helx");
+    assert!(!shown.contains("helxp"), "{shown}");
     // Only at the beginning.
     terminal.type_in("see /revi");
     terminal.until("/revi");

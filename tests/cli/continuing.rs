@@ -270,12 +270,33 @@ fn a_queued_prompt_that_was_answered_before_its_sender_came_back_shows_its_answe
     home.kill_daemon();
     home.said(&["recover", "--all"]);
     wait_idle(&home, &id);
-    home.said(&["send", &id, "third"]);
+    // Its words begin the words of the other.
+    home.said(&["send", &id, "sec"]);
 
     kill_process(pid, Signal::CONT).unwrap();
     let output = queued.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(text(&output.stdout).trim(), "echo: second");
+}
+
+/// An earlier prompt had the same words. Its answer is not that of one that was never sent.
+#[test]
+fn a_queued_prompt_that_is_withdrawn_shows_no_answer() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "again"]);
+    let mut running = begin(&home, &["send", &id, "[[say so]][[hang]]"]);
+    home.once(&id, |shown| shown["state"] == "prompting");
+    let queued = begin_heard(&home, &["send", &id, "--queue", "again"]);
+    home.once(&id, |shown| {
+        shown["queue"].as_array().is_some_and(|queue| queue.len() == 1)
+    });
+    home.said(&["cancel", &id, "--queued"]);
+    let output = queued.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(text(&output.stdout), "");
+    assert!(!text(&output.stderr).contains("missed"), "{output:?}");
+    running.wait().unwrap();
 }
 
 /// Whoever of them finds the next daemon first.

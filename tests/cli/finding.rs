@@ -448,9 +448,8 @@ fn without_a_command_the_user_picks_or_starts_a_conversation() {
     }
 }
 
-/// Transcripts of an agent whose program is missing: one command to paste.
-#[test]
-fn a_folder_with_transcripts_and_no_agent_says_what_to_install() {
+/// A home in whose folder Claude Code was used, but where Claude Code is not installed.
+fn home_with_transcripts_only() -> Home {
     let home = Home::new();
     let claude = home.path().join("claude");
     let configured = format!(
@@ -476,6 +475,13 @@ fn a_folder_with_transcripts_and_no_agent_says_what_to_install() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, content).unwrap();
     }
+    home
+}
+
+/// Transcripts of an agent whose program is missing: one command to paste.
+#[test]
+fn a_folder_with_transcripts_and_no_agent_says_what_to_install() {
+    let home = home_with_transcripts_only();
     let shown = Terminal::run_plain(&home, 80, &[]).exits(6);
     check_seen(
         "no agent for the transcripts of the folder",
@@ -500,6 +506,20 @@ fn a_folder_with_transcripts_and_no_agent_says_what_to_install() {
     until(&mut terminal, "1 of 1");
     terminal.type_in(ESCAPE);
     terminal.exits(0);
+}
+
+/// Also if there are conversations in other folders, which the picker shows.
+#[test]
+fn the_picker_says_which_agent_the_folder_lacks() {
+    let home = home_with_transcripts_only();
+    let elsewhere = home.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    home.said(&["new", "--agent", "loopback", "--cwd", elsewhere.to_str().unwrap()]);
+    let mut terminal = Terminal::run_plain(&home, 200, &[]);
+    until(&mut terminal, "whose program is not installed");
+    terminal.type_in(ESCAPE);
+    let shown = terminal.exits(0);
+    assert!(shown.contains("install it with: npm"), "{shown}");
 }
 
 #[test]

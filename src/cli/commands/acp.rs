@@ -35,7 +35,8 @@ const LAST_ANSWERS_LIMIT: Duration = Duration::from_secs(2);
 /// How many bytes are copied at once: the size of a pipe's buffer.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// The longest line that is parsed as a request or an answer: the daemon's default limit.
+/// The longest line that is parsed as a request or an answer: the daemon's default limit. A longer request gets no answer if the
+/// daemon ends.
 const LINE_LIMIT_BYTES: usize = 16 * 1024 * 1024;
 
 /// Act as an agent for an editor, on standard input and output
@@ -264,6 +265,7 @@ fn copy(from: &mut impl Read, to: &mut impl Write, note: impl Fn(&[u8])) -> Copy
             if part.ends_with(b"\n") {
                 note(&line);
                 line.clear();
+                line.shrink_to(BUFFER_BYTES);
             }
         }
         if to.write_all(&buffer[..read]).is_err() {

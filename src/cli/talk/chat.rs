@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::rc::Rc;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bridge_protocol::conversation::Conversation;
@@ -151,7 +151,7 @@ pub(in crate::cli) async fn chat_in(
         daemon: Rc::new(daemon),
         conversation,
         unsent_edit: None,
-        commands: Commands::default(),
+        commands: Arc::new(Mutex::new(typed_commands(own_commands()))),
         last_cursor: None,
     };
     signals::start_signal_watcher();
@@ -277,13 +277,15 @@ impl ChatLoop {
         }
     }
 
-    /// Makes Tab complete the commands, including those that the agent has reported so far.
+    /// Makes Tab complete the commands, including those that the agent has reported so far. If they cannot be read, the known ones
+    /// stay.
     async fn learn_commands(&self) -> CommandResult {
-        let reported = snapshot(&self.daemon, self.conversation.id).await.ok();
-        let reported = reported.and_then(|(session, _)| session.commands?.read().ok());
+        let Ok((session, _)) = snapshot(&self.daemon, self.conversation.id).await else {
+            return Ok(());
+        };
+        let reported = session.commands.and_then(|commands| commands.read().ok());
         let reported: Value = reported.unwrap_or_default();
-        let known = own_commands().chain(names_of(&reported));
-        let known = known.map(|name| format!("/{}", one_line(name))).collect();
+        let known = typed_commands(own_commands().chain(names_of(&reported)));
         *self.commands.lock().unwrap_or_else(PoisonError::into_inner) = known;
         Ok(())
     }
@@ -303,15 +305,16 @@ impl ChatLoop {
             return Err(LineAbort::Leaving);
         }
         let ended = ended.map_err(|problem| match continues {
-            true => with_continue_hint(talk.screen.output, problem, &self.conversation, None),
+            true => with_continue_hint(talk.screen.output, problem, &self.conversation, None, None),
             false => problem,
         })?;
         if report_edit(&mut talk)? {
             self.unsent_edit = None;
         }
-        report_turn(&mut talk, ended.as_ref())?;
+        let reported = report_turn(&mut talk, ended.as_ref());
         // A Ctrl-C that arrives now was meant for the turn.
-        until_ctrl_c(self.learn_commands()).await.or(Ok(()))
+        let _learned = until_ctrl_c(self.learn_commands()).await;
+        Ok(reported?)
     }
 
     /// Sends a prompt with the files that it names.
@@ -688,6 +691,11 @@ fn own_commands<'a>() -> impl Iterator<Item = &'a str> {
         .filter_map(|line| line.trim_start().strip_prefix('/'));
     let names = lines.filter_map(|line| line.split_whitespace().next());
     names.chain(["quit"])
+}
+
+/// Commands as a user types them.
+fn typed_commands<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    names.map(|name| format!("/{}", one_line(name))).collect()
 }
 
 /// The names of the commands that an agent reports.

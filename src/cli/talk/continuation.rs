@@ -24,7 +24,7 @@ use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{DIM, Output, StreamLine, one_line};
 use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::select::{ConversationArgs, HERE};
-use crate::paths::shell_word;
+use crate::paths::{shell_quoted, shell_word};
 
 /// Filters of `--all`: the states in which a conversation waits, and an interrupted turn in any state.
 const INTERRUPTED_FILTERS: [(Option<ConversationState>, Option<bool>); 4] = [
@@ -99,8 +99,15 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     if at == ContinueAt::Now && !options.cancel && !context.output.json {
         let mut talk = ConversationFollower::new(context, Rc::new(daemon), &conversation, None);
         let ended = talk.follow(FollowTarget::Continue(call)).await;
-        let ended =
-            ended.map_err(|problem| with_continue_hint(talk.screen.output, problem, &conversation, None))?;
+        let ended = ended.map_err(|problem| {
+            with_continue_hint(
+                talk.screen.output,
+                problem,
+                &conversation,
+                None,
+                options.text.as_deref(),
+            )
+        })?;
         return report_turn(&mut talk, ended.as_ref());
     }
     // The answer to a cancellation does not report whether a continuation was scheduled.
@@ -110,7 +117,13 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     let answer = answer.map_err(|problem| {
         let at = options.at.as_deref().map(shell_word);
         let at = at.or(options.at_reset.then(|| "+1h".to_owned()));
-        with_continue_hint(context.output, problem, &conversation, at.as_deref())
+        with_continue_hint(
+            context.output,
+            problem,
+            &conversation,
+            at.as_deref(),
+            options.text.as_deref(),
+        )
     })?;
     let line = match &answer.continuation {
         Some(continuation) => {
@@ -128,15 +141,17 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     context.output.line(&line)
 }
 
-/// Adds the command that helps to a refusal. `at` is the requested time.
+/// Adds the command that helps to a refusal. `at` is the requested time, and `text` the requested prompt.
 pub(super) fn with_continue_hint(
     output: &Output,
     problem: Problem,
     conversation: &Conversation,
     at: Option<&str>,
+    text: Option<&str>,
 ) -> Problem {
     let advice = output.advice(conversation.id);
     let question = conversation.interrupts.first();
+    let text = text.filter(|text| !text.contains('\n')).unwrap_or("Continue");
     match (problem.kind(), question) {
         (Some(ErrorKind::Conflict | ErrorKind::Busy), Some(question)) => {
             problem.hint(question::command(&advice, question))
@@ -144,16 +159,13 @@ pub(super) fn with_continue_hint(
         (Some(ErrorKind::Conflict), None) if conversation.head.is_none() => problem.without_turns(&advice),
         (Some(ErrorKind::Conflict), None) => problem.hint(match at {
             Some(at) => {
-                let options = format!("--at {at} --text 'Continue'");
+                let options = format!("--at {at} --text {}", shell_quoted(text));
                 format!(
                     "schedule a prompt: {}",
                     advice.command(SuggestedCommand::Continue(&options))
                 )
             }
-            None => format!(
-                "send a prompt: {}",
-                advice.command(SuggestedCommand::Send("Continue"))
-            ),
+            None => format!("send a prompt: {}", advice.command(SuggestedCommand::Send(text))),
         }),
         (Some(ErrorKind::Busy), None) => problem.hint(format!(
             "follow the running turn with: sessionctl attach {}",

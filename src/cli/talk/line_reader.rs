@@ -8,7 +8,7 @@ use std::io::{self, BufRead as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossterm::cursor::{MoveToColumn, MoveUp};
 use crossterm::event::{Event, KeyCode, KeyModifiers};
@@ -16,8 +16,8 @@ use crossterm::terminal::{Clear, ClearType};
 use crossterm::{execute, queue};
 use reedline::{
     EditCommand, EditMode, Emacs, FileBackedHistory, Highlighter, Hinter, History, Prompt, PromptEditMode,
-    PromptHistorySearch, Reedline, ReedlineEvent, Signal, SimpleMatchHighlighter, StyledText,
-    ValidationResult, Validator, default_emacs_keybindings,
+    PromptHistorySearch, Reedline, ReedlineEvent, ReedlineRawEvent, Signal, SimpleMatchHighlighter,
+    StyledText, ValidationResult, Validator, default_emacs_keybindings,
 };
 use tokio::task::spawn_blocking;
 use unicode_width::UnicodeWidthStr as _;
@@ -105,9 +105,14 @@ impl LineReader {
             KeyCode::Tab,
             ReedlineEvent::HistoryHintComplete,
         );
+        let rest = Arc::default();
         let hinter = Completion {
             commands: Arc::clone(&self.commands),
-            rest: String::new(),
+            rest: Arc::clone(&rest),
+        };
+        let keys = Keys {
+            emacs: Emacs::new(keys),
+            rest,
         };
         let editor = Reedline::create()
             .with_ansi_colors(self.look.coloured)
@@ -117,7 +122,7 @@ impl LineReader {
             .with_validator(Box::new(BackslashContinuation(Arc::clone(&self.continued))))
             .with_break_signal(Arc::clone(&self.stop_requested))
             .with_history_exclusion_prefix(Some(" ".to_owned()))
-            .with_edit_mode(Box::new(Emacs::new(keys)) as Box<dyn EditMode>);
+            .with_edit_mode(Box::new(keys));
         Ok(match open_history(&self.file) {
             Ok(history) => editor.with_history(Box::new(history)),
             Err(error) => {
@@ -221,30 +226,59 @@ impl Highlighter for PlainHighlighter {
 /// Shows the rest of the first command that begins with the typed text.
 struct Completion {
     commands: Commands,
-    rest: String,
+    rest: Rest,
+}
+
+/// The rest of a command, as it is shown after the typed text.
+type Rest = Arc<Mutex<String>>;
+
+/// The keys of the line editor. The rest that is shown does not belong to a text that is edited before it is shown again, as when
+/// several keys arrive at once.
+struct Keys {
+    emacs: Emacs,
+    rest: Rest,
+}
+
+impl EditMode for Keys {
+    fn parse_event(&mut self, event: ReedlineRawEvent) -> ReedlineEvent {
+        let event = self.emacs.parse_event(event);
+        if matches!(event, ReedlineEvent::Edit(_)) {
+            lock(&self.rest).clear();
+        }
+        event
+    }
+
+    fn edit_mode(&self) -> PromptEditMode {
+        self.emacs.edit_mode()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Hinter for Completion {
     fn handle(&mut self, line: &str, at: usize, _: &dyn History, is_coloured: bool, _: &str) -> String {
-        self.rest.clear();
+        let mut shown = lock(&self.rest);
+        shown.clear();
         if line.starts_with('/') && at == line.len() {
-            let commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+            let commands = lock(&self.commands);
             let rest = commands.iter().find_map(|command| command.strip_prefix(line));
-            self.rest.push_str(rest.unwrap_or_default());
+            shown.push_str(rest.unwrap_or_default());
         }
         // Without colours it would look like typed text.
-        match is_coloured && !self.rest.is_empty() {
-            true => format!("{DIM}{}{DIM:#}", self.rest),
+        match is_coloured && !shown.is_empty() {
+            true => format!("{DIM}{shown}{DIM:#}"),
             false => String::new(),
         }
     }
 
     fn complete_hint(&self) -> String {
-        self.rest.clone()
+        lock(&self.rest).clone()
     }
 
     fn next_hint_token(&self) -> String {
-        self.rest.clone()
+        self.complete_hint()
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use bridge_protocol::conversation::{ContinueAt, Conversation, ConversationState, EditAnswer, OnBusy};
 use bridge_protocol::method::{self, Method as _};
 use bridge_protocol::raw::{PromptContent, RawJson};
-use bridge_protocol::turn::{FailureKind, Interrupt, TurnResult};
+use bridge_protocol::turn::{FailureKind, Interrupt, StopReason, TurnResult};
 use bridge_protocol::{ConversationId, Cursor, InterruptId, TurnId};
 use clap::ValueEnum;
 use tokio::time::MissedTickBehavior;
@@ -459,8 +459,9 @@ impl<'a> ConversationFollower<'a> {
                         ..Default::default()
                     })));
                 }
-                // The answer arrives after the last event, and a stopping daemon then closes the connection.
-                followed = follower.next(), if !own.has_ended => {
+                // The answer arrives after the last event, and a stopping daemon then closes the connection. The turn that has ended
+                // may be another client's with the same prompt, if this one is queued.
+                followed = follower.next(), if !own.has_ended || (answer.is_none() && start.queued_prompt().is_some()) => {
                     let followed = followed?;
                     if json {
                         self.screen.output.stream(&StreamLine::Event(&followed.raw))?;
@@ -479,8 +480,10 @@ impl<'a> ConversationFollower<'a> {
                 answered = &mut call, if answer.is_none() => {
                     figures = None;
                     let answered = answered?;
-                    // A turn's events arrive before its answer. If none did, they were sent before this connection subscribed.
-                    own.has_ended |= answered.turn.is_some() && own.id.is_none();
+                    // A turn's events arrive before its answer, unless the subscription still has to fetch them again. If none
+                    // did, they were sent before this connection subscribed.
+                    own.has_ended |= follower.is_subscribed()
+                        && answered.turn.as_ref().is_some_and(|turn| own.id.as_ref() != Some(&turn.turn_id));
                     answer = Some(answered);
                 }
                 typed = some_or_pending(self.answer_reader.as_mut().zip(self.shown_question.as_ref()).map(|(person, asked)| person.read_answer(&asked.keys))) => {
@@ -512,9 +515,12 @@ impl<'a> ConversationFollower<'a> {
         if json {
             return Ok(ended);
         }
-        // The turn ended before this connection subscribed, as after a restart of the daemon: its events are gone.
-        if own.id.is_none()
-            && ended.is_some()
+        // The turn ended before this connection subscribed, as after a restart of the daemon: its events are gone. A turn that
+        // was cancelled or failed may not have begun.
+        if let Some(turn) = &ended
+            && own.id.as_ref() != Some(&turn.turn_id)
+            && turn.failure.is_none()
+            && turn.stop_reason != StopReason::Cancelled
             && let Some(prompt) = start.sent_prompt()
         {
             self.show_turn_of(prompt).await?;

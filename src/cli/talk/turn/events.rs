@@ -319,23 +319,22 @@ impl ConversationFollower<'_> {
         self.screen.end_turn()
     }
 
-    /// Shows the answer to the last prompt that begins with these words, from the history.
+    /// Shows the answer to a prompt, from the history. The prompt is known by its words: if none or several of the last prompts have
+    /// them, prints the command that shows the history.
     pub(super) async fn show_turn_of(&mut self, prompt: &PromptContent) -> CommandResult {
         let updates = self.last_updates().await?;
         let prompt = prompt.to_text();
         let is_it = |update: &&HistoryUpdate| {
             let words = self.screen.prompt_in_update(&update.update);
-            words.is_some_and(|words| prompt.trim_start().starts_with(words.trim()))
+            words.is_some_and(|words| readable_prompt(&words).trim() == prompt.trim())
         };
-        let Some(turn) = updates
-            .iter()
-            .rfind(is_it)
-            .map(|update| update.checkpoint_id.clone())
-        else {
+        let found: Vec<_> = updates.iter().filter(is_it).collect();
+        let [begin] = &found[..] else {
             let history = self.advice().command(SuggestedCommand::History);
             let missed = format!("the answer was missed; read it with: {history}");
             return self.screen.note_styled(ATTENTION, &missed);
         };
+        let turn = begin.checkpoint_id.clone();
         for update in updates.iter().filter(|update| update.checkpoint_id == turn) {
             if self.screen.prompt_in_update(&update.update).is_none() {
                 self.screen.show_update(&update.update)?;
