@@ -2,7 +2,7 @@
 //!
 //! This module owns the names in the folders, and the precedence of options, environment and platform. It does not
 //! know what is in the files, and does not access the disk: everything follows from its parameters. `ownership`
-//! checks whether paths can be trusted, and `lock_holder` finds the process that holds a lock.
+//! checks whether paths can be trusted, and `lock_holder` whether a process is a daemon.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ pub struct Paths {
     pub home: Option<PathBuf>,
     /// The configuration file. It may be missing.
     pub config_file: PathBuf,
-    /// The folder of the journal, the store, the kept transcripts and the lock file.
+    /// The folder of the journal, the store, the backups and the lock file.
     pub data: PathBuf,
     /// The private folder of the sockets, unless they are given.
     pub runtime: PathBuf,

@@ -173,7 +173,7 @@ impl Connection {
         let choice = |turn: &Checkpoint| json!({ "const": turn.step.to_string(), "title": turn_line(turn) });
         let choices: Vec<_> = turns.iter().map(choice).collect();
         let form = json!({
-            "sessionId": session.name,
+            "sessionId": session.id,
             "mode": "form",
             "message": "Go back to after which turn?",
             "requestedSchema": {

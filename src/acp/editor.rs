@@ -187,7 +187,7 @@ impl Dialogue for Editor {
 }
 
 impl Editor {
-    /// Polls what stands for so many requests once, so that it is sent on in the order of arrival.
+    /// Polls `work` once, so that requests reach the mailbox in order of arrival. `requests`: as how many requests it counts.
     fn start_request(&mut self, requests: usize, work: impl Future<Output = ()> + Send + 'static) {
         let mut work = AssertUnwindSafe(work).catch_unwind().map(drop).boxed();
         if poll_once(&mut work).is_pending() {
@@ -292,7 +292,7 @@ impl Editor {
                 let Ok(Params { request_id }) = serde_json::from_str(params) else {
                     return;
                 };
-                // None if it was answered already.
+                // Empty if the request was answered already.
                 let cancelled: Vec<CancelTarget> = lock(&self.requests)
                     .values()
                     .filter(|(id, _)| id == request_id.get())
@@ -453,7 +453,7 @@ impl Connection {
         const OWN_REFERENCES: usize = 2;
         let mut sessions = lock(&self.sessions);
         if session.conversation().is_none() && Arc::strong_count(session) <= OWN_REFERENCES {
-            sessions.remove(&session.name);
+            sessions.remove(&session.id);
         }
     }
 
@@ -483,7 +483,7 @@ impl Connection {
         if let Some(id) = session.conversation() {
             return Ok(id);
         }
-        let id = self.find_conversation(&session.name).await?;
+        let id = self.find_conversation(&session.id).await?;
         session.attach(&self.bridge, id).await?;
         Ok(id)
     }

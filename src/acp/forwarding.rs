@@ -159,12 +159,12 @@ impl Connection {
         method: String,
         params: &str,
     ) -> Reply {
-        let parent = self.parent_of(&session.name);
+        let parent = self.parent_of(&session.id);
         let is_of_subagent = parent.is_some();
         let session = &parent.unwrap_or_else(|| Arc::clone(session));
         let order = session.order.lock().await;
         let params: RawJson = message::read(params)?;
-        let unknown = || Failure::unknown_session(&session.name);
+        let unknown = || Failure::unknown_session(&session.id);
         let id = session.conversation().ok_or_else(unknown)?;
         session.release().await;
         self.run_agent_for(session, id, ClientSwitchReason::Using)?;

@@ -41,7 +41,7 @@ const ENDED_TURNS: usize = 8;
 /// A session of an editor.
 pub(super) struct Session {
     /// The session's id, as the editor wrote it.
-    pub(super) name: String,
+    pub(super) id: String,
     /// Locked while no other request about the session may overtake. Waiting requests lock it in order of arrival.
     pub(super) order: Arc<tokio::sync::Mutex<()>>,
     /// Notified when the agent has reported its commands.
@@ -51,7 +51,7 @@ pub(super) struct Session {
     /// Notified when prompts were cancelled or the session was closed.
     prompts_cancelled: Notify,
     /// The beginning of each update, encoded once.
-    head: String,
+    update_prefix: String,
     pub(super) peer: Arc<Peer>,
     pub(super) forwarding: ForwardedRequests,
     state: Mutex<State>,
@@ -117,12 +117,12 @@ impl Session {
     pub(super) fn new(name: &str, peer: Arc<Peer>) -> Arc<Self> {
         let quoted = Value::from(name);
         Arc::new(Self {
-            name: name.to_owned(),
+            id: name.to_owned(),
             order: Arc::default(),
             commands_reported: Notify::new(),
             checkpoint_saved: Notify::new(),
             prompts_cancelled: Notify::new(),
-            head: format!(
+            update_prefix: format!(
                 r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":{quoted},"update":"#
             ),
             peer,
@@ -246,8 +246,8 @@ impl Session {
         self.prompts_cancelled.notify_waiters();
     }
 
-    /// Whether the agent has reported its commands since the session was attached.
-    pub(super) fn has_reported_commands(&self) -> Option<RawJson> {
+    /// The agent's commands, if they are known.
+    pub(super) fn agent_commands(&self) -> Option<RawJson> {
         self.lock().commands.clone()
     }
 
@@ -299,7 +299,7 @@ impl Session {
         }
     }
 
-    /// The same for an update of the running turn.
+    /// Like [`Self::replay`], for an update of the running turn.
     pub(super) async fn replay_event(&self, event: &EncodedEvent) {
         let line = self.line_of(&mut self.lock(), event);
         if let Some(line) = line {
@@ -307,14 +307,14 @@ impl Session {
         }
     }
 
-    /// Sends a message that was held back.
+    /// Sends a line before all held messages, and waits for room in the outbox.
     pub(super) async fn replay_line(&self, line: &str) {
         let _gone = self.peer.outbox.push_leaving_room(&[line]).await;
     }
 
     async fn replay_unchanged(&self, update: &str) {
         // A disconnected editor needs no history.
-        let update = [&self.head, update, "}}"];
+        let update = [&self.update_prefix, update, "}}"];
         let _gone = self.peer.outbox.push_leaving_room(&update).await;
     }
 
@@ -707,7 +707,7 @@ impl Session {
     fn send_update(&self, state: &mut State, update: &str) -> Delivery {
         match state.held {
             Some(_) => self.send(state, &self.update_line(update)),
-            None => push_result(self.peer.outbox.try_push(&[&self.head, update, "}}"])),
+            None => push_result(self.peer.outbox.try_push(&[&self.update_prefix, update, "}}"])),
         }
     }
 

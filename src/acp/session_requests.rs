@@ -38,7 +38,7 @@ const NEWEST_TURN_PAUSE: Duration = Duration::from_millis(50);
 /// The update that ends the replay of a load, for JetBrains' clients that request it.
 const REPLAY_END: &str = r#"{"sessionUpdate":"session_info_update","_meta":{"jetbrains":{"air":{"version":1,"loadReplayEnd":true}}}}"#;
 
-/// Says that the settings of a request that opens a session are only noted.
+/// The message that the settings of an open request apply only at the next opening.
 const SETTINGS_DEFERRED_TEXT: &str = "The session is open in its agent with other MCP servers or folders than this editor asks for. \
                              Those of the editor apply when the agent next opens it.\n\n";
 
@@ -187,7 +187,7 @@ impl Connection {
     pub(super) async fn load(&self, session: Arc<Session>, params: &str) -> Result<RequestOutcome, Failure> {
         let order = Arc::clone(&session.order).lock_owned().await;
         let mut opening = OpenParams::read(params)?;
-        let id = self.find_conversation(&session.name).await?;
+        let id = self.find_conversation(&session.id).await?;
         let held = session.begin_load();
         let reopened = self.reopen(&session, id, &mut opening).await?;
         let snapshot = session.attach(&self.bridge, id).await?;
@@ -207,7 +207,7 @@ impl Connection {
             let reported = session.commands_reported.notified();
             tokio::pin!(reported);
             reported.as_mut().enable();
-            if session.has_reported_commands().is_none() {
+            if session.agent_commands().is_none() {
                 // An agent without commands reports none.
                 let _none = tokio::time::timeout(COMMANDS_WAIT_LIMIT, reported).await;
             }
@@ -223,7 +223,7 @@ impl Connection {
     ) -> Result<RequestOutcome, Failure> {
         let order = Arc::clone(&session.order).lock_owned().await;
         let mut opening = OpenParams::read(params)?;
-        let id = self.find_conversation(&session.name).await?;
+        let id = self.find_conversation(&session.id).await?;
         let was_open = session.conversation().is_some();
         let reopened = self.reopen(&session, id, &mut opening).await?;
         let done = self.open_in_order(Arc::clone(&session), order, id).await?;
@@ -240,7 +240,7 @@ impl Connection {
     pub(super) async fn fork(&self, source: Arc<Session>, params: &str) -> Result<RequestOutcome, Failure> {
         let _order = source.order.lock().await;
         let mut opening = OpenParams::read(params)?;
-        let id = self.find_conversation(&source.name).await?;
+        let id = self.find_conversation(&source.id).await?;
         let at = match ForkPoint::read(&opening.meta)? {
             Some(point) => Some(self.fork_message_id(id, &point).await?),
             None => SessiondExtensions::read(&opening.meta)?.at,
@@ -340,7 +340,7 @@ impl Connection {
         let _order = session.order.lock().await;
         let found = match session.conversation() {
             Some(id) => Ok(id),
-            None => self.find_conversation(&session.name).await,
+            None => self.find_conversation(&session.id).await,
         };
         match found {
             Ok(id) => self.delete_conversation(id.into()).await?,
@@ -517,7 +517,7 @@ impl Connection {
 
 fn open_outcome(session: Arc<Session>, order: OwnedMutexGuard<()>, snapshot: &Snapshot) -> RequestOutcome {
     let reply = message::result(&OpenResult {
-        session_id: &session.name,
+        session_id: &session.id,
         modes: snapshot.info.modes.as_ref(),
         config_options: snapshot.info.config_options.as_ref(),
         other: snapshot

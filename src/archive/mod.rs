@@ -23,7 +23,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::files::digest::sha256;
 use crate::files::misplaced;
-use crate::paths::names::Kind;
+use crate::paths::names::EntryKind;
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Dialect;
 use crate::transcript::locate::file_name;
@@ -241,7 +241,7 @@ impl Archive {
         let is_ours = |above: &&Path| above.starts_with(&self.folder);
         let way: Vec<&Path> = folder.ancestors().take_while(is_ours).collect();
         for above in way.into_iter().rev() {
-            let found = misplaced::find(above, Kind::Folder);
+            let found = misplaced::find(above, EntryKind::Folder);
             if let Some(misplaced) = found.map_err(TranscriptError::io("look at", above))? {
                 let data = self.folder.parent().unwrap_or(&self.folder);
                 return Err(TranscriptError::Misplaced(misplaced.moved_to(data)));

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::{Archive, SessionKey, relative_folder};
 use crate::files::set_aside::{self, Unreadable};
 use crate::files::{checked_lines, durable, is_absence, is_passing, misplaced};
-use crate::paths::names::{Kind, UNREPORTED};
+use crate::paths::names::{EntryKind, UNREPORTED};
 use crate::transcript::TranscriptError;
 
 /// The version of a mark that this program writes.
@@ -164,7 +164,7 @@ impl Archive {
 /// The system's error if it may be temporary: see [`is_transient`].
 fn read_mark(path: &Path) -> io::Result<Option<Result<RestoreMark, Unreadable>>> {
     let none_older = || serde::de::Error::custom("its version is unknown");
-    let read = misplaced::find(path, Kind::File).and_then(|found| match found {
+    let read = misplaced::find(path, EntryKind::File).and_then(|found| match found {
         Some(misplaced) => Err(io::Error::other(misplaced)),
         None => fs::read(path),
     });

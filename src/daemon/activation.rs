@@ -1,7 +1,7 @@
 //! Socket activation: the socket that a service manager listens on and passes to the daemon.
 //!
 //! This module owns which descriptor counts: the first one passed to this process by systemd's protocol
-//! (`sd_listen_fds`). The room `server` checks the socket's owner and path.
+//! (`sd_listen_fds`). The room `server` checks the socket's path and its folder.
 
 use std::os::unix::net::UnixListener;
 

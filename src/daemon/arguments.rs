@@ -24,7 +24,7 @@ Socket activation:
 Environment:
   SESSIOND_LOG
     Log level or filter, such as debug or session_bridge::agent=debug (default: info)
-  PATH, HOME, CLAUDE_CONFIG_DIR, CODEX_HOME
+  PATH, HOME, CLAUDE_CONFIG_DIR, CODEX_HOME, QWEN_HOME
     Used to find agents and their transcripts, unless set in the configuration. Agents inherit the whole environment
   LISTEN_PID, LISTEN_FDS, NOTIFY_SOCKET
     Set by a service manager; see Socket activation";

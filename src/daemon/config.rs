@@ -45,9 +45,9 @@ pub struct Config {
     /// Limits.
     pub limits: Limits,
     /// How transcripts are backed up.
-    pub keep: Keep,
+    pub keep: BackupConfig,
     /// What editors are offered.
-    pub editors: Editors,
+    pub editors: EditorConfig,
     /// The text, for finding lines.
     #[serde(skip)]
     text: String,
@@ -127,7 +127,7 @@ pub struct Limits {
 /// How transcripts are backed up.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Keep {
+pub struct BackupConfig {
     /// Whether transcripts are backed up automatically.
     pub enabled: bool,
     /// How many days backups are kept after the transcript was last written; forever if absent.
@@ -139,18 +139,18 @@ pub struct Keep {
 /// What editors are offered.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Editors {
+pub struct EditorConfig {
     /// Whether `/rewind`, `/edit` and the other commands of the daemon are announced.
     pub commands: bool,
 }
 
-impl Default for Editors {
+impl Default for EditorConfig {
     fn default() -> Self {
         Self { commands: true }
     }
 }
 
-impl Default for Keep {
+impl Default for BackupConfig {
     fn default() -> Self {
         Self {
             enabled: true,
@@ -160,7 +160,7 @@ impl Default for Keep {
     }
 }
 
-impl Keep {
+impl BackupConfig {
     /// Converts the settings into the rules for conversations.
     #[must_use]
     pub fn rules(&self) -> BackupRules {
@@ -327,7 +327,7 @@ impl Config {
                 let entry = usual(program);
                 first_found.get_or_insert(entry.name.clone());
                 entries.push(entry);
-            // One that is not installed, but whose transcripts can be read without it. Its program is looked for again whenever
+            // An agent that is not installed, but whose transcripts can be read without it. Its program is looked up again whenever
             // it is needed.
             } else if let Some(program) = kind.programs.first()
                 && let entry = usual(PathBuf::from(program))

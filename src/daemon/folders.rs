@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::files::misplaced::{self, Misplaced};
 use crate::files::{durable, entries};
-use crate::paths::names::{self, Kind};
+use crate::paths::names::{self, EntryKind};
 use crate::paths::ownership::{self, ClaimError, Role};
 
 /// Why a folder cannot be used.
@@ -43,8 +43,8 @@ pub fn check_entries(data: &Path) -> Result<(), FolderError> {
         entries(&store).map_err(|source| io_failure(format!("inspect {}", store.display()), source))?;
     for path in in_store {
         let kind = match path.is_dir() {
-            true => Kind::Folder,
-            false => Kind::File,
+            true => EntryKind::Folder,
+            false => EntryKind::File,
         };
         check_entry(&path, kind).map_err(|error| match error {
             // Within that folder it would be found again.
@@ -55,7 +55,7 @@ pub fn check_entries(data: &Path) -> Result<(), FolderError> {
     Ok(())
 }
 
-fn check_entry(path: &Path, kind: Kind) -> Result<(), FolderError> {
+fn check_entry(path: &Path, kind: EntryKind) -> Result<(), FolderError> {
     match misplaced::find(path, kind) {
         Ok(None) => Ok(()),
         Ok(Some(misplaced)) => Err(misplaced.into()),

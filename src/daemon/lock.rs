@@ -25,7 +25,7 @@ use crate::paths::ownership::NO_LINK;
 #[cfg(test)]
 mod tests;
 
-/// How often to try again while only readers, which hold the lock for an instant, are in the way.
+/// How many times to try while only readers hold the lock, each for an instant.
 const ATTEMPTS: usize = 10_000;
 
 /// How many attempts are between two pauses while only readers are in the way. All pauses together take half a second.
@@ -71,7 +71,7 @@ pub enum LockError {
     AlreadyRunning {
         /// The lock file.
         path: PathBuf,
-        /// What that daemon reports about itself, if it did yet.
+        /// What that daemon wrote about itself, if it has written anything yet.
         info: Option<Box<LockInfo>>,
     },
     /// Readers kept the lock busy.
@@ -161,7 +161,7 @@ impl DaemonLock {
         &self.path
     }
 
-    /// Whether the file was moved, removed or replaced, so that nobody finds this daemon by it. False if that cannot
+    /// Whether the file was moved, removed or replaced, so that clients cannot find this daemon through it. False if that cannot
     /// be checked.
     pub fn is_lost(&self) -> bool {
         let Ok(own) = self.file.metadata() else {

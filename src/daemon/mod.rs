@@ -2,7 +2,7 @@
 //!
 //! Start: configuration → private folders → lock → store → end what the previous run left → sockets → ready. No
 //! transcript is judged before the sweep of its agent is complete. Stop: no new work → cancel turns → end agents →
-//! write answers → flush the store → remove socket and lock.
+//! write answers → flush the store → remove the sockets. The lock ends with the process.
 
 mod activation;
 pub mod arguments;
@@ -13,7 +13,7 @@ mod loaded_config;
 pub mod lock;
 mod presence;
 pub mod ready;
-pub mod recorder;
+pub mod spawn_recorder;
 mod start;
 
 use std::ffi::OsString;
@@ -86,7 +86,7 @@ fn start_detached(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     match started {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
-            print_error(&StartError::io(RUNTIME_FAILED)(error));
+            print_error(&StartError::io("cannot start the daemon's process")(error));
             ExitCode::FAILURE
         }
     }

@@ -22,7 +22,7 @@ use super::loaded_config::LoadedConfig;
 use super::lock::{DaemonLock, LockInfo};
 use super::presence::{LostFile, PresenceWatch};
 use super::ready;
-use super::recorder::{StoreRecorder, spawn_record};
+use super::spawn_recorder::{StoreRecorder, spawn_record};
 use crate::acp::AcpService;
 use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::{Pool, PoolSettings};
@@ -155,7 +155,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         old_bytes: OldBytes::default(),
         copy_plans: CopyPlans::in_data_folder(&paths.data),
         wakeups: WakeupQueue::new(config.limits.continuations),
-        backups: Backups::new(paths.data.join(names::KEPT), keep_rules(config, arguments)),
+        backups: Backups::new(paths.data.join(names::KEPT), backup_rules(config, arguments)),
         running_work: Arc::default(),
         read_queues: ReadQueues::default(),
     });
@@ -438,7 +438,7 @@ async fn sweep_previous_run(store: &Store, instance: &Instance, ended_well: bool
 }
 
 /// With the store in memory, no backups are made, because no later run would know about them.
-fn keep_rules(config: &Config, arguments: &Arguments) -> BackupRules {
+fn backup_rules(config: &Config, arguments: &Arguments) -> BackupRules {
     let rules = config.keep.rules();
     BackupRules {
         is_enabled: rules.is_enabled && !arguments.ephemeral,

@@ -172,7 +172,7 @@ async fn diagnose_running(entry: &AgentEntry, lease: &Lease) -> Vec<Diagnostic> 
             .fact("version", version.map_or(Value::Null, Value::from))
             .fact("offers", offers),
     ];
-    found.extend(signed_in(entry, lease).await);
+    found.extend(diagnose_sign_in(entry, lease).await);
     let declared = quirks::DeclaredAgent {
         name: name.as_deref(),
         version,
@@ -207,7 +207,7 @@ fn optional_methods(capabilities: &Capabilities) -> Vec<&'static str> {
         .collect()
 }
 
-async fn signed_in(entry: &AgentEntry, lease: &Lease) -> Option<Diagnostic> {
+async fn diagnose_sign_in(entry: &AgentEntry, lease: &Lease) -> Option<Diagnostic> {
     if !lease.initialized().capabilities.auth_status {
         let what = "it does not report whether you are signed in; the first prompt shows it";
         let is_quiet = *entry.kind == kinds::LOOPBACK;

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::is_absence;
-use crate::paths::names::Kind;
+use crate::paths::names::EntryKind;
 use crate::paths::shell_word;
 
 /// An entry of the wrong kind in the daemon's folders.
@@ -19,7 +19,7 @@ pub struct Misplaced {
     /// Its actual kind.
     found: &'static str,
     /// The kind that the daemon needs.
-    needed: Kind,
+    needed: EntryKind,
     /// The folder to suggest for moving it away.
     to: PathBuf,
 }
@@ -49,15 +49,15 @@ impl Misplaced {
 ///
 /// # Errors
 /// The system's error if it cannot be inspected.
-pub(crate) fn find(path: &Path, needed: Kind) -> io::Result<Option<Misplaced>> {
+pub(crate) fn find(path: &Path, needed: EntryKind) -> io::Result<Option<Misplaced>> {
     let found = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata.file_type(),
         Err(error) if is_absence(&error) => return Ok(None),
         Err(error) => return Err(error),
     };
     let is_needed = match needed {
-        Kind::File => found.is_file(),
-        Kind::Folder => found.is_dir(),
+        EntryKind::File => found.is_file(),
+        EntryKind::Folder => found.is_dir(),
     };
     Ok((!is_needed).then(|| Misplaced {
         path: path.to_owned(),
@@ -69,16 +69,16 @@ pub(crate) fn find(path: &Path, needed: Kind) -> io::Result<Option<Misplaced>> {
 
 fn kind_found(kind: FileType) -> &'static str {
     match kind {
-        _ if kind.is_dir() => words(Kind::Folder),
-        _ if kind.is_file() => words(Kind::File),
+        _ if kind.is_dir() => words(EntryKind::Folder),
+        _ if kind.is_file() => words(EntryKind::File),
         _ if kind.is_symlink() => "a symbolic link",
         _ => "neither a file nor a folder",
     }
 }
 
-const fn words(kind: Kind) -> &'static str {
+const fn words(kind: EntryKind) -> &'static str {
     match kind {
-        Kind::File => "a file",
-        Kind::Folder => "a folder",
+        EntryKind::File => "a file",
+        EntryKind::Folder => "a folder",
     }
 }

@@ -27,7 +27,7 @@ pub fn data_folder_of(pid: u32) -> Option<PathBuf> {
 /// Whether a process with the mark of a data folder belongs to a daemon: it is one itself, or its first parent without the mark is
 /// one. Process 1 does not count, because it adopts the orphans of all daemons. False if the system does not show the parents.
 #[must_use]
-pub fn is_of_daemon(mut pid: u32, is_marked: impl Fn(u32) -> bool) -> bool {
+pub fn belongs_to_daemon(mut pid: u32, is_marked: impl Fn(u32) -> bool) -> bool {
     while pid > 1 {
         if data_folder_of(pid).is_some() {
             return true;
@@ -40,7 +40,7 @@ pub fn is_of_daemon(mut pid: u32, is_marked: impl Fn(u32) -> bool) -> bool {
     false
 }
 
-/// The process that started this one.
+/// The parent of a process. It adopts the process if the one that started it has ended.
 pub(crate) fn parent_of(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;

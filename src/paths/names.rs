@@ -3,7 +3,7 @@
 
 /// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum EntryKind {
     /// A file.
     File,
     /// A folder.
@@ -16,7 +16,7 @@ macro_rules! entries {
         $($(#[$doc])* pub(crate) const $id: &str = $name;)*
 
         $(#[$about])*
-        pub(crate) const $all: &[(&str, Kind)] = &[$(($id, Kind::$kind)),*];
+        pub(crate) const $all: &[(&str, EntryKind)] = &[$(($id, EntryKind::$kind)),*];
     };
 }
 
@@ -25,13 +25,13 @@ entries! {
     DATA;
     /// The lock file. A process that holds its lock is a daemon.
     LOCK = File "sessiond.lock";
-    /// The daemon's random name, which is part of its processes' marks.
+    /// The data folder's random name, which is part of the marks of its daemons' processes.
     INSTANCE = File "instance";
     /// The journal of the store.
     JOURNAL = File "journal.jsonl";
     /// The journal while it is rewritten.
     NEW_JOURNAL = File "journal.new";
-    /// The last used agent and folder.
+    /// The conversation last used in each folder: what `.` means.
     LAST_USED = File "last-used.json";
     /// Exported bundles without a given path.
     EXPORTS = Folder "exports";
@@ -49,13 +49,13 @@ entries! {
     LOOPBACK = Folder "loopback";
     /// Copies of transcripts.
     KEPT = Folder "kept";
-    /// Plans of copies that no conversation refers to yet.
+    /// Intents of copies that no conversation refers to yet.
     COPIES = Folder "copies";
-    /// Plans of imports.
+    /// Intents of imports.
     IMPORTS = Folder "imports";
-    /// Plans of tree moves.
+    /// Intents of tree moves, and records of finished ones, which can be undone.
     TREES = Folder "trees";
-    /// Plans of moves.
+    /// Intents of moves.
     MOVES = Folder "moves";
 }
 
@@ -71,7 +71,7 @@ entries! {
 }
 
 /// Returns all entries as paths below the data folder, a folder before its content.
-pub(crate) fn all() -> impl Iterator<Item = (String, Kind)> {
+pub(crate) fn all() -> impl Iterator<Item = (String, EntryKind)> {
     let data = DATA.iter().map(|(name, kind)| ((*name).to_owned(), *kind));
     let kept = IN_KEPT
         .iter()

@@ -253,12 +253,12 @@ fn create_and_check_by(
 /// If another user owns it or can change it.
 pub fn open_configuration(path: &Path) -> Result<io::Result<File>, Untrusted> {
     let opened = OpenOptions::new().read(true).custom_flags(NO_WAIT).open(path);
-    trusted(path, opened)
+    check_opened(path, opened)
 }
 
 /// Returns an opened file, if the file and its path can be trusted. Walks the path after the opening: a check before
 /// it would not cover a file that appeared in between.
-fn trusted(path: &Path, opened: io::Result<File>) -> Result<io::Result<File>, Untrusted> {
+fn check_opened(path: &Path, opened: io::Result<File>) -> Result<io::Result<File>, Untrusted> {
     let (user, role) = (User::of_this_process(), Role::Configuration);
     check_path(user, role, path)?;
     let (file, metadata) = match opened.and_then(|file| Ok((file.metadata()?, file))) {
@@ -450,7 +450,7 @@ enum WalkEnd {
 }
 
 /// Walks an absolute path, and each link in it, to the end. Ends at a missing component, unless `make` is given and
-/// the component is the last one of `path` itself: then creates it as a folder and checks it. Never creates the
+/// the component belongs to `path` itself and not to a link: then creates it as a folder and checks it. Never creates the
 /// target of a link, because its disk may just not be mounted.
 fn walk(
     path: &Path,

@@ -7,16 +7,16 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 /// The text of an answer. `None` for a notification.
-pub(super) type Answer = Option<Box<str>>;
+pub(super) type AnswerText = Option<Box<str>>;
 
 /// The result of a call, as JSON, or its error.
-pub type Outcome = Result<String, BridgeError>;
+pub type CallResult = Result<String, BridgeError>;
 
 /// Writes a result as JSON.
 ///
 /// # Errors
 /// If it cannot be encoded as JSON. The results of the contract's methods always can.
-pub fn result<T: Serialize>(result: &T) -> Outcome {
+pub fn result<T: Serialize>(result: &T) -> CallResult {
     serde_json::to_string(result).map_err(|error| {
         BridgeError::new(
             ErrorKind::InternalError,
@@ -39,7 +39,7 @@ pub(super) fn invalid_request(message: impl Into<String>) -> BridgeError {
 }
 
 /// The answer to the request `id`. A result that makes it longer than `limit_bytes` becomes an error.
-pub(super) fn response_to(id: Option<&RawValue>, outcome: Outcome, limit_bytes: usize) -> Answer {
+pub(super) fn response_to(id: Option<&RawValue>, outcome: CallResult, limit_bytes: usize) -> AnswerText {
     let id = id?;
     let text = outcome.map(|result| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#));
     Some(match text {
@@ -64,7 +64,10 @@ pub(super) fn error_response(id: Option<&RawValue>, error: &BridgeError) -> Box<
 }
 
 /// The answer to a batch. Entries that would make it longer than the limit of a message are answered with an error.
-pub(super) fn batch_response(answers: Vec<(Option<Box<RawValue>>, Answer)>, limit_bytes: usize) -> Answer {
+pub(super) fn batch_response(
+    answers: Vec<(Option<Box<RawValue>>, AnswerText)>,
+    limit_bytes: usize,
+) -> AnswerText {
     let mut joined = String::from("[");
     for (id, answer) in answers {
         let Some(answer) = answer else { continue };

@@ -20,9 +20,9 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::answer::{self, Answer, Outcome};
+use super::answer::{self, AnswerText, CallResult};
 use super::connection::{Dialogue, Service};
-use super::envelope::{Call, Entry, Incoming, parse_line, request_id};
+use super::envelope::{Entry, Incoming, ParsedCall, parse_line, request_id};
 use super::outbox::{Outbox, SubscriptionSink};
 use super::requests_in_flight::RequestsInFlight;
 use super::socket::SocketLimits;
@@ -34,7 +34,7 @@ pub type Methods = HashMap<&'static str, Handler>;
 /// The implementation of a method.
 pub enum Handler {
     /// Answers a call. The argument is the text of the parameters, an object.
-    Call(Box<dyn Fn(&str) -> BoxFuture<'static, Outcome> + Send + Sync>),
+    Call(Box<dyn Fn(&str) -> BoxFuture<'static, CallResult> + Send + Sync>),
     /// Starts a subscription. The connection's later requests start only after its answer is sent and its events have started.
     Subscribe {
         /// The method name of the notifications that contain the events.
@@ -90,7 +90,7 @@ impl Calls {
     }
 
     /// Polls a call once. If it is ready, it is answered immediately, so that its answer comes before that of the next line.
-    fn start_call(&mut self, requests: usize, mut call: BoxFuture<'static, Answer>) {
+    fn start_call(&mut self, requests: usize, mut call: BoxFuture<'static, AnswerText>) {
         match poll_once(&mut call) {
             Poll::Ready(answer) => self.answer(answer),
             Poll::Pending => {
@@ -101,14 +101,14 @@ impl Calls {
         }
     }
 
-    fn answer(&mut self, answer: Answer) {
+    fn answer(&mut self, answer: AnswerText) {
         if let Some(text) = answer {
             self.in_flight.answer(text);
         }
     }
 
     /// Starts a request. `in_batch`: its position in a batch, if it is part of one.
-    fn admit(&mut self, entry: Entry<'_>, in_batch: Option<usize>) -> BoxFuture<'static, Answer> {
+    fn admit(&mut self, entry: Entry<'_>, in_batch: Option<usize>) -> BoxFuture<'static, AnswerText> {
         let Entry { id, call } = entry;
         match call.map(|call| self.admit_call(id, call, in_batch)) {
             Ok(Ok(call)) => call,
@@ -121,10 +121,10 @@ impl Calls {
     fn admit_call(
         &mut self,
         id: Option<&RawValue>,
-        call: Call<'_>,
+        call: ParsedCall<'_>,
         in_batch: Option<usize>,
-    ) -> Result<BoxFuture<'static, Answer>, BridgeError> {
-        let Call { method, params } = call;
+    ) -> Result<BoxFuture<'static, AnswerText>, BridgeError> {
+        let ParsedCall { method, params } = call;
         let limit = self.limits.requests_in_flight;
         if self.in_flight.count() + in_batch.unwrap_or_default() >= limit {
             let message = format!("{limit} requests of this connection are in flight, which is the limit");
@@ -243,11 +243,11 @@ impl Dialogue for Calls {
     }
 }
 
-async fn push(outbox: Outbox, answer: Answer) {
+async fn push(outbox: Outbox, answer: AnswerText) {
     if let Some(text) = answer
         && let Err(error) = outbox.push(&[&text]).await
     {
-        tracing::debug!(%error, "an answer was not wanted any more");
+        tracing::debug!(%error, "an answer was not sent: the client has disconnected");
     }
 }
 

@@ -93,7 +93,7 @@ pub(super) async fn run(
                     break;
                 }
                 Err(error) => {
-                    tracing::debug!(connection = id, %error, "the client is gone");
+                    tracing::debug!(connection = id, %error, "the client has disconnected");
                     return;
                 }
             },

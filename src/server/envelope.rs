@@ -26,12 +26,12 @@ pub(super) enum Incoming<'a> {
 pub(super) struct Entry<'a> {
     /// The id, if it could be read. A call without an id is a notification, which is never answered.
     pub(super) id: Option<&'a RawValue>,
-    pub(super) call: Result<Call<'a>, BridgeError>,
+    pub(super) call: Result<ParsedCall<'a>, BridgeError>,
 }
 
 /// A call: the method and its parameters.
 #[derive(Debug)]
-pub(super) struct Call<'a> {
+pub(super) struct ParsedCall<'a> {
     pub(super) method: Cow<'a, str>,
     /// The parameters, unchanged. `None` if they are absent or null.
     pub(super) params: Option<&'a RawValue>,
@@ -109,7 +109,7 @@ fn parse_entry(text: &str) -> Entry<'_> {
     let params = envelope.params;
     Entry {
         id,
-        call: Ok(Call { method, params }),
+        call: Ok(ParsedCall { method, params }),
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
 
     fn describe(Entry { id, call }: &Entry<'_>) -> String {
         match call {
-            Ok(Call { method, params }) => format!(
+            Ok(ParsedCall { method, params }) => format!(
                 "call {} {method} {}",
                 id.map_or("-", RawValue::get),
                 params.map_or("-", RawValue::get)

@@ -34,7 +34,7 @@ impl Visitor<Bridge> for MethodTable {
         Bridge: Handle<M>,
     {
         let bridge = Arc::clone(&self.0);
-        let call = move |params: &str| -> BoxFuture<'static, answer::Outcome> {
+        let call = move |params: &str| -> BoxFuture<'static, answer::CallResult> {
             let (bridge, params) = (Arc::clone(&bridge), parameters::read::<M>(params));
             Box::pin(async move { answer::result(&bridge.handle(params?).await?) })
         };

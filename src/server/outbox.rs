@@ -77,7 +77,7 @@ pub struct Outbox {
 pub struct SubscriptionSink {
     outbox: Outbox,
     /// The beginning of each notification, encoded once.
-    head: Arc<str>,
+    notification_prefix: Arc<str>,
 }
 
 /// The task that writes. Runs until the queue is finished and empty, or the peer has disconnected. Dropping it closes the
@@ -138,10 +138,12 @@ pub(super) fn open(socket: Arc<Socket>, limits: OutboxLimits) -> (Outbox, Writer
 impl SubscriptionSink {
     /// Creates a sink that sends notifications of the method `event` for the subscription with this id.
     pub(super) fn new(outbox: Outbox, event: &str, subscription: u64) -> Self {
-        let head =
+        let notification_prefix =
             format!(r#"{{"jsonrpc":"2.0","method":"{event}","params":{{"subscription":{subscription},"#);
-        let head = head.into();
-        Self { outbox, head }
+        Self {
+            outbox,
+            notification_prefix: notification_prefix.into(),
+        }
     }
 
     /// Sends an event, which must be JSON, without waiting.
@@ -149,22 +151,24 @@ impl SubscriptionSink {
     /// # Errors
     /// [`PushError::Full`] if the client lags, [`PushError::Closed`] if it has disconnected. Nothing was sent then.
     pub fn try_send(&self, event: &str) -> Result<(), PushError> {
-        self.outbox.try_push(&[&self.head, r#""result":"#, event, "}}"])
+        self.outbox
+            .try_push(&[&self.notification_prefix, r#""result":"#, event, "}}"])
     }
 
-    /// Sends an event and waits for room: for the last message to a subscriber that lags.
+    /// Sends an event and waits for room: for the first events of a subscription, and for the last message to a subscriber that
+    /// lags.
     ///
     /// # Errors
     /// [`PushError::Closed`] only.
     pub async fn send(&self, event: &str) -> Result<(), PushError> {
-        let parts = [&self.head, r#""result":"#, event, "}}"];
+        let parts = [&self.notification_prefix, r#""result":"#, event, "}}"];
         self.outbox.push(&parts).await
     }
 
     /// Ends the subscription with an error.
     pub(super) async fn fail(&self, error: &BridgeError) {
         let message = serde_json::Value::from(error.message.as_str()).to_string();
-        let parts = [&self.head, r#""error":"#, &message, "}}"];
+        let parts = [&self.notification_prefix, r#""error":"#, &message, "}}"];
         // A client that has disconnected needs no error.
         let _gone = self.outbox.push(&parts).await;
     }

@@ -194,7 +194,7 @@ fn refuse_one_too_many(stream: UnixStream, connections: usize) {
         .into_std()
         .and_then(|mut stream| stream.write_all(line.as_bytes()))
     {
-        tracing::debug!(%error, "a refused client is gone already");
+        tracing::debug!(%error, "a refused client has already disconnected");
     }
 }
 

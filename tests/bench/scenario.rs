@@ -13,9 +13,9 @@ mod lists;
 mod moving;
 mod rebuild;
 mod recovery;
-mod shelf;
 mod start;
 mod throughput;
+mod transcript_list;
 mod watch;
 
 use crate::Outcome;
@@ -57,8 +57,8 @@ pub(crate) const ALL: [Scenario; 17] = [
         run: lists::run,
     },
     Scenario {
-        name: "shelf",
-        run: shelf::run,
+        name: "transcript_list",
+        run: transcript_list::run,
     },
     Scenario {
         name: "index",

@@ -19,14 +19,14 @@ impl Session {
     }
 
     pub(super) fn update_line(&self, update: &str) -> String {
-        format!("{}{update}}}}}", self.head)
+        format!("{}{update}}}}}", self.update_prefix)
     }
 
     /// An update, with the agent's other parameters.
     pub(super) fn update_line_with(&self, params: &str, update: &str) -> String {
         let update = RawJson::from_text(update.to_owned()).unwrap_or_default();
         let params = message::with_member(params, "update", update);
-        message::notification("session/update", &message::with_session(&params, &self.name))
+        message::notification("session/update", &message::with_session(&params, &self.id))
     }
 
     /// The update as the editor receives it, with the options that it supports. `None` if the editor does not know this kind of
@@ -60,7 +60,7 @@ impl Session {
                 let own = ends
                     .filter(|name| message::text_of(update, name).as_ref() == Some(&state.agent_session_id));
                 Some(own.fold(update.into(), |update, name| {
-                    message::with_member(&update, name, Value::from(&*self.name).into()).into()
+                    message::with_member(&update, name, Value::from(&*self.id).into()).into()
                 }))
             }
             _ => Some(update.into()),
@@ -98,7 +98,7 @@ impl Session {
         let session = message::text_of(params, "sessionId");
         match session.is_some_and(|session| state.subagents.contains(&session)) {
             true => params.to_owned(),
-            false => message::with_session(params, &self.name),
+            false => message::with_session(params, &self.id),
         }
     }
 

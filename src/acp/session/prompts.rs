@@ -11,7 +11,7 @@ use super::{Session, State};
 /// A prompt of the editor.
 pub(super) struct EditorPrompt {
     /// The id of the turn that the prompt will start.
-    id: TurnId,
+    turn_id: TurnId,
     is_cancelled: bool,
     /// Set if it is a command that continues a turn.
     pub(super) continuation: Option<Continuation>,
@@ -30,7 +30,7 @@ impl Session {
     /// Registers a prompt on arrival, before it is processed. `turn`: the turn that it will start.
     pub(in crate::acp) fn add_prompt(&self, turn: TurnId) {
         self.lock().prompts.push(EditorPrompt {
-            id: turn,
+            turn_id: turn,
             is_cancelled: false,
             continuation: None,
         });
@@ -38,13 +38,13 @@ impl Session {
 
     /// Removes the prompt of this turn, which is answered.
     pub(in crate::acp) fn remove_prompt(&self, turn: &TurnId) {
-        self.lock().prompts.retain(|own| own.id != *turn);
+        self.lock().prompts.retain(|own| own.turn_id != *turn);
     }
 
     /// Whether the prompt of this turn was cancelled.
     pub(in crate::acp) fn is_cancelled(&self, turn: &TurnId) -> bool {
         let state = self.lock();
-        let own = state.prompts.iter().find(|own| own.id == *turn);
+        let own = state.prompts.iter().find(|own| own.turn_id == *turn);
         own.is_some_and(|own| own.is_cancelled)
     }
 
@@ -57,7 +57,7 @@ impl Session {
     /// if the continuation ends without a turn.
     pub(in crate::acp) fn expect_continuation(&self, prompt: &TurnId) -> oneshot::Receiver<TurnResult> {
         let (ended, end) = oneshot::channel();
-        if let Some(own) = self.lock().prompts.iter_mut().find(|own| own.id == *prompt) {
+        if let Some(own) = self.lock().prompts.iter_mut().find(|own| own.turn_id == *prompt) {
             own.continuation = Some(Continuation {
                 is_due: false,
                 turn: None,
@@ -70,7 +70,7 @@ impl Session {
     /// The turn that a prompt continues, once it has begun and until it ends.
     pub(in crate::acp) fn continuation_turn(&self, prompt: &TurnId) -> Option<TurnId> {
         let state = self.lock();
-        let own = state.prompts.iter().find(|own| own.id == *prompt)?;
+        let own = state.prompts.iter().find(|own| own.turn_id == *prompt)?;
         own.continuation.as_ref()?.turn.clone()
     }
 
@@ -84,7 +84,7 @@ impl Session {
             ..
         } = &mut *state;
         let is_meant = |turn: &TurnId| only.is_none_or(|only| only == turn);
-        let own = prompts.iter_mut().rev().filter(|own| is_meant(&own.id));
+        let own = prompts.iter_mut().rev().filter(|own| is_meant(&own.turn_id));
         let own = own.map(|own| (own.turn().clone(), &mut own.is_cancelled));
         let running = running.iter_mut().filter(|(turn, _)| is_meant(turn));
         let running = running.map(|(turn, is_cancelled)| (turn.clone(), is_cancelled));
@@ -166,6 +166,6 @@ impl EditorPrompt {
             .continuation
             .as_ref()
             .and_then(|awaited| awaited.turn.as_ref());
-        continued.unwrap_or(&self.id)
+        continued.unwrap_or(&self.turn_id)
     }
 }

@@ -122,7 +122,7 @@ fn a_configuration_is_judged_by_the_opened_file() {
     let other = folder.join("other.toml");
     fs::write(&other, "").unwrap();
     mode(&other, 0o602);
-    let untrusted = trusted(&file, File::open(&other)).unwrap_err();
+    let untrusted = check_opened(&file, File::open(&other)).unwrap_err();
     assert_eq!((untrusted.culprit, untrusted.fault), (file, Fault::Writable));
 }
 

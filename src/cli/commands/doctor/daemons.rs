@@ -10,7 +10,7 @@ use crate::cli::connect::{Daemon, DaemonConnector};
 use crate::cli::humanize;
 use crate::cli::problem::{DOCTOR_HINT, Problem};
 use crate::cli::start;
-use crate::paths::lock_holder::{data_folder_of, is_of_daemon};
+use crate::paths::lock_holder::{belongs_to_daemon, data_folder_of};
 use crate::paths::shell_word;
 
 /// How to replace the daemon.
@@ -117,7 +117,7 @@ pub(super) fn leftover_processes(data: &Path) -> Vec<Diagnostic> {
     // Leave out processes of running daemons: a daemon that an agent started has inherited the mark but is not part of that
     // agent, and a daemon on a copy of the data folder marks its agents in the same way.
     let pids: Vec<u32> = own_processes()
-        .filter(|pid| *pid != own && is_marked(*pid) && !is_of_daemon(*pid, is_marked))
+        .filter(|pid| *pid != own && is_marked(*pid) && !belongs_to_daemon(*pid, is_marked))
         .collect();
     if pids.is_empty() {
         return Vec::new();
