@@ -19,6 +19,9 @@ use super::meter::Metered;
 /// How many bytes before the end of the last whole line are compared: usually that line and some before it.
 const TAIL_BYTES: u64 = 64 * 1024;
 
+/// How many bytes at the end of a file are compared before and after it is read.
+const END_BYTES: u64 = 4 * 1024;
+
 /// The buffer size for reading a whole file, in bytes.
 const PIECE_BYTES: usize = 256 * 1024;
 
@@ -69,6 +72,29 @@ impl FileVersion {
     }
 }
 
+/// A file that is about to be read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BeforeRead {
+    pub(super) version: FileVersion,
+    /// A hash of its last bytes.
+    end: Option<u64>,
+}
+
+impl BeforeRead {
+    pub(super) fn of(file: &File, version: FileVersion) -> Self {
+        Self {
+            version,
+            end: hash_before(file, version.bytes, END_BYTES),
+        }
+    }
+
+    /// Whether nothing was changed meanwhile but for lines that were appended. If it was written anew, what was read may begin as
+    /// the old file did and end as the new one does.
+    fn has_only_grown(&self, file: &File) -> bool {
+        self.end.is_some() && hash_before(file, self.version.bytes, END_BYTES) == self.end
+    }
+}
+
 /// The state of a file when it was read.
 #[derive(Debug)]
 pub(super) struct ReadState {
@@ -90,11 +116,11 @@ pub(super) enum FileChange {
 }
 
 impl ReadState {
-    /// `identity` is that of the file before it was read. `file` is given if appended lines can be read without those before
-    /// them.
-    pub(super) fn new(identity: FileVersion, whole_bytes: u64, file: Option<&File>) -> Self {
+    /// `file` is given if appended lines can be read without those before them.
+    pub(super) fn new(before: BeforeRead, whole_bytes: u64, file: Option<&File>) -> Self {
+        let file = file.filter(|file| before.has_only_grown(file));
         Self {
-            identity,
+            identity: before.version,
             whole_bytes,
             tail: file.and_then(|file| tail_hash(file, whole_bytes)),
         }
@@ -122,7 +148,12 @@ impl ReadState {
 /// A hash of the last bytes before `end`. `None` if they cannot be read: the file is then read again, and that read reports the
 /// error.
 fn tail_hash(file: &File, end: u64) -> Option<u64> {
-    let start = end.saturating_sub(TAIL_BYTES);
+    hash_before(file, end, TAIL_BYTES)
+}
+
+/// A hash of up to this many bytes before `end`.
+fn hash_before(file: &File, end: u64, bytes: u64) -> Option<u64> {
+    let start = end.saturating_sub(bytes);
     let mut bytes = vec![0; usize::try_from(end - start).ok()?];
     file.read_exact_at(&mut bytes, start).ok()?;
     Some(HASHER.hash_one(&bytes))
@@ -172,7 +203,8 @@ mod tests {
             std::fs::write(&path, "one\ntorn").expect("a file");
             let file = File::open(&path).expect("the file");
             let identity = FileVersion::of(&file.metadata().expect("metadata"));
-            let read = ReadState::new(identity, 4, can_grow.then_some(&file));
+            let before = BeforeRead::of(&file, identity);
+            let read = ReadState::new(before, 4, can_grow.then_some(&file));
             if text != "one\ntorn" {
                 std::fs::write(&path, text).expect("the file");
             }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::TranscriptError;
 use super::cache::Cache;
-use super::file_read::{FileChange, FileVersion, ReadState, read_range};
+use super::file_read::{BeforeRead, FileChange, FileVersion, ReadState, read_range};
 use crate::files::open_with_metadata;
 
 /// How many branches of one transcript are cached: the live one, and those of forks.
@@ -124,25 +124,28 @@ impl<B: IndexedBranch> CachedIndex<B> {
     fn refreshed(
         before: Option<Self>,
         file: &File,
-        mut identity: FileVersion,
+        version: FileVersion,
         read: impl FnOnce(&File, u64) -> io::Result<B::Index>,
     ) -> io::Result<Self> {
-        let index = match before.map(|before| (before.read.change(&identity, file), before)) {
+        let known = match before.map(|before| (before.read.change(&version, file), before)) {
             Some((FileChange::Same, before)) => return Ok(before),
-            Some((FileChange::Grown, before)) => {
+            Some((FileChange::Grown, before)) => Some(before),
+            Some((FileChange::Rewritten, _)) | None => None,
+        };
+        let before_read = BeforeRead::of(file, version);
+        let index = match known {
+            Some(before) => {
                 // The branches share the index. Drop them so that it need not be cloned.
                 drop(before.branches);
                 let mut index = Arc::unwrap_or_clone(before.index);
-                index.extend(read_range(file, before.read.whole_bytes, identity.bytes))?;
+                index.extend(read_range(file, before.read.whole_bytes, version.bytes))?;
                 index
             }
-            Some((FileChange::Rewritten, _)) | None => read(file, identity.bytes)?,
+            None => read(file, version.bytes)?,
         };
         let extent = index.extent();
-        // If the file is shorter than when it was opened, it is being rewritten, and the next reader sees other times.
-        identity.bytes = extent.bytes;
         Ok(Self {
-            read: ReadState::new(identity, extent.whole_bytes, extent.can_extend.then_some(file)),
+            read: ReadState::new(before_read, extent.whole_bytes, extent.can_extend.then_some(file)),
             index: Arc::new(index),
             branches: Vec::new(),
         })

@@ -284,7 +284,7 @@ impl OpenRollout {
         let Some(last) = volume.files.pop() else {
             return Ok(None);
         };
-        let (mut text, identity) = text::open(&last.path)?;
+        let (mut text, before) = text::open(&last.path)?;
         let mut builder = HistoryReader::resume(Arc::unwrap_or_clone(volume.history), volume.read_state);
         let end = text
             .seek(SeekFrom::Start(last.read_state.whole_bytes))
@@ -297,7 +297,7 @@ impl OpenRollout {
         if last.change() != FileChange::Grown {
             return Ok(None);
         }
-        volume.files.push(CachedFile::new(&last.path, identity, end));
+        volume.files.push(CachedFile::new(&last.path, before, end));
         Ok(Some(CachedHistory {
             history: Arc::new(book),
             read_state: mark,
@@ -331,7 +331,7 @@ impl OpenRollout {
         let mut builder = HistoryReader::new(until);
         let mut files = Vec::new();
         for source in &sources {
-            let (mut text, identity) = text::open(&source.path)?;
+            let (mut text, before) = text::open(&source.path)?;
             let mut end = builder
                 .read_part(&mut text, &source.upstream_id, source.cut)
                 .map_err(TranscriptError::io("read", &source.path))?;
@@ -339,7 +339,7 @@ impl OpenRollout {
             if is_packed(&source.path) {
                 end.append_handling = AppendHandling::ReadAgain;
             }
-            files.push(CachedFile::new(&source.path, identity, end));
+            files.push(CachedFile::new(&source.path, before, end));
         }
         let (book, mark) = builder.finish().ok_or_else(not_found)?;
         Ok(CachedHistory {

@@ -87,6 +87,26 @@ fn only_what_was_appended_is_read() {
     assert_eq!(place.messages(&IndexCache::default()), 1);
 }
 
+/// As by an editor. What was read is the beginning of the old file, and does not belong to the rest of the new one.
+#[test]
+fn a_file_that_is_rewritten_during_a_read_is_read_again() {
+    let turn = |number: u8| {
+        let (prompted, replied) = (format!("u{number}"), format!("a{number}"));
+        prompt(&prompted, &format!("a{}", number - 1)) + &reply(&replied, &prompted, DONE)
+    };
+    let place = Place::new(&(turn(1) + &turn(2)));
+    let library = IndexCache::default();
+    let read = |file: &File, _| {
+        let index = Index::read(read_range(file, 0, turn(1).len() as u64));
+        std::fs::write(&place.path, turn(2) + &turn(3) + &turn(4)).expect("rewritten");
+        index
+    };
+    let look = |_: &mut CachedIndex<ClaudeHistory>, _| Ok(());
+    library.claude.update(&place.path, read, look).expect("an index");
+    assert!(library.open(&place.path, Some("u2")).is_ok());
+    assert!(library.open(&place.path, Some("u1")).is_err());
+}
+
 #[test]
 fn a_long_file_is_read_in_two_halves_and_is_the_same() {
     let mut text = prompt("u0", "");

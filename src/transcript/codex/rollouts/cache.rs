@@ -12,7 +12,7 @@ use crate::transcript::cache::Cache;
 use crate::transcript::codex::history::{AppendHandling, CodexHistory, HistoryReadState, PartEnd};
 use crate::transcript::codex::rollout_name;
 use crate::transcript::dialect::MissingSource;
-use crate::transcript::file_read::{FileChange, FileVersion, ReadState};
+use crate::transcript::file_read::{BeforeRead, FileChange, FileVersion, ReadState};
 
 /// The size of the cache, in bytes. The history of a rollout of a gigabyte takes some 10 MB, and few are that large.
 const CACHE_BYTES: usize = 32 * 1024 * 1024;
@@ -54,15 +54,15 @@ pub(super) struct CachedFile {
 }
 
 impl CachedFile {
-    /// `identity` is the version of the file before it was read, and `end` is the result of reading it.
-    pub(super) fn new(path: &Path, identity: FileVersion, end: PartEnd) -> Self {
+    /// `end` is the result of reading the file.
+    pub(super) fn new(path: &Path, before: BeforeRead, end: PartEnd) -> Self {
         let file = match end.append_handling {
             AppendHandling::ReadAgain => None,
             AppendHandling::Ignore | AppendHandling::ReadAppended => open_file(path).ok(),
         };
         Self {
             path: path.to_owned(),
-            read_state: ReadState::new(identity, end.whole_bytes, file.as_ref()),
+            read_state: ReadState::new(before, end.whole_bytes, file.as_ref()),
             append_handling: end.append_handling,
         }
     }

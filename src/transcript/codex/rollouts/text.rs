@@ -8,7 +8,7 @@ use crate::files::open_with_metadata;
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::decompressed::DecompressedReader;
 use crate::transcript::codex::is_packed;
-use crate::transcript::file_read::FileVersion;
+use crate::transcript::file_read::{BeforeRead, FileVersion};
 use crate::transcript::meter::Metered;
 use crate::transcript::reading::READ_BYTES;
 
@@ -17,17 +17,18 @@ pub(super) trait Text: BufRead + Seek + Debug + Send {}
 
 impl<R: BufRead + Seek + Debug + Send> Text for R {}
 
-/// Opens the text of a rollout. Also returns the version of the file before anything is read.
-pub(super) fn open(path: &Path) -> Result<(Box<dyn Text>, FileVersion), TranscriptError> {
-    let open = || -> io::Result<(Box<dyn Text>, FileVersion)> {
+/// Opens the text of a rollout. Also returns what the file is before anything is read.
+pub(super) fn open(path: &Path) -> Result<(Box<dyn Text>, BeforeRead), TranscriptError> {
+    let open = || -> io::Result<(Box<dyn Text>, BeforeRead)> {
         let (file, metadata) = open_with_metadata(path)?;
+        let before = BeforeRead::of(&file, FileVersion::of(&metadata));
         // The number of bytes that will be read is unknown: for some files only the first line.
         let file = Metered::new(file, 0);
         let text: Box<dyn Text> = match is_packed(path) {
             true => Box::new(DecompressedReader::new(file)?),
             false => Box::new(BufReader::with_capacity(READ_BYTES, file)),
         };
-        Ok((text, FileVersion::of(&metadata)))
+        Ok((text, before))
     };
     open().map_err(TranscriptError::io("open", path))
 }
