@@ -97,6 +97,14 @@ impl StartError {
                  sessiond --home ~/session-bridge-old"
                     .to_owned(),
             ),
+            Self::Store(StoreError::Io {
+                action: "remove",
+                path,
+                ..
+            }) => Some(format!(
+                "it is left over from an earlier start and not needed; remove it, or unmount it if it is a mount point: ls -ld {}",
+                shell_word(&path.to_string_lossy())
+            )),
             Self::Folder(_) | Self::Lock(_) | Self::Store(_) | Self::Io { .. } | Self::Bind(_) => {
                 self.refusal().and_then(hint_on_writing).map(str::to_owned)
             }

@@ -613,6 +613,7 @@ fn prepare(
     next: u64,
 ) -> Result<JournalChange, StoreError> {
     let bodies = shared.bodies.as_ref();
+    let must_fit = change.may_use_reserve;
     let mut entry = JournalChange::default();
     if let Some(mut record) = change.conversation {
         let stored = apply::conversation_header(draft, record.id)?;
@@ -629,7 +630,7 @@ fn prepare(
             .as_ref()
             .map_or(next, |stored| stored.order_of(&record, next));
         record.created_order = stored.map_or(next, |stored| stored.created_order);
-        let value = StoredValue::of("conversation", &record, CONVERSATION_STRUCTURES, bodies)?;
+        let value = StoredValue::of("conversation", &record, CONVERSATION_STRUCTURES, bodies, must_fit)?;
         entry.conversations.push(value);
     }
     for (id, mut lineage) in change.lineage {
@@ -638,7 +639,7 @@ fn prepare(
         entry.lineage.push(LineageValue {
             id,
             seq: lineage.seq,
-            value: StoredValue::of("lineage entry", &lineage, &[], bodies)?,
+            value: StoredValue::of("lineage entry", &lineage, &[], bodies, must_fit)?,
         });
     }
     for (id, root, upstream_id) in change.upstream {
@@ -657,7 +658,7 @@ fn prepare(
         check_length("request id", request.request_id.as_str(), REQUEST_ID_LIMIT_BYTES)?;
         entry
             .requests
-            .push(StoredValue::of("request", request, &[], bodies)?);
+            .push(StoredValue::of("request", request, &[], bodies, must_fit)?);
     }
     let elapsed = shared.minimum_clock.get().and_then(Option::as_ref);
     let oldest_kept = elapsed.map(MinimumClock::oldest_remembered);

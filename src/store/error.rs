@@ -240,6 +240,18 @@ impl StoreError {
         .then_some(path)
     }
 
+    /// Whether a file could not be used, for a reason that may be temporary and does not depend on the file itself.
+    pub(super) fn is_passing(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => is_passing(source),
+            Self::Database {
+                source: sled::Error::Io(source),
+                ..
+            } => is_passing(source),
+            _ => false,
+        }
+    }
+
     /// Whether the same change may succeed later: after disk space was freed, when files were closed or the queue is
     /// shorter, or after the failed database was replaced.
     #[must_use]

@@ -25,6 +25,7 @@ use uuid::Uuid;
 
 use super::body::{remove_durably, rename_durably};
 use super::error::StoreError;
+use super::value::VALUE_LIMIT_BYTES;
 use crate::files::durable;
 use crate::paths::names;
 
@@ -35,9 +36,9 @@ const FORMAT: u32 = 1;
 /// into memory whole.
 pub(super) const LINE_LIMIT_BYTES: usize = 64 << 20;
 
-/// How many bytes are reserved after the last line for changes that cannot be refused. The end of a turn takes a few
-/// kilobytes.
-const RESERVE_BYTES: u64 = 256 << 10;
+/// How many bytes are reserved after the last line for changes that cannot be refused: the ends of 64 turns, each with a record
+/// and an answer of the largest size. Usually the end of a turn takes a few kilobytes.
+const RESERVE_BYTES: u64 = 64 * 2 * VALUE_LIMIT_BYTES as u64;
 
 /// How many further bytes are allocated at once, if the disk has space.
 const PREALLOCATED_BYTES: u64 = 16 << 10;
@@ -64,12 +65,10 @@ impl AppendFile for File {
     #[cfg(target_os = "linux")]
     fn allocate(&mut self, from: u64, to: u64) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
-        Ok(fallocate(
-            &*self,
-            FallocateFlags::KEEP_SIZE,
-            from,
-            to.saturating_sub(from),
-        )?)
+        let bytes = to.saturating_sub(from);
+        let allocated =
+            rustix::io::retry_on_intr(|| fallocate(&*self, FallocateFlags::KEEP_SIZE, from, bytes));
+        Ok(allocated?)
     }
 
     #[cfg(not(target_os = "linux"))]

@@ -8,8 +8,10 @@
 //! is synced first, and what sled loses in a power failure is replayed from it.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
+use std::io;
 use std::ops::Bound;
+use std::os::unix::fs::FileExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock, mpsc};
@@ -132,6 +134,12 @@ pub(super) struct SledTrees {
     trees: Vec<sled::Tree>,
 }
 
+/// The name of sled's file of segments.
+const LOG_FILE: &str = "db";
+
+/// The size of a segment's header in sled 0.34, in bytes.
+const HEADER_BYTES: usize = 20;
+
 /// How long to wait for sled's threads to release the file of a closed database, in milliseconds. A few milliseconds
 /// were observed.
 const RELEASE_LIMIT_MS: u64 = 2_000;
@@ -140,8 +148,8 @@ const RELEASE_LIMIT_MS: u64 = 2_000;
 /// process should have it open, because the daemon holds the lock of the data folder. If one does, sled reports that
 /// after this wait ends.
 fn wait_until_free(path: &Path) {
-    let file = path.join("db");
-    // sled reports a missing or unreadable file.
+    let file = path.join(LOG_FILE);
+    // A missing file is created, and `check_readable` reports an unreadable one.
     let Ok(held) = File::open(&file) else { return };
     if flock(&held, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK) {
         return;
@@ -158,6 +166,40 @@ fn wait_until_free(path: &Path) {
         Ok(Ok(Ok(()))) => {}
         failed => tracing::warn!(?failed, file = %file.display(), "a database file is still locked"),
     }
+}
+
+/// Reads what sled decides by when it opens a database.
+///
+/// sled takes a segment whose header it cannot read for a free one, and writes over it: one failed read would empty the database.
+///
+/// # Errors
+/// The system's error of a file that cannot be read now.
+fn check_readable(path: &Path) -> Result<(), StoreError> {
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(StoreError::io("list", path))?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(StoreError::io("list", path))?;
+        let file = entry.path();
+        if entry.file_type().is_ok_and(|found| found.is_file()) {
+            let read = File::open(&file).and_then(|mut opened| match entry.file_name() == LOG_FILE {
+                true => read_headers(&opened),
+                false => io::copy(&mut opened, &mut io::sink()).map(drop),
+            });
+            read.map_err(StoreError::io("read", &file))?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads the header of each segment.
+fn read_headers(log: &File) -> io::Result<()> {
+    let mut header = [0; HEADER_BYTES];
+    for segment in (0..log.metadata()?.len()).step_by(SEGMENT_BYTES) {
+        log.read_at(&mut header, segment)?;
+    }
+    Ok(())
 }
 
 impl Keyspace {
@@ -189,6 +231,7 @@ impl Keyspace {
             source,
         };
         wait_until_free(path);
+        check_readable(path)?;
         let database = sled::Config::new()
             .path(path)
             .cache_capacity(cache_bytes)

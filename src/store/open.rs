@@ -108,7 +108,7 @@ pub(super) fn open(folder: &Path, existed_before: bool) -> Result<OpenedStore, S
     durable::make_folders(folder).map_err(StoreError::io("create", folder))?;
     // sled checks much of what it reads with assertions, so a panic counts as an error.
     match catch_unwind(|| open_with(folder, existed_before, None)) {
-        Ok(Err(error)) if error.is_database_error() && error.full_disk_path().is_none() => {
+        Ok(Err(error)) if error.is_database_error() && !error.is_passing() => {
             tracing::error!(%error, "the database is damaged");
         }
         Ok(outcome) => return outcome,
@@ -543,9 +543,20 @@ fn rebuild_database(
         rename_durably(&paths.database, &aside)?;
     }
     rename_durably(&paths.unfinished, &paths.database)?;
-    let keyspace = Keyspace::open(&paths.database)?;
+    let keyspace = open_written(&paths.database, &mark)?;
     trust.mark_open()?;
     Ok((keyspace, mark))
+}
+
+/// Opens a database that was just written, and checks that it has the last state that was written to it.
+fn open_written(path: &Path, mark: &AppliedState) -> Result<Keyspace, StoreError> {
+    let keyspace = Keyspace::open(path)?;
+    match AppliedState::read(&keyspace)? {
+        Some(found) if found.position == mark.position => Ok(keyspace),
+        _ => Err(StoreError::io("read", path)(std::io::Error::other(
+            "it does not contain what was just written to it",
+        ))),
+    }
 }
 
 /// Copies all readable records of a database into another one. Returns how many values cannot be read.
@@ -596,8 +607,8 @@ fn open_database(path: &Path) -> Result<Result<(Keyspace, Option<AppliedState>),
     }
     let keyspace = match catch_unwind(|| Keyspace::open(path)) {
         Ok(Ok(keyspace)) => keyspace,
-        // The database is not damaged, but there is no disk space to use it.
-        Ok(Err(error)) if error.full_disk_path().is_some() => return Err(error),
+        // The database is not damaged: it cannot be used now.
+        Ok(Err(error)) if error.is_passing() || !error.is_database_error() => return Err(error),
         Ok(Err(error)) => {
             tracing::error!(%error, "cannot open the database");
             return Ok(Err(RebuildReason::CannotOpen));
@@ -758,7 +769,7 @@ impl<'a> DatabaseCopy<'a> {
         } = self.paths;
         let (new, old) = (making.join("new"), making.join("old"));
         rename_durably(database, &old)?;
-        let opened = rename_durably(&new, database).and_then(|()| Keyspace::open(database));
+        let opened = rename_durably(&new, database).and_then(|()| open_written(database, mark));
         if opened.is_err() {
             // On an error, move the old one back, which is still open and complete.
             if exists(database)? {

@@ -50,12 +50,14 @@ struct ExtractedMember {
 impl StoredValue {
     /// Encodes a record. Without `bodies` (in memory), nothing is too large.
     ///
-    /// `structures` names the members whose own members may move one by one.
+    /// `structures` names the members whose own members may move one by one. `must_fit`: whether members stay in the value if
+    /// the disk has no room for their bodies, because the change that they belong to cannot be refused.
     pub(super) fn of<T: Serialize>(
         what: &'static str,
         record: &T,
         structures: &[&str],
         bodies: Option<&Bodies>,
+        must_fit: bool,
     ) -> Result<Self, StoreError> {
         let mut value = Self {
             record: serde_json::value::to_raw_value(record).map_err(StoreError::unwritable(what))?,
@@ -64,7 +66,10 @@ impl StoredValue {
         if let Some(bodies) = bodies
             && value.size() > VALUE_LIMIT_BYTES
         {
-            value.shrink(what, structures, bodies)?;
+            match value.shrink(what, structures, bodies) {
+                Err(error) if must_fit && error.full_disk_path().is_some() => {}
+                shrunk => shrunk?,
+            }
         }
         Ok(value)
     }
@@ -215,7 +220,9 @@ impl StoredValue {
                 }
                 None => (format!("/{name}"), largest),
             };
-            self.bodies.insert(pointer, bodies.put(content.get().as_bytes())?);
+            // Without room, the value stays as it is.
+            let body = bodies.put(content.get().as_bytes())?;
+            self.bodies.insert(pointer, body);
             members.insert(name, remains);
             self.record = raw(what, &members)?;
         }

@@ -244,10 +244,14 @@ fn without_room_nothing_is_acknowledged_and_nothing_is_lost() {
     home.assert_nobody_but(&[disk.keeper.id()]);
 }
 
-/// Configures an agent `plain` whose transcripts do not show how a turn ended.
-fn configure_plain(home: &Home) {
+/// Configures an agent `plain` whose transcripts do not show how a turn ended. Each of its answers to a prompt has so many bytes of
+/// its own.
+fn configure_plain(home: &Home, answer_bytes: usize) {
+    let script = format!(
+        r#""$0" loopback-agent --data "$1" | sed -u "s/\"stopReason\"/\"_meta\":{{\"x\":\"$(printf %0{answer_bytes}d 0)\"}},&/""#
+    );
     home.configure(&format!(
-        "[agents.plain]\nkind = \"generic\"\ncommand = '{}'\nargs = [\"loopback-agent\", \"--data\", '{}']\n",
+        "[agents.plain]\nkind = \"generic\"\ncommand = \"/bin/sh\"\nargs = [\"-c\", '''{script}''', '{}', '{}']\n",
         env!("CARGO_BIN_EXE_sessiond"),
         home.path().join("agent").display(),
     ));
@@ -314,8 +318,18 @@ fn assert_ended_alike(again: &Value, told: &Value) {
 /// transcript shows how.
 #[test]
 fn a_turn_that_ends_without_room_has_the_same_end_after_a_kill() {
+    ends_alike_after_a_kill(0);
+}
+
+/// The answer alone is too large for a line of the journal.
+#[test]
+fn a_turn_with_a_large_answer_that_ends_without_room_has_the_same_end_after_a_kill() {
+    ends_alike_after_a_kill(20_000);
+}
+
+fn ends_alike_after_a_kill(answer_bytes: usize) {
     let home = Home::new("");
-    configure_plain(&home);
+    configure_plain(&home, answer_bytes);
     let Some(disk) = Disk::mount(&home, "size=8m") else {
         return;
     };
@@ -352,15 +366,16 @@ fn a_turn_that_ends_without_room_has_the_same_end_after_a_kill() {
 #[test]
 fn turns_that_end_without_room_after_an_erasure_have_the_same_end_after_a_kill() {
     let home = Home::new("");
-    configure_plain(&home);
+    configure_plain(&home, 0);
     let Some(disk) = Disk::mount(&home, "size=8m") else {
         return;
     };
     let (mut daemon, mut client) = disk.start(&home);
-    let make = json!({"agent": "plain", "cwd": home.project()});
+    // Almost too large for a line of the journal.
+    let server = json!({"name": "large", "command": "true", "args": ["x".repeat(6_500)], "env": []});
+    let make = json!({"agent": "plain", "cwd": home.project(), "settings": {"mcpServers": [server]}});
     let deleted = client.new_conversation(&make);
-    // So many that their ends do not fit into the last page of the journal.
-    let asking: Vec<_> = (0..8).map(|_| ask_of(&mut client, &make)).collect();
+    let asking: Vec<_> = (0..60).map(|_| ask_of(&mut client, &make)).collect();
     let delete = json!({"conversationId": deleted, "transcripts": "delete"});
     assert_eq!(client.call("conversation/delete", &delete), json!({}));
     disk.fill();

@@ -97,7 +97,7 @@ async fn a_change_that_could_not_be_synced_is_refused_and_does_not_come_back() {
     drop((app, daemon));
 }
 
-/// A journal that cannot be read now is not damaged: the start says so and leaves everything as it is.
+/// A journal or a database that cannot be read now is not damaged: the start says so and leaves everything as it is.
 #[tokio::test]
 async fn a_start_that_cannot_read_its_files_says_so_and_changes_nothing() {
     let home = Home::new();
@@ -107,24 +107,72 @@ async fn a_start_that_cannot_read_its_files_says_so_and_changes_nothing() {
     let journal = home.data().join("journal.jsonl");
     let before = (std::fs::read(&journal).unwrap(), names(&home.data()));
     let calls = Calls::of(&home, &[Call::Read, Call::Open]);
-    for (call, errno) in [
-        (Call::Read, Errno::IO),
-        (Call::Open, Errno::IO),
-        (Call::Open, Errno::MFILE),
+    for path in [
+        journal.clone(),
+        home.data().join("store/db"),
+        home.data().join("store/conf"),
     ] {
-        calls.fail(call, &journal, errno, ALWAYS);
-        let (status, words) = Home::run_command(calls.command());
-        assert!(calls.succeed() > 0);
-        let error = error_words::check_start("on a disk that fails", status.code(), &words);
-        assert!(error.contains(journal.to_str().unwrap()), "{words}");
-        assert_eq!(
-            (std::fs::read(&journal).unwrap(), names(&home.data())),
-            before,
-            "{call:?}"
-        );
+        for (call, errno) in [
+            (Call::Read, Errno::IO),
+            (Call::Open, Errno::IO),
+            (Call::Open, Errno::MFILE),
+        ] {
+            calls.fail(call, &path, errno, ALWAYS);
+            let (status, words) = Home::run_command(calls.command());
+            assert!(calls.succeed() > 0);
+            let error = error_words::check_start("on a disk that fails", status.code(), &words);
+            assert!(error.contains(path.to_str().unwrap()), "{words}");
+            assert_eq!(
+                (std::fs::read(&journal).unwrap(), names(&home.data())),
+                before,
+                "{call:?}"
+            );
+        }
     }
     let (_daemon, app) = home.opened().await;
     assert_eq!(app.remembered(id).await, ["one"]);
+}
+
+/// The database is made again from the journal, or has what the journal lost. A read that fails meanwhile, even once, loses
+/// nothing: sled takes what it cannot read for empty.
+#[tokio::test]
+async fn a_start_whose_database_cannot_be_read_loses_no_conversation() {
+    for (is_missing, passed) in [(false, 0), (true, 0), (true, 1), (true, 2)] {
+        let home = Home::new();
+        let (daemon, app) = home.opened().await;
+        let mut ids = Vec::new();
+        for _ in 0..3 {
+            ids.push(app.begun(&home.project(), &["one"]).await);
+        }
+        drop((app, daemon));
+        match is_missing {
+            true => std::fs::remove_dir_all(home.data().join("store")).unwrap(),
+            false => damage_lines_of(&home, ids[1]),
+        }
+        let database = home.data().join("store");
+        let calls = Calls::of(&home, &[Call::Read]);
+        calls.pass(Call::Read, &database, passed);
+        calls.fail(Call::Read, &database, Errno::IO, 1);
+        let (status, words) = Home::run_command(calls.command());
+        assert!(calls.succeed() > 0, "{words}");
+        let error = error_words::check_start("on a disk that fails", status.code(), &words);
+        assert!(error.contains(database.to_str().unwrap()), "{words}");
+        let (_daemon, app) = home.opened().await;
+        for id in ids {
+            assert_eq!(app.remembered(id).await, ["one"], "{is_missing} {passed}");
+        }
+    }
+}
+
+fn damage_lines_of(home: &Home, id: ConversationId) {
+    let journal = home.data().join("journal.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    let id = id.to_string();
+    let lines = text.lines().map(|line| match line.contains(&id) {
+        true => "damaged\n".to_owned(),
+        false => format!("{line}\n"),
+    });
+    std::fs::write(&journal, lines.collect::<String>()).unwrap();
 }
 
 /// A process without a free descriptor says that the change was not made, and takes the next one.
@@ -539,6 +587,45 @@ async fn erases_at_the_next_start(call: Call, errno: Errno) {
     assert_eq!(left, [] as [PathBuf; 0]);
     let delete = json!({"conversationId": third, "transcripts": "delete"});
     assert_eq!(app.call("conversation/delete", delete).await.unwrap(), json!({}));
+}
+
+/// The erasure puts a copy in the place of the database. Whichever read of it fails, no other conversation is lost.
+#[tokio::test]
+async fn an_erasure_whose_database_cannot_be_read_loses_no_conversation() {
+    let mut refused = 0;
+    for passed in 0..8 {
+        let home = Home::keeping_nothing();
+        let calls = Calls::of(&home, &[Call::Read]);
+        let daemon = calls.start();
+        let app = daemon.app().await;
+        let mut ids = Vec::new();
+        for _ in 0..3 {
+            ids.push(app.begun(&home.project(), &["one"]).await);
+        }
+        let database = home.data().join("store");
+        calls.pass(Call::Read, &database, passed);
+        calls.fail(Call::Read, &database, Errno::IO, 1);
+        let delete = json!({"conversationId": ids.remove(0), "transcripts": "delete"});
+        let answer = app.call("conversation/delete", delete).await.unwrap();
+        calls.succeed();
+        if let Some(told) = answer["notErased"].as_str() {
+            assert!(told.contains(database.to_str().unwrap()), "{answer}");
+            refused += 1;
+        }
+        ids.push(app.begun(&home.project(), &["one"]).await);
+        let listed = app.call("conversation/list", json!({})).await.unwrap();
+        assert_eq!(
+            listed["conversations"].as_array().unwrap().len(),
+            3,
+            "{passed}: {listed}"
+        );
+        drop((app, daemon));
+        let (_daemon, app) = home.opened().await;
+        for id in ids {
+            assert_eq!(app.remembered(id).await, ["one"], "{passed}");
+        }
+    }
+    assert!(refused > 0);
 }
 
 /// It passes that there is no room for the folder of the rollout: nothing is called damaged, and the head stays.

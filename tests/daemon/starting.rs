@@ -100,6 +100,21 @@ async fn ephemeral_writes_no_store() {
     assert_eq!(status["conversations"], 0);
 }
 
+/// Files that no daemon wrote: a name that is not text, and a replaced database with the highest number.
+#[tokio::test]
+async fn a_start_succeeds_beside_files_that_no_daemon_wrote() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    daemon.kill();
+    fs::write(home.data().join("instance"), [0xff, 0xfe]).unwrap();
+    fs::create_dir(home.data().join(format!("store.broken-{}", u64::MAX))).unwrap();
+    fs::write(home.data().join("store/db"), vec![b'x'; 100_000]).unwrap();
+    let (_daemon, app) = home.opened().await;
+    assert_eq!(app.remembered(id).await, ["one"]);
+    assert!(home.data().join("store.broken-1").exists());
+}
+
 #[test]
 fn a_service_manager_is_told_when_the_daemon_is_ready() {
     let home = Home::new();
