@@ -191,6 +191,8 @@ async fn an_undo_that_is_sent_behind_a_reset_takes_back_the_reset() {
         }
         let folders = [&there, &there, &home.project()].map(Clone::clone);
         let what = format!("{is_awaited} {undos}: {done}");
+        // Of undos that are sent to a conversation at rest, the first is done.
+        assert!(done > usize::from(is_awaited), "{what}");
         assert_eq!(app.get(id).await.cwd, folders[done - 1], "{what}");
         // The next ones take back what is left.
         for folder in &folders[done..] {
