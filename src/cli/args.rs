@@ -14,9 +14,8 @@ use super::commands::{
     lifecycle, list, mv, set, transcripts,
 };
 use super::demo;
-use super::exit::Exit;
 use super::output::one_line;
-use super::problem::{CommandResult, Problem};
+use super::problem::{CommandResult, Exit, Problem};
 use super::select::ConversationArgs;
 use super::start::DaemonOptions;
 use super::talk::{answer, attach, chat, continuation, edit, send};

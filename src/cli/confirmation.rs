@@ -3,9 +3,8 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use super::commands::Context;
-use super::exit::Exit;
 use super::output::{ATTENTION, one_line};
-use super::problem::{CommandResult, Problem};
+use super::problem::{CommandResult, Exit, Problem};
 use crate::paths::shell_word;
 
 /// What a command does if there is no terminal to ask for confirmation.

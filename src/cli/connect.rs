@@ -17,8 +17,7 @@ use jsonrpsee::core::client::{ClientT as _, SubscriptionClientT as _};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::exit::Exit;
-use super::problem::{CommandResult, DOCTOR_HINT, Problem};
+use super::problem::{CommandResult, DOCTOR_HINT, Exit, Problem};
 use super::start::{self, DaemonOptions, START_LIMIT};
 use crate::paths::ownership::open_own;
 use crate::paths::{Paths, lock_holder, ownership, shell_word};

@@ -21,10 +21,9 @@ use tokio::task::JoinHandle;
 
 use super::connect::{Daemon, DaemonConnector};
 use super::event_stream::EventStream;
-use super::exit::Exit;
 use super::humanize;
 use super::output::{BAD, DIM, GOOD, Output, STRONG, one_line};
-use super::problem::{CommandResult, Problem};
+use super::problem::{CommandResult, Exit, Problem};
 use super::signals::termination_signal;
 use super::start::{self, DaemonOptions};
 use crate::paths::{Environment, Paths, shell_word};

@@ -13,9 +13,8 @@ use bridge_protocol::{ConversationId, ConversationRef, Cursor};
 use jsonrpsee::core::client::{Subscription, SubscriptionCloseReason};
 
 use super::connect::Daemon;
-use super::exit::Exit;
 use super::humanize;
-use super::problem::{CommandResult, Problem};
+use super::problem::{CommandResult, Exit, Problem};
 
 /// How many subscriptions in a row may end without having delivered an event before the stream fails. More than one means that
 /// events arrive faster than they can be shown, even right after a restart.

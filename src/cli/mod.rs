@@ -11,7 +11,6 @@ mod confirmation;
 mod connect;
 mod demo;
 mod event_stream;
-mod exit;
 mod history_text;
 mod humanize;
 mod keyboard;
@@ -38,9 +37,8 @@ use tracing_subscriber::filter::LevelFilter;
 use args::{Arguments, Global};
 use commands::Context;
 use connect::DaemonConnector;
-use exit::Exit;
 use output::Output;
-use problem::{CommandResult, Problem};
+use problem::{CommandResult, Exit, Problem};
 
 use crate::paths::{Environment, Paths};
 

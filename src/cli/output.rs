@@ -17,9 +17,8 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::advice::{self, Advice};
 use super::commands::list::table;
-use super::exit::Exit;
 use super::humanize;
-use super::problem::{CommandResult, Problem};
+use super::problem::{CommandResult, Exit, Problem};
 use super::table::Table;
 
 #[cfg(test)]

@@ -11,11 +11,10 @@ use clap::Args;
 use super::commands::{Context, ECHO, MIN_ID_CHARS, has_real_agent, this_folder};
 use super::complete;
 use super::connect::Daemon;
-use super::exit::Exit;
 use super::humanize;
 use super::output::truncate;
 use super::picker;
-use super::problem::{CommandResult, Problem};
+use super::problem::{CommandResult, Exit, Problem};
 use super::talk::chat;
 use crate::paths::shell_word;
 

@@ -23,7 +23,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_blocking;
 
-use super::exit::Exit;
+use super::problem::Exit;
 
 /// Whether the alternate screen of the terminal is shown.
 pub(super) static IS_FULL_SCREEN: AtomicBool = AtomicBool::new(false);

@@ -22,8 +22,7 @@ use tokio::net::unix::pipe;
 use tokio::process::Command;
 
 use super::advice::with_daemon_options;
-use super::exit::Exit;
-use super::problem::{CommandResult, Problem};
+use super::problem::{CommandResult, Exit, Problem};
 use crate::paths::ownership::{self, ClaimError, NO_LINK, Role, open_own};
 use crate::paths::{Paths, shell_word};
 

@@ -26,8 +26,7 @@ use tokio::sync::oneshot;
 
 use super::Context;
 use crate::cli::connect::{LISTEN_LIMIT, LISTEN_RETRY_PAUSE};
-use crate::cli::exit::Exit;
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 
 /// How long to wait for the last answers after the editor's input has ended.
 const LAST_ANSWERS_LIMIT: Duration = Duration::from_secs(2);

@@ -9,10 +9,9 @@ use super::history::note_backups;
 use super::{Context, real_folder, unusable_folder};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
-use crate::cli::exit::Exit;
 use crate::cli::humanize;
 use crate::cli::output::{ATTENTION, DIM, GOOD, one_line};
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::select;
 use crate::paths::shell_word;
 

@@ -14,10 +14,9 @@ use bridge_protocol::raw::RawJson;
 
 use super::Context;
 use crate::cli::advice::with_daemon_options;
-use crate::cli::exit::Exit;
 use crate::cli::humanize;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, one_line};
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 
 /// Diagnose problems and suggest fixes
 ///

@@ -12,10 +12,9 @@ use bridge_protocol::export::{ExportAnswer, ExportFormat, MissingSession, Missin
 
 use super::history::{note_backups, warn_incomplete};
 use super::{Context, absolute, create_folder_hint, real_folder, this_folder, unusable_folder, wire_words};
-use crate::cli::exit::Exit;
 use crate::cli::humanize;
 use crate::cli::output::one_line;
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::select::{self, ConversationArgs};
 use crate::paths::shell_word;
 

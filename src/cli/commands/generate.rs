@@ -12,8 +12,7 @@ use clap_complete::env::Shells;
 use clap_mangen::Man as Page;
 
 use super::Context;
-use crate::cli::exit::Exit;
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::signals;
 use crate::cli::{Definition, args};
 

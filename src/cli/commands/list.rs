@@ -9,10 +9,9 @@ use clap::Args;
 use super::{Context, Filter, check_folder, collect_pages, this_folder, wire_words};
 use crate::cli::connect::Daemon;
 use crate::cli::event_stream::snapshot;
-use crate::cli::exit::Exit;
 use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, one_line, truncate};
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::table::{Cell, Table, dim, left, plain, right};
 use crate::cli::talk::turn::is_running;
 

@@ -12,10 +12,9 @@ use super::Context;
 use crate::cli::advice::{Advice, SuggestedCommand};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
-use crate::cli::exit::Exit;
 use crate::cli::humanize;
 use crate::cli::output::one_line;
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::select::{self, ConversationArgs, HERE};
 use crate::paths::shell_word;
 

@@ -19,10 +19,9 @@ use super::turn::{ConversationFollower, FollowTarget, continue_now, is_running};
 use crate::cli::advice::{Advice, SuggestedCommand};
 use crate::cli::commands::{Context, collect_pages};
 use crate::cli::connect::Daemon;
-use crate::cli::exit::Exit;
 use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{DIM, Output, StreamLine, one_line};
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::select::{ConversationArgs, HERE};
 use crate::paths::{shell_quoted, shell_word};
 

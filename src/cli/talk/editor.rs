@@ -9,8 +9,7 @@ use std::process::Command;
 
 use tempfile::NamedTempFile;
 
-use crate::cli::exit::Exit;
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::signals::run_at_terminal;
 
 /// The hint for an edit that was not sent.

@@ -16,10 +16,9 @@ use serde_json::{Value, json};
 
 use crate::cli::commands::first_few;
 use crate::cli::connect::Daemon;
-use crate::cli::exit::Exit;
 use crate::cli::humanize;
 use crate::cli::output::one_line;
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::paths::shell_word;
 
 /// The longest prompt: below the daemon's default limit of a line, with room for escapes.

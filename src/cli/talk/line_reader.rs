@@ -23,10 +23,9 @@ use tokio::task::spawn_blocking;
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::cli::commands::Context;
-use crate::cli::exit::Exit;
 use crate::cli::keyboard;
 use crate::cli::output::{DIM, Look, Output, one_line};
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::signals::{CtrlCListener, NoEchoMode};
 use crate::paths::ownership::NO_LINK;
 

@@ -14,10 +14,9 @@ use super::turn::{ConversationFollower, FollowTarget, OnQuestion};
 use crate::cli::commands::Context;
 use crate::cli::commands::create::new_here;
 use crate::cli::commands::history::lost_hint;
-use crate::cli::exit::Exit;
 use crate::cli::humanize;
 use crate::cli::output::{ATTENTION, DIM, Look, one_line, truncate};
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::select::{self, ConversationArgs, HERE, is_id};
 use crate::paths::shell_word;
 

@@ -30,10 +30,9 @@ use crate::cli::advice::{Advice, SuggestedCommand};
 use crate::cli::commands::Context;
 use crate::cli::connect::{Daemon, DaemonConnector};
 use crate::cli::event_stream::EventStream;
-use crate::cli::exit::Exit;
 use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{ATTENTION, StreamLine};
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::progress::ProgressPoller;
 use crate::cli::signals::CtrlCListener;
 

@@ -18,10 +18,9 @@ use super::{ConversationFollower, FollowTarget, FollowedTurn};
 use crate::cli::advice::SuggestedCommand;
 use crate::cli::connect::Daemon;
 use crate::cli::event_stream::ReceivedEvent;
-use crate::cli::exit::Exit;
 use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::prompt_text::readable_prompt;
 use crate::paths::shell_word;
 

@@ -5,10 +5,9 @@
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 
 use crate::cli::advice::{Advice, SuggestedCommand};
-use crate::cli::exit::Exit;
 use crate::cli::humanize::{self, Clock};
 use crate::cli::output::one_line;
-use crate::cli::problem::Problem;
+use crate::cli::problem::{Exit, Problem};
 
 /// The problem to report for a turn of this conversation, unless it ended well. `is_said`: whether the agent's answer already
 /// ended with the failure's message.
