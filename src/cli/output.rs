@@ -189,7 +189,7 @@ impl Output {
     /// Writes a list for people to standard output. If it is empty, writes `if_empty` to standard error.
     pub(super) fn table(&mut self, table: &Table, if_empty: &str) -> CommandResult {
         match table.lines(self.look).join("\n") {
-            empty if empty.is_empty() => self.note_with_commands(if_empty),
+            empty if empty.is_empty() => self.note(if_empty),
             lines => self.verbatim(&lines),
         }
     }
@@ -209,17 +209,18 @@ impl Output {
         self.raw(&line)
     }
 
-    /// Writes one line to standard error. With `--json`, writes nothing: only problems are written there then.
+    /// Writes a sentence of this program to standard error. Its commands get the options that name the daemon. With `--json`,
+    /// writes nothing: only problems are written there then.
     pub(super) fn note(&mut self, text: &str) -> CommandResult {
+        self.note_unedited(&self.with_daemon_options(text))
+    }
+
+    /// Like [`note`](Self::note), for text that has words of a user or an agent: its commands are not edited.
+    pub(super) fn note_unedited(&mut self, text: &str) -> CommandResult {
         self.note_verbatim(&self.note_look.wrap(text, 0))
     }
 
-    /// Like [`note`](Self::note), for a sentence of this program that names commands.
-    pub(super) fn note_with_commands(&mut self, text: &str) -> CommandResult {
-        self.note(&self.with_daemon_options(text))
-    }
-
-    /// Adds the options that name the daemon to the commands in a text of this program.
+    /// Adds the options that name the daemon to the commands in a sentence of this program.
     pub(super) fn with_daemon_options(&self, text: &str) -> String {
         advice::with_daemon_options(text, &self.daemon_options)
     }
@@ -242,7 +243,8 @@ impl Output {
 
     /// Writes a secondary line to standard error.
     pub(super) fn note_dim(&mut self, text: &str) -> CommandResult {
-        self.note(&self.note_look.paint(DIM, text))
+        let text = self.with_daemon_options(text);
+        self.note_unedited(&self.note_look.paint(DIM, &text))
     }
 
     /// Writes a line to standard error that begins with a word that needs attention.
@@ -253,7 +255,7 @@ impl Output {
 
     /// Advice about this conversation.
     pub(super) fn advice(&self, id: ConversationId) -> Advice {
-        Advice::new(humanize::short_id(id), self.in_chat).with_options(&self.daemon_options)
+        Advice::new(humanize::short_id(id), self.in_chat)
     }
 
     /// Ends the line of standard output; otherwise, on a terminal, the next text on standard error would continue it.

@@ -97,7 +97,7 @@ pub(super) async fn pick(
     };
     let picked = picker.run().await;
     for note in picker.notes {
-        context.output.note(&note)?;
+        context.output.note_unedited(&note)?;
     }
     picked
 }

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::advice::{Advice, SuggestedCommand};
+use super::advice::Advice;
 use super::humanize;
 use super::output::one_line;
 use crate::paths::ownership::Untrusted;
@@ -287,7 +287,7 @@ impl Problem {
 
     /// Describes the cause of the problem, which is that this conversation has no turns.
     pub(super) fn without_turns(self, advice: &Advice) -> Self {
-        let send = advice.command(SuggestedCommand::Send("Hello"));
+        let send = advice.send("Hello");
         self.with_message(format!("conversation {} has no turns yet", advice.conversation))
             .hint(format!("send the first prompt: {send}"))
     }

@@ -12,7 +12,7 @@ use super::commands::{Context, ECHO, MIN_ID_CHARS, has_real_agent, this_folder};
 use super::complete;
 use super::connect::Daemon;
 use super::humanize;
-use super::output::truncate;
+use super::output::{DIM, truncate};
 use super::picker;
 use super::problem::{CommandResult, Exit, Problem};
 use super::talk::chat;
@@ -52,9 +52,8 @@ pub(super) async fn conversation(
     }
     let look = context.output.note_look;
     let line = format!("{} {}", look.sign("→", "->"), humanize::name(&conversation));
-    context
-        .output
-        .note_dim(&truncate(&line, look.columns.unwrap_or(usize::MAX), look))?;
+    let line = truncate(&line, look.columns.unwrap_or(usize::MAX), look);
+    context.output.note_unedited(&look.paint(DIM, &line))?;
     Ok(conversation)
 }
 

@@ -146,7 +146,6 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
     }) = check_installed(&daemon, Some(agent)).await
     {
         context.output.warning("warning:", &what)?;
-        let hint = context.output.with_daemon_options(&hint);
         context.output.warning("hint:", &hint)?;
     }
     Ok(())
@@ -203,7 +202,7 @@ async fn print_repaired(
         print_findings(context, &answer.left)?;
     }
     let get = method::GetConversation::of(repaired.as_str());
-    context.output.note_with_commands(&match daemon.call(get).await {
+    context.output.note(&match daemon.call(get).await {
         Ok(held) => format!("conversation {} continues with it", held.conversation.id),
         Err(_) => format!("create a conversation from it: sessionctl adopt {repaired}"),
     })

@@ -161,7 +161,7 @@ async fn list(context: &mut Context<'_>) -> CommandResult {
         .first()
         .map(|session| session.upstream_id.as_str());
     let newest = shell_word(newest.unwrap_or_default());
-    context.output.note_with_commands(&format!(
+    context.output.note(&format!(
         "restore one: sessionctl archive restore {newest}; delete all of them: sessionctl archive prune"
     ))
 }
@@ -259,7 +259,7 @@ async fn prune(context: &mut Context<'_>) -> CommandResult {
         let more = humanize::count(more, "session is", "sessions are");
         context
             .output
-            .note_with_commands(&format!("{more} left; run sessionctl archive prune again"))?;
+            .note(&format!("{more} left; run sessionctl archive prune again"))?;
     }
     Ok(())
 }

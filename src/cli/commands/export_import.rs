@@ -242,18 +242,14 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
     }
     if !answer.left_out.is_empty() {
         let names = answer.left_out.join(", ");
-        let trusted = context
-            .output
-            .with_daemon_options(&import_command(path, folder, true, true));
+        let trusted = import_command(path, folder, true, true);
         let what = one_line(&format!("{names}; to import again with all of them: {trusted}"));
         context.output.warning("left out:", &what)?;
     }
     if !answer.missing_values.is_empty() {
         let values = missing_values_text(&answer.missing_values);
         let what = format!("{values}, which were not exported; sessionctl export --secrets includes them");
-        context
-            .output
-            .warning("left out:", &context.output.with_daemon_options(&what))?;
+        context.output.warning("left out:", &what)?;
     }
     Ok(())
 }

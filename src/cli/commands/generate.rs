@@ -154,7 +154,7 @@ pub(in crate::cli) fn man(context: &mut Context<'_>, options: &Man) -> CommandRe
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             context.output.text(&page)?;
             let note = "man is not installed; sessionctl help describes the commands too";
-            context.output.note_with_commands(note)
+            context.output.note(note)
         }
         Err(error) => Err(Problem::new(Exit::Failed, format!("cannot run man: {error}"))),
     }

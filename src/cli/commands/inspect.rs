@@ -5,7 +5,6 @@ use bridge_protocol::link::LineageEntry;
 use bridge_protocol::{ConversationId, method};
 
 use super::{Context, PAGE_ENTRIES, collect_pages, has_real_agent, turns};
-use crate::cli::advice::SuggestedCommand;
 use crate::cli::connect::Daemon;
 use crate::cli::event_stream::snapshot;
 use crate::cli::humanize::{self, Clock};
@@ -41,10 +40,7 @@ pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Conversation
         _ => None,
     };
     if let Some(options) = continuing.filter(|_| !context.output.json) {
-        let command = context
-            .output
-            .advice(conversation.id)
-            .command(SuggestedCommand::Continue(options));
+        let command = context.output.advice(conversation.id).continue_turn(options);
         context.output.note_dim(&format!("Continue with: {command}"))?;
     }
     if conversation.interrupts.is_empty() || context.output.json {
@@ -57,6 +53,7 @@ pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Conversation
         let lines = question::lines(interrupt, &conversation.cwd, &updates);
         context.output.verbatim(&lines.join("\n"))?;
         let how = question::command(&context.output.advice(conversation.id), interrupt);
+        let how = context.output.with_daemon_options(&how);
         let line = look.paint(ATTENTION, &format!("  {how}"));
         context.output.line(&line)?;
     }
@@ -343,7 +340,7 @@ pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> CommandResult {
     if !has_real_agent(&agents) {
         context
             .output
-            .note_with_commands("no coding agent was found; sessionctl doctor shows how to install one")?;
+            .note("no coding agent was found; sessionctl doctor shows how to install one")?;
     }
     Ok(())
 }
@@ -352,10 +349,7 @@ pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> CommandResult {
 pub(in crate::cli) async fn status(context: &mut Context<'_>) -> CommandResult {
     let Some(daemon) = context.connector.find().await? else {
         let problem = Problem::new(Exit::NoDaemon, "no daemon is running");
-        return Err(problem.hint(format!(
-            "start it: {}",
-            context.connector.daemon_options.command()
-        )));
+        return Err(problem.hint("start it: sessionctl start"));
     };
     let status = context.call_and_print(&daemon, method::Status::default()).await?;
     let uptime = humanize::duration(i64::try_from(status.uptime_seconds).unwrap_or(i64::MAX));

@@ -12,7 +12,6 @@ use clap::Args;
 use serde_json::json;
 
 use super::{Context, inspect};
-use crate::cli::advice::SuggestedCommand;
 use crate::cli::confirmation::NoTerminalPolicy;
 use crate::cli::connect::Daemon;
 use crate::cli::output::one_line;
@@ -63,7 +62,7 @@ pub(in crate::cli) async fn close(context: &mut Context<'_>, target: &Conversati
     context.call_and_print(&daemon, close).await?;
     let name = humanize::name_in_sentence(&conversation);
     let done = format!("Closed {name}. The next prompt opens its session again.");
-    context.output.note(&done)
+    context.output.note_unedited(&done)
 }
 
 /// Starts a new chat under the same id.
@@ -82,13 +81,11 @@ pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Conversati
         done.push_str(" What was scheduled is cancelled.");
     }
     if conversation.head.is_some() {
-        let undo = context
-            .output
-            .advice(conversation.id)
-            .command(SuggestedCommand::Undo);
+        let undo = context.output.advice(conversation.id).undo();
+        let undo = context.output.with_daemon_options(&undo);
         done.push_str(&format!(" Undo with: {undo}"));
     }
-    context.output.note(&done)
+    context.output.note_unedited(&done)
 }
 
 /// Adds the command that cancels the running turn to a refusal to end a session.
@@ -148,13 +145,12 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
             format!("Deleted {name}{}", context.output.with_daemon_options(&way_back))
         }
     };
-    context.output.note(&done)?;
+    context.output.note_unedited(&done)?;
     for other in &others {
-        let adopt = format!("sessionctl adopt {}", shell_word(other.as_str()));
-        let adopt = context.output.with_daemon_options(&adopt);
-        context
-            .output
-            .note(&format!("An earlier session is kept too: {adopt}"))?;
+        let other = shell_word(other.as_str());
+        context.output.note(&format!(
+            "An earlier session is kept too: sessionctl adopt {other}"
+        ))?;
     }
     let mut failed = 0;
     for left in &answer.remaining {

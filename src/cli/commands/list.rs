@@ -92,7 +92,7 @@ pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Co
     output.table(&table(&listed, output.look), if_empty)?;
     if has_more {
         let shown = listed.len();
-        output.note_with_commands(&format!("{shown} shown; list all: sessionctl ls --all"))?;
+        output.note(&format!("{shown} shown; list all: sessionctl ls --all"))?;
     }
     Ok(())
 }

@@ -32,7 +32,6 @@ use jiff::tz::TimeZone;
 use serde::de::DeserializeOwned;
 
 use super::Definition;
-use super::advice::SuggestedCommand;
 use super::complete;
 use super::connect::{Daemon, DaemonConnector};
 use super::humanize::{self, Clock};
@@ -69,7 +68,7 @@ impl Context<'_> {
             && daemon.has_other_config(config)
         {
             let file = config.display();
-            self.output.note_with_commands(&match config.exists() {
+            self.output.note(&match config.exists() {
                 true => format!(
                     "the running daemon has another configuration file: {file} is not used (to restart it: sessionctl stop)"
                 ),
@@ -103,16 +102,13 @@ impl Context<'_> {
                 "the built-in echo answers here. To talk to {name}: sessionctl new --agent {}",
                 shell_word(&name)
             );
-            return self
-                .output
-                .warning("warning:", &self.output.with_daemon_options(&what));
+            return self.output.warning("warning:", &what);
         }
         let how = known.install.values().next().map_or_else(String::new, |line| {
             format!(" To install one: {line} && sessionctl stop")
         });
         let what = format!("no coding agent is installed, so the built-in echo answers.{how}");
-        self.output
-            .warning("warning:", &self.output.with_daemon_options(&what))
+        self.output.warning("warning:", &what)
     }
 
     /// Connects, and selects the conversation that a command uses: see [`select::conversation`].
@@ -149,10 +145,7 @@ impl Context<'_> {
         if named.iter().any(|id| id.starts_with(given)) || conversation.title.contains(given) {
             return Ok(());
         }
-        let undo = self
-            .output
-            .advice(conversation.id)
-            .command(SuggestedCommand::Undo);
+        let undo = self.output.advice(conversation.id).undo();
         self.output.note_dim(&format!(
             "Session {} is an earlier one of conversation {}; this is about the newest, {}. Go back with: {undo}",
             humanize::short(given),

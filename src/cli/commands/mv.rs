@@ -8,7 +8,6 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueHint};
 
 use super::{Context, absolute, real_folder, this_folder, unusable_folder};
-use crate::cli::advice::SuggestedCommand;
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::humanize;
@@ -115,10 +114,7 @@ async fn conversation(
             .line(&format!("Moved {name} and {files} to {}", one_line(folder)))?;
         context.output.note_dim(&format!(
             "Undo with: {}",
-            context
-                .output
-                .advice(conversation.id)
-                .command(SuggestedCommand::Undo)
+            context.output.advice(conversation.id).undo()
         ))?;
         note_trust(context, &daemon, Some(&conversation.agent)).await?;
         note_dot(context, &daemon, &conversation).await?;
@@ -165,10 +161,9 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) ->
             true => String::new(),
             false => format!("mv {} {} && ", shell_word(new), shell_word(&old)),
         };
-        let undo = context
+        context
             .output
-            .with_daemon_options(&format!("sessionctl mv --undo {id}"));
-        context.output.note_dim(&format!("Undo with: {back}{undo}"))?;
+            .note_dim(&format!("Undo with: {back}sessionctl mv --undo {id}"))?;
     }
     report_exceptions(context, &answer.kept, &answer.left_out)
 }
@@ -254,7 +249,7 @@ async fn note_dot(context: &mut Context<'_>, daemon: &Daemon, moved: &Conversati
         .map_or_else(|| "no conversation".to_owned(), humanize::name);
     context
         .output
-        .note(&format!("In this folder, . now means {means}"))
+        .note_unedited(&format!("In this folder, . now means {means}"))
 }
 
 fn report_move(context: &mut Context<'_>, plan: &[PlannedMove], files: u64, back: &str) -> CommandResult {

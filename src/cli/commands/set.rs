@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::Context;
-use crate::cli::advice::{Advice, SuggestedCommand};
+use crate::cli::advice::Advice;
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::humanize;
@@ -183,7 +183,7 @@ async fn change(
     });
     let done = done.collect::<Vec<String>>().join(", ");
     let name = humanize::name_in_sentence(&changed);
-    context.output.note(&format!("Changed {name}: {done}"))?;
+    context.output.note_unedited(&format!("Changed {name}: {done}"))?;
     // An earlier setting may have prevented the session from opening, so try it with the new ones.
     if unchecked.is_some()
         && let Err(problem) = open(&daemon, &conversation).await
@@ -208,10 +208,10 @@ fn with_setting_hint(problem: Problem, advice: &Advice, changes: &[(String, Stri
         return problem;
     };
     if key != refused && is_similar_key(&refused, "title") {
-        let set = advice.command(SuggestedCommand::Set("title", &shell_word(value)));
+        let set = advice.set("title", &shell_word(value));
         return problem.hint(format!("to change the title: {set}"));
     }
-    let set = advice.command(SuggestedCommand::Set(&key, &first));
+    let set = advice.set(&key, &first);
     let problem = match value.is_empty() && key == refused {
         true => Problem::new(Exit::Usage, format!("no value was given for {key}")),
         false => problem,

@@ -58,7 +58,7 @@ pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, filter: Filte
     notes.iter().try_for_each(|note| output.note(note))?;
     if has_more {
         let shown = listed.len();
-        output.note_with_commands(&format!("{shown} shown; list all: sessionctl transcripts --all"))?;
+        output.note(&format!("{shown} shown; list all: sessionctl transcripts --all"))?;
     }
     Ok(())
 }

@@ -95,9 +95,8 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
         })?;
     let subject = interrupt.as_ref().map(question::subject).unwrap_or_default();
     let is_orphaned = interrupt.is_some_and(|interrupt| interrupt.orphaned);
-    let see = context
-        .output
-        .with_daemon_options(&format!("Follow the turn with: sessionctl attach {id}"));
+    let see = format!("Follow the turn with: sessionctl attach {id}");
+    let see = context.output.with_daemon_options(&see);
     let follows = match (is_orphaned, &answered.turn_id) {
         (true, None) => "The agent that asked has ended, and so has its turn.".to_owned(),
         (_, Some(_)) => format!("The agent that asked has ended; a new turn passes the answer on. {see}"),
@@ -105,7 +104,7 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
     };
     context
         .output
-        .note(&format!("Answered {}: {subject}\n{follows}", one_line(answer)))
+        .note_unedited(&format!("Answered {}: {subject}\n{follows}", one_line(answer)))
 }
 
 /// Asks the user the question, and follows the turn to its end.
@@ -221,7 +220,7 @@ pub(in crate::cli) async fn resume(context: &mut Context<'_>, target: Conversati
         );
         context.output.line(&line)?;
         let next = format!("send the first prompt: sessionctl send {id} 'Hello'");
-        return context.output.note_with_commands(&next);
+        return context.output.note(&next);
     }
     let line = context
         .output

@@ -34,7 +34,7 @@ use crate::cli::commands::{Context, turns};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::event_stream::{EventStream, snapshot};
-use crate::cli::output::{Look, Output, STRONG, one_line, truncate};
+use crate::cli::output::{DIM, Look, Output, STRONG, one_line, truncate};
 use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::prompt_text::{attached_file, readable_prompt};
 use crate::cli::select::{self, ConversationArgs};
@@ -238,8 +238,9 @@ impl ChatLoop {
         let place = format!("{} in {}", conversation.agent, one_line(&conversation.cwd));
         context
             .output
-            .note(&look.paint(STRONG, format!("{id} {title}").trim_end()))?;
-        context.output.note_dim(&truncate(&place, columns, look))?;
+            .note_unedited(&look.paint(STRONG, format!("{id} {title}").trim_end()))?;
+        let shortened = |text: &str| look.paint(DIM, &truncate(text, columns, look));
+        context.output.note_unedited(&shortened(&place))?;
         // A running turn is shown when it is followed. A history that cannot be read does not prevent the chat.
         let last = match is_running(conversation.state) {
             true => Vec::new(),
@@ -251,13 +252,13 @@ impl ChatLoop {
             let mark = look.sign("›", ">");
             let prompt = one_line(&readable_prompt(&last.prompt));
             let prompt = humanize::mark_daemon_prompt(&prompt).unwrap_or_else(|| format!("{mark} {prompt}"));
-            context.output.note_dim(&truncate(&prompt, columns, look))?;
+            context.output.note_unedited(&shortened(&prompt))?;
             let plain = Look {
                 coloured: false,
                 ..look
             };
             let reply = one_line(&Markdown::render(&last.reply, plain));
-            context.output.note_dim(&truncate(&reply, columns, look))?;
+            context.output.note_unedited(&shortened(&reply))?;
         }
         if !is_running(conversation.state) && conversation.interrupts.is_empty() {
             if conversation.cut_short {
@@ -403,11 +404,8 @@ impl ChatLoop {
                 self.conversation = until_ctrl_c(branching).await?;
                 self.last_cursor = None;
                 self.enter(context).await?;
-                let back = context
-                    .output
-                    .with_daemon_options(&format!("sessionctl chat {source}"));
                 context.output.note_dim(&format!(
-                    "a branch of {source}; to go back, leave and run: {back}"
+                    "a branch of {source}; to go back, leave and run: sessionctl chat {source}"
                 ))?;
             }
             ("model" | "mode", None) => {
@@ -559,7 +557,7 @@ impl ChatLoop {
         let turns = turns(&self.daemon, &self.conversation.id.into(), LISTED_TURNS).await?;
         for turn in turns.iter().rev() {
             let line = format!("{:>4}  {}", turn.step, one_line(&readable_prompt(&turn.prompt)));
-            context.output.note(&truncate(&line, columns, look))?;
+            context.output.note_unedited(&truncate(&line, columns, look))?;
         }
         let hint = match turns.is_empty() {
             true => "no turns yet",
@@ -660,7 +658,7 @@ fn list_values(output: &mut Output, kind: &str, all: &[SettingValue]) -> Command
             one_line(&option.value),
             one_line(&option.description)
         );
-        output.note(&truncate(&line, look.columns.unwrap_or(80), look))?;
+        output.note_unedited(&truncate(&line, look.columns.unwrap_or(80), look))?;
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use serde_json::json;
 use super::question;
 use super::send::report_turn;
 use super::turn::{ConversationFollower, FollowTarget, continue_now, is_running};
-use crate::cli::advice::{Advice, SuggestedCommand};
+use crate::cli::advice::Advice;
 use crate::cli::commands::{Context, collect_pages};
 use crate::cli::connect::Daemon;
 use crate::cli::humanize::{self, Clock};
@@ -127,8 +127,8 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     let line = match &answer.continuation {
         Some(continuation) => {
             let at = clock.time_and_distance(continuation.at);
-            let cancel = context.output.advice(conversation.id);
-            let cancel = cancel.command(SuggestedCommand::Continue("--cancel"));
+            let cancel = context.output.advice(conversation.id).continue_turn("--cancel");
+            let cancel = context.output.with_daemon_options(&cancel);
             format!("Continues at {at}. Cancel with: {cancel}")
         }
         None if was_scheduled => "Cancelled the scheduled continuation.".to_owned(),
@@ -159,12 +159,9 @@ pub(super) fn with_continue_hint(
         (Some(ErrorKind::Conflict), None) => problem.hint(match at {
             Some(at) => {
                 let options = format!("--at {at} --text {}", shell_quoted(text));
-                format!(
-                    "schedule a prompt: {}",
-                    advice.command(SuggestedCommand::Continue(&options))
-                )
+                format!("schedule a prompt: {}", advice.continue_turn(&options))
             }
-            None => format!("send a prompt: {}", advice.command(SuggestedCommand::Send(text))),
+            None => format!("send a prompt: {}", advice.send(text)),
         }),
         (Some(ErrorKind::Busy), None) => problem.hint(format!(
             "follow the running turn with: sessionctl attach {}",
@@ -187,13 +184,13 @@ fn parse_future_time(
         Some(_) => Err(
             Problem::new(Exit::Usage, format!("the time is in the past: {shown}")).hint(format!(
                 "give a later time, for example in an hour: {}; omit --at to continue now",
-                advice.command(SuggestedCommand::Continue("--at +1h"))
+                advice.continue_turn("--at +1h")
             )),
         ),
         None => Err(
             Problem::new(Exit::Usage, format!("invalid time: \"{shown}\"")).hint(format!(
                 "give a time of day or a time from now: {}, or --at +1h; a date is written as YYYY-MM-DDTHH:MM",
-                advice.command(SuggestedCommand::Continue("--at 18:30"))
+                advice.continue_turn("--at 18:30")
             )),
         ),
     }
@@ -298,6 +295,7 @@ async fn continue_one(
 ) -> CommandResult<(ContinueOutcome, Option<Timestamp>, Option<String>)> {
     if let Some(interrupt) = conversation.interrupts.first() {
         let how = question::command(&output.advice(conversation.id), interrupt);
+        let how = output.with_daemon_options(&how);
         return Ok((ContinueOutcome::Asks, None, Some(how)));
     }
     if is_running(conversation.state) {

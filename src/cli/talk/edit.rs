@@ -15,7 +15,7 @@ use super::editor::{self, EditedText};
 use super::files;
 use super::send::{prompt_word, report_turn, with_text_hint};
 use super::turn::{ConversationFollower, FollowTarget, OnQuestion, request_id};
-use crate::cli::advice::{Advice, SuggestedCommand};
+use crate::cli::advice::Advice;
 use crate::cli::commands::create::FIDELITIES;
 use crate::cli::commands::history::lost_hint;
 use crate::cli::commands::lifecycle::with_cancel_hint;
@@ -135,7 +135,7 @@ pub(super) fn report_edit(talk: &mut ConversationFollower<'_>) -> CommandResult<
         return Ok(false);
     }
     let turns = humanize::count(dropped, "turn", "turns");
-    let undo = talk.advice().command(SuggestedCommand::Undo);
+    let undo = talk.advice().undo();
     let line = format!("Replaced {turns}. Undo with: {undo}");
     match fidelity {
         Fidelity::Full => talk.screen.note_styled(DIM, &line)?,
@@ -236,17 +236,14 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Conversation
         let turns = humanize::count(answer.dropped, "undone turn is", "undone turns are");
         let agents = daemon.call(method::ListAgents::default()).await?.agents;
         let forks = |agent: &AgentInfo| agent.name == conversation.agent && agent.fork_at;
-        let (how, call) = match agents.iter().any(forks) {
-            true => (
-                "continue there in a new conversation",
-                SuggestedCommand::Fork(last.as_str()),
-            ),
+        let advice = context.output.advice(conversation.id);
+        let (how, command) = match agents.iter().any(forks) {
+            true => ("continue there in a new conversation", advice.fork(last.as_str())),
             false => (
                 "send another prompt in place of the last one",
-                SuggestedCommand::Edit(last.as_str()),
+                advice.edit(last.as_str()),
             ),
         };
-        let command = context.output.advice(conversation.id).command(call);
         context
             .output
             .note(&format!("{turns} kept. To {how}: {command}"))?;
@@ -308,10 +305,7 @@ async fn find_turn(
 
 /// The command that lists the turns.
 fn turns_hint(advice: &Advice) -> String {
-    format!(
-        "list the turns: {}",
-        advice.command(SuggestedCommand::Checkpoints)
-    )
+    format!("list the turns: {}", advice.checkpoints())
 }
 
 /// Adds a hint to a problem about the turn that was named, or about history that a branch would lose.

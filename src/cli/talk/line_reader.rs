@@ -150,7 +150,7 @@ impl LineReader {
         self.unfinished.push_str(&kept);
         if is_line {
             let text = std::mem::take(&mut self.unfinished);
-            output.note(&format!("{}{}", self.mark.0, one_line(&text)))?;
+            output.note_unedited(&format!("{}{}", self.mark.0, one_line(&text)))?;
             return Ok(LineInput::Text(text));
         }
         if let Some(mut editor) = self.editor.take_if(|_| is_edited) {

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
-use crate::cli::advice::{Advice, SuggestedCommand};
+use crate::cli::advice::Advice;
 use crate::cli::humanize;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, escape_controls, one_line};
 use crate::paths::shell_word;
@@ -619,7 +619,7 @@ pub(in crate::cli) fn command(advice: &Advice, interrupt: &Interrupt) -> String 
         [only] => (String::new(), only.as_str()),
         [first, ..] => (format!(" ({})", words.join(", ")), first.as_str()),
     };
-    let answer = advice.command(SuggestedCommand::Answer(&format!("{word} --question {id}")));
+    let answer = advice.answer(&format!("{word} --question {id}"));
     format!("answer it{choice}: {answer}")
 }
 

@@ -26,7 +26,7 @@ pub(super) use self::events::describe_other_clients_change;
 use self::questions::ShownQuestion;
 use super::answer_reader::AnswerReader;
 use super::screen::Screen;
-use crate::cli::advice::{Advice, SuggestedCommand};
+use crate::cli::advice::Advice;
 use crate::cli::commands::Context;
 use crate::cli::connect::{Daemon, DaemonConnector};
 use crate::cli::event_stream::EventStream;
@@ -612,13 +612,10 @@ impl<'a> ConversationFollower<'a> {
         let problem = failure::problem_of(turn, &advice, is_said, &Clock::here())?;
         let interrupted = |how: &str| Problem::new(problem.exit, format!("the turn was interrupted, {how}"));
         Some(match (self.was_question_refused, self.was_overtaken) {
-            (true, _) => interrupted("and its question was refused").hint(format!(
-                "send the next prompt: {}",
-                advice.command(SuggestedCommand::Send("Continue"))
-            )),
-            (false, true) => interrupted("and another prompt was sent before it could be continued").hint(
-                format!("see what was said: {}", advice.command(SuggestedCommand::History)),
-            ),
+            (true, _) => interrupted("and its question was refused")
+                .hint(format!("send the next prompt: {}", advice.send("Continue"))),
+            (false, true) => interrupted("and another prompt was sent before it could be continued")
+                .hint(format!("see what was said: {}", advice.history())),
             (false, false) => problem,
         })
     }

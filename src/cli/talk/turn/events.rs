@@ -15,7 +15,6 @@ use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::{Interrupt, TurnResult};
 
 use super::{ConversationFollower, FollowTarget, FollowedTurn};
-use crate::cli::advice::SuggestedCommand;
 use crate::cli::connect::Daemon;
 use crate::cli::event_stream::ReceivedEvent;
 use crate::cli::humanize::{self, Clock};
@@ -146,7 +145,7 @@ impl ConversationFollower<'_> {
                     .failure
                     .as_deref()
                     .unwrap_or("the continuation failed");
-                let again = self.advice().command(SuggestedCommand::Continue(""));
+                let again = self.advice().continue_turn("");
                 let is_missing = !self.screen.output.in_chat && !Path::new(&conversation.cwd).exists();
                 let hint = match is_missing {
                     true => format!("mkdir -p {} && {again}", shell_word(&conversation.cwd)),
@@ -180,7 +179,7 @@ impl ConversationFollower<'_> {
                 let what = format!(
                     "another program changed the transcript of session {session}: end one of the two, or answers are lost; \
                      what this session has is in {}",
-                    self.advice().command(SuggestedCommand::History)
+                    self.advice().history()
                 );
                 self.screen.note_styled(ATTENTION, &what)
             }
@@ -194,7 +193,7 @@ impl ConversationFollower<'_> {
                     "Started session {}. Go back to {} with: {}",
                     humanize::short(to.as_str()),
                     humanize::short(from.as_str()),
-                    self.advice().command(SuggestedCommand::Undo)
+                    self.advice().undo()
                 );
                 self.screen.note_dim(&what)
             }
@@ -329,7 +328,7 @@ impl ConversationFollower<'_> {
         };
         let found: Vec<_> = updates.iter().filter(is_it).collect();
         let [begin] = &found[..] else {
-            let history = self.advice().command(SuggestedCommand::History);
+            let history = self.advice().history();
             let missed = format!("the answer was missed; read it with: {history}");
             return self.screen.note_styled(ATTENTION, &missed);
         };
@@ -362,7 +361,10 @@ impl ConversationFollower<'_> {
         self.screen.end_turn()?;
         self.screen.usage_line()?;
         match self.problem_of(turn) {
-            Some(problem) => self.screen.note_styled(ATTENTION, &problem.text()),
+            Some(problem) => {
+                let text = self.screen.output.note_look.paint(ATTENTION, &problem.text());
+                self.screen.note(&text)
+            }
             None => Ok(()),
         }
     }
@@ -371,7 +373,10 @@ impl ConversationFollower<'_> {
         let prompt = one_line(&readable_prompt(prompt));
         match humanize::mark_daemon_prompt(&prompt) {
             Some(own) => self.screen.note_styled(DIM, &own),
-            None => self.screen.note_styled(STRONG, &format!("> {prompt}")),
+            None => {
+                let prompt = self.screen.output.note_look.paint(STRONG, &format!("> {prompt}"));
+                self.screen.note(&prompt)
+            }
         }
     }
 
@@ -390,10 +395,7 @@ impl ConversationFollower<'_> {
         if resumed.fidelity == Fidelity::Full || std::mem::replace(&mut self.has_reported_resume, true) {
             return Ok(());
         }
-        let resumed = self
-            .screen
-            .output
-            .with_daemon_options(&humanize::resume_result(resumed));
-        self.screen.note_styled(ATTENTION, &resumed)
+        self.screen
+            .note_styled(ATTENTION, &humanize::resume_result(resumed))
     }
 }

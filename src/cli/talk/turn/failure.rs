@@ -4,7 +4,7 @@
 
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 
-use crate::cli::advice::{Advice, SuggestedCommand};
+use crate::cli::advice::Advice;
 use crate::cli::humanize::{self, Clock};
 use crate::cli::output::one_line;
 use crate::cli::problem::{Exit, Problem};
@@ -42,7 +42,7 @@ pub(super) fn problem_of(
         message.push_str(&format!("; the limit resets at {}", clock.time_and_distance(at)));
     }
     let problem = Problem::new(exit, message);
-    let continuing = |options| advice.command(SuggestedCommand::Continue(options));
+    let continuing = |options| advice.continue_turn(options);
     if let Some(continuation) = &turn.continuation {
         let at = clock.time_and_distance(continuation.at);
         return Some(problem.hint(format!(

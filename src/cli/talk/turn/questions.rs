@@ -9,10 +9,9 @@ use bridge_protocol::{ErrorKind, InterruptId};
 use serde_json::json;
 
 use super::{ConversationFollower, OnQuestion};
-use crate::cli::advice::SuggestedCommand;
 use crate::cli::commands::Pager;
 use crate::cli::humanize;
-use crate::cli::output::{ATTENTION, one_line};
+use crate::cli::output::{ATTENTION, DIM, one_line};
 use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::talk::answer_reader::CTRL_D;
 use crate::cli::talk::question::{self, Question};
@@ -38,8 +37,9 @@ impl ConversationFollower<'_> {
                 true => "a question of an earlier turn is still open",
                 false => "the running turn waits for an answer",
             };
+            let line = format!("{whose}: {}", question::subject(interrupt));
             self.screen
-                .note_dim(&format!("{whose}: {}", question::subject(interrupt)))?;
+                .note(&self.screen.output.note_look.paint(DIM, &line))?;
             let how = self.answer_hint(interrupt);
             self.screen.note_dim(&format!("  {how}"))?;
         }
@@ -168,7 +168,7 @@ impl ConversationFollower<'_> {
 
     /// The problem of a user who leaves the question open.
     pub(super) fn left_open_problem(&self, exit: Exit) -> Problem {
-        let answer = self.advice().command(SuggestedCommand::Answer(""));
+        let answer = self.advice().answer("");
         Problem::new(exit, "the question is still open; nothing was answered")
             .hint(format!("answer it later: {answer}"))
     }
