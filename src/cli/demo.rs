@@ -377,10 +377,10 @@ impl<'a> DemoRun<'a> {
     async fn wait_for_turn_end(&mut self) -> CommandResult {
         let daemon = self.connect().await?;
         let ended = async {
-            let mut follower =
+            let mut events =
                 EventStream::start(&daemon, ConversationRef::new(self.id.as_str()), None).await?;
             loop {
-                match follower.next().await?.envelope.event {
+                match events.next().await?.envelope.event {
                     // A turn whose session is still being opened does not run yet.
                     Event::Snapshot { conversation, .. }
                         if conversation.continuation.is_none()

@@ -49,15 +49,15 @@ impl<'a> EventStream<'a> {
         conversation: ConversationRef,
         after: Option<Cursor>,
     ) -> CommandResult<Self> {
-        let mut follower = Self {
+        let mut events = Self {
             daemon,
             conversation,
             subscription: None,
             last_cursor: after,
             restarts: 0,
         };
-        follower.subscribe().await?;
-        Ok(follower)
+        events.subscribe().await?;
+        Ok(events)
     }
 
     /// The cursor of the last delivered event.
@@ -137,8 +137,8 @@ pub(super) async fn snapshot(
     daemon: &Daemon,
     id: ConversationId,
 ) -> CommandResult<(SessionInfo, Option<RunningTurn>)> {
-    let mut follower = EventStream::start(daemon, id.into(), None).await?;
-    Ok(match follower.next().await?.envelope.event {
+    let mut events = EventStream::start(daemon, id.into(), None).await?;
+    Ok(match events.next().await?.envelope.event {
         Event::Snapshot { session, running, .. } => {
             (session.map(|session| *session).unwrap_or_default(), running)
         }

@@ -106,7 +106,7 @@ impl AnswerReader {
                     if keys.contains(&self.word) {
                         return Some(self.take_word());
                     }
-                    self.take_back();
+                    self.delete_letter();
                     continue;
                 }
             };
@@ -114,7 +114,7 @@ impl AnswerReader {
                 continue;
             };
             match key.code {
-                KeyCode::Char('u') if key.modifiers == KeyModifiers::CONTROL => while self.take_back() {},
+                KeyCode::Char('u') if key.modifiers == KeyModifiers::CONTROL => while self.delete_letter() {},
                 KeyCode::Char('d') if key.modifiers == KeyModifiers::CONTROL => {
                     self.take_word();
                     return Some(CTRL_D.to_owned());
@@ -132,7 +132,7 @@ impl AnswerReader {
                     echo(letter.encode_utf8(&mut [0; 4]));
                 }
                 KeyCode::Backspace => {
-                    self.take_back();
+                    self.delete_letter();
                     self.key_counts_at = Instant::now() + KEY_PAUSE;
                 }
                 KeyCode::Enter if !self.word.is_empty() => return Some(self.take_word()),
@@ -142,7 +142,7 @@ impl AnswerReader {
     }
 
     /// Deletes the last letter; returns whether there was one.
-    fn take_back(&mut self) -> bool {
+    fn delete_letter(&mut self) -> bool {
         let Some(letter) = self.word.pop() else {
             return false;
         };

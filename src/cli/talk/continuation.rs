@@ -96,18 +96,18 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     call.text = options.text.as_deref().map(PromptContent::text);
     // With JSON, the caller polls for the outcome.
     if at == ContinueAt::Now && !options.cancel && !context.output.json {
-        let mut talk = ConversationFollower::new(context, Rc::new(daemon), &conversation, None);
-        let ended = talk.follow(FollowTarget::Continue(call)).await;
+        let mut follower = ConversationFollower::new(context, Rc::new(daemon), &conversation, None);
+        let ended = follower.follow(FollowTarget::Continue(call)).await;
         let ended = ended.map_err(|problem| {
             with_continue_hint(
-                talk.screen.output,
+                follower.screen.output,
                 problem,
                 &conversation,
                 None,
                 options.text.as_deref(),
             )
         })?;
-        return report_turn(&mut talk, ended.as_ref());
+        return report_turn(&mut follower, ended.as_ref());
     }
     // The answer to a cancellation does not report whether a continuation was scheduled.
     let was_scheduled =

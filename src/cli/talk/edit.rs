@@ -101,18 +101,20 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Co
         min_fidelity: options.min_fidelity.unwrap_or_default(),
         request_id: Some(request_id()),
     };
-    let mut talk = ConversationFollower::new(context, Rc::new(daemon), &conversation, options.on_question);
-    let ended = talk.follow(FollowTarget::Edit(call)).await;
+    let mut follower =
+        ConversationFollower::new(context, Rc::new(daemon), &conversation, options.on_question);
+    let ended = follower.follow(FollowTarget::Edit(call)).await;
     let mut is_taken = false;
-    let ended =
-        match ended.map_err(|problem| with_branch_hint(talk.screen.output, problem, &conversation, named)) {
-            Ok(ended) => {
-                is_taken = report_edit(&mut talk)?;
-                report_turn(&mut talk, ended.as_ref())
-            }
-            Err(problem) => Err(problem),
-        };
-    drop(talk);
+    let ended = match ended
+        .map_err(|problem| with_branch_hint(follower.screen.output, problem, &conversation, named))
+    {
+        Ok(ended) => {
+            is_taken = report_edit(&mut follower)?;
+            report_turn(&mut follower, ended.as_ref())
+        }
+        Err(problem) => Err(problem),
+    };
+    drop(follower);
     match written {
         Some(written) if !is_taken => keep_unsent_text(context, written, ended),
         _ => ended,
@@ -120,28 +122,29 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Co
 }
 
 /// Prints what an edit has changed, if it was accepted. The prompt is in the transcript then.
-pub(super) fn report_edit(talk: &mut ConversationFollower<'_>) -> CommandResult<bool> {
+pub(super) fn report_edit(follower: &mut ConversationFollower<'_>) -> CommandResult<bool> {
     let Some(EditAnswer {
         link,
         dropped,
         fidelity,
         ..
-    }) = talk.edit_answer.take()
+    }) = follower.edit_answer.take()
     else {
         return Ok(true);
     };
     if link.is_none() {
-        talk.screen.note("Nothing was replaced.")?;
+        follower.screen.note("Nothing was replaced.")?;
         return Ok(false);
     }
     let turns = humanize::count(dropped, "turn", "turns");
-    let undo = talk.advice().undo();
+    let undo = follower.advice().undo();
     let line = format!("Replaced {turns}. Undo with: {undo}");
     match fidelity {
-        Fidelity::Full => talk.screen.note_styled(DIM, &line)?,
+        Fidelity::Full => follower.screen.note_styled(DIM, &line)?,
         less => {
             let less = humanize::wire_name(less);
-            talk.screen
+            follower
+                .screen
                 .note_styled(ATTENTION, &format!("{line} (history before it: {less})"))?;
         }
     }

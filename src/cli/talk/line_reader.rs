@@ -72,7 +72,7 @@ pub(super) enum LineInput {
     /// Ctrl-D.
     CtrlD,
     /// No input yet: something has to be shown first.
-    HasNews,
+    Interrupted,
 }
 
 impl LineReader {
@@ -134,7 +134,7 @@ impl LineReader {
         })
     }
 
-    /// Reads the next line. Returns [`LineInput::HasNews`] when `has_news` is ready. The text typed so far is then removed from
+    /// Reads the next line. Returns [`LineInput::Interrupted`] when `interruption` is ready. The text typed so far is then removed from
     /// the screen, and reappears with the next line.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ impl LineReader {
     pub(super) async fn next_line(
         &mut self,
         output: &mut Output,
-        has_news: impl Future<Output = ()>,
+        interruption: impl Future<Output = ()>,
     ) -> CommandResult<LineInput> {
         let is_edited = self.reports_cursor;
         let (kept, is_line) = next_line_of_events(|| Ok(keyboard::next_buffered_event()))
@@ -165,7 +165,7 @@ impl LineReader {
             let edited = tokio::select! {
                 biased;
                 edited = &mut editing => edited,
-                () = has_news => {
+                () = interruption => {
                     self.stop_requested.store(true, Ordering::Relaxed);
                     editing.await
                 }
@@ -173,13 +173,13 @@ impl LineReader {
             // The user may have completed a line just before the request to stop.
             self.stop_requested.store(false, Ordering::Relaxed);
             let (editor, typed) = edited.map_err(|error| unreadable(&io::Error::other(error)))?;
-            if let Ok(LineInput::HasNews) = typed {
+            if let Ok(LineInput::Interrupted) = typed {
                 self.unfinished = editor.current_buffer_contents().to_owned();
                 let before = &self.unfinished[..editor.current_insertion_point()];
                 erase_line(before, self.look.columns.unwrap_or(80)).map_err(|error| unreadable(&error))?;
                 // Use a new editor: the old one would draw at its old position, over text that is shown meanwhile.
                 self.editor = Some(self.editor(output)?);
-                return Ok(LineInput::HasNews);
+                return Ok(LineInput::Interrupted);
             }
             self.editor = Some(editor);
             match typed {
@@ -318,7 +318,7 @@ fn read_edited_line(
             }
             Signal::CtrlC => return Ok(LineInput::CtrlC),
             Signal::CtrlD => return Ok(LineInput::CtrlD),
-            Signal::ExternalBreak(_) => return Ok(LineInput::HasNews),
+            Signal::ExternalBreak(_) => return Ok(LineInput::Interrupted),
             _ => {}
         }
     }
@@ -338,7 +338,7 @@ fn erase_line(before: &str, columns: usize) -> io::Result<()> {
 }
 
 /// Reads a line that the terminal itself edits, and returns whether the terminal has reported its cursor meanwhile.
-/// `has_changes`: whether the editor has just failed, and may have read typed text already.
+/// `is_ahead`: whether the editor has just failed, and may have read typed text already.
 async fn read_plain_line(mark: PromptMark, mut is_ahead: bool) -> io::Result<(LineInput, bool)> {
     let interrupts = CtrlCListener::listen();
     let (mut text, mut shown, mut has_reported) = (String::new(), mark.0, false);

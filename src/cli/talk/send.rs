@@ -138,12 +138,13 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Co
     if options.wait_limit {
         prompt.on_limit = OnLimit::Wait;
     }
-    let mut talk = ConversationFollower::new(context, Rc::new(daemon), &conversation, options.on_question);
-    let ended = talk.follow(FollowTarget::Prompt(prompt)).await;
+    let mut follower =
+        ConversationFollower::new(context, Rc::new(daemon), &conversation, options.on_question);
+    let ended = follower.follow(FollowTarget::Prompt(prompt)).await;
     let asked = conversation.interrupts.iter().find(|question| !question.orphaned);
     let ended = ended.map_err(|problem| match (problem.kind(), asked, &problem.hint) {
         // The running turn waits for the answer to this question.
-        (Some(ErrorKind::Busy), Some(asked), _) => problem.hint(question::command(&talk.advice(), asked)),
+        (Some(ErrorKind::Busy), Some(asked), _) => problem.hint(question::command(&follower.advice(), asked)),
         (Some(ErrorKind::Busy), None, hint) if !options.queue => {
             let wait = "repeat the command with --queue to wait for a running turn";
             let hint = hint
@@ -151,10 +152,10 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Co
                 .map_or_else(|| wait.to_owned(), |hint| format!("{wait}; {hint}"));
             problem.hint(hint)
         }
-        (Some(ErrorKind::NotResumable), _, None) => problem.hint(lost_hint(&talk.advice())),
+        (Some(ErrorKind::NotResumable), _, None) => problem.hint(lost_hint(&follower.advice())),
         _ => problem,
     });
-    report_turn(&mut talk, ended?.as_ref())
+    report_turn(&mut follower, ended?.as_ref())
 }
 
 /// Whether the first word after `--new` names a conversation: `.`, or an id that only a conversation has.
@@ -251,15 +252,18 @@ fn send_commands(conversation: &str, prompt: &str) -> String {
 }
 
 /// Prints the end of a turn that a command followed, and returns the command's result.
-pub(super) fn report_turn(talk: &mut ConversationFollower<'_>, turn: Option<&TurnResult>) -> CommandResult {
-    let problem = turn.and_then(|turn| Some((turn, talk.problem_of(turn)?)));
+pub(super) fn report_turn(
+    follower: &mut ConversationFollower<'_>,
+    turn: Option<&TurnResult>,
+) -> CommandResult {
+    let problem = turn.and_then(|turn| Some((turn, follower.problem_of(turn)?)));
     match problem {
         None => Ok(()),
         // The JSON result contains the problem.
-        Some((_, problem)) if talk.screen.output.json => Err(Problem::silent(problem.exit)),
+        Some((_, problem)) if follower.screen.output.json => Err(Problem::silent(problem.exit)),
         // A cancelled turn is not printed as an error.
         Some((turn, problem)) if turn.stop_reason == StopReason::Cancelled && problem.hint.is_none() => {
-            talk.screen.note_styled(ATTENTION, &problem.text())?;
+            follower.screen.note_styled(ATTENTION, &problem.text())?;
             Err(Problem::silent(problem.exit))
         }
         Some((_, problem)) => Err(problem),

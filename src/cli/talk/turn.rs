@@ -411,18 +411,18 @@ impl<'a> ConversationFollower<'a> {
         let daemon = self.daemon();
         // Subscribe first, so that no event of the turn is missed.
         let after = self.last_cursor.clone();
-        let mut follower = self
+        let mut events = self
             .wait_unless_left(EventStream::start(&daemon, self.id.into(), after))
             .await?;
-        let ended = self.event_loop(&daemon, &mut follower, start, own).await;
-        self.last_cursor = follower.cursor();
+        let ended = self.event_loop(&daemon, &mut events, start, own).await;
+        self.last_cursor = events.cursor();
         ended
     }
 
     async fn event_loop(
         &mut self,
         daemon: &Daemon,
-        follower: &mut EventStream<'_>,
+        events: &mut EventStream<'_>,
         start: &FollowTarget,
         own: &mut FollowedTurn,
     ) -> CommandResult<Option<TurnResult>> {
@@ -460,7 +460,7 @@ impl<'a> ConversationFollower<'a> {
                 }
                 // The answer arrives after the last event, and a stopping daemon then closes the connection. The turn that has ended
                 // may be another client's with the same prompt, if this one is queued.
-                followed = follower.next(), if !own.has_ended || (answer.is_none() && start.queued_prompt().is_some()) => {
+                followed = events.next(), if !own.has_ended || (answer.is_none() && start.queued_prompt().is_some()) => {
                     let followed = followed?;
                     if json {
                         self.screen.output.stream(&StreamLine::Event(&followed.raw))?;
@@ -481,7 +481,7 @@ impl<'a> ConversationFollower<'a> {
                     let answered = answered?;
                     // A turn's events arrive before its answer, unless the subscription still has to fetch them again. If none
                     // did, they were sent before this connection subscribed.
-                    own.has_ended |= follower.is_subscribed()
+                    own.has_ended |= events.is_subscribed()
                         && answered.turn.as_ref().is_some_and(|turn| own.id.as_ref() != Some(&turn.turn_id));
                     answer = Some(answered);
                 }
