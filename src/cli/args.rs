@@ -11,14 +11,14 @@ use clap::{Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand
 
 use super::commands::{
     Context, Filter, acp, adopt, archive, create, doctor, export_import, generate, history, inspect,
-    lifecycle, list, mv, set, transcripts,
+    lifecycle, list, mv, set,
 };
 use super::demo;
 use super::output::one_line;
 use super::problem::{CommandResult, Exit, Problem};
 use super::select::ConversationArgs;
 use super::start::DaemonOptions;
-use super::talk::{answer, attach, chat, continuation, edit, send};
+use super::talk::{answer, chat, continuation, edit, send};
 use crate::paths;
 
 /// Continue conversations with coding agents across limits and crashes
@@ -114,7 +114,7 @@ pub(super) enum Command {
     /// Send a prompt and print the answer
     Send(send::Send),
     /// Follow a conversation as it happens
-    #[command(after_help = attach::HELP)]
+    #[command(after_help = answer::ATTACH_HELP)]
     Attach(ConversationArgs),
     /// Answer a question from the agent
     Answer(answer::Answer),
@@ -220,7 +220,7 @@ impl Command {
         match self {
             Self::Chat(options) => chat::chat(context, options).await,
             Self::Send(options) => send::send(context, options).await,
-            Self::Attach(target) => attach::attach(context, target).await,
+            Self::Attach(target) => answer::attach(context, target).await,
             Self::Answer(options) => answer::answer(context, options).await,
             Self::Cancel(options) => answer::cancel(context, options).await,
             Self::Continue(options) => continuation::continue_(context, options).await,
@@ -230,7 +230,7 @@ impl Command {
             Self::History(past) => history::history(context, past).await,
             Self::Tree(target) => inspect::tree(context, target).await,
             Self::Checkpoints(past) => history::checkpoints(context, past).await,
-            Self::Transcripts(options) => transcripts::transcripts(context, options).await,
+            Self::Transcripts(options) => list::transcripts(context, options).await,
             Self::Adopt(options) => adopt::adopt(context, options).await,
             Self::New(new) => create::new(context, new).await,
             Self::Fork(fork) => create::fork(context, fork).await,

@@ -7,7 +7,6 @@ mod advice;
 mod args;
 mod commands;
 mod complete;
-mod confirmation;
 mod connect;
 mod demo;
 mod event_stream;

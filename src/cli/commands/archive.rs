@@ -4,9 +4,8 @@ use bridge_protocol::keep::UnclaimedSession;
 use bridge_protocol::{AgentName, ConversationRef, ErrorKind, UpstreamId, method};
 use clap::{Args, Subcommand};
 
-use super::Context;
+use super::{Context, NoTerminalPolicy};
 use crate::cli::complete;
-use crate::cli::confirmation::NoTerminalPolicy;
 use crate::cli::connect::Daemon;
 use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{DIM, STRONG, one_line};

@@ -11,8 +11,7 @@ use bridge_protocol::{AgentName, ErrorKind, UpstreamId};
 use clap::Args;
 use serde_json::json;
 
-use super::{Context, inspect};
-use crate::cli::confirmation::NoTerminalPolicy;
+use super::{Context, NoTerminalPolicy, inspect};
 use crate::cli::connect::Daemon;
 use crate::cli::output::one_line;
 use crate::cli::problem::{CommandResult, DOCTOR_HINT, Exit, Problem};

@@ -15,9 +15,8 @@ pub(super) mod lifecycle;
 pub(super) mod list;
 pub(super) mod mv;
 pub(super) mod set;
-pub(super) mod transcripts;
 
-use std::io;
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ErrorKind;
@@ -35,7 +34,7 @@ use super::Definition;
 use super::complete;
 use super::connect::{Daemon, DaemonConnector};
 use super::humanize::{self, Clock};
-use super::output::{Output, one_line};
+use super::output::{ATTENTION, Output, one_line};
 use super::problem::{CommandResult, Exit, Problem};
 use super::progress::with_progress;
 use super::select;
@@ -55,6 +54,15 @@ pub(super) struct Context<'a> {
     pub(super) yes: bool,
     /// The name of the command; `None` if the program was called without one, and the user picks a conversation to chat in.
     pub(super) command: Option<String>,
+}
+
+/// What a command does if there is no terminal to ask for confirmation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoTerminalPolicy {
+    /// It proceeds: the history is kept.
+    Proceed,
+    /// It needs `--yes`.
+    RequireYes,
 }
 
 impl Context<'_> {
@@ -154,6 +162,43 @@ impl Context<'_> {
         ))
     }
 
+    /// Asks the user whether a command should proceed. `what` describes the action without a full stop: "Delete …".
+    ///
+    /// # Errors
+    /// The user declined; or there is no terminal and `--yes` is required.
+    pub(super) fn confirm(&self, what: &str, unasked: NoTerminalPolicy) -> CommandResult {
+        if self.yes {
+            return Ok(());
+        }
+        if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+            return match unasked {
+                NoTerminalPolicy::Proceed => Ok(()),
+                NoTerminalPolicy::RequireYes => Err(Problem::new(
+                    Exit::Usage,
+                    format!("without a terminal this needs --yes: {what}"),
+                )
+                .hint(format!("act without asking: sessionctl --yes {}", this_command()))),
+            };
+        }
+        let question = self
+            .output
+            .note_look
+            .paint(ATTENTION, &format!("{}?", one_line(what)));
+        let mut answer = String::new();
+        let asked = write!(io::stderr(), "{question} [y/N] ")
+            .and_then(|()| io::stdin().lock().read_line(&mut answer))
+            // Ctrl-D does not end the line.
+            .and_then(|_| match answer.ends_with('\n') {
+                true => Ok(()),
+                false => writeln!(io::stderr()),
+            });
+        asked.map_err(|error| Problem::new(Exit::Failed, format!("cannot ask on this terminal: {error}")))?;
+        match answer.trim().to_lowercase().as_str() {
+            "y" | "yes" => Ok(()),
+            _ => Err(Problem::new(Exit::Failed, "cancelled; nothing was changed")),
+        }
+    }
+
     /// Makes the main call of a command. Shows its progress if it takes long, and prints the answer with `--json`. Text that is
     /// written for people afterwards is not printed with `--json`: see [`Output`].
     ///
@@ -182,6 +227,13 @@ impl Context<'_> {
     ) -> CommandResult<(M::Answer, RawJson)> {
         with_progress(self.output, daemon, M::NAME, daemon.call_raw(call)).await
     }
+}
+
+/// The arguments of this process, quoted for a shell.
+fn this_command() -> String {
+    let words = std::env::args_os().skip(1);
+    let words = words.map(|word| shell_word(&word.to_string_lossy()));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// The kind of the built-in agent.

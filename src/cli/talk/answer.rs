@@ -1,4 +1,4 @@
-//! `answer`, `cancel` and `resume`: commands that make one call about a conversation's turn or session.
+//! `answer`, `attach`, `cancel` and `resume`: commands about the running turn or the session of a conversation.
 
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ use super::answer_reader::AnswerReader;
 use super::question::{self, Question};
 use super::screen::Screen;
 use super::send::report_turn;
-use super::turn::{ConversationFollower, FollowTarget};
+use super::turn::{ConversationFollower, FollowTarget, OnQuestion};
 use crate::cli::advice::Advice;
 use crate::cli::commands::Context;
 use crate::cli::connect::Daemon;
@@ -55,6 +55,15 @@ pub(in crate::cli) struct Cancel {
     #[arg(long)]
     queued: bool,
 }
+
+/// The text at the end of the help of `attach`.
+pub(in crate::cli) const ATTACH_HELP: &str = "\
+Shows the running turn (or the last one) and all later turns, and asks the agent's questions. If the daemon stops, waits up to a \
+minute for the next one. Ctrl-C leaves; the turn continues.
+
+Examples:
+  sessionctl attach .
+  sessionctl attach 90e2e180 --json";
 
 /// Answers a question of the agent.
 pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -> CommandResult {
@@ -114,13 +123,13 @@ async fn ask(
     conversation: &Conversation,
     interrupt: Interrupt,
 ) -> CommandResult {
-    let mut talk = ConversationFollower::new(context, Rc::new(daemon), conversation, None);
-    if !talk.is_attended() {
-        return Err(talk.unanswered_problem(&interrupt));
+    let mut follower = ConversationFollower::new(context, Rc::new(daemon), conversation, None);
+    if !follower.is_attended() {
+        return Err(follower.unanswered_problem(&interrupt));
     }
-    talk.priority_question = Some(interrupt.id);
-    let ended = talk.follow(FollowTarget::Running).await?;
-    report_turn(&mut talk, ended.as_ref())
+    follower.priority_question = Some(interrupt.id);
+    let ended = follower.follow(FollowTarget::Running).await?;
+    report_turn(&mut follower, ended.as_ref())
 }
 
 /// Shows a user at a terminal the question that they are answering. Returns false if they would allow a request that is too
@@ -185,6 +194,15 @@ fn open_question(
 fn not_open_problem(id: &str, question: &str) -> Problem {
     let message = format!("question {} is not open in {id}", one_line(question));
     Problem::new(Exit::NotFound, message).hint(format!("sessionctl show {id} lists the open questions"))
+}
+
+/// Follows a conversation that any client uses, also across restarts of the daemon, until Ctrl-C or its end. Does not start a
+/// daemon that the user stopped.
+pub(in crate::cli) async fn attach(context: &mut Context<'_>, target: ConversationArgs) -> CommandResult {
+    let (daemon, conversation) = context.connect_and_select(target.name()).await?;
+    let mut follower = ConversationFollower::new(context, Rc::new(daemon), &conversation, None);
+    follower.on_question = OnQuestion::Wait;
+    follower.follow(FollowTarget::Watch).await.map(drop)
 }
 
 /// Stops the running turn.
