@@ -28,10 +28,8 @@ pub(super) struct Daemon {
     /// The connector that found it.
     connector: DaemonConnector,
     socket: PathBuf,
-    /// Its socket for editors, if the lock file names one.
-    acp_socket: Option<PathBuf>,
-    /// The configuration file that it was started with, if the lock file names one.
-    config: Option<PathBuf>,
+    /// What its lock file says, if it names this socket.
+    pub(super) lock: LockFile,
     /// When its status was last requested, to check whether it still answers.
     last_status_check: Cell<Option<tokio::time::Instant>>,
 }
@@ -76,13 +74,17 @@ const SOCKET_PATH_LIMIT_BYTES: usize = 107;
 const LOCK_FILE_LIMIT_BYTES: u64 = 64 * 1024;
 
 /// The values of the lock file that are used here.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
-struct LockFile {
-    pid: Option<u32>,
-    socket: PathBuf,
-    #[serde(rename = "acpSocket")]
-    acp_socket: Option<PathBuf>,
-    config: Option<PathBuf>,
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LockFile {
+    /// The process that wrote it.
+    pub(super) pid: Option<u32>,
+    /// Its socket.
+    pub(super) socket: PathBuf,
+    /// Its socket for editors.
+    pub(super) acp_socket: Option<PathBuf>,
+    /// The configuration file that it was started with.
+    pub(super) config: Option<PathBuf>,
 }
 
 impl DaemonConnector {
@@ -140,30 +142,25 @@ impl DaemonConnector {
 
     /// Whether a running daemon should be listening on one of the sockets that are tried.
     fn is_daemon_expected(&self) -> bool {
-        let is_looked_for = |socket: &Path| !self.is_socket_explicit || socket == self.paths.bridge_socket;
-        start::is_lock_held(&self.paths)
-            && self
-                .last_daemon_socket()
-                .is_some_and(|socket| is_looked_for(&socket))
+        let is_looked_for =
+            |lock: &LockFile| !self.is_socket_explicit || lock.socket == self.paths.bridge_socket;
+        self.read_held_lock().as_ref().is_some_and(is_looked_for)
     }
 
     async fn find_once(&self) -> CommandResult<Option<Daemon>> {
         ownership::check(&self.paths)?;
         // The lock file of a daemon that has ended names a socket that another process may use now.
-        let locked = self
-            .last_daemon_socket()
-            .filter(|_| start::is_lock_held(&self.paths));
+        let locked = self.read_held_lock().map(|lock| lock.socket);
         for socket in socket_candidates(&self.paths.bridge_socket, self.is_socket_explicit, locked) {
             match self.connect_to(&socket).await {
                 Ok(client) => {
                     // The daemon may have started meanwhile: read its lock file again.
-                    let lock = read_lock(&self.paths.lock_file()).filter(|lock| lock.socket == socket);
+                    let lock = self.last_lock().filter(|lock| lock.socket == socket);
                     return Ok(Some(Daemon {
                         client,
                         connector: self.clone(),
                         socket,
-                        acp_socket: lock.as_ref().and_then(|lock| lock.acp_socket.clone()),
-                        config: lock.and_then(|lock| lock.config),
+                        lock: lock.unwrap_or_default(),
                         last_status_check: Cell::default(),
                     }));
                 }
@@ -188,7 +185,7 @@ impl DaemonConnector {
             };
             waited += limit;
             // A daemon may have taken the lock meanwhile.
-            let lock = self.read_held_lock(socket);
+            let lock = self.read_held_lock().filter(|lock| lock.socket == socket);
             if let Some(next) = next_answer_limit(lock.as_ref().map(|lock| lock.pid), listener, waited) {
                 limit = next;
                 continue;
@@ -201,16 +198,20 @@ impl DaemonConnector {
         }
     }
 
-    /// Reads the lock file. Returns `None` unless a daemon holds the lock and listens on this socket.
-    fn read_held_lock(&self, socket: &Path) -> Option<LockFile> {
-        let lock = read_lock(&self.paths.lock_file()).filter(|lock| lock.socket == socket);
-        lock.filter(|_| start::is_lock_held(&self.paths))
+    /// What the daemon wrote that last held the lock of the data folder, whether or not it still runs.
+    pub(super) fn last_lock(&self) -> Option<LockFile> {
+        read_lock(&self.paths.lock_file())
+    }
+
+    /// Reads the lock file. Returns `None` unless a daemon holds the lock.
+    fn read_held_lock(&self) -> Option<LockFile> {
+        self.last_lock().filter(|_| start::is_lock_held(&self.paths))
     }
 
     /// The process that now holds the lock of the data folder and listens on this socket. The lock file alone is not enough: it
     /// may have been written before the lock was taken, or in another PID namespace.
     pub(super) fn lock_holder_pid(&self, socket: &Path) -> Option<u32> {
-        let pid = self.read_held_lock(socket)?.pid?;
+        let pid = self.read_held_lock().filter(|lock| lock.socket == socket)?.pid?;
         let is_shown = !cfg!(target_os = "linux") || {
             let data = self.paths.data.canonicalize().ok()?;
             lock_holder::data_folder_of(pid) == Some(data)
@@ -230,27 +231,10 @@ fn next_answer_limit(
     (is_starting && waited < START_LIMIT).then_some(START_LIMIT)
 }
 
-impl DaemonConnector {
-    /// The process that last held the lock of the data folder, whether or not it still runs.
-    pub(super) fn last_daemon_pid(&self) -> Option<u32> {
-        read_lock(&self.paths.lock_file())?.pid
-    }
-
-    /// The socket of that process.
-    pub(super) fn last_daemon_socket(&self) -> Option<PathBuf> {
-        Some(read_lock(&self.paths.lock_file())?.socket)
-    }
-}
-
 impl Daemon {
-    /// Its socket for editors, if it has one.
-    pub(super) fn acp_socket(&self) -> Option<&Path> {
-        self.acp_socket.as_deref()
-    }
-
     /// Whether it is known to use another configuration file than this one.
     pub(super) fn has_other_config(&self, config: &Path) -> bool {
-        self.config.as_deref().is_some_and(|own| own != config)
+        self.lock.config.as_deref().is_some_and(|own| own != config)
     }
 
     /// Calls a method.
@@ -300,12 +284,9 @@ impl Daemon {
     async fn wait_until_unresponsive(&self) -> Problem {
         loop {
             wait_until_status_check_due(&self.last_status_check).await;
-            let status = self
-                .client
-                .request::<RawJson, _>(Status::NAME, ByName(Status::default()));
             tokio::select! {
                 biased;
-                answer = status => match answer {
+                answer = self.request_status() => match answer {
                     // An error is an answer too: the daemon still runs.
                     Ok(_) | Err(ClientError::Call(_)) => {}
                     Err(error) => return error.into(),
@@ -320,14 +301,16 @@ impl Daemon {
         }
     }
 
+    async fn request_status(&self) -> Result<RawJson, ClientError> {
+        let status = ByName(Status::default());
+        self.client.request(Status::NAME, status).await
+    }
+
     /// Whether the daemon still runs. Sends a request, since the end of the connection may not have been read yet.
     pub(super) async fn is_connected(&self) -> bool {
-        let status = self
-            .client
-            .request::<RawJson, _>(Status::NAME, ByName(Status::default()));
         tokio::select! {
             biased;
-            _answer = status => {}
+            _answer = self.request_status() => {}
             // The daemon is slow; the next command reports that.
             () = sleep_while_running(PRESENCE_CHECK_LIMIT) => {}
         }

@@ -67,7 +67,7 @@ fn split_at_sign_in(mut arguments: Vec<String>) -> (Vec<String>, Option<Vec<Stri
 /// Copies bytes until the editor or the daemon ends.
 pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> CommandResult {
     let daemon = context.connect().await?;
-    let Some(socket) = daemon.acp_socket().map(ToOwned::to_owned) else {
+    let Some(socket) = daemon.lock.acp_socket.clone() else {
         return Err(
             Problem::new(Exit::NoDaemon, "the running daemon has no socket for editors")
                 .hint("restart it: sessionctl stop"),

@@ -39,7 +39,7 @@ const DIAGNOSIS_LIMIT: Duration = Duration::from_secs(300);
 pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -> CommandResult {
     let mut report = Report::default();
     report.add(context, folders::check_folders(&context.connector.paths))?;
-    let last = context.connector.last_daemon_pid();
+    let last = context.connector.last_lock().and_then(|lock| lock.pid);
     let reached = async {
         // Connecting has its own limits, because it waits for a daemon that is starting.
         let daemon = context.connector.connect().await?;

@@ -295,8 +295,8 @@ pub(in crate::cli) async fn stop(context: &mut Context<'_>, options: Stop) -> Co
     let shutdown = method::Shutdown {
         grace_ms: options.grace_ms,
     };
-    let socket = context.connector.last_daemon_socket();
-    let holder = socket.and_then(|socket| context.connector.lock_holder_pid(&socket));
+    let lock = context.connector.last_lock();
+    let holder = lock.and_then(|lock| context.connector.lock_holder_pid(&lock.socket));
     let limit = STOP_LIMIT + Duration::from_millis(options.grace_ms.unwrap_or_default());
     let paths = context.connector.paths.clone();
     let stopped = async {

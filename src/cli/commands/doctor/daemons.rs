@@ -29,7 +29,7 @@ pub(super) fn no_daemon(problem: &Problem, reach: &DaemonConnector) -> Vec<Diagn
     if problem.pid().is_some() || !start::is_lock_held(&reach.paths) {
         return vec![none];
     }
-    let socket = reach.last_daemon_socket().unwrap_or_default();
+    let socket = reach.last_lock().unwrap_or_default().socket;
     let holder = reach.lock_holder_pid(&socket);
     let who = holder.map_or_else(|| "a daemon".to_owned(), |pid| format!("process {pid}"));
     let what = format!("{who} uses the data folder and listens on {}", socket.display());
@@ -77,7 +77,11 @@ pub(super) fn answering_daemon(
         Severity::Ok => one,
         _ => one.next(RESTART_HINT),
     }];
-    if reach.last_daemon_pid().is_some_and(|last| last != pid) {
+    if reach
+        .last_lock()
+        .and_then(|lock| lock.pid)
+        .is_some_and(|last| last != pid)
+    {
         let what = format!("the daemon that answers has another folder: {}", status.home);
         found.push(
             Diagnostic::new(DiagnosticKind::Daemon, Severity::Warning, what)
