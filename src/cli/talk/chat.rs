@@ -279,7 +279,7 @@ impl ChatLoop {
         let mut follower =
             ConversationFollower::new(context, Rc::clone(&self.daemon), &self.conversation, None);
         let ended = follower.follow(start).await;
-        (self.daemon, self.last_cursor) = (follower.daemon(), follower.cursor());
+        (self.daemon, self.last_cursor) = (follower.daemon(), follower.last_cursor.clone());
         if follower.has_user_left {
             drop(follower);
             if let Err(Problem { message, hint, .. }) = ended {
@@ -421,25 +421,14 @@ impl ChatLoop {
         if let Some(commands) = snapshot(&self.daemon, id).await?.0.commands {
             return Ok(commands.read().unwrap_or_default());
         }
+        // Each event may have changed what the session offers.
         let mut events = EventStream::start(&self.daemon, id.into(), None).await?;
         self.daemon.call(method::Resume::of(id)).await?;
         let reported = async {
             loop {
-                let commands: Value = match events.next().await?.envelope.event {
-                    Event::Snapshot { session, .. } => {
-                        let commands = session.and_then(|session| session.commands);
-                        commands
-                            .and_then(|commands| commands.read().ok())
-                            .unwrap_or_default()
-                    }
-                    Event::Update { update, .. } => {
-                        let update: Value = update.read().unwrap_or_default();
-                        update["availableCommands"].clone()
-                    }
-                    _ => Value::Null,
-                };
-                if commands.is_array() {
-                    return Ok::<_, Problem>(commands);
+                events.next().await?;
+                if let Some(commands) = snapshot(&self.daemon, id).await?.0.commands {
+                    return Ok(commands.read().unwrap_or_default());
                 }
             }
         };

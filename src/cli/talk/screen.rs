@@ -88,8 +88,11 @@ impl<'a> Screen<'a> {
         self.spinner = None;
     }
 
-    /// Prints an update of the agent.
+    /// Prints an update of the agent. With `--json` the events themselves are printed.
     pub(super) fn show_update(&mut self, update: &RawJson) -> CommandResult {
+        if self.output.json {
+            return Ok(());
+        }
         let update: Value = update.read().unwrap_or_default();
         match update["sessionUpdate"].as_str() {
             Some("agent_message_chunk") => self.answer(&update),

@@ -111,7 +111,7 @@ pub(super) struct ConversationFollower<'a> {
     /// The result of an edit.
     pub(super) edit_answer: Option<EditAnswer>,
     /// The last event that was shown.
-    last_cursor: Option<Cursor>,
+    pub(super) last_cursor: Option<Cursor>,
     /// How many queued prompts were reported last.
     reported_queue_length: usize,
     /// Whether the last turn is yet to be shown, because no turn runs.
@@ -128,13 +128,8 @@ struct FollowedTurn {
     result: Option<TurnResult>,
 }
 
-/// The daemon's answer to the call that starts a turn.
-struct StartAnswer {
-    turn: Option<TurnResult>,
-    /// The result of an edit.
-    edit_answer: Option<EditAnswer>,
-    raw: RawJson,
-}
+/// The daemon's answer to the call that starts a turn: the turn, the result of an edit, and the bytes of the answer.
+type StartAnswer = (Option<TurnResult>, Option<EditAnswer>, RawJson);
 
 impl FollowTarget {
     /// A new prompt, under an id of its own.
@@ -149,7 +144,7 @@ impl FollowTarget {
 
     /// Starts the turn. Never resolves if the target is only followed.
     async fn call(&self, daemon: &Daemon) -> CommandResult<StartAnswer> {
-        let (turn, edited, raw) = match self {
+        Ok(match self {
             Self::Prompt(prompt) => {
                 let (turn, raw) = daemon.call_raw(prompt.clone()).await?;
                 (Some(turn), None, raw)
@@ -160,11 +155,6 @@ impl FollowTarget {
             }
             Self::Continue(at) => (None, None, daemon.call_raw(at.clone()).await?.1),
             Self::Running | Self::Since(_) | Self::Watch => std::future::pending().await,
-        };
-        Ok(StartAnswer {
-            turn,
-            edit_answer: edited,
-            raw,
         })
     }
 
@@ -248,11 +238,6 @@ impl<'a> ConversationFollower<'a> {
             last_turn_pending: None,
             waiting_before: None,
         }
-    }
-
-    /// The last event that was shown.
-    pub(super) fn cursor(&self) -> Option<Cursor> {
-        self.last_cursor.clone()
     }
 
     /// The connection.
@@ -430,7 +415,7 @@ impl<'a> ConversationFollower<'a> {
         let mut call = pin!(start.call(daemon));
         let figures = start.method().filter(|_| self.screen.output.is_interactive());
         let mut figures = figures.map(|method| ProgressPoller::new(daemon, method));
-        let (mut answer, mut cancelling, mut has_cancelled) = (None, None, false);
+        let (mut answer, mut cancelling, mut has_cancelled) = (None::<StartAnswer>, None, false);
         while !own.has_ended || (answer.is_none() && start.method().is_some()) {
             tokio::select! {
                 biased;
@@ -482,7 +467,7 @@ impl<'a> ConversationFollower<'a> {
                     // A turn's events arrive before its answer, unless the subscription still has to fetch them again. If none
                     // did, they were sent before this connection subscribed.
                     own.has_ended |= events.is_subscribed()
-                        && answered.turn.as_ref().is_some_and(|turn| own.id.as_ref() != Some(&turn.turn_id));
+                        && answered.0.as_ref().is_some_and(|turn| own.id.as_ref() != Some(&turn.turn_id));
                     answer = Some(answered);
                 }
                 typed = some_or_pending(self.answer_reader.as_mut().zip(self.shown_question.as_ref()).map(|(person, asked)| person.read_answer(&asked.keys))) => {
@@ -493,18 +478,13 @@ impl<'a> ConversationFollower<'a> {
                     cancelling = None;
                     cancelled?;
                 }
-                () = tokio::time::sleep(LAST_EVENTS_LIMIT), if matches!(answer, Some(StartAnswer { turn: Some(_), .. })) => {
+                () = tokio::time::sleep(LAST_EVENTS_LIMIT), if matches!(answer, Some((Some(_), ..))) => {
                     own.has_ended = true;
                 }
             }
         }
         let mut ended = own.result.take();
-        if let Some(StartAnswer {
-            turn,
-            edit_answer: edited,
-            raw,
-        }) = answer
-        {
+        if let Some((turn, edited, raw)) = answer {
             ended = turn.or(ended);
             self.edit_answer = edited.or(self.edit_answer.take());
             if json {

@@ -92,7 +92,7 @@ impl ConversationFollower<'_> {
         own: &mut FollowedTurn,
     ) -> CommandResult {
         let event = &followed.envelope.event;
-        let (watches, json) = (start.is_watch_only(), self.screen.output.json);
+        let watches = start.is_watch_only();
         match event {
             Event::PromptAccepted { turn_id, prompt } => {
                 // Another client's prompt may be accepted first, even one with the same text; its turn ends before the answer
@@ -105,24 +105,17 @@ impl ConversationFollower<'_> {
                 }
                 own.id = Some(turn_id.clone());
                 own.has_ended = false;
-                if json {
-                    return Ok(());
-                }
                 if watches || matches!(start, FollowTarget::Since(_)) {
                     self.show_prompt(&prompt.to_text())?;
                 }
                 self.screen.start_spinner();
                 Ok(())
             }
-            Event::Update { turn_id, update } => match watches || (turn_id.is_some() && *turn_id == own.id) {
-                true if !json => self.screen.show_update(update),
-                _ => Ok(()),
-            },
+            Event::Update { turn_id, update } if watches || (turn_id.is_some() && *turn_id == own.id) => {
+                self.screen.show_update(update)
+            }
             Event::TurnEnded { turn } if watches => {
                 own.id = None;
-                if json {
-                    return Ok(());
-                }
                 self.show_turn_end(turn)
             }
             Event::TurnEnded { turn } => {
@@ -228,7 +221,7 @@ impl ConversationFollower<'_> {
         else {
             return Ok(());
         };
-        let (watches, json) = (start.is_watch_only(), self.screen.output.json);
+        let watches = start.is_watch_only();
         let running = running.as_ref();
         let running_id = running.map(|running| &running.turn_id);
         let open = &conversation.interrupts;
@@ -268,10 +261,10 @@ impl ConversationFollower<'_> {
             self.screen.note_dim(&format!("{id} {title} ({state})"))?;
             self.reported_queue_length = 0;
             self.report_queue_length(conversation)?;
-            self.last_turn_pending.get_or_insert(running.is_none() && !json);
+            let is_shown = running.is_none() && !self.screen.output.json;
+            self.last_turn_pending.get_or_insert(is_shown);
         }
         match running {
-            _ if json => {}
             Some(running) if is_own && (start.method().is_none() || is_continued) => {
                 self.show_prompt(&running.prompt.to_text())?;
                 self.screen.start_spinner();
@@ -294,7 +287,7 @@ impl ConversationFollower<'_> {
         match is_own {
             true => self.questions.extend(open.iter().cloned()),
             // Questions of this command's turn are asked again once it is known how the turn ended.
-            false if own.id.is_some() && !json => {}
+            false if own.id.is_some() => {}
             false => self.report_unrelated_questions(open)?,
         }
         let place = |question: &Interrupt| self.priority_question.as_ref() != Some(&question.id);
