@@ -15,7 +15,7 @@ use super::commands::{
 };
 use super::demo;
 use super::output::one_line;
-use super::problem::{CommandResult, Exit, Problem};
+use super::problem::{CommandResult, Problem};
 use super::select::ConversationArgs;
 use super::start::DaemonOptions;
 use super::talk::{answer, chat, continuation, edit, send};
@@ -212,10 +212,8 @@ impl Command {
         );
         if is_text && context.output.json {
             let name = context.command.as_deref().unwrap_or_default();
-            return Err(
-                Problem::new(Exit::Usage, format!("{name} prints text and has no --json"))
-                    .hint(format!("see its options: sessionctl help {name}")),
-            );
+            return Err(Problem::usage(format!("{name} prints text and has no --json"))
+                .hint(format!("see its options: sessionctl help {name}")));
         }
         match self {
             Self::Chat(options) => chat::chat(context, options).await,
@@ -353,12 +351,12 @@ pub(super) fn invalid_call(error: &clap::Error, line: &[OsString]) -> Problem {
         // Other programs accept a title here.
         if name == "new" && !unknown.starts_with('-') {
             let title = paths::shell_word(unknown);
-            return Problem::new(Exit::Usage, sentence)
+            return Problem::usage(sentence)
                 .hint(format!("to give it a title: sessionctl new --title {title}"));
         }
         if let Some((option, value)) = value_with_dash(name, unknown, line) {
             let value = paths::shell_word(&value);
-            return Problem::new(Exit::Usage, sentence).hint(format!(
+            return Problem::usage(sentence).hint(format!(
                 "pass a value that begins with a dash as {option}={value}"
             ));
         }
@@ -369,7 +367,7 @@ pub(super) fn invalid_call(error: &clap::Error, line: &[OsString]) -> Problem {
         || "list the commands: sessionctl help".to_owned(),
         |name| format!("see its arguments: sessionctl help {name}"),
     );
-    Problem::new(Exit::Usage, sentence).hint(tip.map_or(help.clone(), |tip| format!("{tip}; {help}")))
+    Problem::usage(sentence).hint(tip.map_or(help.clone(), |tip| format!("{tip}; {help}")))
 }
 
 /// If an unknown argument begins with a dash and is the value of the option before it, returns both.

@@ -17,7 +17,7 @@ use jsonrpsee::core::client::{ClientT as _, SubscriptionClientT as _};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::problem::{CommandResult, DOCTOR_HINT, Exit, Problem};
+use super::problem::{CommandResult, DOCTOR_HINT, Problem};
 use super::start::{self, DaemonOptions, START_LIMIT};
 use crate::paths::ownership::open_own;
 use crate::paths::{Paths, lock_holder, ownership, shell_word};
@@ -97,10 +97,10 @@ impl DaemonConnector {
             return Ok(daemon);
         }
         if !self.may_start {
-            return Err(Problem::new(
-                Exit::NoDaemon,
-                format!("no daemon answers at {}", self.paths.bridge_socket.display()),
-            )
+            return Err(Problem::no_daemon(format!(
+                "no daemon answers at {}",
+                self.paths.bridge_socket.display()
+            ))
             .hint(format!("start it: {}", self.daemon_options.command())));
         }
         // If several commands find no daemon at once, one of them starts it and the others find it here.
@@ -114,13 +114,10 @@ impl DaemonConnector {
             return Ok(daemon);
         }
         started?;
-        Err(Problem::new(
-            Exit::NoDaemon,
-            format!(
-                "the daemon started, but does not answer at {}",
-                self.paths.bridge_socket.display()
-            ),
-        )
+        Err(Problem::no_daemon(format!(
+            "the daemon started, but does not answer at {}",
+            self.paths.bridge_socket.display()
+        ))
         .hint(format!("its log is {}", self.paths.log_file().display())))
     }
 
@@ -355,7 +352,7 @@ async fn sleep_while_running(limit: Duration) {
 /// The problem of a socket on which a process may listen. `holder` is the daemon that should answer there. Only that process is
 /// named in a command that ends it, because the listener may be the user's service manager.
 fn connect_problem(error: ConnectError, holder: Option<u32>) -> Problem {
-    let problem = Problem::new(Exit::NoDaemon, error.to_string());
+    let problem = Problem::no_daemon(error.to_string());
     match error {
         ConnectError::ForeignListener { path, owner, .. } => problem
             .hint("nothing was sent; use a folder of your own: sessionctl --home \"$HOME/.sessiond\" ls")
@@ -400,19 +397,13 @@ fn unusable_socket(socket: &Path, error: &io::Error) -> Problem {
     let path = socket.display();
     let length = socket.as_os_str().len();
     if error.kind() == io::ErrorKind::InvalidInput && length > SOCKET_PATH_LIMIT_BYTES {
-        return Problem::new(
-            Exit::NoDaemon,
-            format!(
-                "the socket path has {length} bytes, more than the limit of {SOCKET_PATH_LIMIT_BYTES}: {path}"
-            ),
-        )
+        return Problem::no_daemon(format!(
+            "the socket path has {length} bytes, more than the limit of {SOCKET_PATH_LIMIT_BYTES}: {path}"
+        ))
         .hint("use a folder with a shorter path: sessionctl --home \"$HOME/.sessiond\" ls");
     }
-    Problem::new(
-        Exit::NoDaemon,
-        format!("cannot connect to the socket {path}: {error}"),
-    )
-    .hint("run sessiond in a terminal to see whether a daemon can listen there")
+    Problem::no_daemon(format!("cannot connect to the socket {path}: {error}"))
+        .hint("run sessiond in a terminal to see whether a daemon can listen there")
 }
 
 /// The sockets to try, in order: only the one that the user named, otherwise the running daemon's, then the default.

@@ -122,7 +122,7 @@ tree
 pub(super) async fn demo(output: &mut Output, options: &Demo) -> CommandResult {
     // From here on a signal does not end the process at once, so that the demonstration can be cleaned up first.
     let stopped = termination_signal()
-        .map_err(|error| Problem::new(Exit::Failed, format!("cannot listen for signals: {error}")))?;
+        .map_err(|error| Problem::failed(format!("cannot listen for signals: {error}")))?;
     let mut play = DemoRun::set_up(output)?;
     let played = tokio::select! {
         // Checked first: Ctrl-C may also end a daemon that is being started, but that failure is not the cause.
@@ -154,10 +154,8 @@ pub(super) async fn demo(output: &mut Output, options: &Demo) -> CommandResult {
         });
     }
     if play.failed_checks > 0 {
-        return Err(
-            Problem::new(Exit::Failed, format!("{} checks failed", play.failed_checks))
-                .hint("sessionctl demo --keep keeps the folder, with the daemon's log in log/"),
-        );
+        return Err(Problem::failed(format!("{} checks failed", play.failed_checks))
+            .hint("sessionctl demo --keep keeps the folder, with the daemon's log in log/"));
     }
     let holds = play.output.look.paint(GOOD, "Every step holds.");
     play.output.line(&holds)
@@ -410,7 +408,7 @@ impl<'a> DemoRun<'a> {
         let mut begun = [0; 5];
         if let Some(stdout) = &mut child.stdout {
             let read = within_limit(stdout.read_exact(&mut begun)).await?;
-            read.map_err(|error| Problem::new(Exit::Failed, format!("the turn does not begin: {error}")))?;
+            read.map_err(|error| Problem::failed(format!("the turn does not begin: {error}")))?;
         }
         self.print(&String::from_utf8_lossy(&begun))?;
         self.history.cut_short.push(text.to_owned());
@@ -427,7 +425,7 @@ impl<'a> DemoRun<'a> {
         let killed = process.map(|process| kill_process(process, Signal::KILL));
         if killed != Some(Ok(())) {
             let what = format!("cannot kill the daemon {pid}: {killed:?}");
-            return Err(Problem::new(Exit::Failed, what));
+            return Err(Problem::failed(what));
         }
         start::wait_for_daemon_end(&self.connector.paths).await?;
         let is_another = self.daemon_pid().await? != pid;
@@ -452,7 +450,7 @@ impl<'a> DemoRun<'a> {
         let answer = self.run(&["send", &id, RECALL], Exit::Success).await?;
         let recalled: Vec<Recalled> = serde_json::from_str(answer.trim()).map_err(|error| {
             let what = format!("the agent's recall is not what it should be: {error}: {answer}");
-            Problem::new(Exit::Failed, what)
+            Problem::failed(what)
         })?;
         let fault = self
             .history
@@ -470,7 +468,7 @@ impl<'a> DemoRun<'a> {
         let connecting = tokio::spawn(async move { reach.connect().await });
         let connected = self.pending_connection.insert(connecting).await;
         self.pending_connection = None;
-        connected.map_err(|error| Problem::new(Exit::Failed, error.to_string()))?
+        connected.map_err(|error| Problem::failed(error.to_string()))?
     }
 
     /// Runs a command of this program, prints the command and its output, and returns its standard output.
@@ -485,7 +483,7 @@ impl<'a> DemoRun<'a> {
         let line = self.output.look.paint(STRONG, &line);
         self.print(&line)?;
         let spawned = self.command(call)?.spawn();
-        spawned.map_err(|error| Problem::new(Exit::Failed, format!("cannot run this program: {error}")))
+        spawned.map_err(|error| Problem::failed(format!("cannot run this program: {error}")))
     }
 
     /// Builds a command of this program that uses the demonstration's daemon.
@@ -505,7 +503,7 @@ impl<'a> DemoRun<'a> {
             status,
             stdout,
             stderr,
-        } = ended.map_err(|error| Problem::new(Exit::Failed, format!("cannot wait for it: {error}")))?;
+        } = ended.map_err(|error| Problem::failed(format!("cannot wait for it: {error}")))?;
         let look = self.output.look;
         let printed = String::from_utf8_lossy(&stdout).into_owned();
         let notes = String::from_utf8_lossy(&stderr).into_owned();
@@ -518,7 +516,7 @@ impl<'a> DemoRun<'a> {
         let code = i32::from(exit.code());
         if status.code() != Some(code) {
             let what = format!("{}: {status} instead of {code}", one_line(&call.join(" ")));
-            return Err(Problem::new(Exit::Failed, what));
+            return Err(Problem::failed(what));
         }
         if exit != Exit::Success {
             self.check(true, &format!("exit code {code} reports it"))?;
@@ -556,7 +554,7 @@ fn project_folder(folder: &Path) -> PathBuf {
 async fn within_limit<T>(awaited: impl Future<Output = T>) -> CommandResult<T> {
     tokio::time::timeout(COMMAND_LIMIT, awaited).await.map_err(|_| {
         let what = format!("it has not ended after {} s", COMMAND_LIMIT.as_secs());
-        Problem::new(Exit::Failed, what)
+        Problem::failed(what)
     })
 }
 

@@ -14,7 +14,7 @@ use jsonrpsee::core::client::{Subscription, SubscriptionCloseReason};
 
 use super::connect::Daemon;
 use super::humanize;
-use super::problem::{CommandResult, Exit, Problem};
+use super::problem::{CommandResult, Problem};
 
 /// How many subscriptions in a row may end without having delivered an event before the stream fails. More than one means that
 /// events arrive faster than they can be shown, even right after a restart.
@@ -107,7 +107,7 @@ impl<'a> EventStream<'a> {
         self.restarts += 1;
         if self.restarts > RESTARTS_WITHOUT_EVENT {
             let id = humanize::short(&self.conversation.to_string());
-            let problem = Problem::new(Exit::Failed, "events come faster than they can be shown");
+            let problem = Problem::failed("events come faster than they can be shown");
             return Err(problem.hint(format!(
                 "the turn is still running; see its state: sessionctl show {id}"
             )));
@@ -126,7 +126,7 @@ impl<'a> EventStream<'a> {
 }
 
 fn unreadable(error: impl Display) -> Problem {
-    Problem::new(Exit::Failed, format!("an event could not be read: {error}"))
+    Problem::failed(format!("an event could not be read: {error}"))
 }
 
 /// The session as reported by the agent, and the running turn.

@@ -42,14 +42,14 @@ use problem::{CommandResult, Exit, Problem};
 use crate::paths::{Environment, Paths};
 
 /// Builds the definition of a program's command line.
-pub type Definition = fn() -> clap::Command;
+pub type CommandDefinition = fn() -> clap::Command;
 
 /// Runs one command to completion. The first argument is the program's name.
 ///
 /// `daemon` is the daemon's command line, which also has a manual page and completions.
 ///
 /// Starts its own runtime, so it must not be called from within one.
-pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode {
+pub fn run(args: impl Iterator<Item = OsString>, daemon: CommandDefinition) -> ExitCode {
     let args: Vec<OsString> = args.collect();
     if let Some(exit) = complete(args::command, &args) {
         return exit;
@@ -99,7 +99,7 @@ pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode
 fn without_command(output: &mut Output) -> ExitCode {
     if output.json {
         let hint = "list the commands and their options: sessionctl help";
-        output.problem(&Problem::new(Exit::Usage, "no command was given").hint(hint));
+        output.problem(&Problem::usage("no command was given").hint(hint));
         return Exit::Usage.into();
     }
     let help = args::command().render_help();
@@ -110,7 +110,7 @@ fn without_command(output: &mut Output) -> ExitCode {
 }
 
 /// Prints completions if a shell requests them, which it does with the environment variable `COMPLETE`.
-pub fn complete(definition: Definition, args: &[OsString]) -> Option<ExitCode> {
+pub fn complete(definition: CommandDefinition, args: &[OsString]) -> Option<ExitCode> {
     let folder = std::env::current_dir().ok();
     match CompleteEnv::with_factory(definition).try_complete(args, folder.as_deref()) {
         Ok(true) => Some(ExitCode::SUCCESS),
@@ -131,17 +131,17 @@ fn log_to_stderr(verbose: u8) {
     let _ = log.with_writer(std::io::stderr).with_ansi(false).try_init();
 }
 
-fn carry_out(arguments: Arguments, daemon: Definition, output: &mut Output) -> CommandResult {
+fn carry_out(arguments: Arguments, daemon: CommandDefinition, output: &mut Output) -> CommandResult {
     let (yes, command) = (arguments.global.yes, arguments.name);
     let reach = daemon_connector(arguments.global)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Problem::new(Exit::Failed, format!("cannot start the runtime: {error}")))?;
+        .map_err(|error| Problem::failed(format!("cannot start the runtime: {error}")))?;
     let mut context = Context {
         connector: reach,
         output,
-        daemon,
+        daemon_definition: daemon,
         yes,
         command,
     };

@@ -10,15 +10,12 @@ use anstream::stream::RawStream;
 use anstyle::{AnsiColor, Style};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{ConversationId, ErrorKind};
-use indexmap::IndexMap;
-use serde::ser::Error as _;
-use serde::{Serialize, Serializer};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::advice::{self, Advice};
 use super::commands::list::table;
 use super::humanize;
-use super::problem::{CommandResult, Exit, Problem};
+use super::problem::{CommandResult, Problem};
 use super::table::Table;
 
 #[cfg(test)]
@@ -96,21 +93,6 @@ impl Look {
         });
         lines.collect::<Vec<_>>().join("\n")
     }
-}
-
-/// A line of a stream of `--json`: an object, whose members are printed as they were received.
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "camelCase")]
-pub(super) enum StreamLine<'a> {
-    /// An event.
-    Event(#[serde(serialize_with = "members")] &'a RawJson),
-    /// The result of the command, or of one of its conversations.
-    Result(#[serde(serialize_with = "members")] &'a RawJson),
-}
-
-fn members<S: Serializer>(object: &&RawJson, serializer: S) -> Result<S::Ok, S::Error> {
-    let members: IndexMap<String, RawJson> = object.read().map_err(S::Error::custom)?;
-    members.serialize(serializer)
 }
 
 /// The streams of a command.
@@ -200,13 +182,17 @@ impl Output {
         self.text(&(value.get().replace('\n', " ") + "\n"))
     }
 
-    /// Writes one line of a stream.
-    pub(super) fn stream(&mut self, line: &StreamLine<'_>) -> CommandResult {
-        let line = RawJson::from_value(line).map_err(|error| {
-            let what = format!("the daemon's answer could not be read: {error}");
-            Problem::new(Exit::Failed, what)
-        })?;
-        self.raw(&line)
+    /// Writes a line of a stream: an object with its type, `event` or `result`, and the members of this object unchanged.
+    pub(super) fn stream(&mut self, kind: &str, object: &RawJson) -> CommandResult {
+        let members = object
+            .get()
+            .trim_start()
+            .strip_prefix('{')
+            .unwrap_or("}")
+            .trim_start();
+        let comma = if members.starts_with('}') { "" } else { "," };
+        let line = format!("{{\"type\":\"{kind}\"{comma}{members}");
+        self.text(&(line.replace('\n', " ") + "\n"))
     }
 
     /// Writes a sentence of this program to standard error. Its commands get the options that name the daemon. With `--json`,

@@ -178,6 +178,21 @@ impl Problem {
         }
     }
 
+    /// Creates the problem of an invalid command line.
+    pub(super) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    /// Creates the problem of a command that failed, if no other code fits.
+    pub(super) fn failed(message: impl Into<String>) -> Self {
+        Self::new(Exit::Failed, message)
+    }
+
+    /// Creates the problem of a missing daemon.
+    pub(super) fn no_daemon(message: impl Into<String>) -> Self {
+        Self::new(Exit::NoDaemon, message)
+    }
+
     /// Creates a problem that prints nothing, because everything was printed already. The process ends with this code.
     pub(super) fn silent(exit: Exit) -> Self {
         Self {
@@ -304,7 +319,7 @@ impl Problem {
         let whole = std::path::absolute(path).unwrap_or_default();
         let nearest = whole.ancestors().find(|path| path.exists());
         let nearest = nearest.unwrap_or(Path::new("/")).to_string_lossy();
-        Self::new(Exit::Failed, message).hint(format!("see who may use it: ls -ld {}", shell_word(&nearest)))
+        Self::failed(message).hint(format!("see who may use it: ls -ld {}", shell_word(&nearest)))
     }
 
     /// The problem of output that could not be written. If the output was closed, nothing is printed and it is not a failure.
@@ -312,7 +327,7 @@ impl Problem {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::silent(Exit::Success);
         }
-        Self::new(Exit::Failed, format!("could not write the output: {error}"))
+        Self::failed(format!("could not write the output: {error}"))
     }
 
     /// The problem of a daemon that ended while it was needed.
@@ -321,7 +336,7 @@ impl Problem {
             "try again; if it happens again, see the end of its log (sessionctl status prints its folder)";
         Self {
             cause: Cause::Connection,
-            ..Self::new(Exit::NoDaemon, "the daemon closed the connection").hint(hint)
+            ..Self::no_daemon("the daemon closed the connection").hint(hint)
         }
     }
 }
@@ -349,19 +364,18 @@ impl From<ClientError> for Problem {
                         .hint("close a window or program that is connected, then try again")
                 })
             }
-            ClientError::ParseError(error) => Self::new(
-                Exit::Failed,
-                format!("the daemon's answer could not be read: {error}"),
-            )
-            .hint("sessionctl and sessiond have different versions; stop the daemon: sessionctl stop"),
-            other => Self::new(Exit::Failed, other.to_string()),
+            ClientError::ParseError(error) => {
+                Self::failed(format!("the daemon's answer could not be read: {error}"))
+                    .hint("sessionctl and sessiond have different versions; stop the daemon: sessionctl stop")
+            }
+            other => Self::failed(other.to_string()),
         }
     }
 }
 
 impl From<Untrusted> for Problem {
     fn from(error: Untrusted) -> Self {
-        Self::new(Exit::NoDaemon, error.to_string())
+        Self::no_daemon(error.to_string())
             .hint(error.hint("sessionctl"))
             .with_details(json!({
                 "path": error.culprit,
@@ -386,7 +400,7 @@ impl From<PathsError> for Problem {
                 "keep everything in this folder: sessionctl --home \"$PWD/sessiond\" status".to_owned()
             }
         };
-        Self::new(Exit::Usage, error.to_string()).hint(hint)
+        Self::usage(error.to_string()).hint(hint)
     }
 }
 

@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::io::{self, Write as _};
 use std::pin::pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use bridge_protocol::daemon::Work;
@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::connect::Daemon;
 use super::output::{Look, Output, columns_of, truncate};
+use super::signals::lock;
 
 /// How long to wait before progress is shown. A shorter call needs none.
 const SHOW_DELAY: Duration = Duration::from_millis(500);
@@ -165,7 +166,7 @@ struct UnpaddedStderr {
 
 impl UnpaddedStderr {
     fn add(&self, text: &str) {
-        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = lock(&self.pending);
         pending.push_str(text);
     }
 
@@ -222,7 +223,7 @@ impl TermLike for UnpaddedStderr {
 
     fn flush(&self) -> io::Result<()> {
         self.add("\r");
-        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = lock(&self.pending);
         let text = std::mem::take(&mut *pending);
         let mut stderr = io::stderr().lock();
         stderr.write_all(text.as_bytes())?;

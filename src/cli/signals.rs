@@ -44,7 +44,7 @@ impl CtrlCListener {
     pub(super) fn listen() -> Self {
         start_signal_watcher();
         let own = Arc::new(Notify::new());
-        ctrl_c_listeners().push(Arc::clone(&own));
+        lock(&CTRL_C_LISTENERS).push(Arc::clone(&own));
         Self(own)
     }
 
@@ -56,7 +56,7 @@ impl CtrlCListener {
 
 impl Drop for CtrlCListener {
     fn drop(&mut self) {
-        ctrl_c_listeners().retain(|other| !Arc::ptr_eq(other, &self.0));
+        lock(&CTRL_C_LISTENERS).retain(|other| !Arc::ptr_eq(other, &self.0));
     }
 }
 
@@ -80,7 +80,7 @@ impl NoEchoMode {
         modes.local_modes.insert(LocalModes::NOFLSH);
         modes.input_modes.remove(InputModes::ICRNL);
         tcsetattr(&terminal, OptionalActions::Now, &modes)?;
-        *modes_before_no_echo() = Some(before.clone());
+        *lock(&MODES_BEFORE_NO_ECHO) = Some(before.clone());
         Ok(Self {
             terminal,
             saved_modes: before,
@@ -90,17 +90,11 @@ impl NoEchoMode {
 
 impl Drop for NoEchoMode {
     fn drop(&mut self) {
-        *modes_before_no_echo() = None;
+        *lock(&MODES_BEFORE_NO_ECHO) = None;
         if let Err(error) = tcsetattr(&self.terminal, OptionalActions::Now, &self.saved_modes) {
             tracing::debug!(%error, "the mode of the terminal cannot be set back");
         }
     }
-}
-
-fn modes_before_no_echo() -> MutexGuard<'static, Option<Termios>> {
-    MODES_BEFORE_NO_ECHO
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A guard that hands the terminal to another program: Ctrl-C is for that program, and must not end this process.
@@ -114,7 +108,7 @@ impl TerminalHandover {
     /// Begins the handover.
     pub(super) fn begin() -> Self {
         let lend = || {
-            let modes = modes_before_no_echo().clone()?;
+            let modes = lock(&MODES_BEFORE_NO_ECHO).clone()?;
             let terminal = open_terminal().ok()?;
             let own = tcgetattr(&terminal).ok()?;
             tcsetattr(&terminal, OptionalActions::Now, &modes).ok()?;
@@ -220,7 +214,7 @@ async fn handle_signals(
             biased;
             () = next(&mut terminate) => exit_on_signal(TERMINATE, saved.as_ref()),
             () = next(&mut hang_up) => exit_on_signal(HANG_UP, saved.as_ref()),
-            () = next(&mut interrupt) => match ctrl_c_listeners().last() {
+            () = next(&mut interrupt) => match lock(&CTRL_C_LISTENERS).last() {
                 Some(last) => last.notify_one(),
                 None => exit_on_signal(INTERRUPT, saved.as_ref()),
             },
@@ -273,8 +267,9 @@ pub(super) fn termination_signal() -> io::Result<impl Future<Output = u8>> {
     })
 }
 
-fn ctrl_c_listeners() -> MutexGuard<'static, Vec<Arc<Notify>>> {
-    CTRL_C_LISTENERS.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks a mutex. Its data is whole even if a thread panicked that had locked it.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[expect(

@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bridge_protocol::editor::{AGENT, AgentCommand, COMMAND, Chosen, SIGN_IN};
@@ -27,6 +27,7 @@ use tokio::sync::oneshot;
 use super::Context;
 use crate::cli::connect::{LISTEN_LIMIT, LISTEN_RETRY_PAUSE};
 use crate::cli::problem::{CommandResult, Exit, Problem};
+use crate::cli::signals::lock;
 
 /// How long to wait for the last answers after the editor's input has ended.
 const LAST_ANSWERS_LIMIT: Duration = Duration::from_secs(2);
@@ -68,10 +69,8 @@ fn split_at_sign_in(mut arguments: Vec<String>) -> (Vec<String>, Option<Vec<Stri
 pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> CommandResult {
     let daemon = context.connect().await?;
     let Some(socket) = daemon.lock.acp_socket.clone() else {
-        return Err(
-            Problem::new(Exit::NoDaemon, "the running daemon has no socket for editors")
-                .hint("restart it: sessionctl stop"),
-        );
+        return Err(Problem::no_daemon("the running daemon has no socket for editors")
+            .hint("restart it: sessionctl stop"));
     };
     let failed = |error: io::Error| Problem::file_error("use the socket", &socket, &error);
     let Acp { agent, arguments } = options;
@@ -96,14 +95,16 @@ pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Comm
     let open = Arc::<OpenRequests>::default();
     let (asking, answering) = (Arc::clone(&open), Arc::clone(&open));
     let input_ended = in_thread(move || {
-        let ended = copy(&mut input, &mut to_daemon, |line| asking.asked(line));
+        let ended = copy(&mut input, &mut to_daemon, |line| asking.add_request(line));
         // Store this before the daemon can notice it and close its side too.
         leaves.store(ended != CopyEnd::Target, Ordering::SeqCst);
         // Fails if the daemon has ended; the socket is closed then.
         let _closed = to_daemon.shutdown(Shutdown::Write);
     });
-    let output_ended =
-        in_thread(move || copy(&mut from_daemon, &mut output, |line| answering.answered(line)));
+    let output_ended = in_thread(move || {
+        let note = |line: &[u8]| answering.remove_answered(line);
+        copy(&mut from_daemon, &mut output, note)
+    });
     tokio::pin!(output_ended);
     let ended = tokio::select! {
         biased;
@@ -115,14 +116,14 @@ pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Comm
     };
     match ended {
         Some(CopyEnd::Source { is_cut }) if !has_left.load(Ordering::SeqCst) => {
-            let mut answers = open.failed();
+            let mut answers = open.error_answers();
             if is_cut {
                 answers.insert(0, '\n');
             }
             // Ignore an error: the editor may have closed its side.
             let _answered =
                 unbuffered(io::stdout().as_fd()).and_then(|mut output| output.write_all(answers.as_bytes()));
-            Err(Problem::new(Exit::NoDaemon, "the daemon closed the connection")
+            Err(Problem::no_daemon("the daemon closed the connection")
                 .hint("restart the agent in the editor, and open the session again"))
         }
         _ => Ok(()),
@@ -195,37 +196,37 @@ struct Message {
 
 impl OpenRequests {
     /// Records a line of the editor if it is a request.
-    fn asked(&self, line: &[u8]) {
+    fn add_request(&self, line: &[u8]) {
         if let Ok(Message {
             id: Some(id),
             method: Some(_),
         }) = serde_json::from_slice(line)
         {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+            lock(&self.0).push(id);
         }
     }
 
     /// Removes the request that a line of the daemon answers. Most lines are notifications, in which the daemon writes the
     /// method first, so they need not be parsed.
-    fn answered(&self, line: &[u8]) {
+    fn remove_answered(&self, line: &[u8]) {
         if !line.starts_with(br#"{"jsonrpc":"2.0","method":"#)
             && let Ok(Message {
                 id: Some(id),
                 method: None,
             }) = serde_json::from_slice(line)
         {
-            let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut open = lock(&self.0);
             open.retain(|asked| asked.get() != id.get());
         }
     }
 
     /// The error answers to all open requests, for the editor, after the daemon has ended.
-    fn failed(&self) -> String {
+    fn error_answers(&self) -> String {
         let error = json!({
             "code": ErrorKind::InternalError.code(),
             "message": "the daemon ended before it answered; restart the agent in the editor, and load the session again",
         });
-        let open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = lock(&self.0);
         let answers = open
             .iter()
             .map(|id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}\n"));

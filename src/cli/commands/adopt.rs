@@ -250,24 +250,18 @@ async fn check_target(
     daemon: &Daemon,
     options: Check,
 ) -> CommandResult<CheckAnswer> {
-    let agent = options.agent.map(Into::into);
-    let target = options.target.as_deref();
-    let conversation = match target {
-        Some(_) if agent.is_some() => None,
-        target => match select::conversation(context, daemon, target).await {
-            Ok(found) => Some(found)
-                .filter(|found| target.is_none_or(|target| select::is_conversation_id(found, target))),
-            Err(problem) if problem.kind() == Some(ErrorKind::NotFound) => None,
-            Err(problem) => return Err(problem),
-        },
-    };
-    let upstream_id = match (target, &conversation) {
-        (Some(target), None) => Some(UpstreamId::new(target)),
-        _ => None,
-    };
-    let session = upstream_id.clone();
+    let (target, agent) = (options.target.clone(), options.agent.map(Into::into));
+    let (mut conversation, mut session) =
+        select::conversation_or_session(context, daemon, options.target, agent.is_some()).await?;
+    if let Some(target) = target
+        && conversation
+            .take_if(|found| !select::is_conversation_id(found, &target))
+            .is_some()
+    {
+        session = Some(UpstreamId::new(target));
+    }
     let call = method::Check {
-        upstream_id,
+        upstream_id: session.clone(),
         conversation_id: conversation.as_ref().map(|found| found.id.into()),
         agent,
         repair: options.repair,

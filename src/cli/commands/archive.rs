@@ -1,7 +1,7 @@
 //! `archive`: the daemon's backups of transcripts.
 
 use bridge_protocol::keep::UnclaimedSession;
-use bridge_protocol::{AgentName, ConversationRef, ErrorKind, UpstreamId, method};
+use bridge_protocol::{AgentName, ErrorKind, UpstreamId, method};
 use clap::{Args, Subcommand};
 
 use super::{Context, NoTerminalPolicy};
@@ -167,10 +167,11 @@ async fn list(context: &mut Context<'_>) -> CommandResult {
 
 async fn add(context: &mut Context<'_>, subject: ArchiveArgs) -> CommandResult {
     let daemon = context.connect().await?;
-    let (upstream_id, conversation_id) = resolve_session(context, &daemon, &subject).await?;
+    let (conversation, upstream_id) =
+        select::conversation_or_session(context, &daemon, subject.target, subject.agent.is_some()).await?;
     let keep = method::Keep {
         upstream_id,
-        conversation_id,
+        conversation_id: conversation.map(|found| found.id.into()),
         agent: subject.agent.map(Into::into),
         ..Default::default()
     };
@@ -189,13 +190,14 @@ async fn add(context: &mut Context<'_>, subject: ArchiveArgs) -> CommandResult {
 
 async fn restore(context: &mut Context<'_>, subject: ArchiveArgs) -> CommandResult {
     let daemon = context.connect().await?;
-    let (upstream_id, conversation_id) = resolve_session(context, &daemon, &subject).await?;
+    let (conversation, upstream_id) =
+        select::conversation_or_session(context, &daemon, subject.target, subject.agent.is_some()).await?;
     let session = upstream_id.as_ref().map(ToString::to_string);
-    let word = session.or_else(|| conversation_id.as_ref().map(ToString::to_string));
+    let word = session.or_else(|| conversation.as_ref().map(|found| found.id.to_string()));
     let agent = subject.agent.clone();
     let restore = method::Restore {
         upstream_id,
-        conversation_id,
+        conversation_id: conversation.map(|found| found.id.into()),
         agent: subject.agent.map(Into::into),
         ..Default::default()
     };
@@ -285,27 +287,4 @@ async fn delete_backups(
             humanize::size(answer.bytes)
         ),
     })
-}
-
-/// Finds the conversation with this name, unless an agent is named; otherwise the session with this id.
-async fn resolve_session(
-    context: &mut Context<'_>,
-    daemon: &Daemon,
-    subject: &ArchiveArgs,
-) -> CommandResult<(Option<UpstreamId>, Option<ConversationRef>)> {
-    let Some(target) = &subject.target else {
-        let picked = select::conversation(context, daemon, None).await?;
-        return Ok((None, Some(picked.id.into())));
-    };
-    let session = UpstreamId::new(target.as_str());
-    if subject.agent.is_some() {
-        return Ok((Some(session), None));
-    }
-    match select::conversation(context, daemon, Some(target)).await {
-        Ok(found) => Ok((None, Some(found.id.into()))),
-        Err(problem) if problem.kind() == Some(ErrorKind::NotFound) && target != select::HERE => {
-            Ok((Some(session), None))
-        }
-        Err(problem) => Err(problem),
-    }
 }

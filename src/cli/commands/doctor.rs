@@ -84,7 +84,7 @@ pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -
     let answer = tokio::time::timeout(DIAGNOSIS_LIMIT, asking).await;
     let answer = answer.unwrap_or_else(|_| {
         let what = format!("no answer within {} s", DIAGNOSIS_LIMIT.as_secs());
-        Err(Problem::new(Exit::NoDaemon, what).hint("its log may say why; try again in a moment"))
+        Err(Problem::no_daemon(what).hint("its log may say why; try again in a moment"))
     });
     match answer {
         Ok(diagnosis) => report.add(context, diagnosis.diagnostics)?,
@@ -130,7 +130,7 @@ impl Report {
         let warnings = count(|severity| severity == Severity::Warning);
         if context.output.json {
             let answer = serde_json::value::to_raw_value(&self.diagnosis)
-                .map_err(|error| Problem::new(Exit::Failed, error.to_string()))?;
+                .map_err(|error| Problem::failed(error.to_string()))?;
             context.output.raw(&RawJson::new(answer))?;
         } else {
             context.output.line(&findings_summary(errors, warnings))?;

@@ -86,7 +86,7 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
     let folder = path.as_deref().and_then(|path| Path::new(path).parent());
     if let Some(missing) = folder.filter(|folder| !folder.exists()) {
         let message = format!("there is no folder {}", missing.display());
-        return Err(Problem::new(Exit::Failed, message).hint(create_folder_hint(missing)));
+        return Err(Problem::failed(message).hint(create_folder_hint(missing)));
     }
     let (daemon, conversation) = context.connect_and_select(options.target.name()).await?;
     let id = humanize::short_id(conversation.id);
@@ -150,7 +150,7 @@ fn export_target(options: &Export) -> CommandResult<(ExportFormat, Option<String
     let to_stdout = output == Some("-");
     let format = match (options.format, output) {
         (Some(ExportFormat::Bundle), _) if to_stdout => {
-            let problem = Problem::new(Exit::Usage, "a bundle cannot be written to standard output");
+            let problem = Problem::usage("a bundle cannot be written to standard output");
             return Err(problem.hint("name a file with -o FILE, or omit -o"));
         }
         (Some(format), _) => format,
@@ -166,7 +166,7 @@ fn export_target(options: &Export) -> CommandResult<(ExportFormat, Option<String
         },
     };
     let path = output.filter(|_| !to_stdout).map(absolute).transpose();
-    let path = path.map_err(|error| Problem::new(Exit::Failed, format!("cannot write there: {error}")))?;
+    let path = path.map_err(|error| Problem::failed(format!("cannot write there: {error}")))?;
     Ok((format, path))
 }
 
@@ -200,7 +200,7 @@ fn unknown_format_problem(conversation: &str, file: &str, stem: &str) -> Problem
         )
     };
     let what = format!("unknown export format: {file}");
-    Problem::new(Exit::Usage, what).hint(format!(
+    Problem::usage(what).hint(format!(
         "as a bundle: {}; as JSON: {}",
         command("session-bundle.tar.zst"),
         command("json")
@@ -269,14 +269,13 @@ fn check_bundle(path: &Path) -> CommandResult {
                     path.display()
                 );
                 let id = shell_word(&humanize::short(&id));
-                return Err(Problem::new(Exit::Usage, message).hint(format!(
+                return Err(Problem::usage(message).hint(format!(
                     "export it as a bundle on the machine that has the conversation: sessionctl export {id}"
                 )));
             }
         },
     };
-    Err(Problem::new(Exit::Usage, message)
-        .hint("name a bundle; sessionctl export creates one and prints its path"))
+    Err(Problem::usage(message).hint("name a bundle; sessionctl export creates one and prints its path"))
 }
 
 /// The conversation in a file that is an export as JSON; `None` for other files.
@@ -314,8 +313,7 @@ fn warn_missing(context: &mut Context<'_>, missing: &[MissingSession]) -> Comman
 fn no_folder_problem(options: &Import) -> Problem {
     let again = |folder| import_command(&options.path, folder, options.new_ids, options.trust_settings);
     let same = format!("{} uses the folders that the bundle names", again(None));
-    let problem = Problem::new(
-        Exit::Usage,
+    let problem = Problem::usage(
         "cannot import without a folder for the conversation: give --cwd DIR or --same-folders",
     );
     problem.hint(match this_folder() {

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::{Context, NoTerminalPolicy, inspect};
 use crate::cli::connect::Daemon;
 use crate::cli::output::one_line;
-use crate::cli::problem::{CommandResult, DOCTOR_HINT, Exit, Problem};
+use crate::cli::problem::{CommandResult, DOCTOR_HINT, Problem};
 use crate::cli::select::ConversationArgs;
 use crate::cli::talk::turn::is_running;
 use crate::cli::{humanize, start as starting};
@@ -165,14 +165,14 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
                 "the conversation is deleted, but the daemon's files may still contain its messages and settings: {}",
                 one_line(&why)
             );
-            Err(Problem::new(Exit::Failed, message).hint(
+            Err(Problem::failed(message).hint(
                 "when that is solved, stop the daemon; its next start removes the rest: sessionctl stop",
             ))
         }
         _ => {
             let transcripts = humanize::count(failed, "transcript", "transcripts");
             let message = format!("the conversation is deleted, but {transcripts} could not be deleted");
-            Err(Problem::new(Exit::Failed, message).hint("delete the files that are listed above by hand"))
+            Err(Problem::failed(message).hint("delete the files that are listed above by hand"))
         }
     }
 }
@@ -319,5 +319,5 @@ fn not_stopped_problem(pid: Option<u32>, limit: Duration) -> Problem {
         None => (String::new(), DOCTOR_HINT.to_owned()),
     };
     let what = format!("the daemon{which} still runs after {} s", limit.as_secs());
-    Problem::new(Exit::NoDaemon, what).hint(hint)
+    Problem::no_daemon(what).hint(hint)
 }

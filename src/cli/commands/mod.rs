@@ -30,7 +30,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::de::DeserializeOwned;
 
-use super::Definition;
+use super::CommandDefinition;
 use super::complete;
 use super::connect::{Daemon, DaemonConnector};
 use super::humanize::{self, Clock};
@@ -49,7 +49,7 @@ pub(super) struct Context<'a> {
     /// The streams to write to.
     pub(super) output: &'a mut Output,
     /// The definition of the daemon's command line.
-    pub(super) daemon: Definition,
+    pub(super) daemon_definition: CommandDefinition,
     /// Whether to delete without asking for confirmation.
     pub(super) yes: bool,
     /// The name of the command; `None` if the program was called without one, and the user picks a conversation to chat in.
@@ -173,10 +173,9 @@ impl Context<'_> {
         if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
             return match unasked {
                 NoTerminalPolicy::Proceed => Ok(()),
-                NoTerminalPolicy::RequireYes => Err(Problem::new(
-                    Exit::Usage,
-                    format!("without a terminal this needs --yes: {what}"),
-                )
+                NoTerminalPolicy::RequireYes => Err(Problem::usage(format!(
+                    "without a terminal this needs --yes: {what}"
+                ))
                 .hint(format!("act without asking: sessionctl --yes {}", this_command()))),
             };
         }
@@ -192,10 +191,10 @@ impl Context<'_> {
                 true => Ok(()),
                 false => writeln!(io::stderr()),
             });
-        asked.map_err(|error| Problem::new(Exit::Failed, format!("cannot ask on this terminal: {error}")))?;
+        asked.map_err(|error| Problem::failed(format!("cannot ask on this terminal: {error}")))?;
         match answer.trim().to_lowercase().as_str() {
             "y" | "yes" => Ok(()),
-            _ => Err(Problem::new(Exit::Failed, "cancelled; nothing was changed")),
+            _ => Err(Problem::failed("cancelled; nothing was changed")),
         }
     }
 
@@ -386,7 +385,7 @@ pub(super) fn this_folder() -> CommandResult<String> {
     let folder = std::env::current_dir().and_then(utf8_path);
     folder.map_err(|error| {
         let what = format!("the current folder cannot be used: {error}");
-        Problem::new(Exit::Failed, what).hint(
+        Problem::failed(what).hint(
             "change to another folder and name the conversation by its id; list all: sessionctl ls --all",
         )
     })

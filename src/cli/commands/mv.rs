@@ -70,7 +70,7 @@ pub(in crate::cli) async fn mv(context: &mut Context<'_>, options: Mv) -> Comman
         }
         (None, what, _) => {
             let what = shell_word(what.as_deref().unwrap_or(HERE));
-            let problem = Problem::new(Exit::Usage, "no target folder was given");
+            let problem = Problem::usage("no target folder was given");
             Err(problem.hint(format!(
                 "give an existing folder: sessionctl mv {what} ../new-folder"
             )))
@@ -146,7 +146,7 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) ->
         return Err(match answer.left_out.is_empty() {
             true => Problem::new(Exit::NotFound, format!("nothing ran in {old}"))
                 .hint("sessionctl ls --all lists the conversations with their folders"),
-            false => Problem::new(Exit::Failed, format!("nothing that ran in {old} can be moved")),
+            false => Problem::failed(format!("nothing that ran in {old} can be moved")),
         });
     }
     if dry_run {

@@ -14,7 +14,7 @@ use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::humanize;
 use crate::cli::output::one_line;
-use crate::cli::problem::{CommandResult, Exit, Problem};
+use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::select::{self, ConversationArgs, HERE};
 use crate::paths::shell_word;
 
@@ -95,7 +95,7 @@ pub(in crate::cli) async fn rename(context: &mut Context<'_>, options: Rename) -
             );
             let (pair, literal) = (shell_word(value), shell_word(&format!("title={title}")));
             let what = format!("rename takes only the title: {}", one_line(&title));
-            Err(Problem::new(Exit::Usage, what).hint(format!(
+            Err(Problem::usage(what).hint(format!(
                 "change the {key}: {set} {key}={pair}; use all of it as the title: {set} {literal}"
             )))
         }
@@ -103,7 +103,7 @@ pub(in crate::cli) async fn rename(context: &mut Context<'_>, options: Rename) -
 }
 
 fn no_title_problem(conversation: &str) -> Problem {
-    Problem::new(Exit::Usage, "no title was given").hint(format!(
+    Problem::usage("no title was given").hint(format!(
         "give the conversation and its title: sessionctl rename {conversation} 'New title'"
     ))
 }
@@ -115,13 +115,13 @@ fn pairs(conversation: &str, words: &[String]) -> CommandResult<Vec<(String, Str
         format!("write it as KEY=VALUE: sessionctl set {conversation} {key}={value}")
     };
     if words.is_empty() {
-        let problem = Problem::new(Exit::Usage, "no setting was given");
+        let problem = Problem::usage("no setting was given");
         return Err(problem.hint(hint("title", "New title")));
     }
     let pair = |(at, word): (usize, &String)| match word.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => {
-            let problem = Problem::new(Exit::Usage, format!("invalid setting: {}", one_line(word)));
+            let problem = Problem::usage(format!("invalid setting: {}", one_line(word)));
             let is_key = KEYS.contains(&word.as_str());
             Err(problem.hint(match words.get(at + 1) {
                 Some(value) if is_key => hint(word, value),
@@ -213,7 +213,7 @@ fn with_setting_hint(problem: Problem, advice: &Advice, changes: &[(String, Stri
     }
     let set = advice.set(&key, &first);
     let problem = match value.is_empty() && key == refused {
-        true => Problem::new(Exit::Usage, format!("no value was given for {key}")),
+        true => Problem::usage(format!("no value was given for {key}")),
         false => problem,
     };
     problem.hint(format!("{valid}; set one: {set}"))

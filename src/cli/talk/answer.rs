@@ -80,7 +80,7 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
         Some(interrupt) => {
             let outcome = question::parse_answer(interrupt, answer).ok_or_else(|| {
                 let message = format!("invalid answer: {}", one_line(answer));
-                Problem::new(Exit::Usage, message).hint(question::command(&advice, interrupt))
+                Problem::usage(message).hint(question::command(&advice, interrupt))
             })?;
             if !confirm_seen(context, &daemon, &conversation, interrupt, &outcome).await? {
                 return ask(context, daemon, &conversation, interrupt.clone()).await;
@@ -186,7 +186,7 @@ fn open_question(
             };
             let questions: Vec<String> = open.iter().map(each).collect();
             let message = format!("several questions are open: {}", questions.join(", "));
-            Err(Problem::new(Exit::Usage, message).hint(question::command(advice, first)))
+            Err(Problem::usage(message).hint(question::command(advice, first)))
         }
     }
 }

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bridge_protocol::conversation::Conversation;
@@ -38,7 +38,7 @@ use crate::cli::output::{DIM, Look, Output, STRONG, one_line, truncate};
 use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::prompt_text::{attached_file, readable_prompt};
 use crate::cli::select::{self, ConversationArgs};
-use crate::cli::signals::{self, CtrlCListener};
+use crate::cli::signals::{self, CtrlCListener, lock};
 use crate::cli::{args, humanize};
 
 /// How long to wait for an agent to report its commands after its session is open. An agent without commands reports nothing.
@@ -104,7 +104,7 @@ fn leave() -> CommandResult {
 pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> CommandResult {
     if context.output.json || !io::stdin().is_terminal() || context.output.note_look.columns.is_none() {
         let to = if options.new { "--new" } else { select::HERE };
-        return Err(Problem::new(Exit::Usage, "chat needs a terminal")
+        return Err(Problem::usage("chat needs a terminal")
             .hint(format!("send one prompt with: sessionctl send {to} 'Hello'")));
     }
     let daemon = context.connect().await?;
@@ -270,7 +270,7 @@ impl ChatLoop {
         let reported = session.commands.and_then(|commands| commands.read().ok());
         let reported: Value = reported.unwrap_or_default();
         let known = typed_commands(own_commands().chain(names_of(&reported)));
-        *self.commands.lock().unwrap_or_else(PoisonError::into_inner) = known;
+        *lock(&self.commands) = known;
     }
 
     /// Follows a turn.
@@ -330,7 +330,7 @@ impl ChatLoop {
         let given = Some(rest).filter(|rest| !rest.is_empty());
         match (name, given) {
             ("help" | "exit" | "quit" | "history" | "undo", Some(rest)) => {
-                let problem = Problem::new(Exit::Usage, format!("unexpected argument: {}", one_line(rest)));
+                let problem = Problem::usage(format!("unexpected argument: {}", one_line(rest)));
                 return Err(problem.hint(format!("type /{name} alone")));
             }
             ("help", _) => context.output.note(HELP)?,
@@ -412,7 +412,7 @@ impl ChatLoop {
                 Some(hint) => hint,
                 None => "/help lists the commands; begin the line with a space to send it as text".to_owned(),
             };
-        Err(Problem::new(Exit::Usage, format!("unknown command: /{name}")).hint(hint))
+        Err(Problem::usage(format!("unknown command: /{name}")).hint(hint))
     }
 
     /// Opens the session and returns the commands that the agent reports for it; null if the agent reports none.
@@ -682,7 +682,7 @@ fn split_words(line: &str) -> CommandResult<Vec<String>> {
         return Ok(vec![line.to_owned()]);
     }
     shlex::split(line).ok_or_else(|| {
-        let problem = Problem::new(Exit::Usage, format!("a quote has no end: {}", one_line(line)));
+        let problem = Problem::usage(format!("a quote has no end: {}", one_line(line)));
         problem.hint("put text that has quotes in double quotes")
     })
 }

@@ -20,7 +20,7 @@ use crate::cli::advice::Advice;
 use crate::cli::commands::{Context, collect_pages};
 use crate::cli::connect::Daemon;
 use crate::cli::humanize::{self, Clock};
-use crate::cli::output::{DIM, Output, StreamLine, one_line};
+use crate::cli::output::{DIM, Output, one_line};
 use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::select::{ConversationArgs, HERE};
 use crate::paths::{shell_quoted, shell_word};
@@ -182,17 +182,15 @@ fn parse_future_time(
     match parse_time(text, now, zone) {
         Some(at) if at > now => Ok(at),
         Some(_) => Err(
-            Problem::new(Exit::Usage, format!("the time is in the past: {shown}")).hint(format!(
+            Problem::usage(format!("the time is in the past: {shown}")).hint(format!(
                 "give a later time, for example in an hour: {}; omit --at to continue now",
                 advice.continue_turn("--at +1h")
             )),
         ),
-        None => Err(
-            Problem::new(Exit::Usage, format!("invalid time: \"{shown}\"")).hint(format!(
-                "give a time of day or a time from now: {}, or --at +1h; a date is written as YYYY-MM-DDTHH:MM",
-                advice.continue_turn("--at 18:30")
-            )),
-        ),
+        None => Err(Problem::usage(format!("invalid time: \"{shown}\"")).hint(format!(
+            "give a time of day or a time from now: {}, or --at +1h; a date is written as YYYY-MM-DDTHH:MM",
+            advice.continue_turn("--at 18:30")
+        ))),
     }
 }
 
@@ -364,7 +362,7 @@ fn report_outcome(
             object["detail"] = json!(detail);
         }
         let result = RawJson::from(object);
-        return context.output.stream(&StreamLine::Result(&result));
+        return context.output.stream("result", &result);
     }
     let clock = Clock::here();
     let detail = detail.as_deref().map(one_line).unwrap_or_default();

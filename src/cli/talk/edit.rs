@@ -81,7 +81,7 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Co
                 let hint = format!(
                     "give its text, or - for standard input: sessionctl edit {id} --at {turn} 'Hello'"
                 );
-                return Err(Problem::new(Exit::Usage, "the new prompt is empty").hint(hint));
+                return Err(Problem::usage("the new prompt is empty").hint(hint));
             }
             PromptContent::text(&text)
         }
@@ -121,7 +121,8 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Co
     }
 }
 
-/// Prints what an edit has changed, if it was accepted. The prompt is in the transcript then.
+/// Prints what an edit has changed. Returns whether the new prompt need not be kept: the edit was accepted, so the prompt is in the
+/// transcript, or the turn was no edit.
 pub(super) fn report_edit(follower: &mut ConversationFollower<'_>) -> CommandResult<bool> {
     let Some(EditAnswer {
         link,

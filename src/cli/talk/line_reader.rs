@@ -8,7 +8,7 @@ use std::io::{self, BufRead as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crossterm::cursor::{MoveToColumn, MoveUp};
 use crossterm::event::{Event, KeyCode, KeyModifiers};
@@ -25,8 +25,8 @@ use unicode_width::UnicodeWidthStr as _;
 use crate::cli::commands::Context;
 use crate::cli::keyboard;
 use crate::cli::output::{DIM, Look, Output, one_line};
-use crate::cli::problem::{CommandResult, Exit, Problem};
-use crate::cli::signals::{CtrlCListener, NoEchoMode};
+use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::signals::{CtrlCListener, NoEchoMode, lock};
 use crate::paths::ownership::NO_LINK;
 
 /// Maximum number of lines in the history file.
@@ -252,10 +252,6 @@ impl EditMode for Keys {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Hinter for Completion {
     fn handle(&mut self, line: &str, at: usize, _: &dyn History, is_coloured: bool, _: &str) -> String {
         let mut shown = lock(&self.rest);
@@ -282,7 +278,7 @@ impl Hinter for Completion {
 }
 
 fn unreadable(error: &io::Error) -> Problem {
-    Problem::new(Exit::Failed, format!("could not read the terminal: {error}"))
+    Problem::failed(format!("could not read the terminal: {error}"))
 }
 
 fn read_edited_line(
@@ -293,7 +289,7 @@ fn read_edited_line(
     loop {
         let signal = editor.read_line(&mark)?;
         if matches!(signal, Signal::CtrlC | Signal::CtrlD) {
-            continued.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            lock(continued).clear();
         }
         match signal {
             Signal::Success(mut text) => {
@@ -301,12 +297,7 @@ fn read_edited_line(
                     tracing::debug!(%error, "the history cannot be written");
                 }
                 // In reverse order, because each text contains the earlier ones. A pasted backslash is kept.
-                for line in continued
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .drain(..)
-                    .rev()
-                {
+                for line in lock(continued).drain(..).rev() {
                     if text
                         .strip_prefix(&line)
                         .is_some_and(|rest| rest.starts_with('\n'))
@@ -448,10 +439,7 @@ impl Validator for BackslashContinuation {
         if !line.ends_with('\\') {
             return ValidationResult::Complete;
         }
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(line.to_owned());
+        lock(&self.0).push(line.to_owned());
         ValidationResult::Incomplete
     }
 }

@@ -176,7 +176,7 @@ fn new_and_named_problem(options: &Send, named: &str) -> Problem {
         id => (format!("{id} is the id of another"), id),
     };
     let message = format!("--new starts a new conversation, and {means}");
-    let problem = Problem::new(Exit::Usage, message);
+    let problem = Problem::usage(message);
     let is_whole = options.file.is_empty() && !options.text.iter().any(|word| word == "-");
     problem.hint(match options.text.join(" ") {
         text if is_whole && !text.is_empty() => send_commands(named, &text),
@@ -192,7 +192,7 @@ async fn no_prompt_problem(context: &Context<'_>, given: &str) -> Problem {
             shell_word(conversation)
         )
     };
-    let problem = Problem::new(Exit::Usage, "no prompt was given");
+    let problem = Problem::usage("no prompt was given");
     // Ask only a running daemon whether a conversation has this name: the call fails anyway, so do not start one.
     let found = match context.connector.find().await {
         _ if given == HERE => return problem.hint(to_send(given)),
@@ -203,12 +203,12 @@ async fn no_prompt_problem(context: &Context<'_>, given: &str) -> Problem {
     match found {
         Ok(found) => {
             let message = format!("no prompt was given for {}", humanize::name(&found));
-            Problem::new(Exit::Usage, message).hint(to_send(&humanize::short_id(found.id)))
+            Problem::usage(message).hint(to_send(&humanize::short_id(found.id)))
         }
         Err(unknown) if unknown.exit == Exit::NotFound && !is_id(given) => {
             let shown = truncate(&one_line(given), SHOWN_COLUMNS, Look::default());
             let message = format!("no prompt was given: \"{shown}\" was taken as the conversation");
-            Problem::new(Exit::Usage, message).hint(send_commands(HERE, given))
+            Problem::usage(message).hint(send_commands(HERE, given))
         }
         Err(unknown) if unknown.message.is_some() => unknown,
         Err(_) => problem.hint(to_send(given)),

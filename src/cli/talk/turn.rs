@@ -31,7 +31,7 @@ use crate::cli::commands::Context;
 use crate::cli::connect::{Daemon, DaemonConnector};
 use crate::cli::event_stream::EventStream;
 use crate::cli::humanize::{self, Clock};
-use crate::cli::output::{ATTENTION, StreamLine};
+use crate::cli::output::ATTENTION;
 use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::progress::ProgressPoller;
 use crate::cli::signals::CtrlCListener;
@@ -448,7 +448,7 @@ impl<'a> ConversationFollower<'a> {
                 followed = events.next(), if !own.has_ended || (answer.is_none() && start.queued_prompt().is_some()) => {
                     let followed = followed?;
                     if json {
-                        self.screen.output.stream(&StreamLine::Event(&followed.raw))?;
+                        self.screen.output.stream("event", &followed.raw)?;
                     }
                     self.handle_event(&followed, start, own)?;
                     if own.id.is_some() || self.is_asking() {
@@ -488,7 +488,7 @@ impl<'a> ConversationFollower<'a> {
             ended = turn.or(ended);
             self.edit_answer = edited.or(self.edit_answer.take());
             if json {
-                self.screen.output.stream(&StreamLine::Result(&raw))?;
+                self.screen.output.stream("result", &raw)?;
             }
         }
         if json {
@@ -525,7 +525,7 @@ impl<'a> ConversationFollower<'a> {
     fn left_problem(&mut self) -> Problem {
         self.mark_user_left();
         let id = humanize::short_id(self.id);
-        Problem::new(Exit::Failed, "stopped following; the turn is still running")
+        Problem::failed("stopped following; the turn is still running")
             .hint(format!("follow it with: sessionctl attach {id}"))
     }
 
@@ -541,7 +541,7 @@ impl<'a> ConversationFollower<'a> {
     fn stopped_waiting_problem(&mut self) -> Problem {
         self.mark_user_left();
         let id = humanize::short_id(self.id);
-        Problem::new(Exit::Failed, "stopped waiting for the daemon")
+        Problem::failed("stopped waiting for the daemon")
             .hint(format!("check whether the turn runs: sessionctl attach {id}"))
     }
 
@@ -617,7 +617,7 @@ async fn wait_for_daemon(reach: &DaemonConnector) -> CommandResult<Daemon> {
         .await
         .unwrap_or_else(|_| {
             let message = format!("no daemon has answered for {} s", DAEMON_RETURN_LIMIT.as_secs());
-            Err(Problem::new(Exit::NoDaemon, message).hint("the next command starts it: sessionctl ls"))
+            Err(Problem::no_daemon(message).hint("the next command starts it: sessionctl ls"))
         })
 }
 

@@ -19,7 +19,7 @@ use crate::cli::connect::Daemon;
 use crate::cli::event_stream::ReceivedEvent;
 use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
-use crate::cli::problem::{CommandResult, Exit, Problem};
+use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::prompt_text::readable_prompt;
 use crate::paths::shell_word;
 
@@ -144,7 +144,7 @@ impl ConversationFollower<'_> {
                     true => format!("mkdir -p {} && {again}", shell_word(&conversation.cwd)),
                     false => format!("once that is fixed: {again}"),
                 };
-                Err(Problem::new(Exit::Failed, one_line(why)).hint(hint))
+                Err(Problem::failed(one_line(why)).hint(hint))
             }
             Event::InterruptRaised { interrupt } if own.id.is_none() && !watches => {
                 self.report_unrelated_questions([interrupt])
