@@ -3,7 +3,6 @@
 //! It owns the order in which sockets are tried, and how long a connected daemon may be silent before its status is requested.
 //! It must not know what the answers mean.
 
-use std::cell::Cell;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -30,8 +29,6 @@ pub(super) struct Daemon {
     socket: PathBuf,
     /// What its lock file says, if it names this socket.
     pub(super) lock: LockFile,
-    /// When its status was last requested, to check whether it still answers.
-    last_status_check: Cell<Option<tokio::time::Instant>>,
 }
 
 /// Finds the daemon, and starts one if that is allowed.
@@ -158,7 +155,6 @@ impl DaemonConnector {
                         connector: self.clone(),
                         socket,
                         lock: lock.unwrap_or_default(),
-                        last_status_check: Cell::default(),
                     }));
                 }
                 // The socket of a process that is being killed accepts connections until the process ends.
@@ -276,11 +272,10 @@ impl Daemon {
         }
     }
 
-    /// Requests the daemon's status regularly, and returns when it does not answer. All waiters on this connection share one
-    /// schedule.
+    /// Requests the daemon's status regularly, and returns when it does not answer.
     async fn wait_until_unresponsive(&self) -> Problem {
         loop {
-            wait_until_status_check_due(&self.last_status_check).await;
+            tokio::time::sleep(SILENCE_LIMIT).await;
             tokio::select! {
                 biased;
                 answer = self.request_status() => match answer {
@@ -318,20 +313,6 @@ impl Daemon {
     pub(super) async fn closed(&self) {
         // In both cases the next call on this connection reports the problem.
         let _ = self.while_responsive(self.client.on_disconnect()).await;
-    }
-}
-
-/// Waits until the last status check is `SILENCE_LIMIT` ago.
-async fn wait_until_status_check_due(asked_at: &Cell<Option<tokio::time::Instant>>) {
-    loop {
-        tokio::time::sleep(SILENCE_LIMIT).await;
-        if asked_at
-            .get()
-            .is_none_or(|asked| asked.elapsed() >= SILENCE_LIMIT)
-        {
-            asked_at.set(Some(tokio::time::Instant::now()));
-            return;
-        }
     }
 }
 
@@ -436,7 +417,6 @@ fn read_lock(lock_file: &Path) -> Option<LockFile> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
     use std::fs;
     use std::path::{Path, PathBuf};
     use std::pin::pin;
@@ -446,8 +426,8 @@ mod tests {
     use tokio::time::advance;
 
     use super::{
-        LockFile, RUNNING_TIME_STEP, SILENCE_LIMIT, START_LIMIT, next_answer_limit, read_lock,
-        sleep_while_running, socket_candidates, wait_until_status_check_due,
+        LockFile, RUNNING_TIME_STEP, START_LIMIT, next_answer_limit, read_lock, sleep_while_running,
+        socket_candidates,
     };
 
     #[tokio::test(start_paused = true)]
@@ -464,19 +444,6 @@ mod tests {
             advance(step).await;
             assert_eq!(is_over(), expected, "{step:?}");
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn of_those_who_wait_one_asks_and_another_asks_when_that_one_is_gone() {
-        let asked_at = Cell::default();
-        let [mut one, mut other] = [0, 1].map(|_| Box::pin(wait_until_status_check_due(&asked_at)));
-        assert!((&mut one).now_or_never().is_none());
-        assert!((&mut other).now_or_never().is_none());
-        advance(SILENCE_LIMIT).await;
-        assert!((&mut one).now_or_never().is_some());
-        assert!((&mut other).now_or_never().is_none());
-        advance(SILENCE_LIMIT).await;
-        assert!(other.now_or_never().is_some());
     }
 
     #[test]
