@@ -22,7 +22,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::json;
 use serde_json::value::RawValue;
-use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
 
 use super::Context;
 use crate::cli::connect::{LISTEN_LIMIT, LISTEN_RETRY_PAUSE};
@@ -94,18 +94,17 @@ pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Comm
     let leaves = Arc::clone(&has_left);
     let open = Arc::<OpenRequests>::default();
     let (asking, answering) = (Arc::clone(&open), Arc::clone(&open));
-    let input_ended = in_thread(move || {
+    let input_ended = spawn_blocking(move || {
         let ended = copy(&mut input, &mut to_daemon, |line| asking.add_request(line));
         // Store this before the daemon can notice it and close its side too.
         leaves.store(ended != CopyEnd::Target, Ordering::SeqCst);
         // Fails if the daemon has ended; the socket is closed then.
         let _closed = to_daemon.shutdown(Shutdown::Write);
     });
-    let output_ended = in_thread(move || {
+    let mut output_ended = spawn_blocking(move || {
         let note = |line: &[u8]| answering.remove_answered(line);
         copy(&mut from_daemon, &mut output, note)
     });
-    tokio::pin!(output_ended);
     let ended = tokio::select! {
         biased;
         ended = &mut output_ended => ended.ok(),
@@ -272,14 +271,4 @@ fn copy(from: &mut impl Read, to: &mut impl Write, note: impl Fn(&[u8])) -> Copy
             return CopyEnd::Target;
         }
     }
-}
-
-/// Runs `work` in a thread. The receiver gets its result.
-fn in_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
-    let (done, receiver) = oneshot::channel();
-    std::thread::spawn(move || {
-        // The receiver is dropped if the other side has ended.
-        let _ended = done.send(work());
-    });
-    receiver
 }
