@@ -94,7 +94,7 @@ impl AnswerReader {
     /// Waits for a single key of `keys`, `?`, Ctrl-D, or a word followed by Enter. Returns `None` if the terminal cannot be
     /// read. A single letter that is not in `keys` is discarded. Never resolves before [`listen`](Self::listen) is called.
     /// Nothing typed is lost when the future is dropped.
-    pub(super) async fn read_answer(&mut self, keys: &str) -> Option<String> {
+    pub(super) async fn read_answer(&mut self, keys: String) -> Option<String> {
         if self.saved_mode.is_none() {
             return std::future::pending().await;
         }

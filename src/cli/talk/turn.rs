@@ -5,7 +5,6 @@
 //! joins the running turn or returns its result. The loop must not know what the turn is about.
 
 mod events;
-mod failure;
 mod questions;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -23,8 +22,8 @@ use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
 pub(super) use self::events::describe_other_clients_change;
-use self::questions::ShownQuestion;
 use super::answer_reader::AnswerReader;
+use super::question::Question;
 use super::screen::Screen;
 use crate::cli::advice::Advice;
 use crate::cli::commands::Context;
@@ -32,7 +31,7 @@ use crate::cli::connect::{Daemon, DaemonConnector};
 use crate::cli::event_stream::EventStream;
 use crate::cli::humanize::{self, Clock};
 use crate::cli::output::ATTENTION;
-use crate::cli::problem::{CommandResult, Exit, Problem};
+use crate::cli::problem::{self, CommandResult, Exit, Problem};
 use crate::cli::progress::ProgressPoller;
 use crate::cli::signals::CtrlCListener;
 
@@ -95,8 +94,8 @@ pub(super) struct ConversationFollower<'a> {
     pub(super) priority_question: Option<InterruptId>,
     /// The open questions; the first one is being asked.
     questions: VecDeque<Interrupt>,
-    /// The first open question as the user saw it.
-    shown_question: Option<ShownQuestion>,
+    /// The first open question as the user saw it. The answer refers to this text, even if the question changes meanwhile.
+    shown_question: Option<Question>,
     /// The questions that were reported because no user is here to answer them.
     reported_questions: BTreeSet<InterruptId>,
     /// The question that was answered here.
@@ -470,7 +469,7 @@ impl<'a> ConversationFollower<'a> {
                         && answered.0.as_ref().is_some_and(|turn| own.id.as_ref() != Some(&turn.turn_id));
                     answer = Some(answered);
                 }
-                typed = some_or_pending(self.answer_reader.as_mut().zip(self.shown_question.as_ref()).map(|(person, asked)| person.read_answer(&asked.keys))) => {
+                typed = some_or_pending(self.answer_reader.as_mut().zip(self.shown_question.as_ref()).map(|(person, asked)| person.read_answer(asked.keys()))) => {
                     self.take_answer(typed).await?;
                     self.handle_unattended_questions().await?;
                 }
@@ -589,7 +588,7 @@ impl<'a> ConversationFollower<'a> {
         let advice = self.advice();
         let failure = turn.failure.as_ref();
         let is_said = failure.is_some_and(|failure| self.screen.answer_ends_with(&failure.message));
-        let problem = failure::problem_of(turn, &advice, is_said, &Clock::here())?;
+        let problem = problem::of_turn(turn, &advice, is_said, &Clock::here())?;
         let interrupted = |how: &str| Problem::new(problem.exit, format!("the turn was interrupted, {how}"));
         Some(match (self.was_question_refused, self.was_overtaken) {
             (true, _) => interrupted("and its question was refused")

@@ -17,15 +17,6 @@ use crate::cli::talk::answer_reader::CTRL_D;
 use crate::cli::talk::question::{self, Question};
 use crate::cli::talk::screen::Screen;
 
-/// A question as it was shown. The answer refers to this text, even if the question changes meanwhile.
-pub(super) struct ShownQuestion {
-    question: Question,
-    /// The keys that answer it.
-    pub(super) keys: String,
-    /// Whether the whole question was shown.
-    was_fully_shown: bool,
-}
-
 impl ConversationFollower<'_> {
     /// Reports open questions that do not belong to the followed turn.
     pub(super) fn report_unrelated_questions<'i>(
@@ -61,14 +52,7 @@ impl ConversationFollower<'_> {
     /// Asks the user the first open question.
     pub(super) fn ask_first_question(&mut self) -> CommandResult {
         let first = self.questions.front().filter(|_| self.answer_reader.is_some());
-        self.shown_question = first.map(|interrupt| {
-            let question = self.question(interrupt);
-            ShownQuestion {
-                keys: question.keys(),
-                question,
-                was_fully_shown: false,
-            }
-        });
+        self.shown_question = first.map(|interrupt| self.question(interrupt));
         self.show_question()
     }
 
@@ -80,10 +64,10 @@ impl ConversationFollower<'_> {
             }
             return Ok(());
         };
-        let lines = asked.question.lines(self.screen.output.note_look);
-        let help = match asked.question.has_no_options() {
+        let lines = asked.lines(self.screen.output.note_look);
+        let help = match asked.has_no_options() {
             true => format!("n declines; to answer: {}", self.answer_hint(interrupt)),
-            false => asked.question.keys_line(),
+            false => asked.keys_line(),
         };
         self.screen.stop_spinner();
         if let Some(person) = &mut self.answer_reader
@@ -113,22 +97,21 @@ impl ConversationFollower<'_> {
             self.answer_reader = None;
             return self.handle_unattended_questions().await;
         };
-        let (Some(interrupt), Some(asked)) = (self.questions.front(), &mut self.shown_question) else {
+        let (Some(interrupt), Some(question)) = (self.questions.front(), &mut self.shown_question) else {
             return Ok(());
         };
         if typed == CTRL_D {
             self.mark_user_left();
             return Err(self.left_open_problem(Exit::QuestionOpen));
         }
-        let question = &asked.question;
-        let is_unread = question.hidden_lines() > 0 && !asked.was_fully_shown;
+        let is_unread = question.hidden_lines() > 0 && !question.was_fully_shown;
         let answer = question.answer(interrupt, &typed);
         let allows = answer
             .as_ref()
             .is_some_and(|(outcome, _)| is_unread && question.allows(outcome));
         if typed == "d" || allows {
             let details = question.details();
-            asked.was_fully_shown = true;
+            question.was_fully_shown = true;
             if allows {
                 self.show_even_if_quiet(|screen| {
                     screen.note_dim("  not all of it was shown; read it, then answer again:")
