@@ -525,8 +525,6 @@ impl Drop for AlternateScreen {
     fn drop(&mut self) {
         let left = execute!(io::stderr(), LeaveAlternateScreen).and_then(|()| terminal::disable_raw_mode());
         IS_FULL_SCREEN.store(false, Ordering::Relaxed);
-        if let Err(error) = left {
-            tracing::debug!(%error, "the terminal could not be restored");
-        }
+        signals::log_error("the terminal could not be restored", left);
     }
 }

@@ -3,6 +3,7 @@
 //! It decides who receives Ctrl-C: the newest listener, or if there is none, this process, which restores the terminal and
 //! exits. A separate thread watches for signals, because the command may be waiting for a line, a pager or an editor.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
@@ -91,9 +92,8 @@ impl NoEchoMode {
 impl Drop for NoEchoMode {
     fn drop(&mut self) {
         *lock(&MODES_BEFORE_NO_ECHO) = None;
-        if let Err(error) = tcsetattr(&self.terminal, OptionalActions::Now, &self.saved_modes) {
-            tracing::debug!(%error, "the mode of the terminal cannot be set back");
-        }
+        let restored = tcsetattr(&self.terminal, OptionalActions::Now, &self.saved_modes);
+        log_error("the mode of the terminal cannot be set back", restored);
     }
 }
 
@@ -123,10 +123,9 @@ impl TerminalHandover {
 
 impl Drop for TerminalHandover {
     fn drop(&mut self) {
-        if let Some((terminal, own)) = &self.own_modes
-            && let Err(error) = tcsetattr(terminal, OptionalActions::Now, own)
-        {
-            tracing::debug!(%error, "the mode of the terminal cannot be set back");
+        if let Some((terminal, own)) = &self.own_modes {
+            let restored = tcsetattr(terminal, OptionalActions::Now, own);
+            log_error("the mode of the terminal cannot be set back", restored);
         }
         // Wait until all earlier signals are handled: a Ctrl-C that arrived until now was for the other program.
         if let Some(requests) = barrier_sender() {
@@ -267,6 +266,13 @@ pub(super) fn termination_signal() -> io::Result<impl Future<Output = u8>> {
     })
 }
 
+/// Logs the error of a step that is not needed to continue.
+pub(super) fn log_error<T, E: Display>(what: &str, result: Result<T, E>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "{what}");
+    }
+}
+
 /// Locks a mutex. Its data is whole even if a thread panicked that had locked it.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -305,9 +311,7 @@ impl SavedTerminal {
             return;
         }
         let restored = tcsetattr(&self.terminal, OptionalActions::Now, &self.modes);
-        if let Err(error) = restored {
-            tracing::debug!(%error, "the terminal could not be restored");
-        }
+        log_error("the terminal could not be restored", restored);
         // A terminal that does not accept output, as after Ctrl-S, must not delay the exit.
         let (written, is_written) = std_mpsc::channel();
         thread::spawn(move || {
@@ -318,8 +322,8 @@ impl SavedTerminal {
             // The receiver is dropped if this took too long.
             let _ = written.send(reset);
         });
-        if let Ok(Err(error)) = is_written.recv_timeout(RESET_LIMIT) {
-            tracing::debug!(%error, "the screen could not be restored");
+        if let Ok(written) = is_written.recv_timeout(RESET_LIMIT) {
+            log_error("the screen could not be restored", written);
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::cli::problem::CommandResult;
 use crate::cli::progress::with_progress;
 use crate::cli::prompt_text::readable_prompt;
 use crate::cli::select::ConversationArgs;
-use crate::cli::signals::TerminalHandover;
+use crate::cli::signals::{TerminalHandover, log_error};
 use crate::cli::table::{Table, dim, left, plain, right};
 
 /// How many messages are requested at once; this is the daemon's limit for a page.
@@ -330,8 +330,6 @@ impl Drop for Pager {
     /// Waits for the pager to end. Until then, this process must not read from the terminal.
     fn drop(&mut self) {
         drop(self.child.stdin.take());
-        if let Err(error) = self.child.wait() {
-            tracing::debug!(%error, "the pager could not be waited for");
-        }
+        log_error("the pager could not be waited for", self.child.wait());
     }
 }

@@ -13,7 +13,8 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 use tokio::time::Instant;
 use unicode_width::UnicodeWidthChar as _;
 
-use crate::cli::{keyboard, signals};
+use crate::cli::keyboard;
+use crate::cli::signals::{self, log_error};
 
 /// How long to wait after a letter before it counts as a key. The next letter of a word follows sooner.
 const KEY_PAUSE: Duration = Duration::from_millis(400);
@@ -83,12 +84,10 @@ impl AnswerReader {
         let Some(before) = self.saved_mode.take() else {
             return;
         };
-        if let Err(error) = execute!(io::stderr(), DisableBracketedPaste) {
-            tracing::debug!(%error, "the terminal cannot be written to");
-        }
-        if let Err(error) = tcsetattr(&self.terminal, OptionalActions::Now, &before) {
-            tracing::debug!(%error, "the mode of the terminal cannot be set back");
-        }
+        let written = execute!(io::stderr(), DisableBracketedPaste);
+        log_error("the terminal cannot be written to", written);
+        let restored = tcsetattr(&self.terminal, OptionalActions::Now, &before);
+        log_error("the mode of the terminal cannot be set back", restored);
     }
 
     /// Waits for a single key of `keys`, `?`, Ctrl-D, or a word followed by Enter. Returns `None` if the terminal cannot be
@@ -163,10 +162,8 @@ fn is_one_letter(word: &str) -> bool {
 /// Echoes to the terminal without buffering. If that fails, the user types without an echo.
 fn echo(text: &str) {
     let mut terminal = io::stderr();
-    if let Err(error) = terminal
+    let written = terminal
         .write_all(text.as_bytes())
-        .and_then(|()| terminal.flush())
-    {
-        tracing::debug!(%error, "the terminal cannot be written to");
-    }
+        .and_then(|()| terminal.flush());
+    log_error("the terminal cannot be written to", written);
 }

@@ -26,7 +26,7 @@ use crate::cli::commands::Context;
 use crate::cli::keyboard;
 use crate::cli::output::{DIM, Look, Output, one_line};
 use crate::cli::problem::{CommandResult, Problem};
-use crate::cli::signals::{CtrlCListener, NoEchoMode, lock};
+use crate::cli::signals::{CtrlCListener, NoEchoMode, lock, log_error};
 use crate::paths::ownership::NO_LINK;
 
 /// Maximum number of lines in the history file.
@@ -293,9 +293,7 @@ fn read_edited_line(
         }
         match signal {
             Signal::Success(mut text) => {
-                if let Err(error) = editor.sync_history() {
-                    tracing::debug!(%error, "the history cannot be written");
-                }
+                log_error("the history cannot be written", editor.sync_history());
                 // In reverse order, because each text contains the earlier ones. A pasted backslash is kept.
                 for line in lock(continued).drain(..).rev() {
                     if text
