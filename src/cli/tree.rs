@@ -12,7 +12,7 @@ use bridge_protocol::{CheckpointId, ConversationId, UpstreamId};
 
 use unicode_width::UnicodeWidthStr;
 
-use super::humanize::{self, OriginPart};
+use super::humanize;
 use super::output::{ATTENTION, GOOD, Look, STRONG, one_line, truncate, truncate_middle};
 use super::prompt_text::readable_prompt;
 use super::table::{Cell, dim, plain};
@@ -297,15 +297,10 @@ impl TreeDrawing<'_> {
             whole(dim(format!("{} ", humanize::short(id.as_str())))),
         ];
         let origin = humanize::origin(&session.entry, &after, Some(session.entry.turns));
-        parts.extend(origin.into_iter().map(|(about, text)| match about {
-            OriginPart::Reason => whole(plain(text)),
-            // The turns below show this too, or `chain` lists it.
-            OriginPart::History => (plain(format!(", {text}")), NarrowFit::Omit(0)),
-            OriginPart::Cause => (plain(format!(", {text}")), NarrowFit::Omit(1)),
-            OriginPart::Turns => (plain(format!(", {text}")), NarrowFit::Omit(2)),
-            OriginPart::From => (plain(format!(", {text}")), NarrowFit::Omit(3)),
-            OriginPart::Fidelity => whole(plain(format!(", {text}"))),
-        }));
+        for (at, (order, text)) in origin.into_iter().enumerate() {
+            let text = if at == 0 { text } else { format!(", {text}") };
+            parts.push((plain(text), order.map_or(NarrowFit::Keep, NarrowFit::Omit)));
+        }
         parts.push(whole(plain(mark)));
         parts.push(whole((head.to_owned(), ATTENTION)));
         parts

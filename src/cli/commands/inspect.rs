@@ -238,17 +238,18 @@ pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Conversat
             _ if undone.contains(&entry.upstream_id) => dim("undone"),
             _ => plain(""),
         };
+        // The log has the number of turns at the time of the entry. A new session had none, so 0 is not shown.
+        let turns = Some(entry.turns).filter(|turns| *turns > 0);
+        let origin = humanize::origin(entry, "", turns)
+            .into_iter()
+            .map(|(_, part)| part);
+        let origin: Vec<String> = origin.collect();
         table.row([
             dim(entry.seq.to_string()),
             dim(clock.age_or_date(entry.at, look)),
             (session, STRONG),
             now,
-            // The log has the number of turns at the time of the entry. A new session had none, so 0 is not shown.
-            plain(humanize::join_origin(humanize::origin(
-                entry,
-                "",
-                Some(entry.turns).filter(|turns| *turns > 0),
-            ))),
+            plain(origin.join(", ")),
         ]);
         for line in humanize::failed_attempts(&entry.attempts) {
             table.row([plain(""), plain(""), plain(""), plain(""), dim(line)]);
