@@ -220,8 +220,7 @@ impl<'a> DemoRun<'a> {
             may_start: true,
             daemon_options: DaemonOptions {
                 home: Some(folder.clone()),
-                config: None,
-                socket: None,
+                ..DaemonOptions::default()
             },
         };
         Ok(Self {

@@ -76,14 +76,14 @@ impl<'a> ProgressPoller<'a> {
         tokio::time::sleep_until(self.next).await;
         let running = self.daemon.call(method::RunningWork::default()).await;
         self.next = Instant::now() + POLL_INTERVAL;
-        // Progress is optional: an error of the daemon is ignored.
-        newest_work(running.ok()?.work, self.method)
+        // Progress is optional: an error of the daemon is ignored. If several clients make such calls, the last one is most likely
+        // this one.
+        running
+            .ok()?
+            .work
+            .into_iter()
+            .rfind(|one| one.method == self.method)
     }
-}
-
-/// The newest work of this method: if several clients make such calls, the last one is most likely this one.
-fn newest_work(work: Vec<Work>, method: &str) -> Option<Work> {
-    work.into_iter().rev().find(|one| one.method == method)
 }
 
 /// A progress line at the bottom of a terminal. Dropping it removes the line.
@@ -228,23 +228,5 @@ impl TermLike for UnpaddedStderr {
         let mut stderr = io::stderr().lock();
         stderr.write_all(text.as_bytes())?;
         stderr.flush()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_several_calls_the_newest_of_its_method_counts() {
-        let work = |method: &str, done_bytes| Work {
-            method: method.to_owned(),
-            conversation_id: None,
-            done_bytes,
-            total_bytes: 9,
-        };
-        let all = vec![work("a", 1), work("b", 2), work("a", 3), work("b", 4)];
-        assert_eq!(newest_work(all.clone(), "a").map(|work| work.done_bytes), Some(3));
-        assert_eq!(newest_work(all, "c"), None);
     }
 }
