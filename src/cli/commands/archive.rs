@@ -4,7 +4,7 @@ use bridge_protocol::keep::UnclaimedSession;
 use bridge_protocol::{AgentName, ErrorKind, UpstreamId, method};
 use clap::{Args, Subcommand};
 
-use super::{Context, NoTerminalPolicy};
+use super::Context;
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::humanize::{self, Clock};
@@ -106,7 +106,7 @@ async fn confirm_deletion(
         None => return Ok(()),
     };
     let what = format!("Delete all backups of the session {about}, for good");
-    context.confirm(&what, NoTerminalPolicy::RequireYes)
+    context.confirm(&what, true)
 }
 
 async fn list(context: &mut Context<'_>) -> CommandResult {
@@ -252,7 +252,7 @@ async fn prune(context: &mut Context<'_>) -> CommandResult {
         "Delete the backups of {sessions} of no conversation ({}), for good",
         humanize::size(bytes)
     );
-    context.confirm(&what, NoTerminalPolicy::RequireYes)?;
+    context.confirm(&what, true)?;
     for session in orphans {
         delete_backups(context, &daemon, session.upstream_id, session.agent).await?;
     }

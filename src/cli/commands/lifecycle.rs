@@ -11,7 +11,7 @@ use bridge_protocol::{AgentName, ErrorKind, UpstreamId};
 use clap::Args;
 use serde_json::json;
 
-use super::{Context, NoTerminalPolicy, inspect};
+use super::{Context, inspect};
 use crate::cli::connect::Daemon;
 use crate::cli::output::one_line;
 use crate::cli::problem::{CommandResult, DOCTOR_HINT, Problem};
@@ -70,7 +70,7 @@ pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Conversati
     let name = humanize::name_in_sentence(&conversation);
     if conversation.head.is_some() {
         let what = format!("Start a new chat in {name}, without its history");
-        context.confirm(&what, NoTerminalPolicy::Proceed)?;
+        context.confirm(&what, false)?;
     }
     let reset = method::Reset::of(conversation.id);
     let reset = context.call_and_print(&daemon, reset).await;
@@ -111,14 +111,14 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
             .unwrap_or_default(),
     };
     let name = humanize::name_in_sentence(&conversation);
-    let (what, unasked, transcripts) = if options.transcripts {
+    let (what, transcripts) = if options.transcripts {
         let what = format!("Delete {name} with its transcripts and all backups of them, for good");
-        (what, NoTerminalPolicy::RequireYes, TranscriptsOnDelete::Delete)
+        (what, TranscriptsOnDelete::Delete)
     } else {
         let what = format!("Its transcripts are kept. Delete {name}");
-        (what, NoTerminalPolicy::Proceed, TranscriptsOnDelete::Keep)
+        (what, TranscriptsOnDelete::Keep)
     };
-    context.confirm(&what, unasked)?;
+    context.confirm(&what, options.transcripts)?;
     let delete = method::Delete {
         transcripts,
         ..method::Delete::of(conversation.id)

@@ -56,15 +56,6 @@ pub(super) struct Context<'a> {
     pub(super) command: Option<String>,
 }
 
-/// What a command does if there is no terminal to ask for confirmation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoTerminalPolicy {
-    /// It proceeds: the history is kept.
-    Proceed,
-    /// It needs `--yes`.
-    RequireYes,
-}
-
 impl Context<'_> {
     /// Connects, and starts a daemon if none answers. Prints a note if the running daemon does not use the file of `--config`.
     ///
@@ -141,12 +132,8 @@ impl Context<'_> {
         given: Option<&str>,
         conversation: &Conversation,
     ) -> CommandResult {
-        let is_id = |given: &&str| {
-            given
-                .chars()
-                .all(|letter| letter.is_ascii_hexdigit() || letter == '-')
-        };
-        let (Some(given), Some(head)) = (given.filter(is_id), &conversation.head) else {
+        let given = given.filter(|given| select::is_id(given));
+        let (Some(given), Some(head)) = (given, &conversation.head) else {
             return Ok(());
         };
         let named = [conversation.id.to_string(), head.to_string()];
@@ -162,22 +149,19 @@ impl Context<'_> {
         ))
     }
 
-    /// Asks the user whether a command should proceed. `what` describes the action without a full stop: "Delete …".
+    /// Asks the user whether a command should proceed. `what` describes the action without a full stop: "Delete …". Without a
+    /// terminal the command proceeds, unless it `needs_yes` because it deletes something for good.
     ///
     /// # Errors
     /// The user declined; or there is no terminal and `--yes` is required.
-    pub(super) fn confirm(&self, what: &str, unasked: NoTerminalPolicy) -> CommandResult {
-        if self.yes {
+    pub(super) fn confirm(&self, what: &str, needs_yes: bool) -> CommandResult {
+        let has_terminal = io::stdin().is_terminal() && io::stderr().is_terminal();
+        if self.yes || !(has_terminal || needs_yes) {
             return Ok(());
         }
-        if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
-            return match unasked {
-                NoTerminalPolicy::Proceed => Ok(()),
-                NoTerminalPolicy::RequireYes => Err(Problem::usage(format!(
-                    "without a terminal this needs --yes: {what}"
-                ))
-                .hint(format!("act without asking: sessionctl --yes {}", this_command()))),
-            };
+        if !has_terminal {
+            let problem = Problem::usage(format!("without a terminal this needs --yes: {what}"));
+            return Err(problem.hint(format!("act without asking: sessionctl --yes {}", this_command())));
         }
         let question = self
             .output
