@@ -310,7 +310,10 @@ impl<'a> DemoRun<'a> {
             "crashes" => self.send(text, Exit::Agent).await,
             "asks" => self.send(text, Exit::QuestionOpen).await,
             // The conversation continues automatically.
-            "continues" => self.wait_for_continuation().await,
+            "continues" => {
+                self.wait_for_turn_end().await?;
+                self.check(true, "it continues without a command")
+            }
             // The daemon is killed during a turn, which the waiting command then continues, or between two commands.
             "killed" => self.kill_during_turn(text).await,
             "kill" => self.kill_and_restart().await,
@@ -362,12 +365,6 @@ impl<'a> DemoRun<'a> {
             _ => self.history.cut_short.push(text.to_owned()),
         }
         Ok(())
-    }
-
-    /// Waits until the scheduled continuation has ended.
-    async fn wait_for_continuation(&mut self) -> CommandResult {
-        self.wait_for_turn_end().await?;
-        self.check(true, "it continues without a command")
     }
 
     /// Waits for the end of a turn that the daemon began, and adds its prompt to the expected history.

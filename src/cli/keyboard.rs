@@ -29,8 +29,8 @@ const INPUT_POLL_INTERVAL: Timespec = Timespec {
 pub(super) async fn next_event() -> io::Result<Event> {
     loop {
         // `crossterm` may have read several events at once.
-        if event::poll(Duration::ZERO)? {
-            return event::read();
+        if let Some(event) = poll_event()? {
+            return Ok(event);
         }
         wait_for_input().await?;
     }

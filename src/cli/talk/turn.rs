@@ -577,9 +577,7 @@ impl<'a> ConversationFollower<'a> {
     /// Prints text whose line is not complete yet, and restores the terminal.
     fn release_terminal(&mut self) -> CommandResult {
         self.screen.stop_spinner();
-        if let Some(person) = &mut self.answer_reader {
-            person.release();
-        }
+        self.release_keys();
         self.screen.end_stream()
     }
 

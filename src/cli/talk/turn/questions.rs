@@ -56,12 +56,17 @@ impl ConversationFollower<'_> {
         self.show_question()
     }
 
+    /// Restores the mode of the terminal for its next reader.
+    pub(super) fn release_keys(&mut self) {
+        if let Some(person) = &mut self.answer_reader {
+            person.release();
+        }
+    }
+
     /// Shows the question and starts reading the answer.
     fn show_question(&mut self) -> CommandResult {
         let (Some(interrupt), Some(asked)) = (self.questions.front(), &self.shown_question) else {
-            if let Some(person) = &mut self.answer_reader {
-                person.release();
-            }
+            self.release_keys();
             return Ok(());
         };
         let lines = asked.lines(self.screen.output.note_look);
@@ -128,9 +133,7 @@ impl ConversationFollower<'_> {
         };
         let id = interrupt.id.clone();
         self.show_even_if_quiet(|screen| screen.note_dim(&format!("  {said}")))?;
-        if let Some(person) = &mut self.answer_reader {
-            person.release();
-        }
+        self.release_keys();
         self.answered_question = Some(id.clone());
         self.screen.start_spinner();
         let daemon = self.daemon();
@@ -158,9 +161,7 @@ impl ConversationFollower<'_> {
 
     /// Shows text in the pager, and asks again after it.
     fn show_in_pager(&mut self, text: &str) -> CommandResult {
-        if let Some(person) = &mut self.answer_reader {
-            person.release();
-        }
+        self.release_keys();
         // Standard output may be a file that gets only the answer.
         let is_shown = Pager::start(io::stderr()).is_some_and(|mut pager| {
             pager.write(text);
