@@ -11,7 +11,8 @@ use std::time::Duration;
 use crossterm::event::{self, Event};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::signals::{lock, open_terminal};
+use super::lock;
+use super::signals::open_terminal;
 
 /// Keys typed before a question was asked. They are not an answer to it, but the beginning of the next line.
 static BUFFERED_EVENTS: Mutex<VecDeque<Event>> = Mutex::new(VecDeque::new());

@@ -26,8 +26,10 @@ mod talk;
 mod tree;
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anstream::ColorChoice;
 use clap_complete::CompleteEnv;
@@ -171,4 +173,16 @@ fn daemon_connector(global: Global) -> CommandResult<DaemonConnector> {
         may_start: !global.no_start,
         daemon_options: launch,
     })
+}
+
+/// Logs the error of a step that is not needed to continue.
+fn log_error<T, E: Display>(what: &str, result: Result<T, E>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "{what}");
+    }
+}
+
+/// Locks a mutex. Its data is whole even if a thread panicked that had locked it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

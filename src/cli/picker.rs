@@ -23,6 +23,7 @@ use super::connect::Daemon;
 use super::history_text::HistoryRenderer;
 use super::humanize;
 use super::keyboard;
+use super::log_error;
 use super::output::{ATTENTION, DIM, Look, Output, STRONG, truncate};
 use super::problem::{CommandResult, Exit, Problem};
 use super::prompt_text::readable_prompt;
@@ -525,6 +526,6 @@ impl Drop for AlternateScreen {
     fn drop(&mut self) {
         let left = execute!(io::stderr(), LeaveAlternateScreen).and_then(|()| terminal::disable_raw_mode());
         IS_FULL_SCREEN.store(false, Ordering::Relaxed);
-        signals::log_error("the terminal could not be restored", left);
+        log_error("the terminal could not be restored", left);
     }
 }

@@ -15,8 +15,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 use tokio::time::Instant;
 
 use super::connect::Daemon;
+use super::lock;
 use super::output::{Look, Output, columns_of, truncate};
-use super::signals::lock;
 
 /// How long to wait before progress is shown. A shorter call needs none.
 const SHOW_DELAY: Duration = Duration::from_millis(500);

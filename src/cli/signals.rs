@@ -3,13 +3,12 @@
 //! It decides who receives Ctrl-C: the newest listener, or if there is none, this process, which restores the terminal and
 //! exits. A separate thread watches for signals, because the command may be waiting for a line, a pager or an editor.
 
-use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc as std_mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc as std_mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_blocking;
 
 use super::problem::Exit;
+use super::{lock, log_error};
 
 /// Whether the alternate screen of the terminal is shown.
 pub(super) static IS_FULL_SCREEN: AtomicBool = AtomicBool::new(false);
@@ -264,18 +264,6 @@ pub(super) fn termination_signal() -> io::Result<impl Future<Output = u8>> {
             _ = terminate.recv() => TERMINATE,
         }
     })
-}
-
-/// Logs the error of a step that is not needed to continue.
-pub(super) fn log_error<T, E: Display>(what: &str, result: Result<T, E>) {
-    if let Err(error) = result {
-        tracing::debug!(%error, "{what}");
-    }
-}
-
-/// Locks a mutex. Its data is whole even if a thread panicked that had locked it.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[expect(

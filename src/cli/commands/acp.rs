@@ -26,8 +26,8 @@ use tokio::task::spawn_blocking;
 
 use super::Context;
 use crate::cli::connect::{LISTEN_LIMIT, LISTEN_RETRY_PAUSE};
+use crate::cli::lock;
 use crate::cli::problem::{CommandResult, Exit, Problem};
-use crate::cli::signals::lock;
 
 /// How long to wait for the last answers after the editor's input has ended.
 const LAST_ANSWERS_LIMIT: Duration = Duration::from_secs(2);

@@ -15,12 +15,13 @@ use crate::cli::advice::Advice;
 use crate::cli::connect::Daemon;
 use crate::cli::history_text::{HistoryRenderer, TurnHeadings, is_prompt};
 use crate::cli::humanize::{self, Clock};
+use crate::cli::log_error;
 use crate::cli::output::{STRONG, one_line};
 use crate::cli::problem::CommandResult;
 use crate::cli::progress::with_progress;
 use crate::cli::prompt_text::readable_prompt;
 use crate::cli::select::ConversationArgs;
-use crate::cli::signals::{TerminalHandover, log_error};
+use crate::cli::signals::TerminalHandover;
 use crate::cli::table::{Table, dim, left, plain, right};
 
 /// How many messages are requested at once; this is the daemon's limit for a page.

@@ -13,8 +13,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 use tokio::time::Instant;
 use unicode_width::UnicodeWidthChar as _;
 
-use crate::cli::keyboard;
-use crate::cli::signals::{self, log_error};
+use crate::cli::{keyboard, log_error, signals};
 
 /// How long to wait after a letter before it counts as a key. The next letter of a word follows sooner.
 const KEY_PAUSE: Duration = Duration::from_millis(400);

@@ -38,8 +38,8 @@ use crate::cli::output::{DIM, Look, Output, STRONG, one_line, truncate};
 use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::prompt_text::{attached_file, readable_prompt};
 use crate::cli::select::{self, ConversationArgs};
-use crate::cli::signals::{self, CtrlCListener, lock};
-use crate::cli::{args, humanize};
+use crate::cli::signals::{self, CtrlCListener};
+use crate::cli::{args, humanize, lock};
 
 /// How long to wait for an agent to report its commands after its session is open. An agent without commands reports nothing.
 const COMMANDS_LIMIT: Duration = Duration::from_secs(3);

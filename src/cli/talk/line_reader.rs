@@ -26,7 +26,8 @@ use crate::cli::commands::Context;
 use crate::cli::keyboard;
 use crate::cli::output::{DIM, Look, Output, one_line};
 use crate::cli::problem::{CommandResult, Problem};
-use crate::cli::signals::{CtrlCListener, NoEchoMode, lock, log_error};
+use crate::cli::signals::{CtrlCListener, NoEchoMode};
+use crate::cli::{lock, log_error};
 use crate::paths::ownership::NO_LINK;
 
 /// Maximum number of lines in the history file.
