@@ -3,38 +3,14 @@
 use super::args;
 use crate::paths::shell_quoted;
 
-/// A command about one conversation that also exists in a chat.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum SuggestedCommand<'a> {
-    /// Answers the open question with these words.
-    Answer(&'a str),
-    /// Lists the turns.
-    Checkpoints,
-    /// Continues the interrupted turn with these options.
-    Continue(&'a str),
-    /// Replaces this turn.
-    Edit(&'a str),
-    /// Branches off after this turn.
-    Fork(&'a str),
-    /// Shows the messages.
-    History,
-    /// Sends these words.
-    Send(&'a str),
-    /// Sets this key to this value.
-    Set(&'a str, &'a str),
-    /// Undoes the last change.
-    Undo,
-}
-
-/// The conversation that advice is about, and where the user types the commands that it names.
+/// Commands about one conversation that exist in a shell and in its chat. [`Output`](super::output::Output) adds the options that
+/// name the daemon when it prints them.
 #[derive(Clone, Debug)]
 pub(super) struct Advice {
     /// The conversation, as a word of a shell.
     pub(super) conversation: String,
     /// Whether the user is in the chat of this conversation.
     in_chat: bool,
-    /// The options that name the daemon, as words of a shell.
-    options: String,
 }
 
 impl Advice {
@@ -43,44 +19,69 @@ impl Advice {
         Self {
             conversation: conversation.into(),
             in_chat,
-            options: String::new(),
         }
     }
 
-    /// Adds the options with which the user named the daemon.
-    pub(super) fn with_options(self, options: &str) -> Self {
-        Self {
-            options: options.to_owned(),
-            ..self
-        }
+    /// Answers the open question with these words.
+    pub(super) fn answer(&self, words: &str) -> String {
+        self.same_command("answer", words)
     }
 
-    /// The command as the user types it.
-    pub(super) fn command(&self, call: SuggestedCommand<'_>) -> String {
-        let id = &self.conversation;
-        let (shell, chat) = match call {
-            SuggestedCommand::Answer(words) => (format!("answer {id} {words}"), format!("/answer {words}")),
-            SuggestedCommand::Checkpoints => (format!("checkpoints {id}"), "/rewind".to_owned()),
-            SuggestedCommand::Continue(options) => {
-                (format!("continue {id} {options}"), format!("/continue {options}"))
-            }
-            SuggestedCommand::Edit(turn) => (
-                format!("edit {id} --at {turn} 'Hello'"),
-                format!("/edit {turn} Hello"),
-            ),
-            SuggestedCommand::Fork(turn) => (format!("fork {id} --at {turn}"), format!("/fork {turn}")),
-            SuggestedCommand::History => (format!("history {id}"), "/history".to_owned()),
-            SuggestedCommand::Send(prompt) => {
-                (format!("send {id} {}", shell_quoted(prompt)), prompt.to_owned())
-            }
-            SuggestedCommand::Set(key, value) => {
-                (format!("set {id} {key}={value}"), format!("/{key} {value}"))
-            }
-            SuggestedCommand::Undo => (format!("undo {id}"), "/undo".to_owned()),
-        };
+    /// Lists the turns.
+    pub(super) fn checkpoints(&self) -> String {
+        self.command("checkpoints", "", "/rewind")
+    }
+
+    /// Continues the interrupted turn with these options.
+    pub(super) fn continue_turn(&self, options: &str) -> String {
+        self.same_command("continue", options)
+    }
+
+    /// Replaces this turn.
+    pub(super) fn edit(&self, turn: &str) -> String {
+        self.command(
+            "edit",
+            &format!("--at {turn} 'Hello'"),
+            &format!("/edit {turn} Hello"),
+        )
+    }
+
+    /// Branches off after this turn.
+    pub(super) fn fork(&self, turn: &str) -> String {
+        self.command("fork", &format!("--at {turn}"), &format!("/fork {turn}"))
+    }
+
+    /// Shows the messages.
+    pub(super) fn history(&self) -> String {
+        self.same_command("history", "")
+    }
+
+    /// Sends this prompt.
+    pub(super) fn send(&self, prompt: &str) -> String {
+        self.command("send", &shell_quoted(prompt), prompt)
+    }
+
+    /// Sets this key to this value, which is quoted for a shell.
+    pub(super) fn set(&self, key: &str, value: &str) -> String {
+        self.command("set", &format!("{key}={value}"), &format!("/{key} {value}"))
+    }
+
+    /// Undoes the last change.
+    pub(super) fn undo(&self) -> String {
+        self.same_command("undo", "")
+    }
+
+    /// A command that takes the same words in a shell and in a chat.
+    fn same_command(&self, name: &str, words: &str) -> String {
+        self.command(name, words, &format!("/{name} {words}"))
+    }
+
+    fn command(&self, name: &str, words: &str, in_chat: &str) -> String {
         match self.in_chat {
-            true => chat.trim_end().to_owned(),
-            false => with_daemon_options(&format!("sessionctl {}", shell.trim_end()), &self.options),
+            true => in_chat.trim_end().to_owned(),
+            false => format!("sessionctl {name} {} {words}", self.conversation)
+                .trim_end()
+                .to_owned(),
         }
     }
 }

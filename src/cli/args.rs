@@ -11,15 +11,14 @@ use clap::{Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand
 
 use super::commands::{
     Context, Filter, acp, adopt, archive, create, doctor, export_import, generate, history, inspect,
-    lifecycle, list, mv, set, transcripts,
+    lifecycle, list, mv, set,
 };
 use super::demo;
-use super::exit::Exit;
 use super::output::one_line;
 use super::problem::{CommandResult, Problem};
 use super::select::ConversationArgs;
 use super::start::DaemonOptions;
-use super::talk::{answer, attach, chat, continuation, edit, send};
+use super::talk::{answer, chat, continuation, edit, send};
 use crate::paths;
 
 /// Continue conversations with coding agents across limits and crashes
@@ -115,7 +114,7 @@ pub(super) enum Command {
     /// Send a prompt and print the answer
     Send(send::Send),
     /// Follow a conversation as it happens
-    #[command(after_help = attach::HELP)]
+    #[command(after_help = answer::ATTACH_HELP)]
     Attach(ConversationArgs),
     /// Answer a question from the agent
     Answer(answer::Answer),
@@ -213,15 +212,13 @@ impl Command {
         );
         if is_text && context.output.json {
             let name = context.command.as_deref().unwrap_or_default();
-            return Err(
-                Problem::new(Exit::Usage, format!("{name} prints text and has no --json"))
-                    .hint(format!("see its options: sessionctl help {name}")),
-            );
+            return Err(Problem::usage(format!("{name} prints text and has no --json"))
+                .hint(format!("see its options: sessionctl help {name}")));
         }
         match self {
             Self::Chat(options) => chat::chat(context, options).await,
             Self::Send(options) => send::send(context, options).await,
-            Self::Attach(target) => attach::attach(context, target).await,
+            Self::Attach(target) => answer::attach(context, target).await,
             Self::Answer(options) => answer::answer(context, options).await,
             Self::Cancel(options) => answer::cancel(context, options).await,
             Self::Continue(options) => continuation::continue_(context, options).await,
@@ -231,7 +228,7 @@ impl Command {
             Self::History(past) => history::history(context, past).await,
             Self::Tree(target) => inspect::tree(context, target).await,
             Self::Checkpoints(past) => history::checkpoints(context, past).await,
-            Self::Transcripts(options) => transcripts::transcripts(context, options).await,
+            Self::Transcripts(options) => list::transcripts(context, options).await,
             Self::Adopt(options) => adopt::adopt(context, options).await,
             Self::New(new) => create::new(context, new).await,
             Self::Fork(fork) => create::fork(context, fork).await,
@@ -354,12 +351,12 @@ pub(super) fn invalid_call(error: &clap::Error, line: &[OsString]) -> Problem {
         // Other programs accept a title here.
         if name == "new" && !unknown.starts_with('-') {
             let title = paths::shell_word(unknown);
-            return Problem::new(Exit::Usage, sentence)
+            return Problem::usage(sentence)
                 .hint(format!("to give it a title: sessionctl new --title {title}"));
         }
         if let Some((option, value)) = value_with_dash(name, unknown, line) {
             let value = paths::shell_word(&value);
-            return Problem::new(Exit::Usage, sentence).hint(format!(
+            return Problem::usage(sentence).hint(format!(
                 "pass a value that begins with a dash as {option}={value}"
             ));
         }
@@ -370,7 +367,7 @@ pub(super) fn invalid_call(error: &clap::Error, line: &[OsString]) -> Problem {
         || "list the commands: sessionctl help".to_owned(),
         |name| format!("see its arguments: sessionctl help {name}"),
     );
-    Problem::new(Exit::Usage, sentence).hint(tip.map_or(help.clone(), |tip| format!("{tip}; {help}")))
+    Problem::usage(sentence).hint(tip.map_or(help.clone(), |tip| format!("{tip}; {help}")))
 }
 
 /// If an unknown argument begins with a dash and is the value of the option before it, returns both.

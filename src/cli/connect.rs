@@ -3,7 +3,6 @@
 //! It owns the order in which sockets are tried, and how long a connected daemon may be silent before its status is requested.
 //! It must not know what the answers mean.
 
-use std::cell::Cell;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,7 +16,6 @@ use jsonrpsee::core::client::{ClientT as _, SubscriptionClientT as _};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::exit::Exit;
 use super::problem::{CommandResult, DOCTOR_HINT, Problem};
 use super::start::{self, DaemonOptions, START_LIMIT};
 use crate::paths::ownership::open_own;
@@ -29,12 +27,8 @@ pub(super) struct Daemon {
     /// The connector that found it.
     connector: DaemonConnector,
     socket: PathBuf,
-    /// Its socket for editors, if the lock file names one.
-    acp_socket: Option<PathBuf>,
-    /// The configuration file that it was started with, if the lock file names one.
-    config: Option<PathBuf>,
-    /// When its status was last requested, to check whether it still answers.
-    last_status_check: Cell<Option<tokio::time::Instant>>,
+    /// What its lock file says, if it names this socket.
+    pub(super) lock: LockFile,
 }
 
 /// Finds the daemon, and starts one if that is allowed.
@@ -77,13 +71,17 @@ const SOCKET_PATH_LIMIT_BYTES: usize = 107;
 const LOCK_FILE_LIMIT_BYTES: u64 = 64 * 1024;
 
 /// The values of the lock file that are used here.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
-struct LockFile {
-    pid: Option<u32>,
-    socket: PathBuf,
-    #[serde(rename = "acpSocket")]
-    acp_socket: Option<PathBuf>,
-    config: Option<PathBuf>,
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LockFile {
+    /// The process that wrote it.
+    pub(super) pid: Option<u32>,
+    /// Its socket.
+    pub(super) socket: PathBuf,
+    /// Its socket for editors.
+    pub(super) acp_socket: Option<PathBuf>,
+    /// The configuration file that it was started with.
+    pub(super) config: Option<PathBuf>,
 }
 
 impl DaemonConnector {
@@ -96,10 +94,10 @@ impl DaemonConnector {
             return Ok(daemon);
         }
         if !self.may_start {
-            return Err(Problem::new(
-                Exit::NoDaemon,
-                format!("no daemon answers at {}", self.paths.bridge_socket.display()),
-            )
+            return Err(Problem::no_daemon(format!(
+                "no daemon answers at {}",
+                self.paths.bridge_socket.display()
+            ))
             .hint(format!("start it: {}", self.daemon_options.command())));
         }
         // If several commands find no daemon at once, one of them starts it and the others find it here.
@@ -113,13 +111,10 @@ impl DaemonConnector {
             return Ok(daemon);
         }
         started?;
-        Err(Problem::new(
-            Exit::NoDaemon,
-            format!(
-                "the daemon started, but does not answer at {}",
-                self.paths.bridge_socket.display()
-            ),
-        )
+        Err(Problem::no_daemon(format!(
+            "the daemon started, but does not answer at {}",
+            self.paths.bridge_socket.display()
+        ))
         .hint(format!("its log is {}", self.paths.log_file().display())))
     }
 
@@ -141,31 +136,25 @@ impl DaemonConnector {
 
     /// Whether a running daemon should be listening on one of the sockets that are tried.
     fn is_daemon_expected(&self) -> bool {
-        let is_looked_for = |socket: &Path| !self.is_socket_explicit || socket == self.paths.bridge_socket;
-        start::is_lock_held(&self.paths)
-            && self
-                .last_daemon_socket()
-                .is_some_and(|socket| is_looked_for(&socket))
+        let is_looked_for =
+            |lock: &LockFile| !self.is_socket_explicit || lock.socket == self.paths.bridge_socket;
+        self.read_held_lock().as_ref().is_some_and(is_looked_for)
     }
 
     async fn find_once(&self) -> CommandResult<Option<Daemon>> {
         ownership::check(&self.paths)?;
         // The lock file of a daemon that has ended names a socket that another process may use now.
-        let locked = self
-            .last_daemon_socket()
-            .filter(|_| start::is_lock_held(&self.paths));
+        let locked = self.read_held_lock().map(|lock| lock.socket);
         for socket in socket_candidates(&self.paths.bridge_socket, self.is_socket_explicit, locked) {
             match self.connect_to(&socket).await {
                 Ok(client) => {
                     // The daemon may have started meanwhile: read its lock file again.
-                    let lock = read_lock(&self.paths.lock_file()).filter(|lock| lock.socket == socket);
+                    let lock = self.last_lock().filter(|lock| lock.socket == socket);
                     return Ok(Some(Daemon {
                         client,
                         connector: self.clone(),
                         socket,
-                        acp_socket: lock.as_ref().and_then(|lock| lock.acp_socket.clone()),
-                        config: lock.and_then(|lock| lock.config),
-                        last_status_check: Cell::default(),
+                        lock: lock.unwrap_or_default(),
                     }));
                 }
                 // The socket of a process that is being killed accepts connections until the process ends.
@@ -189,7 +178,7 @@ impl DaemonConnector {
             };
             waited += limit;
             // A daemon may have taken the lock meanwhile.
-            let lock = self.read_held_lock(socket);
+            let lock = self.read_held_lock().filter(|lock| lock.socket == socket);
             if let Some(next) = next_answer_limit(lock.as_ref().map(|lock| lock.pid), listener, waited) {
                 limit = next;
                 continue;
@@ -202,16 +191,20 @@ impl DaemonConnector {
         }
     }
 
-    /// Reads the lock file. Returns `None` unless a daemon holds the lock and listens on this socket.
-    fn read_held_lock(&self, socket: &Path) -> Option<LockFile> {
-        let lock = read_lock(&self.paths.lock_file()).filter(|lock| lock.socket == socket);
-        lock.filter(|_| start::is_lock_held(&self.paths))
+    /// What the daemon wrote that last held the lock of the data folder, whether or not it still runs.
+    pub(super) fn last_lock(&self) -> Option<LockFile> {
+        read_lock(&self.paths.lock_file())
+    }
+
+    /// Reads the lock file. Returns `None` unless a daemon holds the lock.
+    fn read_held_lock(&self) -> Option<LockFile> {
+        self.last_lock().filter(|_| start::is_lock_held(&self.paths))
     }
 
     /// The process that now holds the lock of the data folder and listens on this socket. The lock file alone is not enough: it
     /// may have been written before the lock was taken, or in another PID namespace.
     pub(super) fn lock_holder_pid(&self, socket: &Path) -> Option<u32> {
-        let pid = self.read_held_lock(socket)?.pid?;
+        let pid = self.read_held_lock().filter(|lock| lock.socket == socket)?.pid?;
         let is_shown = !cfg!(target_os = "linux") || {
             let data = self.paths.data.canonicalize().ok()?;
             lock_holder::data_folder_of(pid) == Some(data)
@@ -231,27 +224,10 @@ fn next_answer_limit(
     (is_starting && waited < START_LIMIT).then_some(START_LIMIT)
 }
 
-impl DaemonConnector {
-    /// The process that last held the lock of the data folder, whether or not it still runs.
-    pub(super) fn last_daemon_pid(&self) -> Option<u32> {
-        read_lock(&self.paths.lock_file())?.pid
-    }
-
-    /// The socket of that process.
-    pub(super) fn last_daemon_socket(&self) -> Option<PathBuf> {
-        Some(read_lock(&self.paths.lock_file())?.socket)
-    }
-}
-
 impl Daemon {
-    /// Its socket for editors, if it has one.
-    pub(super) fn acp_socket(&self) -> Option<&Path> {
-        self.acp_socket.as_deref()
-    }
-
     /// Whether it is known to use another configuration file than this one.
     pub(super) fn has_other_config(&self, config: &Path) -> bool {
-        self.config.as_deref().is_some_and(|own| own != config)
+        self.lock.config.as_deref().is_some_and(|own| own != config)
     }
 
     /// Calls a method.
@@ -296,17 +272,13 @@ impl Daemon {
         }
     }
 
-    /// Requests the daemon's status regularly, and returns when it does not answer. All waiters on this connection share one
-    /// schedule.
+    /// Requests the daemon's status regularly, and returns when it does not answer.
     async fn wait_until_unresponsive(&self) -> Problem {
         loop {
-            wait_until_status_check_due(&self.last_status_check).await;
-            let status = self
-                .client
-                .request::<RawJson, _>(Status::NAME, ByName(Status::default()));
+            tokio::time::sleep(SILENCE_LIMIT).await;
             tokio::select! {
                 biased;
-                answer = status => match answer {
+                answer = self.request_status() => match answer {
                     // An error is an answer too: the daemon still runs.
                     Ok(_) | Err(ClientError::Call(_)) => {}
                     Err(error) => return error.into(),
@@ -321,14 +293,16 @@ impl Daemon {
         }
     }
 
+    async fn request_status(&self) -> Result<RawJson, ClientError> {
+        let status = ByName(Status::default());
+        self.client.request(Status::NAME, status).await
+    }
+
     /// Whether the daemon still runs. Sends a request, since the end of the connection may not have been read yet.
     pub(super) async fn is_connected(&self) -> bool {
-        let status = self
-            .client
-            .request::<RawJson, _>(Status::NAME, ByName(Status::default()));
         tokio::select! {
             biased;
-            _answer = status => {}
+            _answer = self.request_status() => {}
             // The daemon is slow; the next command reports that.
             () = sleep_while_running(PRESENCE_CHECK_LIMIT) => {}
         }
@@ -339,20 +313,6 @@ impl Daemon {
     pub(super) async fn closed(&self) {
         // In both cases the next call on this connection reports the problem.
         let _ = self.while_responsive(self.client.on_disconnect()).await;
-    }
-}
-
-/// Waits until the last status check is `SILENCE_LIMIT` ago.
-async fn wait_until_status_check_due(asked_at: &Cell<Option<tokio::time::Instant>>) {
-    loop {
-        tokio::time::sleep(SILENCE_LIMIT).await;
-        if asked_at
-            .get()
-            .is_none_or(|asked| asked.elapsed() >= SILENCE_LIMIT)
-        {
-            asked_at.set(Some(tokio::time::Instant::now()));
-            return;
-        }
     }
 }
 
@@ -373,7 +333,7 @@ async fn sleep_while_running(limit: Duration) {
 /// The problem of a socket on which a process may listen. `holder` is the daemon that should answer there. Only that process is
 /// named in a command that ends it, because the listener may be the user's service manager.
 fn connect_problem(error: ConnectError, holder: Option<u32>) -> Problem {
-    let problem = Problem::new(Exit::NoDaemon, error.to_string());
+    let problem = Problem::no_daemon(error.to_string());
     match error {
         ConnectError::ForeignListener { path, owner, .. } => problem
             .hint("nothing was sent; use a folder of your own: sessionctl --home \"$HOME/.sessiond\" ls")
@@ -418,19 +378,13 @@ fn unusable_socket(socket: &Path, error: &io::Error) -> Problem {
     let path = socket.display();
     let length = socket.as_os_str().len();
     if error.kind() == io::ErrorKind::InvalidInput && length > SOCKET_PATH_LIMIT_BYTES {
-        return Problem::new(
-            Exit::NoDaemon,
-            format!(
-                "the socket path has {length} bytes, more than the limit of {SOCKET_PATH_LIMIT_BYTES}: {path}"
-            ),
-        )
+        return Problem::no_daemon(format!(
+            "the socket path has {length} bytes, more than the limit of {SOCKET_PATH_LIMIT_BYTES}: {path}"
+        ))
         .hint("use a folder with a shorter path: sessionctl --home \"$HOME/.sessiond\" ls");
     }
-    Problem::new(
-        Exit::NoDaemon,
-        format!("cannot connect to the socket {path}: {error}"),
-    )
-    .hint("run sessiond in a terminal to see whether a daemon can listen there")
+    Problem::no_daemon(format!("cannot connect to the socket {path}: {error}"))
+        .hint("run sessiond in a terminal to see whether a daemon can listen there")
 }
 
 /// The sockets to try, in order: only the one that the user named, otherwise the running daemon's, then the default.
@@ -463,7 +417,6 @@ fn read_lock(lock_file: &Path) -> Option<LockFile> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
     use std::fs;
     use std::path::{Path, PathBuf};
     use std::pin::pin;
@@ -473,8 +426,8 @@ mod tests {
     use tokio::time::advance;
 
     use super::{
-        LockFile, RUNNING_TIME_STEP, SILENCE_LIMIT, START_LIMIT, next_answer_limit, read_lock,
-        sleep_while_running, socket_candidates, wait_until_status_check_due,
+        LockFile, RUNNING_TIME_STEP, START_LIMIT, next_answer_limit, read_lock, sleep_while_running,
+        socket_candidates,
     };
 
     #[tokio::test(start_paused = true)]
@@ -491,19 +444,6 @@ mod tests {
             advance(step).await;
             assert_eq!(is_over(), expected, "{step:?}");
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn of_those_who_wait_one_asks_and_another_asks_when_that_one_is_gone() {
-        let asked_at = Cell::default();
-        let [mut one, mut other] = [0, 1].map(|_| Box::pin(wait_until_status_check_due(&asked_at)));
-        assert!((&mut one).now_or_never().is_none());
-        assert!((&mut other).now_or_never().is_none());
-        advance(SILENCE_LIMIT).await;
-        assert!((&mut one).now_or_never().is_some());
-        assert!((&mut other).now_or_never().is_none());
-        advance(SILENCE_LIMIT).await;
-        assert!(other.now_or_never().is_some());
     }
 
     #[test]

@@ -21,10 +21,9 @@ use tokio::task::JoinHandle;
 
 use super::connect::{Daemon, DaemonConnector};
 use super::event_stream::EventStream;
-use super::exit::Exit;
 use super::humanize;
 use super::output::{BAD, DIM, GOOD, Output, STRONG, one_line};
-use super::problem::{CommandResult, Problem};
+use super::problem::{CommandResult, Exit, Problem};
 use super::signals::termination_signal;
 use super::start::{self, DaemonOptions};
 use crate::paths::{Environment, Paths, shell_word};
@@ -123,7 +122,7 @@ tree
 pub(super) async fn demo(output: &mut Output, options: &Demo) -> CommandResult {
     // From here on a signal does not end the process at once, so that the demonstration can be cleaned up first.
     let stopped = termination_signal()
-        .map_err(|error| Problem::new(Exit::Failed, format!("cannot listen for signals: {error}")))?;
+        .map_err(|error| Problem::failed(format!("cannot listen for signals: {error}")))?;
     let mut play = DemoRun::set_up(output)?;
     let played = tokio::select! {
         // Checked first: Ctrl-C may also end a daemon that is being started, but that failure is not the cause.
@@ -155,10 +154,8 @@ pub(super) async fn demo(output: &mut Output, options: &Demo) -> CommandResult {
         });
     }
     if play.failed_checks > 0 {
-        return Err(
-            Problem::new(Exit::Failed, format!("{} checks failed", play.failed_checks))
-                .hint("sessionctl demo --keep keeps the folder, with the daemon's log in log/"),
-        );
+        return Err(Problem::failed(format!("{} checks failed", play.failed_checks))
+            .hint("sessionctl demo --keep keeps the folder, with the daemon's log in log/"));
     }
     let holds = play.output.look.paint(GOOD, "Every step holds.");
     play.output.line(&holds)
@@ -223,8 +220,7 @@ impl<'a> DemoRun<'a> {
             may_start: true,
             daemon_options: DaemonOptions {
                 home: Some(folder.clone()),
-                config: None,
-                socket: None,
+                ..DaemonOptions::default()
             },
         };
         Ok(Self {
@@ -314,7 +310,10 @@ impl<'a> DemoRun<'a> {
             "crashes" => self.send(text, Exit::Agent).await,
             "asks" => self.send(text, Exit::QuestionOpen).await,
             // The conversation continues automatically.
-            "continues" => self.wait_for_continuation().await,
+            "continues" => {
+                self.wait_for_turn_end().await?;
+                self.check(true, "it continues without a command")
+            }
             // The daemon is killed during a turn, which the waiting command then continues, or between two commands.
             "killed" => self.kill_during_turn(text).await,
             "kill" => self.kill_and_restart().await,
@@ -368,20 +367,14 @@ impl<'a> DemoRun<'a> {
         Ok(())
     }
 
-    /// Waits until the scheduled continuation has ended.
-    async fn wait_for_continuation(&mut self) -> CommandResult {
-        self.wait_for_turn_end().await?;
-        self.check(true, "it continues without a command")
-    }
-
     /// Waits for the end of a turn that the daemon began, and adds its prompt to the expected history.
     async fn wait_for_turn_end(&mut self) -> CommandResult {
         let daemon = self.connect().await?;
         let ended = async {
-            let mut follower =
+            let mut events =
                 EventStream::start(&daemon, ConversationRef::new(self.id.as_str()), None).await?;
             loop {
-                match follower.next().await?.envelope.event {
+                match events.next().await?.envelope.event {
                     // A turn whose session is still being opened does not run yet.
                     Event::Snapshot { conversation, .. }
                         if conversation.continuation.is_none()
@@ -411,7 +404,7 @@ impl<'a> DemoRun<'a> {
         let mut begun = [0; 5];
         if let Some(stdout) = &mut child.stdout {
             let read = within_limit(stdout.read_exact(&mut begun)).await?;
-            read.map_err(|error| Problem::new(Exit::Failed, format!("the turn does not begin: {error}")))?;
+            read.map_err(|error| Problem::failed(format!("the turn does not begin: {error}")))?;
         }
         self.print(&String::from_utf8_lossy(&begun))?;
         self.history.cut_short.push(text.to_owned());
@@ -428,7 +421,7 @@ impl<'a> DemoRun<'a> {
         let killed = process.map(|process| kill_process(process, Signal::KILL));
         if killed != Some(Ok(())) {
             let what = format!("cannot kill the daemon {pid}: {killed:?}");
-            return Err(Problem::new(Exit::Failed, what));
+            return Err(Problem::failed(what));
         }
         start::wait_for_daemon_end(&self.connector.paths).await?;
         let is_another = self.daemon_pid().await? != pid;
@@ -453,7 +446,7 @@ impl<'a> DemoRun<'a> {
         let answer = self.run(&["send", &id, RECALL], Exit::Success).await?;
         let recalled: Vec<Recalled> = serde_json::from_str(answer.trim()).map_err(|error| {
             let what = format!("the agent's recall is not what it should be: {error}: {answer}");
-            Problem::new(Exit::Failed, what)
+            Problem::failed(what)
         })?;
         let fault = self
             .history
@@ -471,7 +464,7 @@ impl<'a> DemoRun<'a> {
         let connecting = tokio::spawn(async move { reach.connect().await });
         let connected = self.pending_connection.insert(connecting).await;
         self.pending_connection = None;
-        connected.map_err(|error| Problem::new(Exit::Failed, error.to_string()))?
+        connected.map_err(|error| Problem::failed(error.to_string()))?
     }
 
     /// Runs a command of this program, prints the command and its output, and returns its standard output.
@@ -486,7 +479,7 @@ impl<'a> DemoRun<'a> {
         let line = self.output.look.paint(STRONG, &line);
         self.print(&line)?;
         let spawned = self.command(call)?.spawn();
-        spawned.map_err(|error| Problem::new(Exit::Failed, format!("cannot run this program: {error}")))
+        spawned.map_err(|error| Problem::failed(format!("cannot run this program: {error}")))
     }
 
     /// Builds a command of this program that uses the demonstration's daemon.
@@ -506,7 +499,7 @@ impl<'a> DemoRun<'a> {
             status,
             stdout,
             stderr,
-        } = ended.map_err(|error| Problem::new(Exit::Failed, format!("cannot wait for it: {error}")))?;
+        } = ended.map_err(|error| Problem::failed(format!("cannot wait for it: {error}")))?;
         let look = self.output.look;
         let printed = String::from_utf8_lossy(&stdout).into_owned();
         let notes = String::from_utf8_lossy(&stderr).into_owned();
@@ -519,7 +512,7 @@ impl<'a> DemoRun<'a> {
         let code = i32::from(exit.code());
         if status.code() != Some(code) {
             let what = format!("{}: {status} instead of {code}", one_line(&call.join(" ")));
-            return Err(Problem::new(Exit::Failed, what));
+            return Err(Problem::failed(what));
         }
         if exit != Exit::Success {
             self.check(true, &format!("exit code {code} reports it"))?;
@@ -557,7 +550,7 @@ fn project_folder(folder: &Path) -> PathBuf {
 async fn within_limit<T>(awaited: impl Future<Output = T>) -> CommandResult<T> {
     tokio::time::timeout(COMMAND_LIMIT, awaited).await.map_err(|_| {
         let what = format!("it has not ended after {} s", COMMAND_LIMIT.as_secs());
-        Problem::new(Exit::Failed, what)
+        Problem::failed(what)
     })
 }
 

@@ -13,7 +13,6 @@ use bridge_protocol::{ConversationId, ConversationRef, Cursor};
 use jsonrpsee::core::client::{Subscription, SubscriptionCloseReason};
 
 use super::connect::Daemon;
-use super::exit::Exit;
 use super::humanize;
 use super::problem::{CommandResult, Problem};
 
@@ -50,15 +49,15 @@ impl<'a> EventStream<'a> {
         conversation: ConversationRef,
         after: Option<Cursor>,
     ) -> CommandResult<Self> {
-        let mut follower = Self {
+        let mut events = Self {
             daemon,
             conversation,
             subscription: None,
             last_cursor: after,
             restarts: 0,
         };
-        follower.subscribe().await?;
-        Ok(follower)
+        events.subscribe().await?;
+        Ok(events)
     }
 
     /// The cursor of the last delivered event.
@@ -108,7 +107,7 @@ impl<'a> EventStream<'a> {
         self.restarts += 1;
         if self.restarts > RESTARTS_WITHOUT_EVENT {
             let id = humanize::short(&self.conversation.to_string());
-            let problem = Problem::new(Exit::Failed, "events come faster than they can be shown");
+            let problem = Problem::failed("events come faster than they can be shown");
             return Err(problem.hint(format!(
                 "the turn is still running; see its state: sessionctl show {id}"
             )));
@@ -127,7 +126,7 @@ impl<'a> EventStream<'a> {
 }
 
 fn unreadable(error: impl Display) -> Problem {
-    Problem::new(Exit::Failed, format!("an event could not be read: {error}"))
+    Problem::failed(format!("an event could not be read: {error}"))
 }
 
 /// The session as reported by the agent, and the running turn.
@@ -138,8 +137,8 @@ pub(super) async fn snapshot(
     daemon: &Daemon,
     id: ConversationId,
 ) -> CommandResult<(SessionInfo, Option<RunningTurn>)> {
-    let mut follower = EventStream::start(daemon, id.into(), None).await?;
-    Ok(match follower.next().await?.envelope.event {
+    let mut events = EventStream::start(daemon, id.into(), None).await?;
+    Ok(match events.next().await?.envelope.event {
         Event::Snapshot { session, running, .. } => {
             (session.map(|session| *session).unwrap_or_default(), running)
         }

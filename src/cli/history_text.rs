@@ -21,6 +21,7 @@ mod tests;
 const FOLDED_COLUMNS: usize = 100;
 
 /// Renders messages as text, page after page.
+#[derive(Default)]
 pub(super) struct HistoryRenderer {
     look: Look,
     /// Whether the last line is a compact line, which has no empty line after it.
@@ -47,11 +48,7 @@ impl HistoryRenderer {
     pub(super) fn new(look: Look) -> Self {
         Self {
             look,
-            is_after_compact_line: false,
-            waiting: Vec::new(),
-            turn_headings: None,
-            last_heading: None,
-            text: String::new(),
+            ..Self::default()
         }
     }
 

@@ -321,26 +321,16 @@ pub(super) fn history_kept(fidelity: Fidelity) -> &'static str {
     }
 }
 
-/// The topic of a part of [`origin`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OriginPart {
-    Reason,
-    Cause,
-    From,
-    History,
-    Fidelity,
-    Turns,
-}
-
 /// How a session was created, how it relates to the previous one, and its turns. `after` is where it branched off, and `since`
-/// is how many turns were completed on it, if known.
-pub(super) fn origin(entry: &LineageEntry, after: &str, since: Option<u64>) -> Vec<(OriginPart, String)> {
-    let mut parts = vec![(OriginPart::Reason, reason(entry.reason))];
+/// is how many turns were completed on it, if known. On a narrow terminal, the parts with the lowest number are omitted first;
+/// those without a number are always shown.
+pub(super) fn origin(entry: &LineageEntry, after: &str, since: Option<u64>) -> Vec<(Option<u8>, String)> {
+    let mut parts = vec![(None, reason(entry.reason))];
     let cause = entry.cause.map(|cause| format!("cause {}", self::cause(cause)));
-    parts.extend(cause.map(|cause| (OriginPart::Cause, cause)));
+    parts.extend(cause.map(|cause| (Some(1), cause)));
     let from = entry.from_upstream_id.as_ref();
     let from = from.map(|from| format!("from {}{after}", short(from.as_str())));
-    parts.extend(from.map(|from| (OriginPart::From, from)));
+    parts.extend(from.map(|from| (Some(3), from)));
     if matches!(entry.reason, LineageReason::Reset | LineageReason::Deleted) {
         return parts;
     }
@@ -354,17 +344,11 @@ pub(super) fn origin(entry: &LineageEntry, after: &str, since: Option<u64>) -> V
     };
     let fidelity =
         (entry.fidelity != Fidelity::Full).then(|| format!("fidelity {}", wire_name(entry.fidelity)));
-    parts.extend(relation.map(|relation| (OriginPart::History, relation)));
-    parts.extend(fidelity.map(|fidelity| (OriginPart::Fidelity, fidelity)));
-    parts.extend(carried.map(|carried| (OriginPart::History, carried)));
-    parts.extend(since.map(|since| (OriginPart::Turns, completed_turns(entry.carried_turns, since))));
+    parts.extend(relation.map(|relation| (Some(0), relation)));
+    parts.extend(fidelity.map(|fidelity| (None, fidelity)));
+    parts.extend(carried.map(|carried| (Some(0), carried)));
+    parts.extend(since.map(|since| (Some(2), completed_turns(entry.carried_turns, since))));
     parts
-}
-
-/// The parts of [`origin`] as one text.
-pub(super) fn join_origin(origin: Vec<(OriginPart, String)>) -> String {
-    let parts: Vec<String> = origin.into_iter().map(|(_, part)| part).collect();
-    parts.join(", ")
 }
 
 /// Why a turn failed.

@@ -5,12 +5,13 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crossterm::event::{self, Event};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::lock;
 use super::signals::open_terminal;
 
 /// Keys typed before a question was asked. They are not an answer to it, but the beginning of the next line.
@@ -29,8 +30,8 @@ const INPUT_POLL_INTERVAL: Timespec = Timespec {
 pub(super) async fn next_event() -> io::Result<Event> {
     loop {
         // `crossterm` may have read several events at once.
-        if event::poll(Duration::ZERO)? {
-            return event::read();
+        if let Some(event) = poll_event()? {
+            return Ok(event);
         }
         wait_for_input().await?;
     }
@@ -72,16 +73,12 @@ pub(super) fn poll_event() -> io::Result<Option<Event>> {
 /// The terminal cannot be read.
 pub(super) fn buffer_typed_events() -> io::Result<()> {
     while let Some(event) = poll_event()? {
-        buffered_events().push_back(event);
+        lock(&BUFFERED_EVENTS).push_back(event);
     }
     Ok(())
 }
 
 /// Removes and returns the next buffered event.
 pub(super) fn next_buffered_event() -> Option<Event> {
-    buffered_events().pop_front()
-}
-
-fn buffered_events() -> MutexGuard<'static, VecDeque<Event>> {
-    BUFFERED_EVENTS.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&BUFFERED_EVENTS).pop_front()
 }

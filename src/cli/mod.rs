@@ -7,11 +7,9 @@ mod advice;
 mod args;
 mod commands;
 mod complete;
-mod confirmation;
 mod connect;
 mod demo;
 mod event_stream;
-mod exit;
 mod history_text;
 mod humanize;
 mod keyboard;
@@ -28,8 +26,10 @@ mod talk;
 mod tree;
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anstream::ColorChoice;
 use clap_complete::CompleteEnv;
@@ -38,21 +38,20 @@ use tracing_subscriber::filter::LevelFilter;
 use args::{Arguments, Global};
 use commands::Context;
 use connect::DaemonConnector;
-use exit::Exit;
 use output::Output;
-use problem::{CommandResult, Problem};
+use problem::{CommandResult, Exit, Problem};
 
 use crate::paths::{Environment, Paths};
 
 /// Builds the definition of a program's command line.
-pub type Definition = fn() -> clap::Command;
+pub type CommandDefinition = fn() -> clap::Command;
 
 /// Runs one command to completion. The first argument is the program's name.
 ///
 /// `daemon` is the daemon's command line, which also has a manual page and completions.
 ///
 /// Starts its own runtime, so it must not be called from within one.
-pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode {
+pub fn run(args: impl Iterator<Item = OsString>, daemon: CommandDefinition) -> ExitCode {
     let args: Vec<OsString> = args.collect();
     if let Some(exit) = complete(args::command, &args) {
         return exit;
@@ -102,7 +101,7 @@ pub fn run(args: impl Iterator<Item = OsString>, daemon: Definition) -> ExitCode
 fn without_command(output: &mut Output) -> ExitCode {
     if output.json {
         let hint = "list the commands and their options: sessionctl help";
-        output.problem(&Problem::new(Exit::Usage, "no command was given").hint(hint));
+        output.problem(&Problem::usage("no command was given").hint(hint));
         return Exit::Usage.into();
     }
     let help = args::command().render_help();
@@ -113,7 +112,7 @@ fn without_command(output: &mut Output) -> ExitCode {
 }
 
 /// Prints completions if a shell requests them, which it does with the environment variable `COMPLETE`.
-pub fn complete(definition: Definition, args: &[OsString]) -> Option<ExitCode> {
+pub fn complete(definition: CommandDefinition, args: &[OsString]) -> Option<ExitCode> {
     let folder = std::env::current_dir().ok();
     match CompleteEnv::with_factory(definition).try_complete(args, folder.as_deref()) {
         Ok(true) => Some(ExitCode::SUCCESS),
@@ -134,17 +133,17 @@ fn log_to_stderr(verbose: u8) {
     let _ = log.with_writer(std::io::stderr).with_ansi(false).try_init();
 }
 
-fn carry_out(arguments: Arguments, daemon: Definition, output: &mut Output) -> CommandResult {
+fn carry_out(arguments: Arguments, daemon: CommandDefinition, output: &mut Output) -> CommandResult {
     let (yes, command) = (arguments.global.yes, arguments.name);
     let reach = daemon_connector(arguments.global)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Problem::new(Exit::Failed, format!("cannot start the runtime: {error}")))?;
+        .map_err(|error| Problem::failed(format!("cannot start the runtime: {error}")))?;
     let mut context = Context {
         connector: reach,
         output,
-        daemon,
+        daemon_definition: daemon,
         yes,
         command,
     };
@@ -174,4 +173,16 @@ fn daemon_connector(global: Global) -> CommandResult<DaemonConnector> {
         may_start: !global.no_start,
         daemon_options: launch,
     })
+}
+
+/// Logs the error of a step that is not needed to continue.
+fn log_error<T, E: Display>(what: &str, result: Result<T, E>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "{what}");
+    }
+}
+
+/// Locks a mutex. Its data is whole even if a thread panicked that had locked it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,14 +10,10 @@ use anstream::stream::RawStream;
 use anstyle::{AnsiColor, Style};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{ConversationId, ErrorKind};
-use indexmap::IndexMap;
-use serde::ser::Error as _;
-use serde::{Serialize, Serializer};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::advice::{self, Advice};
 use super::commands::list::table;
-use super::exit::Exit;
 use super::humanize;
 use super::problem::{CommandResult, Problem};
 use super::table::Table;
@@ -99,21 +95,6 @@ impl Look {
     }
 }
 
-/// A line of a stream of `--json`: an object, whose members are printed as they were received.
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "camelCase")]
-pub(super) enum StreamLine<'a> {
-    /// An event.
-    Event(#[serde(serialize_with = "members")] &'a RawJson),
-    /// The result of the command, or of one of its conversations.
-    Result(#[serde(serialize_with = "members")] &'a RawJson),
-}
-
-fn members<S: Serializer>(object: &&RawJson, serializer: S) -> Result<S::Ok, S::Error> {
-    let members: IndexMap<String, RawJson> = object.read().map_err(S::Error::custom)?;
-    members.serialize(serializer)
-}
-
 /// The streams of a command.
 pub(super) struct Output {
     /// How standard output shows text.
@@ -190,7 +171,7 @@ impl Output {
     /// Writes a list for people to standard output. If it is empty, writes `if_empty` to standard error.
     pub(super) fn table(&mut self, table: &Table, if_empty: &str) -> CommandResult {
         match table.lines(self.look).join("\n") {
-            empty if empty.is_empty() => self.note_with_commands(if_empty),
+            empty if empty.is_empty() => self.note(if_empty),
             lines => self.verbatim(&lines),
         }
     }
@@ -201,26 +182,31 @@ impl Output {
         self.text(&(value.get().replace('\n', " ") + "\n"))
     }
 
-    /// Writes one line of a stream.
-    pub(super) fn stream(&mut self, line: &StreamLine<'_>) -> CommandResult {
-        let line = RawJson::from_value(line).map_err(|error| {
-            let what = format!("the daemon's answer could not be read: {error}");
-            Problem::new(Exit::Failed, what)
-        })?;
-        self.raw(&line)
+    /// Writes a line of a stream: an object with its type, `event` or `result`, and the members of this object unchanged.
+    pub(super) fn stream(&mut self, kind: &str, object: &RawJson) -> CommandResult {
+        let members = object
+            .get()
+            .trim_start()
+            .strip_prefix('{')
+            .unwrap_or("}")
+            .trim_start();
+        let comma = if members.starts_with('}') { "" } else { "," };
+        let line = format!("{{\"type\":\"{kind}\"{comma}{members}");
+        self.text(&(line.replace('\n', " ") + "\n"))
     }
 
-    /// Writes one line to standard error. With `--json`, writes nothing: only problems are written there then.
+    /// Writes a sentence of this program to standard error. Its commands get the options that name the daemon. With `--json`,
+    /// writes nothing: only problems are written there then.
     pub(super) fn note(&mut self, text: &str) -> CommandResult {
+        self.note_unedited(&self.with_daemon_options(text))
+    }
+
+    /// Like [`note`](Self::note), for text that has words of a user or an agent: its commands are not edited.
+    pub(super) fn note_unedited(&mut self, text: &str) -> CommandResult {
         self.note_verbatim(&self.note_look.wrap(text, 0))
     }
 
-    /// Like [`note`](Self::note), for a sentence of this program that names commands.
-    pub(super) fn note_with_commands(&mut self, text: &str) -> CommandResult {
-        self.note(&self.with_daemon_options(text))
-    }
-
-    /// Adds the options that name the daemon to the commands in a text of this program.
+    /// Adds the options that name the daemon to the commands in a sentence of this program.
     pub(super) fn with_daemon_options(&self, text: &str) -> String {
         advice::with_daemon_options(text, &self.daemon_options)
     }
@@ -243,7 +229,8 @@ impl Output {
 
     /// Writes a secondary line to standard error.
     pub(super) fn note_dim(&mut self, text: &str) -> CommandResult {
-        self.note(&self.note_look.paint(DIM, text))
+        let text = self.with_daemon_options(text);
+        self.note_unedited(&self.note_look.paint(DIM, &text))
     }
 
     /// Writes a line to standard error that begins with a word that needs attention.
@@ -254,7 +241,7 @@ impl Output {
 
     /// Advice about this conversation.
     pub(super) fn advice(&self, id: ConversationId) -> Advice {
-        Advice::new(humanize::short_id(id), self.in_chat).with_options(&self.daemon_options)
+        Advice::new(humanize::short_id(id), self.in_chat)
     }
 
     /// Ends the line of standard output; otherwise, on a terminal, the next text on standard error would continue it.

@@ -20,12 +20,12 @@ use super::commands::create::new_here;
 use super::commands::lifecycle::recovery_hint;
 use super::commands::{Context, list, this_folder, turns};
 use super::connect::Daemon;
-use super::exit::Exit;
 use super::history_text::HistoryRenderer;
 use super::humanize;
 use super::keyboard;
+use super::log_error;
 use super::output::{ATTENTION, DIM, Look, Output, STRONG, truncate};
-use super::problem::{CommandResult, Problem};
+use super::problem::{CommandResult, Exit, Problem};
 use super::prompt_text::readable_prompt;
 use super::select;
 use super::signals::{self, IS_FULL_SCREEN};
@@ -60,7 +60,7 @@ pub(super) async fn pick(
         list::list_here_first(daemon, &method::ListConversations::default(), LISTED_LIMIT).await?;
     let here = this_folder()?;
     let missing_agent = match may_create && all.iter().all(|one| one.cwd != here) {
-        true => select::can_continue(daemon).await.err(),
+        true => select::refuse_without_agent(daemon).await.err(),
         false => None,
     };
     let (message, notes) = match missing_agent {
@@ -98,7 +98,7 @@ pub(super) async fn pick(
     };
     let picked = picker.run().await;
     for note in picker.notes {
-        context.output.note(&note)?;
+        context.output.note_unedited(&note)?;
     }
     picked
 }
@@ -117,7 +117,7 @@ enum PickerData {
     /// The conversations that match a query.
     Matches(String, CommandResult<Vec<Conversation>>),
     /// The end of a conversation.
-    End(ConversationId, LastTurns),
+    LastTurns(ConversationId, LastTurns),
 }
 
 /// The end of a conversation.
@@ -148,7 +148,7 @@ struct Picker<'a> {
     all: Vec<Conversation>,
     /// Whether there are more conversations than those in `all`.
     has_more: bool,
-    /// The query with which `all` was requested from the daemon.
+    /// The last query for which the daemon was searched for more conversations.
     searched_query: String,
     /// The conversations that contain each word of the query, in the order of the list.
     matches: Vec<Conversation>,
@@ -238,7 +238,7 @@ impl<'a> Picker<'a> {
                             }
                             self.searched_query = query;
                         }
-                        PickerData::End(id, last) => drop(self.last_turns.insert(id, last)),
+                        PickerData::LastTurns(id, last) => drop(self.last_turns.insert(id, last)),
                     }
                     self.filter();
                 }
@@ -273,7 +273,7 @@ impl<'a> Picker<'a> {
         let ahead = self.all.iter().take(ahead);
         let mut wanted = self.selected().into_iter().chain(ahead).map(|one| one.id);
         let id = wanted.find(|id| !self.last_turns.contains_key(id))?;
-        let reading = async move { PickerData::End(id, last_turns(daemon, id, look).await) };
+        let reading = async move { PickerData::LastTurns(id, last_turns(daemon, id, look).await) };
         Some(reading.boxed_local())
     }
 
@@ -325,7 +325,7 @@ impl<'a> Picker<'a> {
             (KeyCode::Esc, _) => return Err(Problem::silent(Exit::Success)),
             (KeyCode::Enter, selected) => return Ok(selected.cloned()),
             (KeyCode::Char('n'), _) if control && self.may_create => {
-                select::can_continue(self.daemon).await?;
+                select::refuse_without_agent(self.daemon).await?;
                 return new_here(self.daemon, None).await.map(Some);
             }
             (KeyCode::Char('f'), _) if control => self.run_action(Action::Fork).await,
@@ -506,7 +506,7 @@ async fn last_turns(daemon: &Daemon, id: ConversationId, look: Look) -> LastTurn
 
 #[expect(clippy::needless_pass_by_value, reason = "map_err hands it over")]
 fn terminal_problem(error: io::Error) -> Problem {
-    Problem::new(Exit::Failed, format!("the terminal cannot be used: {error}"))
+    Problem::failed(format!("the terminal cannot be used: {error}"))
 }
 
 /// A guard for the alternate screen. Dropping it restores the terminal, even after a panic.
@@ -526,8 +526,6 @@ impl Drop for AlternateScreen {
     fn drop(&mut self) {
         let left = execute!(io::stderr(), LeaveAlternateScreen).and_then(|()| terminal::disable_raw_mode());
         IS_FULL_SCREEN.store(false, Ordering::Relaxed);
-        if let Err(error) = left {
-            tracing::debug!(%error, "the terminal could not be restored");
-        }
+        log_error("the terminal could not be restored", left);
     }
 }

@@ -1,21 +1,22 @@
-//! Errors of commands: one line describes what failed, and a hint describes what to do.
+//! Errors of commands: one line describes what failed, a hint describes what to do, and the exit code is for scripts.
 //!
 //! It owns the message, hint and exit code of each error. It must not know where they are printed.
 
 use std::io;
 use std::path::Path;
+use std::process::ExitCode;
 
 use bridge_protocol::client::{ClientError, is_lost, refusal};
 use bridge_protocol::conversation::{Conversation, SessionInfo};
 use bridge_protocol::raw::RawJson;
+use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 use bridge_protocol::{BridgeError, ErrorKind};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::advice::{Advice, SuggestedCommand};
-use super::exit::Exit;
-use super::humanize;
+use super::advice::Advice;
+use super::humanize::{self, Clock};
 use super::output::one_line;
 use crate::paths::ownership::Untrusted;
 use crate::paths::{PathsError, shell_word};
@@ -64,6 +65,107 @@ struct ProblemJson<'a> {
     exit_code: u8,
 }
 
+/// How a command ended. Scripts can rely on the codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exit {
+    /// The command succeeded.
+    Success,
+    /// The command failed, and no other code fits.
+    Failed,
+    /// The command line is invalid.
+    Usage,
+    /// No daemon answers.
+    NoDaemon,
+    /// No conversation matches, or several do.
+    NotFound,
+    /// The command conflicts with a running turn or the current state.
+    Busy,
+    /// The agent failed or is unavailable.
+    Agent,
+    /// A usage limit stopped the turn.
+    Limited,
+    /// A question of the agent is still open; another client can answer it.
+    QuestionOpen,
+    /// A signal with this number stopped the command.
+    Signal(u8),
+}
+
+impl Exit {
+    /// The code that the process ends with.
+    pub(super) const fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::NoDaemon => 3,
+            Self::NotFound => 4,
+            Self::Busy => 5,
+            Self::Agent => 6,
+            Self::Limited => 7,
+            Self::QuestionOpen => 8,
+            // The shells' convention for a process that a signal ended.
+            Self::Signal(signal) => 128 + signal,
+        }
+    }
+
+    /// The `kind` of an error that does not come from the daemon, in the words of the wire contract.
+    pub(super) const fn kind(self) -> &'static str {
+        match self {
+            Self::Success | Self::Failed => "failed",
+            Self::Usage => "usage",
+            Self::NoDaemon => "noDaemon",
+            Self::NotFound => "notFound",
+            Self::Busy => "busy",
+            Self::Agent => "agentError",
+            Self::Limited => "limited",
+            Self::QuestionOpen => "questionOpen",
+            Self::Signal(_) => "stopped",
+        }
+    }
+
+    /// The code for an error of the daemon.
+    pub(super) const fn of_error(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::InvalidParams => Self::Usage,
+            ErrorKind::ShuttingDown => Self::NoDaemon,
+            ErrorKind::NotFound | ErrorKind::Ambiguous | ErrorKind::CheckpointNotFound => Self::NotFound,
+            ErrorKind::Busy
+            | ErrorKind::Conflict
+            | ErrorKind::InterruptResolved
+            | ErrorKind::RevisionMismatch => Self::Busy,
+            ErrorKind::AgentUnavailable
+            | ErrorKind::AgentError
+            | ErrorKind::AuthRequired
+            | ErrorKind::NotResumable => Self::Agent,
+            ErrorKind::Limited => Self::Limited,
+            _ => Self::Failed,
+        }
+    }
+
+    /// The code for a turn that has ended.
+    pub(super) fn of_turn(turn: &TurnResult) -> Self {
+        match (&turn.failure, &turn.stop_reason) {
+            (Some(failure), _) => Self::of_failure(failure.kind),
+            (None, StopReason::EndTurn) => Self::Success,
+            (None, _) => Self::Failed,
+        }
+    }
+
+    const fn of_failure(kind: FailureKind) -> Self {
+        match kind {
+            FailureKind::RateLimited => Self::Limited,
+            FailureKind::DaemonRestarted => Self::Failed,
+            _ => Self::Agent,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
 /// The result of a step of a command.
 pub(super) type CommandResult<T = ()> = Result<T, Problem>;
 
@@ -74,6 +176,21 @@ impl Problem {
             message: Some(message.into()),
             ..Self::silent(exit)
         }
+    }
+
+    /// Creates the problem of an invalid command line.
+    pub(super) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    /// Creates the problem of a command that failed, if no other code fits.
+    pub(super) fn failed(message: impl Into<String>) -> Self {
+        Self::new(Exit::Failed, message)
+    }
+
+    /// Creates the problem of a missing daemon.
+    pub(super) fn no_daemon(message: impl Into<String>) -> Self {
+        Self::new(Exit::NoDaemon, message)
     }
 
     /// Creates a problem that prints nothing, because everything was printed already. The process ends with this code.
@@ -185,7 +302,7 @@ impl Problem {
 
     /// Describes the cause of the problem, which is that this conversation has no turns.
     pub(super) fn without_turns(self, advice: &Advice) -> Self {
-        let send = advice.command(SuggestedCommand::Send("Hello"));
+        let send = advice.send("Hello");
         self.with_message(format!("conversation {} has no turns yet", advice.conversation))
             .hint(format!("send the first prompt: {send}"))
     }
@@ -202,7 +319,7 @@ impl Problem {
         let whole = std::path::absolute(path).unwrap_or_default();
         let nearest = whole.ancestors().find(|path| path.exists());
         let nearest = nearest.unwrap_or(Path::new("/")).to_string_lossy();
-        Self::new(Exit::Failed, message).hint(format!("see who may use it: ls -ld {}", shell_word(&nearest)))
+        Self::failed(message).hint(format!("see who may use it: ls -ld {}", shell_word(&nearest)))
     }
 
     /// The problem of output that could not be written. If the output was closed, nothing is printed and it is not a failure.
@@ -210,7 +327,7 @@ impl Problem {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::silent(Exit::Success);
         }
-        Self::new(Exit::Failed, format!("could not write the output: {error}"))
+        Self::failed(format!("could not write the output: {error}"))
     }
 
     /// The problem of a daemon that ended while it was needed.
@@ -219,7 +336,7 @@ impl Problem {
             "try again; if it happens again, see the end of its log (sessionctl status prints its folder)";
         Self {
             cause: Cause::Connection,
-            ..Self::new(Exit::NoDaemon, "the daemon closed the connection").hint(hint)
+            ..Self::no_daemon("the daemon closed the connection").hint(hint)
         }
     }
 }
@@ -247,19 +364,18 @@ impl From<ClientError> for Problem {
                         .hint("close a window or program that is connected, then try again")
                 })
             }
-            ClientError::ParseError(error) => Self::new(
-                Exit::Failed,
-                format!("the daemon's answer could not be read: {error}"),
-            )
-            .hint("sessionctl and sessiond have different versions; stop the daemon: sessionctl stop"),
-            other => Self::new(Exit::Failed, other.to_string()),
+            ClientError::ParseError(error) => {
+                Self::failed(format!("the daemon's answer could not be read: {error}"))
+                    .hint("sessionctl and sessiond have different versions; stop the daemon: sessionctl stop")
+            }
+            other => Self::failed(other.to_string()),
         }
     }
 }
 
 impl From<Untrusted> for Problem {
     fn from(error: Untrusted) -> Self {
-        Self::new(Exit::NoDaemon, error.to_string())
+        Self::no_daemon(error.to_string())
             .hint(error.hint("sessionctl"))
             .with_details(json!({
                 "path": error.culprit,
@@ -284,7 +400,7 @@ impl From<PathsError> for Problem {
                 "keep everything in this folder: sessionctl --home \"$PWD/sessiond\" status".to_owned()
             }
         };
-        Self::new(Exit::Usage, error.to_string()).hint(hint)
+        Self::usage(error.to_string()).hint(hint)
     }
 }
 
@@ -293,7 +409,7 @@ fn message_of(error: &BridgeError) -> String {
     let (id, deleted) = (data_text(error, "conversationId"), data_text(error, "deletedAt"));
     match (id, deleted.and_then(|at| at.parse::<Timestamp>().ok())) {
         (Some(id), Some(at)) => {
-            let at = humanize::Clock::here().date(at);
+            let at = Clock::here().date(at);
             format!("conversation {id} was deleted at {at}; its id is never used again")
         }
         _ => error.message.clone(),
@@ -347,4 +463,118 @@ fn hint_about(error: &BridgeError, id: &str) -> Option<String> {
         _ => return None,
     };
     Some(hint)
+}
+
+/// The problem to report for a turn of this conversation, unless it ended well. `is_said`: whether the agent's answer already
+/// ended with the failure's message.
+pub(super) fn of_turn(turn: &TurnResult, advice: &Advice, is_said: bool, clock: &Clock) -> Option<Problem> {
+    let exit = Exit::of_turn(turn);
+    let Some(failure) = &turn.failure else {
+        let message = match &turn.stop_reason {
+            StopReason::EndTurn => return None,
+            StopReason::Cancelled => "the turn was cancelled",
+            StopReason::Refusal => "the model declined to continue",
+            StopReason::MaxTokens => "the answer was cut off at the model's output limit",
+            StopReason::MaxTurnRequests => "the agent stopped at its limit of model requests in one turn",
+            StopReason::Failed => "the turn failed",
+            StopReason::Other(reason) => &format!("the agent stopped with the reason {}", one_line(reason)),
+            _ => "the turn stopped for an unknown reason",
+        };
+        return Some(Problem::new(exit, message));
+    };
+    let kind = humanize::failure(failure.kind);
+    // Some messages already begin with these words.
+    let mut message = match failure.message.strip_prefix(kind) {
+        _ if is_said => kind.to_owned(),
+        Some(rest) => format!("{kind}{rest}"),
+        None => format!("{kind}: {}", failure.message),
+    };
+    if let Some(at) = failure.resets_at {
+        message.push_str(&format!("; the limit resets at {}", clock.time_and_distance(at)));
+    }
+    let problem = Problem::new(exit, message);
+    let continuing = |options| advice.continue_turn(options);
+    if let Some(continuation) = &turn.continuation {
+        let at = clock.time_and_distance(continuation.at);
+        return Some(problem.hint(format!(
+            "continues at {at}; cancel with: {}",
+            continuing("--cancel")
+        )));
+    }
+    let hint = match failure.kind {
+        FailureKind::RateLimited => {
+            let reset = continuing("--at-reset");
+            format!("nothing is lost; continue at the reset with: {reset}")
+        }
+        FailureKind::AuthRequired => {
+            format!("sign in with the agent's own program, then: {}", continuing(""))
+        }
+        FailureKind::AgentDied | FailureKind::DaemonRestarted => {
+            format!(
+                "the history has what the agent saved, which may lack the end of its answer; continue with: {}",
+                continuing("")
+            )
+        }
+        FailureKind::ContextOverflow => {
+            format!("start a new chat with: sessionctl reset {}", advice.conversation)
+        }
+        _ if failure.retryable => format!("continue in a moment with: {}", continuing("")),
+        _ => return Some(problem),
+    };
+    Some(problem.hint(hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use bridge_protocol::turn::Failure;
+
+    use super::*;
+
+    fn turn(stop_reason: StopReason, failure: Option<Failure>) -> TurnResult {
+        TurnResult {
+            turn_id: "turn".into(),
+            stop_reason,
+            failure,
+            upstream_id: "up".into(),
+            resumed: None,
+            usage: None,
+            other: None,
+            continuation: None,
+        }
+    }
+
+    fn problem(stop_reason: StopReason, failure: Option<Failure>) -> Option<Problem> {
+        let clock = Clock {
+            now: "2026-11-03T12:00:00Z".parse().unwrap(),
+            zone: jiff::tz::TimeZone::UTC,
+        };
+        let advice = Advice::new("5d0c2a4e", false);
+        of_turn(&turn(stop_reason, failure), &advice, false, &clock)
+    }
+
+    #[test]
+    fn a_message_that_says_its_kind_is_not_given_it_again() {
+        for (message, expected) in [
+            (
+                "the agent's process ended (signal 9)",
+                "the agent's process ended (signal 9)",
+            ),
+            ("it is gone", "the agent's process ended: it is gone"),
+        ] {
+            let failure = Failure {
+                kind: FailureKind::AgentDied,
+                message: message.to_owned(),
+                resets_at: None,
+                retryable: true,
+            };
+            let problem = problem(StopReason::Failed, Some(failure)).unwrap();
+            assert_eq!(problem.message.as_deref(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn a_good_end_is_no_problem_and_a_cut_answer_is() {
+        assert!(problem(StopReason::EndTurn, None).is_none());
+        assert_eq!(problem(StopReason::MaxTokens, None).unwrap().exit.code(), 1);
+    }
 }

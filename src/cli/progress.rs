@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::io::{self, Write as _};
 use std::pin::pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use bridge_protocol::daemon::Work;
@@ -15,6 +15,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 use tokio::time::Instant;
 
 use super::connect::Daemon;
+use super::lock;
 use super::output::{Look, Output, columns_of, truncate};
 
 /// How long to wait before progress is shown. A shorter call needs none.
@@ -75,14 +76,14 @@ impl<'a> ProgressPoller<'a> {
         tokio::time::sleep_until(self.next).await;
         let running = self.daemon.call(method::RunningWork::default()).await;
         self.next = Instant::now() + POLL_INTERVAL;
-        // Progress is optional: an error of the daemon is ignored.
-        newest_work(running.ok()?.work, self.method)
+        // Progress is optional: an error of the daemon is ignored. If several clients make such calls, the last one is most likely
+        // this one.
+        running
+            .ok()?
+            .work
+            .into_iter()
+            .rfind(|one| one.method == self.method)
     }
-}
-
-/// The newest work of this method: if several clients make such calls, the last one is most likely this one.
-fn newest_work(work: Vec<Work>, method: &str) -> Option<Work> {
-    work.into_iter().rev().find(|one| one.method == method)
 }
 
 /// A progress line at the bottom of a terminal. Dropping it removes the line.
@@ -165,7 +166,7 @@ struct UnpaddedStderr {
 
 impl UnpaddedStderr {
     fn add(&self, text: &str) {
-        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = lock(&self.pending);
         pending.push_str(text);
     }
 
@@ -222,28 +223,10 @@ impl TermLike for UnpaddedStderr {
 
     fn flush(&self) -> io::Result<()> {
         self.add("\r");
-        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = lock(&self.pending);
         let text = std::mem::take(&mut *pending);
         let mut stderr = io::stderr().lock();
         stderr.write_all(text.as_bytes())?;
         stderr.flush()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_several_calls_the_newest_of_its_method_counts() {
-        let work = |method: &str, done_bytes| Work {
-            method: method.to_owned(),
-            conversation_id: None,
-            done_bytes,
-            total_bytes: 9,
-        };
-        let all = vec![work("a", 1), work("b", 2), work("a", 3), work("b", 4)];
-        assert_eq!(newest_work(all.clone(), "a").map(|work| work.done_bytes), Some(3));
-        assert_eq!(newest_work(all, "c"), None);
     }
 }

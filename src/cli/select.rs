@@ -5,17 +5,16 @@
 
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method;
-use bridge_protocol::{ConversationId, ErrorKind};
+use bridge_protocol::{ConversationId, ErrorKind, UpstreamId};
 use clap::Args;
 
 use super::commands::{Context, ECHO, MIN_ID_CHARS, has_real_agent, this_folder};
 use super::complete;
 use super::connect::Daemon;
-use super::exit::Exit;
 use super::humanize;
-use super::output::truncate;
+use super::output::{DIM, truncate};
 use super::picker;
-use super::problem::{CommandResult, Problem};
+use super::problem::{CommandResult, Exit, Problem};
 use super::talk::chat;
 use crate::paths::shell_word;
 
@@ -53,9 +52,8 @@ pub(super) async fn conversation(
     }
     let look = context.output.note_look;
     let line = format!("{} {}", look.sign("→", "->"), humanize::name(&conversation));
-    context
-        .output
-        .note_dim(&truncate(&line, look.columns.unwrap_or(usize::MAX), look))?;
+    let line = truncate(&line, look.columns.unwrap_or(usize::MAX), look);
+    context.output.note_unedited(&look.paint(DIM, &line))?;
     Ok(conversation)
 }
 
@@ -80,7 +78,7 @@ pub(super) async fn select_silently(
 }
 
 fn no_conversation_named() -> Problem {
-    Problem::new(Exit::Usage, "no conversation was named")
+    Problem::usage("no conversation was named")
         .hint("sessionctl ls lists them; . is the last one of this folder")
 }
 
@@ -94,6 +92,28 @@ fn is_id_prefix(found: &Conversation, word: &str) -> bool {
 pub(super) fn is_conversation_id(found: &Conversation, word: &str) -> bool {
     let has_title = || found.title.to_lowercase().contains(&word.to_lowercase());
     word == HERE || found.id.to_string().starts_with(word) || has_title()
+}
+
+/// Selects the conversation with this name, or the session with this id if there is none. `is_session`: no conversation is meant.
+///
+/// # Errors
+/// As [`conversation`].
+pub(super) async fn conversation_or_session(
+    context: &mut Context<'_>,
+    daemon: &Daemon,
+    given: Option<String>,
+    is_session: bool,
+) -> CommandResult<(Option<Conversation>, Option<UpstreamId>)> {
+    let found = match &given {
+        Some(_) if is_session => return Ok((None, given.map(UpstreamId::new))),
+        given => conversation(context, daemon, given.as_deref()).await,
+    };
+    match found {
+        Err(none) if none.kind() == Some(ErrorKind::NotFound) && given.as_deref() != Some(HERE) => {
+            Ok((None, given.map(UpstreamId::new)))
+        }
+        found => Ok((Some(found?), None)),
+    }
 }
 
 /// Finds a conversation by id, prefix of an id, part of its title, or `.` for this folder's.
@@ -203,7 +223,7 @@ pub(super) async fn start_interactive(context: &mut Context<'_>) -> CommandResul
 }
 
 /// Fails if this folder has transcripts of an agent, but only the built-in agent is installed.
-pub(super) async fn can_continue(daemon: &Daemon) -> CommandResult {
+pub(super) async fn refuse_without_agent(daemon: &Daemon) -> CommandResult {
     let known = daemon.call(method::ListAgents::default()).await?;
     if has_real_agent(&known.agents) {
         return Ok(());

@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc as std_mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc as std_mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -23,7 +23,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_blocking;
 
-use super::exit::Exit;
+use super::problem::Exit;
+use super::{lock, log_error};
 
 /// Whether the alternate screen of the terminal is shown.
 pub(super) static IS_FULL_SCREEN: AtomicBool = AtomicBool::new(false);
@@ -44,7 +45,7 @@ impl CtrlCListener {
     pub(super) fn listen() -> Self {
         start_signal_watcher();
         let own = Arc::new(Notify::new());
-        ctrl_c_listeners().push(Arc::clone(&own));
+        lock(&CTRL_C_LISTENERS).push(Arc::clone(&own));
         Self(own)
     }
 
@@ -56,7 +57,7 @@ impl CtrlCListener {
 
 impl Drop for CtrlCListener {
     fn drop(&mut self) {
-        ctrl_c_listeners().retain(|other| !Arc::ptr_eq(other, &self.0));
+        lock(&CTRL_C_LISTENERS).retain(|other| !Arc::ptr_eq(other, &self.0));
     }
 }
 
@@ -80,7 +81,7 @@ impl NoEchoMode {
         modes.local_modes.insert(LocalModes::NOFLSH);
         modes.input_modes.remove(InputModes::ICRNL);
         tcsetattr(&terminal, OptionalActions::Now, &modes)?;
-        *modes_before_no_echo() = Some(before.clone());
+        *lock(&MODES_BEFORE_NO_ECHO) = Some(before.clone());
         Ok(Self {
             terminal,
             saved_modes: before,
@@ -90,17 +91,10 @@ impl NoEchoMode {
 
 impl Drop for NoEchoMode {
     fn drop(&mut self) {
-        *modes_before_no_echo() = None;
-        if let Err(error) = tcsetattr(&self.terminal, OptionalActions::Now, &self.saved_modes) {
-            tracing::debug!(%error, "the mode of the terminal cannot be set back");
-        }
+        *lock(&MODES_BEFORE_NO_ECHO) = None;
+        let restored = tcsetattr(&self.terminal, OptionalActions::Now, &self.saved_modes);
+        log_error("the mode of the terminal cannot be set back", restored);
     }
-}
-
-fn modes_before_no_echo() -> MutexGuard<'static, Option<Termios>> {
-    MODES_BEFORE_NO_ECHO
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A guard that hands the terminal to another program: Ctrl-C is for that program, and must not end this process.
@@ -114,7 +108,7 @@ impl TerminalHandover {
     /// Begins the handover.
     pub(super) fn begin() -> Self {
         let lend = || {
-            let modes = modes_before_no_echo().clone()?;
+            let modes = lock(&MODES_BEFORE_NO_ECHO).clone()?;
             let terminal = open_terminal().ok()?;
             let own = tcgetattr(&terminal).ok()?;
             tcsetattr(&terminal, OptionalActions::Now, &modes).ok()?;
@@ -129,10 +123,9 @@ impl TerminalHandover {
 
 impl Drop for TerminalHandover {
     fn drop(&mut self) {
-        if let Some((terminal, own)) = &self.own_modes
-            && let Err(error) = tcsetattr(terminal, OptionalActions::Now, own)
-        {
-            tracing::debug!(%error, "the mode of the terminal cannot be set back");
+        if let Some((terminal, own)) = &self.own_modes {
+            let restored = tcsetattr(terminal, OptionalActions::Now, own);
+            log_error("the mode of the terminal cannot be set back", restored);
         }
         // Wait until all earlier signals are handled: a Ctrl-C that arrived until now was for the other program.
         if let Some(requests) = barrier_sender() {
@@ -220,7 +213,7 @@ async fn handle_signals(
             biased;
             () = next(&mut terminate) => exit_on_signal(TERMINATE, saved.as_ref()),
             () = next(&mut hang_up) => exit_on_signal(HANG_UP, saved.as_ref()),
-            () = next(&mut interrupt) => match ctrl_c_listeners().last() {
+            () = next(&mut interrupt) => match lock(&CTRL_C_LISTENERS).last() {
                 Some(last) => last.notify_one(),
                 None => exit_on_signal(INTERRUPT, saved.as_ref()),
             },
@@ -273,10 +266,6 @@ pub(super) fn termination_signal() -> io::Result<impl Future<Output = u8>> {
     })
 }
 
-fn ctrl_c_listeners() -> MutexGuard<'static, Vec<Arc<Notify>>> {
-    CTRL_C_LISTENERS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[expect(
     clippy::exit,
     reason = "the main thread may be waiting for a line, a pager or an editor, and never return"
@@ -310,9 +299,7 @@ impl SavedTerminal {
             return;
         }
         let restored = tcsetattr(&self.terminal, OptionalActions::Now, &self.modes);
-        if let Err(error) = restored {
-            tracing::debug!(%error, "the terminal could not be restored");
-        }
+        log_error("the terminal could not be restored", restored);
         // A terminal that does not accept output, as after Ctrl-S, must not delay the exit.
         let (written, is_written) = std_mpsc::channel();
         thread::spawn(move || {
@@ -323,8 +310,8 @@ impl SavedTerminal {
             // The receiver is dropped if this took too long.
             let _ = written.send(reset);
         });
-        if let Ok(Err(error)) = is_written.recv_timeout(RESET_LIMIT) {
-            tracing::debug!(%error, "the screen could not be restored");
+        if let Ok(written) = is_written.recv_timeout(RESET_LIMIT) {
+            log_error("the screen could not be restored", written);
         }
     }
 }

@@ -22,7 +22,6 @@ use tokio::net::unix::pipe;
 use tokio::process::Command;
 
 use super::advice::with_daemon_options;
-use super::exit::Exit;
 use super::problem::{CommandResult, Problem};
 use crate::paths::ownership::{self, ClaimError, NO_LINK, Role, open_own};
 use crate::paths::{Paths, shell_word};
@@ -147,15 +146,12 @@ async fn wait_for_lock(file: File, operation: FlockOperation, path: &Path) -> Co
     match tokio::time::timeout(START_LIMIT, waiting).await {
         Ok(Ok(Ok(file))) => Ok(file),
         Ok(Ok(Err(error))) => Err(Problem::file_error("lock", path, &error.into())),
-        Ok(Err(error)) => Err(Problem::new(Exit::Failed, error.to_string())),
-        Err(_) => Err(Problem::new(
-            Exit::NoDaemon,
-            format!(
-                "another process still holds {} after {} s",
-                path.display(),
-                START_LIMIT.as_secs()
-            ),
-        )
+        Ok(Err(error)) => Err(Problem::failed(error.to_string())),
+        Err(_) => Err(Problem::no_daemon(format!(
+            "another process still holds {} after {} s",
+            path.display(),
+            START_LIMIT.as_secs()
+        ))
         .hint("end the command that starts or stops a daemon there, then try again")),
     }
 }
@@ -178,13 +174,10 @@ pub(super) async fn start_daemon(launch: &DaemonOptions, paths: &Paths) -> Comma
     let problem = match result {
         Ok(Ok(_)) if received.starts_with(READY) => return Ok(()),
         Ok(_) => startup_error(&log_path, said_before)
-            .unwrap_or_else(|| Problem::new(Exit::NoDaemon, "the daemon died at its start")),
+            .unwrap_or_else(|| Problem::no_daemon("the daemon died at its start")),
         Err(_) => {
             let seconds = START_LIMIT.as_secs();
-            Problem::new(
-                Exit::NoDaemon,
-                format!("the daemon is not ready after {seconds} s"),
-            )
+            Problem::no_daemon(format!("the daemon is not ready after {seconds} s"))
         }
     };
     Err(match (&problem.hint, &launch.config) {
@@ -205,10 +198,9 @@ pub(super) async fn start_daemon(launch: &DaemonOptions, paths: &Paths) -> Comma
 pub(super) fn this_program() -> CommandResult<PathBuf> {
     match std::env::current_exe() {
         Ok(program) => Ok(replacement_of(program)),
-        Err(error) => Err(Problem::new(
-            Exit::NoDaemon,
-            format!("cannot find the executable of this program: {error}"),
-        )),
+        Err(error) => Err(Problem::no_daemon(format!(
+            "cannot find the executable of this program: {error}"
+        ))),
     }
 }
 
@@ -225,12 +217,8 @@ fn replacement_of(program: PathBuf) -> PathBuf {
 /// end this process and all its descendants.
 async fn spawn_daemon(launch: &DaemonOptions, log: File) -> CommandResult<pipe::Receiver> {
     let program = this_program()?;
-    let pipe_failed = |error: io::Error| {
-        Problem::new(
-            Exit::NoDaemon,
-            format!("cannot make a pipe to the daemon: {error}"),
-        )
-    };
+    let pipe_failed =
+        |error: io::Error| Problem::no_daemon(format!("cannot make a pipe to the daemon: {error}"));
     let (reader, writer) = io::pipe().map_err(pipe_failed)?;
     let receiver = pipe::Receiver::from_owned_fd(reader.into()).map_err(pipe_failed)?;
 
@@ -277,7 +265,7 @@ fn parse_startup_error(text: &str) -> Option<Problem> {
     let lines: Vec<&str> = lines.collect();
     let marked = |mark: &str| lines.iter().rev().find_map(|line| line.strip_prefix(mark));
     let message = marked("error: ").or(lines.last().copied())?;
-    let problem = Problem::new(Exit::NoDaemon, format!("the daemon did not start: {message}"));
+    let problem = Problem::no_daemon(format!("the daemon did not start: {message}"));
     Some(match marked("hint: ") {
         Some(hint) => problem.hint(hint),
         None => problem,

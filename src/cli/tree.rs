@@ -12,7 +12,7 @@ use bridge_protocol::{CheckpointId, ConversationId, UpstreamId};
 
 use unicode_width::UnicodeWidthStr;
 
-use super::humanize::{self, OriginPart};
+use super::humanize;
 use super::output::{ATTENTION, GOOD, Look, STRONG, one_line, truncate, truncate_middle};
 use super::prompt_text::readable_prompt;
 use super::table::{Cell, dim, plain};
@@ -41,9 +41,12 @@ pub(super) struct TreeConversation {
     pub(super) steps: Vec<Checkpoint>,
 }
 
+/// A part of a line with its style.
+type Part = (Cell, NarrowFit);
+
 /// A line with the lines below it.
 struct Node {
-    line: Line,
+    parts: Vec<Part>,
     children: Vec<Node>,
 }
 
@@ -58,24 +61,19 @@ enum NarrowFit {
     Omit(u8),
 }
 
-/// The parts of a line with their styles.
-struct Line {
-    parts: Vec<(Cell, NarrowFit)>,
-}
-
-impl Line {
+impl Node {
     /// Renders the line in this many columns, of which `taken` are used already.
     fn render(&self, taken: usize, look: Look) -> String {
         let columns = look.columns.unwrap_or(usize::MAX);
-        let mut parts: Vec<&(Cell, NarrowFit)> = self.parts.iter().collect();
-        let width = |parts: &[&(Cell, NarrowFit)], most: usize| {
+        let mut parts: Vec<&Part> = self.parts.iter().collect();
+        let width = |parts: &[&Part], most: usize| {
             let widths = parts.iter().map(|((text, _), fit)| match fit {
                 NarrowFit::TruncateMiddle => text.width().min(most),
                 _ => text.width(),
             });
             taken + widths.sum::<usize>()
         };
-        let left_out = |(_, fit): &&(Cell, NarrowFit)| match fit {
+        let left_out = |(_, fit): &&Part| match fit {
             NarrowFit::Omit(order) => Some(*order),
             _ => None,
         };
@@ -86,14 +84,24 @@ impl Line {
         }
         let room = columns.saturating_sub(width(&parts, 0)).max(MIN_PART_COLUMNS);
         let parts = parts.iter().map(|((text, style), how)| {
-            let width = if *how == NarrowFit::TruncateMiddle {
-                room
-            } else {
-                usize::MAX
+            let width = match how {
+                NarrowFit::TruncateMiddle => room,
+                _ => usize::MAX,
             };
             look.paint(*style, &truncate_middle(text, width, look))
         });
         parts.collect()
+    }
+
+    fn draw(&self, lines: &mut Vec<String>, first: &str, rest: &str, look: Look) {
+        lines.push(format!("{first}{}", self.render(first.width(), look)));
+        for (index, node) in self.children.iter().enumerate() {
+            let (branch, down) = match index + 1 == self.children.len() {
+                true => (look.sign("└─ ", "`- "), "   "),
+                false => (look.sign("├─ ", "|- "), look.sign("│  ", "|  ")),
+            };
+            node.draw(lines, &format!("{rest}{branch}"), &format!("{rest}{down}"), look);
+        }
     }
 }
 
@@ -117,19 +125,6 @@ pub(super) fn draw(
     lines
 }
 
-impl Node {
-    fn draw(&self, lines: &mut Vec<String>, first: &str, rest: &str, look: Look) {
-        lines.push(format!("{first}{}", self.line.render(first.width(), look)));
-        for (index, node) in self.children.iter().enumerate() {
-            let (branch, down) = match index + 1 == self.children.len() {
-                true => (look.sign("└─ ", "`- "), "   "),
-                false => (look.sign("├─ ", "|- "), look.sign("│  ", "|  ")),
-            };
-            node.draw(lines, &format!("{rest}{branch}"), &format!("{rest}{down}"), look);
-        }
-    }
-}
-
 struct TreeDrawing<'a> {
     members: &'a [TreeConversation],
     asked_for: Option<ConversationId>,
@@ -150,34 +145,30 @@ impl TreeDrawing<'_> {
                 .map(|fork| self.conversation(fork, Some(member)))
                 .collect::<Vec<Node>>()
         };
-        let drawn = self.fork_step(member, parent).unwrap_or_default();
-        let mut below: Vec<Node> = sessions(member)
+        let fork_step = self.fork_step(member, parent);
+        let mut children: Vec<Node> = sessions(member)
             .into_iter()
             .map(|session| {
                 let id = &session.entry.upstream_id;
-                let mut below = self.steps(member, id, drawn);
-                below.extend(forks(Some(id)));
-                let line = self.session(member, &session);
-                Node {
-                    line,
-                    children: below,
-                }
+                let mut children = self.steps(member, id, fork_step.unwrap_or_default());
+                children.extend(forks(Some(id)));
+                let parts = self.session(member, &session);
+                Node { parts, children }
             })
             .collect();
-        below.extend(forks(None));
+        children.extend(forks(None));
         let title = match one_line(&conversation.title) {
             title if title.is_empty() => title,
             title => format!(" {title:?}"),
         };
         let agent = format!("{}, ", one_line(conversation.agent.as_str()));
         let state = humanize::wire_name(conversation.state);
-        let at = self.fork_step(member, parent);
-        let at = at.map_or_else(String::new, |step| format!(", forked after turn {step}"));
+        let at = fork_step.map_or_else(String::new, |step| format!(", forked after turn {step}"));
         let mark = match self.asked_for == Some(conversation.id) {
             true => self.look.sign("  ← this", "  <- this"),
             false => "",
         };
-        let parts = [
+        let parts = vec![
             ((humanize::short_id(conversation.id), STRONG), NarrowFit::Keep),
             (plain(title), NarrowFit::TruncateMiddle),
             (dim(" ("), NarrowFit::Keep),
@@ -185,11 +176,7 @@ impl TreeDrawing<'_> {
             (dim(format!("{state}{at})")), NarrowFit::Keep),
             ((mark.to_owned(), ATTENTION), NarrowFit::Keep),
         ];
-        let line = Line { parts: parts.into() };
-        Node {
-            line,
-            children: below,
-        }
+        Node { parts, children }
     }
 
     /// The session of `parent` in which `fork` began. Returns `None` if it is not a fork of `parent`, and `Some(None)` if the
@@ -257,13 +244,13 @@ impl TreeDrawing<'_> {
             }
         }
         let node = |parts| Node {
-            line: Line { parts },
+            parts,
             children: Vec::new(),
         };
         lines.into_iter().map(node).collect()
     }
 
-    fn turn(&self, step: &Checkpoint) -> Vec<(Cell, NarrowFit)> {
+    fn turn(&self, step: &Checkpoint) -> Vec<Part> {
         let prompt = match one_line(&readable_prompt(&step.prompt)) {
             // A picture has no text.
             empty if empty.is_empty() => "[no text]".to_owned(),
@@ -276,7 +263,7 @@ impl TreeDrawing<'_> {
         ]
     }
 
-    fn session(&self, member: &TreeConversation, session: &DrawnSession) -> Line {
+    fn session(&self, member: &TreeConversation, session: &DrawnSession) -> Vec<Part> {
         let at = session
             .entry
             .from_checkpoint_id
@@ -305,23 +292,18 @@ impl TreeDrawing<'_> {
             false => (self.look.sign("○", "o"), Style::new(), ""),
         };
         let whole = |cell| (cell, NarrowFit::Keep);
-        let mut parts: Vec<(Cell, NarrowFit)> = vec![
+        let mut parts: Vec<Part> = vec![
             whole((format!("{sign} "), style)),
             whole(dim(format!("{} ", humanize::short(id.as_str())))),
         ];
         let origin = humanize::origin(&session.entry, &after, Some(session.entry.turns));
-        parts.extend(origin.into_iter().map(|(about, text)| match about {
-            OriginPart::Reason => whole(plain(text)),
-            // The turns below show this too, or `chain` lists it.
-            OriginPart::History => (plain(format!(", {text}")), NarrowFit::Omit(0)),
-            OriginPart::Cause => (plain(format!(", {text}")), NarrowFit::Omit(1)),
-            OriginPart::Turns => (plain(format!(", {text}")), NarrowFit::Omit(2)),
-            OriginPart::From => (plain(format!(", {text}")), NarrowFit::Omit(3)),
-            OriginPart::Fidelity => whole(plain(format!(", {text}"))),
-        }));
+        for (at, (order, text)) in origin.into_iter().enumerate() {
+            let text = if at == 0 { text } else { format!(", {text}") };
+            parts.push((plain(text), order.map_or(NarrowFit::Keep, NarrowFit::Omit)));
+        }
         parts.push(whole(plain(mark)));
         parts.push(whole((head.to_owned(), ATTENTION)));
-        Line { parts }
+        parts
     }
 }
 

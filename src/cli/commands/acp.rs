@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bridge_protocol::editor::{AGENT, AgentCommand, COMMAND, Chosen, SIGN_IN};
@@ -22,12 +22,12 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::json;
 use serde_json::value::RawValue;
-use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
 
 use super::Context;
 use crate::cli::connect::{LISTEN_LIMIT, LISTEN_RETRY_PAUSE};
-use crate::cli::exit::Exit;
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::lock;
+use crate::cli::problem::{CommandResult, Exit, Problem};
 
 /// How long to wait for the last answers after the editor's input has ended.
 const LAST_ANSWERS_LIMIT: Duration = Duration::from_secs(2);
@@ -68,11 +68,9 @@ fn split_at_sign_in(mut arguments: Vec<String>) -> (Vec<String>, Option<Vec<Stri
 /// Copies bytes until the editor or the daemon ends.
 pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> CommandResult {
     let daemon = context.connect().await?;
-    let Some(socket) = daemon.acp_socket().map(ToOwned::to_owned) else {
-        return Err(
-            Problem::new(Exit::NoDaemon, "the running daemon has no socket for editors")
-                .hint("restart it: sessionctl stop"),
-        );
+    let Some(socket) = daemon.lock.acp_socket.clone() else {
+        return Err(Problem::no_daemon("the running daemon has no socket for editors")
+            .hint("restart it: sessionctl stop"));
     };
     let failed = |error: io::Error| Problem::file_error("use the socket", &socket, &error);
     let Acp { agent, arguments } = options;
@@ -96,16 +94,17 @@ pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Comm
     let leaves = Arc::clone(&has_left);
     let open = Arc::<OpenRequests>::default();
     let (asking, answering) = (Arc::clone(&open), Arc::clone(&open));
-    let input_ended = in_thread(move || {
-        let ended = copy(&mut input, &mut to_daemon, |line| asking.asked(line));
+    let input_ended = spawn_blocking(move || {
+        let ended = copy(&mut input, &mut to_daemon, |line| asking.add_request(line));
         // Store this before the daemon can notice it and close its side too.
         leaves.store(ended != CopyEnd::Target, Ordering::SeqCst);
         // Fails if the daemon has ended; the socket is closed then.
         let _closed = to_daemon.shutdown(Shutdown::Write);
     });
-    let output_ended =
-        in_thread(move || copy(&mut from_daemon, &mut output, |line| answering.answered(line)));
-    tokio::pin!(output_ended);
+    let mut output_ended = spawn_blocking(move || {
+        let note = |line: &[u8]| answering.remove_answered(line);
+        copy(&mut from_daemon, &mut output, note)
+    });
     let ended = tokio::select! {
         biased;
         ended = &mut output_ended => ended.ok(),
@@ -116,14 +115,14 @@ pub(in crate::cli) async fn acp(context: &mut Context<'_>, options: Acp) -> Comm
     };
     match ended {
         Some(CopyEnd::Source { is_cut }) if !has_left.load(Ordering::SeqCst) => {
-            let mut answers = open.failed();
+            let mut answers = open.error_answers();
             if is_cut {
                 answers.insert(0, '\n');
             }
             // Ignore an error: the editor may have closed its side.
             let _answered =
                 unbuffered(io::stdout().as_fd()).and_then(|mut output| output.write_all(answers.as_bytes()));
-            Err(Problem::new(Exit::NoDaemon, "the daemon closed the connection")
+            Err(Problem::no_daemon("the daemon closed the connection")
                 .hint("restart the agent in the editor, and open the session again"))
         }
         _ => Ok(()),
@@ -196,37 +195,37 @@ struct Message {
 
 impl OpenRequests {
     /// Records a line of the editor if it is a request.
-    fn asked(&self, line: &[u8]) {
+    fn add_request(&self, line: &[u8]) {
         if let Ok(Message {
             id: Some(id),
             method: Some(_),
         }) = serde_json::from_slice(line)
         {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+            lock(&self.0).push(id);
         }
     }
 
     /// Removes the request that a line of the daemon answers. Most lines are notifications, in which the daemon writes the
     /// method first, so they need not be parsed.
-    fn answered(&self, line: &[u8]) {
+    fn remove_answered(&self, line: &[u8]) {
         if !line.starts_with(br#"{"jsonrpc":"2.0","method":"#)
             && let Ok(Message {
                 id: Some(id),
                 method: None,
             }) = serde_json::from_slice(line)
         {
-            let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut open = lock(&self.0);
             open.retain(|asked| asked.get() != id.get());
         }
     }
 
     /// The error answers to all open requests, for the editor, after the daemon has ended.
-    fn failed(&self) -> String {
+    fn error_answers(&self) -> String {
         let error = json!({
             "code": ErrorKind::InternalError.code(),
             "message": "the daemon ended before it answered; restart the agent in the editor, and load the session again",
         });
-        let open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = lock(&self.0);
         let answers = open
             .iter()
             .map(|id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}\n"));
@@ -272,14 +271,4 @@ fn copy(from: &mut impl Read, to: &mut impl Write, note: impl Fn(&[u8])) -> Copy
             return CopyEnd::Target;
         }
     }
-}
-
-/// Runs `work` in a thread. The receiver gets its result.
-fn in_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
-    let (done, receiver) = oneshot::channel();
-    std::thread::spawn(move || {
-        // The receiver is dropped if the other side has ended.
-        let _ended = done.send(work());
-    });
-    receiver
 }

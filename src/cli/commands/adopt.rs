@@ -9,10 +9,9 @@ use super::history::note_backups;
 use super::{Context, real_folder, unusable_folder};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
-use crate::cli::exit::Exit;
 use crate::cli::humanize;
 use crate::cli::output::{ATTENTION, DIM, GOOD, one_line};
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::select;
 use crate::paths::shell_word;
 
@@ -147,7 +146,6 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
     }) = check_installed(&daemon, Some(agent)).await
     {
         context.output.warning("warning:", &what)?;
-        let hint = context.output.with_daemon_options(&hint);
         context.output.warning("hint:", &hint)?;
     }
     Ok(())
@@ -204,7 +202,7 @@ async fn print_repaired(
         print_findings(context, &answer.left)?;
     }
     let get = method::GetConversation::of(repaired.as_str());
-    context.output.note_with_commands(&match daemon.call(get).await {
+    context.output.note(&match daemon.call(get).await {
         Ok(held) => format!("conversation {} continues with it", held.conversation.id),
         Err(_) => format!("create a conversation from it: sessionctl adopt {repaired}"),
     })
@@ -252,24 +250,18 @@ async fn check_target(
     daemon: &Daemon,
     options: Check,
 ) -> CommandResult<CheckAnswer> {
-    let agent = options.agent.map(Into::into);
-    let target = options.target.as_deref();
-    let conversation = match target {
-        Some(_) if agent.is_some() => None,
-        target => match select::conversation(context, daemon, target).await {
-            Ok(found) => Some(found)
-                .filter(|found| target.is_none_or(|target| select::is_conversation_id(found, target))),
-            Err(problem) if problem.kind() == Some(ErrorKind::NotFound) => None,
-            Err(problem) => return Err(problem),
-        },
-    };
-    let upstream_id = match (target, &conversation) {
-        (Some(target), None) => Some(UpstreamId::new(target)),
-        _ => None,
-    };
-    let session = upstream_id.clone();
+    let (target, agent) = (options.target.clone(), options.agent.map(Into::into));
+    let (mut conversation, mut session) =
+        select::conversation_or_session(context, daemon, options.target, agent.is_some()).await?;
+    if let Some(target) = target
+        && conversation
+            .take_if(|found| !select::is_conversation_id(found, &target))
+            .is_some()
+    {
+        session = Some(UpstreamId::new(target));
+    }
     let call = method::Check {
-        upstream_id,
+        upstream_id: session.clone(),
         conversation_id: conversation.as_ref().map(|found| found.id.into()),
         agent,
         repair: options.repair,

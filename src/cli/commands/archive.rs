@@ -1,12 +1,11 @@
 //! `archive`: the daemon's backups of transcripts.
 
 use bridge_protocol::keep::UnclaimedSession;
-use bridge_protocol::{AgentName, ConversationRef, ErrorKind, UpstreamId, method};
+use bridge_protocol::{AgentName, ErrorKind, UpstreamId, method};
 use clap::{Args, Subcommand};
 
 use super::Context;
 use crate::cli::complete;
-use crate::cli::confirmation::NoTerminalPolicy;
 use crate::cli::connect::Daemon;
 use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{DIM, STRONG, one_line};
@@ -107,7 +106,7 @@ async fn confirm_deletion(
         None => return Ok(()),
     };
     let what = format!("Delete all backups of the session {about}, for good");
-    context.confirm(&what, NoTerminalPolicy::RequireYes)
+    context.confirm(&what, true)
 }
 
 async fn list(context: &mut Context<'_>) -> CommandResult {
@@ -161,17 +160,18 @@ async fn list(context: &mut Context<'_>) -> CommandResult {
         .first()
         .map(|session| session.upstream_id.as_str());
     let newest = shell_word(newest.unwrap_or_default());
-    context.output.note_with_commands(&format!(
+    context.output.note(&format!(
         "restore one: sessionctl archive restore {newest}; delete all of them: sessionctl archive prune"
     ))
 }
 
 async fn add(context: &mut Context<'_>, subject: ArchiveArgs) -> CommandResult {
     let daemon = context.connect().await?;
-    let (upstream_id, conversation_id) = resolve_session(context, &daemon, &subject).await?;
+    let (conversation, upstream_id) =
+        select::conversation_or_session(context, &daemon, subject.target, subject.agent.is_some()).await?;
     let keep = method::Keep {
         upstream_id,
-        conversation_id,
+        conversation_id: conversation.map(|found| found.id.into()),
         agent: subject.agent.map(Into::into),
         ..Default::default()
     };
@@ -190,13 +190,14 @@ async fn add(context: &mut Context<'_>, subject: ArchiveArgs) -> CommandResult {
 
 async fn restore(context: &mut Context<'_>, subject: ArchiveArgs) -> CommandResult {
     let daemon = context.connect().await?;
-    let (upstream_id, conversation_id) = resolve_session(context, &daemon, &subject).await?;
+    let (conversation, upstream_id) =
+        select::conversation_or_session(context, &daemon, subject.target, subject.agent.is_some()).await?;
     let session = upstream_id.as_ref().map(ToString::to_string);
-    let word = session.or_else(|| conversation_id.as_ref().map(ToString::to_string));
+    let word = session.or_else(|| conversation.as_ref().map(|found| found.id.to_string()));
     let agent = subject.agent.clone();
     let restore = method::Restore {
         upstream_id,
-        conversation_id,
+        conversation_id: conversation.map(|found| found.id.into()),
         agent: subject.agent.map(Into::into),
         ..Default::default()
     };
@@ -251,7 +252,7 @@ async fn prune(context: &mut Context<'_>) -> CommandResult {
         "Delete the backups of {sessions} of no conversation ({}), for good",
         humanize::size(bytes)
     );
-    context.confirm(&what, NoTerminalPolicy::RequireYes)?;
+    context.confirm(&what, true)?;
     for session in orphans {
         delete_backups(context, &daemon, session.upstream_id, session.agent).await?;
     }
@@ -259,7 +260,7 @@ async fn prune(context: &mut Context<'_>) -> CommandResult {
         let more = humanize::count(more, "session is", "sessions are");
         context
             .output
-            .note_with_commands(&format!("{more} left; run sessionctl archive prune again"))?;
+            .note(&format!("{more} left; run sessionctl archive prune again"))?;
     }
     Ok(())
 }
@@ -286,27 +287,4 @@ async fn delete_backups(
             humanize::size(answer.bytes)
         ),
     })
-}
-
-/// Finds the conversation with this name, unless an agent is named; otherwise the session with this id.
-async fn resolve_session(
-    context: &mut Context<'_>,
-    daemon: &Daemon,
-    subject: &ArchiveArgs,
-) -> CommandResult<(Option<UpstreamId>, Option<ConversationRef>)> {
-    let Some(target) = &subject.target else {
-        let picked = select::conversation(context, daemon, None).await?;
-        return Ok((None, Some(picked.id.into())));
-    };
-    let session = UpstreamId::new(target.as_str());
-    if subject.agent.is_some() {
-        return Ok((Some(session), None));
-    }
-    match select::conversation(context, daemon, Some(target)).await {
-        Ok(found) => Ok((None, Some(found.id.into()))),
-        Err(problem) if problem.kind() == Some(ErrorKind::NotFound) && target != select::HERE => {
-            Ok((Some(session), None))
-        }
-        Err(problem) => Err(problem),
-    }
 }

@@ -9,13 +9,11 @@ use clap::{Args, ValueHint};
 use super::history::lost_hint;
 use super::set::suggest_setting;
 use super::{Context, real_folder, this_folder, unusable_folder, wire_words};
-use crate::cli::advice::SuggestedCommand;
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
-use crate::cli::exit::Exit;
 use crate::cli::humanize;
 use crate::cli::output::one_line;
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::select::{self, ConversationArgs};
 use crate::cli::talk::edit::{resolve_checkpoint, with_branch_hint};
 use crate::paths::shell_word;
@@ -271,7 +269,7 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Co
     });
     let note = match branch {
         Some(branch) if options.in_place => {
-            let undo = context.output.advice(source.id).command(SuggestedCommand::Undo);
+            let undo = context.output.advice(source.id).undo();
             format!("Continues as {branch}. Undo with: {undo}")
         }
         Some(branch) => format!("Forked as {branch}"),

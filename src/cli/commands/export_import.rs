@@ -12,10 +12,9 @@ use bridge_protocol::export::{ExportAnswer, ExportFormat, MissingSession, Missin
 
 use super::history::{note_backups, warn_incomplete};
 use super::{Context, absolute, create_folder_hint, real_folder, this_folder, unusable_folder, wire_words};
-use crate::cli::exit::Exit;
 use crate::cli::humanize;
 use crate::cli::output::one_line;
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::select::{self, ConversationArgs};
 use crate::paths::shell_word;
 
@@ -87,7 +86,7 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
     let folder = path.as_deref().and_then(|path| Path::new(path).parent());
     if let Some(missing) = folder.filter(|folder| !folder.exists()) {
         let message = format!("there is no folder {}", missing.display());
-        return Err(Problem::new(Exit::Failed, message).hint(create_folder_hint(missing)));
+        return Err(Problem::failed(message).hint(create_folder_hint(missing)));
     }
     let (daemon, conversation) = context.connect_and_select(options.target.name()).await?;
     let id = humanize::short_id(conversation.id);
@@ -151,7 +150,7 @@ fn export_target(options: &Export) -> CommandResult<(ExportFormat, Option<String
     let to_stdout = output == Some("-");
     let format = match (options.format, output) {
         (Some(ExportFormat::Bundle), _) if to_stdout => {
-            let problem = Problem::new(Exit::Usage, "a bundle cannot be written to standard output");
+            let problem = Problem::usage("a bundle cannot be written to standard output");
             return Err(problem.hint("name a file with -o FILE, or omit -o"));
         }
         (Some(format), _) => format,
@@ -167,7 +166,7 @@ fn export_target(options: &Export) -> CommandResult<(ExportFormat, Option<String
         },
     };
     let path = output.filter(|_| !to_stdout).map(absolute).transpose();
-    let path = path.map_err(|error| Problem::new(Exit::Failed, format!("cannot write there: {error}")))?;
+    let path = path.map_err(|error| Problem::failed(format!("cannot write there: {error}")))?;
     Ok((format, path))
 }
 
@@ -201,7 +200,7 @@ fn unknown_format_problem(conversation: &str, file: &str, stem: &str) -> Problem
         )
     };
     let what = format!("unknown export format: {file}");
-    Problem::new(Exit::Usage, what).hint(format!(
+    Problem::usage(what).hint(format!(
         "as a bundle: {}; as JSON: {}",
         command("session-bundle.tar.zst"),
         command("json")
@@ -243,18 +242,14 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
     }
     if !answer.left_out.is_empty() {
         let names = answer.left_out.join(", ");
-        let trusted = context
-            .output
-            .with_daemon_options(&import_command(path, folder, true, true));
+        let trusted = import_command(path, folder, true, true);
         let what = one_line(&format!("{names}; to import again with all of them: {trusted}"));
         context.output.warning("left out:", &what)?;
     }
     if !answer.missing_values.is_empty() {
         let values = missing_values_text(&answer.missing_values);
         let what = format!("{values}, which were not exported; sessionctl export --secrets includes them");
-        context
-            .output
-            .warning("left out:", &context.output.with_daemon_options(&what))?;
+        context.output.warning("left out:", &what)?;
     }
     Ok(())
 }
@@ -274,14 +269,13 @@ fn check_bundle(path: &Path) -> CommandResult {
                     path.display()
                 );
                 let id = shell_word(&humanize::short(&id));
-                return Err(Problem::new(Exit::Usage, message).hint(format!(
+                return Err(Problem::usage(message).hint(format!(
                     "export it as a bundle on the machine that has the conversation: sessionctl export {id}"
                 )));
             }
         },
     };
-    Err(Problem::new(Exit::Usage, message)
-        .hint("name a bundle; sessionctl export creates one and prints its path"))
+    Err(Problem::usage(message).hint("name a bundle; sessionctl export creates one and prints its path"))
 }
 
 /// The conversation in a file that is an export as JSON; `None` for other files.
@@ -319,8 +313,7 @@ fn warn_missing(context: &mut Context<'_>, missing: &[MissingSession]) -> Comman
 fn no_folder_problem(options: &Import) -> Problem {
     let again = |folder| import_command(&options.path, folder, options.new_ids, options.trust_settings);
     let same = format!("{} uses the folders that the bundle names", again(None));
-    let problem = Problem::new(
-        Exit::Usage,
+    let problem = Problem::usage(
         "cannot import without a folder for the conversation: give --cwd DIR or --same-folders",
     );
     problem.hint(match this_folder() {

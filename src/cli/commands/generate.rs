@@ -12,10 +12,9 @@ use clap_complete::env::Shells;
 use clap_mangen::Man as Page;
 
 use super::Context;
-use crate::cli::exit::Exit;
 use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::signals;
-use crate::cli::{Definition, args};
+use crate::cli::{CommandDefinition, args};
 
 /// Print shell completions
 ///
@@ -97,7 +96,7 @@ pub(in crate::cli) fn generate(context: &mut Context<'_>, options: &Generate) ->
             files.push(path);
         }
     }
-    files.extend(write_pages(&share.join("man/man1"), context.daemon)?);
+    files.extend(write_pages(&share.join("man/man1"), context.daemon_definition)?);
     for file in files {
         context.output.verbatim(&file.display().to_string())?;
     }
@@ -105,7 +104,7 @@ pub(in crate::cli) fn generate(context: &mut Context<'_>, options: &Generate) ->
 }
 
 /// Writes the manual pages of both programs and of every command to a folder, and returns their paths.
-fn write_pages(folder: &Path, daemon: Definition) -> CommandResult<Vec<PathBuf>> {
+fn write_pages(folder: &Path, daemon: CommandDefinition) -> CommandResult<Vec<PathBuf>> {
     let mut pages = Vec::new();
     let written = fs::create_dir_all(folder).and_then(|()| {
         [args::command(), daemon()].into_iter().try_for_each(|program| {
@@ -140,10 +139,10 @@ pub(in crate::cli) fn man(context: &mut Context<'_>, options: &Man) -> CommandRe
     // Every `man` accepts the path of a page, but few read standard input.
     let folder = tempfile::tempdir()
         .map_err(|error| Problem::file_error("make a folder in", &std::env::temp_dir(), &error))?;
-    write_pages(folder.path(), context.daemon)?;
+    write_pages(folder.path(), context.daemon_definition)?;
     let path = folder.path().join(format!("{name}.1"));
     let Ok(page) = fs::read_to_string(&path) else {
-        let problem = Problem::new(Exit::Usage, format!("no manual page: {name}"));
+        let problem = Problem::usage(format!("no manual page: {name}"));
         return Err(problem.hint("sessionctl help lists the commands; sessionctl man shows the page of all"));
     };
     if context.output.look.columns.is_none() {
@@ -151,12 +150,12 @@ pub(in crate::cli) fn man(context: &mut Context<'_>, options: &Man) -> CommandRe
     }
     match signals::run_at_terminal(Command::new("man").arg(&path)) {
         Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err(Problem::new(Exit::Failed, "man could not show the page")),
+        Ok(_) => Err(Problem::failed("man could not show the page")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             context.output.text(&page)?;
             let note = "man is not installed; sessionctl help describes the commands too";
-            context.output.note_with_commands(note)
+            context.output.note(note)
         }
-        Err(error) => Err(Problem::new(Exit::Failed, format!("cannot run man: {error}"))),
+        Err(error) => Err(Problem::failed(format!("cannot run man: {error}"))),
     }
 }

@@ -11,10 +11,11 @@ use clap::Args;
 use futures_util::future::{self, FutureExt as _, OptionFuture};
 
 use super::{Context, collect_pages, count};
-use crate::cli::advice::{Advice, SuggestedCommand};
+use crate::cli::advice::Advice;
 use crate::cli::connect::Daemon;
 use crate::cli::history_text::{HistoryRenderer, TurnHeadings, is_prompt};
 use crate::cli::humanize::{self, Clock};
+use crate::cli::log_error;
 use crate::cli::output::{STRONG, one_line};
 use crate::cli::problem::CommandResult;
 use crate::cli::progress::with_progress;
@@ -75,9 +76,7 @@ pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: History
         ]);
     }
     let no_turns = seen.no_turns(&context.output.advice(conversation.id));
-    context
-        .output
-        .table(&table, &context.output.with_daemon_options(&no_turns))?;
+    context.output.table(&table, &no_turns)?;
     seen.report(context)
 }
 
@@ -148,12 +147,10 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: HistoryArgs
     }
     let advice = context.output.advice(id);
     if shown?.0.is_empty() {
-        context
-            .output
-            .note(&context.output.with_daemon_options(&seen.no_turns(&advice)))?;
+        context.output.note(&seen.no_turns(&advice))?;
     }
     if is_cut {
-        let all = advice.command(SuggestedCommand::History);
+        let all = advice.history();
         let line = format!("earlier messages are not shown; to see all: {all}");
         context.output.note(&line)?;
     }
@@ -238,7 +235,7 @@ impl MissingHistory {
     fn no_turns(&self, advice: &Advice) -> String {
         match self.gaps.is_empty() {
             true => {
-                let send = advice.command(SuggestedCommand::Send("Hello"));
+                let send = advice.send("Hello");
                 format!("no turns yet; send the first prompt: {send}")
             }
             false => format!("no turn can be read; {}", lost_hint(advice)),
@@ -334,8 +331,6 @@ impl Drop for Pager {
     /// Waits for the pager to end. Until then, this process must not read from the terminal.
     fn drop(&mut self) {
         drop(self.child.stdin.take());
-        if let Err(error) = self.child.wait() {
-            tracing::debug!(%error, "the pager could not be waited for");
-        }
+        log_error("the pager could not be waited for", self.child.wait());
     }
 }

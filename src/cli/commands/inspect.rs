@@ -5,13 +5,11 @@ use bridge_protocol::link::LineageEntry;
 use bridge_protocol::{ConversationId, method};
 
 use super::{Context, PAGE_ENTRIES, collect_pages, has_real_agent, turns};
-use crate::cli::advice::SuggestedCommand;
 use crate::cli::connect::Daemon;
 use crate::cli::event_stream::snapshot;
-use crate::cli::exit::Exit;
 use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, STRONG, one_line};
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::select::ConversationArgs;
 use crate::cli::table::{Table, dim, left, plain, right, wrapped};
 use crate::cli::talk::question;
@@ -42,10 +40,7 @@ pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Conversation
         _ => None,
     };
     if let Some(options) = continuing.filter(|_| !context.output.json) {
-        let command = context
-            .output
-            .advice(conversation.id)
-            .command(SuggestedCommand::Continue(options));
+        let command = context.output.advice(conversation.id).continue_turn(options);
         context.output.note_dim(&format!("Continue with: {command}"))?;
     }
     if conversation.interrupts.is_empty() || context.output.json {
@@ -58,6 +53,7 @@ pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Conversation
         let lines = question::lines(interrupt, &conversation.cwd, &updates);
         context.output.verbatim(&lines.join("\n"))?;
         let how = question::command(&context.output.advice(conversation.id), interrupt);
+        let how = context.output.with_daemon_options(&how);
         let line = look.paint(ATTENTION, &format!("  {how}"));
         context.output.line(&line)?;
     }
@@ -242,17 +238,18 @@ pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Conversat
             _ if undone.contains(&entry.upstream_id) => dim("undone"),
             _ => plain(""),
         };
+        // The log has the number of turns at the time of the entry. A new session had none, so 0 is not shown.
+        let turns = Some(entry.turns).filter(|turns| *turns > 0);
+        let origin = humanize::origin(entry, "", turns)
+            .into_iter()
+            .map(|(_, part)| part);
+        let origin: Vec<String> = origin.collect();
         table.row([
             dim(entry.seq.to_string()),
             dim(clock.age_or_date(entry.at, look)),
             (session, STRONG),
             now,
-            // The log has the number of turns at the time of the entry. A new session had none, so 0 is not shown.
-            plain(humanize::join_origin(humanize::origin(
-                entry,
-                "",
-                Some(entry.turns).filter(|turns| *turns > 0),
-            ))),
+            plain(origin.join(", ")),
         ]);
         for line in humanize::failed_attempts(&entry.attempts) {
             table.row([plain(""), plain(""), plain(""), plain(""), dim(line)]);
@@ -344,7 +341,7 @@ pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> CommandResult {
     if !has_real_agent(&agents) {
         context
             .output
-            .note_with_commands("no coding agent was found; sessionctl doctor shows how to install one")?;
+            .note("no coding agent was found; sessionctl doctor shows how to install one")?;
     }
     Ok(())
 }
@@ -352,11 +349,8 @@ pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> CommandResult {
 /// Shows the state of the daemon. Does not start one, because whether a daemon runs is part of the result.
 pub(in crate::cli) async fn status(context: &mut Context<'_>) -> CommandResult {
     let Some(daemon) = context.connector.find().await? else {
-        let problem = Problem::new(Exit::NoDaemon, "no daemon is running");
-        return Err(problem.hint(format!(
-            "start it: {}",
-            context.connector.daemon_options.command()
-        )));
+        let problem = Problem::no_daemon("no daemon is running");
+        return Err(problem.hint("start it: sessionctl start"));
     };
     let status = context.call_and_print(&daemon, method::Status::default()).await?;
     let uptime = humanize::duration(i64::try_from(status.uptime_seconds).unwrap_or(i64::MAX));

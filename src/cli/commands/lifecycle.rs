@@ -12,10 +12,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::{Context, inspect};
-use crate::cli::advice::SuggestedCommand;
-use crate::cli::confirmation::NoTerminalPolicy;
 use crate::cli::connect::Daemon;
-use crate::cli::exit::Exit;
 use crate::cli::output::one_line;
 use crate::cli::problem::{CommandResult, DOCTOR_HINT, Problem};
 use crate::cli::select::ConversationArgs;
@@ -64,7 +61,7 @@ pub(in crate::cli) async fn close(context: &mut Context<'_>, target: &Conversati
     context.call_and_print(&daemon, close).await?;
     let name = humanize::name_in_sentence(&conversation);
     let done = format!("Closed {name}. The next prompt opens its session again.");
-    context.output.note(&done)
+    context.output.note_unedited(&done)
 }
 
 /// Starts a new chat under the same id.
@@ -73,7 +70,7 @@ pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Conversati
     let name = humanize::name_in_sentence(&conversation);
     if conversation.head.is_some() {
         let what = format!("Start a new chat in {name}, without its history");
-        context.confirm(&what, NoTerminalPolicy::Proceed)?;
+        context.confirm(&what, false)?;
     }
     let reset = method::Reset::of(conversation.id);
     let reset = context.call_and_print(&daemon, reset).await;
@@ -83,13 +80,11 @@ pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Conversati
         done.push_str(" What was scheduled is cancelled.");
     }
     if conversation.head.is_some() {
-        let undo = context
-            .output
-            .advice(conversation.id)
-            .command(SuggestedCommand::Undo);
+        let undo = context.output.advice(conversation.id).undo();
+        let undo = context.output.with_daemon_options(&undo);
         done.push_str(&format!(" Undo with: {undo}"));
     }
-    context.output.note(&done)
+    context.output.note_unedited(&done)
 }
 
 /// Adds the command that cancels the running turn to a refusal to end a session.
@@ -116,14 +111,14 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
             .unwrap_or_default(),
     };
     let name = humanize::name_in_sentence(&conversation);
-    let (what, unasked, transcripts) = if options.transcripts {
+    let (what, transcripts) = if options.transcripts {
         let what = format!("Delete {name} with its transcripts and all backups of them, for good");
-        (what, NoTerminalPolicy::RequireYes, TranscriptsOnDelete::Delete)
+        (what, TranscriptsOnDelete::Delete)
     } else {
         let what = format!("Its transcripts are kept. Delete {name}");
-        (what, NoTerminalPolicy::Proceed, TranscriptsOnDelete::Keep)
+        (what, TranscriptsOnDelete::Keep)
     };
-    context.confirm(&what, unasked)?;
+    context.confirm(&what, options.transcripts)?;
     let delete = method::Delete {
         transcripts,
         ..method::Delete::of(conversation.id)
@@ -149,13 +144,12 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
             format!("Deleted {name}{}", context.output.with_daemon_options(&way_back))
         }
     };
-    context.output.note(&done)?;
+    context.output.note_unedited(&done)?;
     for other in &others {
-        let adopt = format!("sessionctl adopt {}", shell_word(other.as_str()));
-        let adopt = context.output.with_daemon_options(&adopt);
-        context
-            .output
-            .note(&format!("An earlier session is kept too: {adopt}"))?;
+        let other = shell_word(other.as_str());
+        context.output.note(&format!(
+            "An earlier session is kept too: sessionctl adopt {other}"
+        ))?;
     }
     let mut failed = 0;
     for left in &answer.remaining {
@@ -171,14 +165,14 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
                 "the conversation is deleted, but the daemon's files may still contain its messages and settings: {}",
                 one_line(&why)
             );
-            Err(Problem::new(Exit::Failed, message).hint(
+            Err(Problem::failed(message).hint(
                 "when that is solved, stop the daemon; its next start removes the rest: sessionctl stop",
             ))
         }
         _ => {
             let transcripts = humanize::count(failed, "transcript", "transcripts");
             let message = format!("the conversation is deleted, but {transcripts} could not be deleted");
-            Err(Problem::new(Exit::Failed, message).hint("delete the files that are listed above by hand"))
+            Err(Problem::failed(message).hint("delete the files that are listed above by hand"))
         }
     }
 }
@@ -301,8 +295,8 @@ pub(in crate::cli) async fn stop(context: &mut Context<'_>, options: Stop) -> Co
     let shutdown = method::Shutdown {
         grace_ms: options.grace_ms,
     };
-    let socket = context.connector.last_daemon_socket();
-    let holder = socket.and_then(|socket| context.connector.lock_holder_pid(&socket));
+    let lock = context.connector.last_lock();
+    let holder = lock.and_then(|lock| context.connector.lock_holder_pid(&lock.socket));
     let limit = STOP_LIMIT + Duration::from_millis(options.grace_ms.unwrap_or_default());
     let paths = context.connector.paths.clone();
     let stopped = async {
@@ -325,5 +319,5 @@ fn not_stopped_problem(pid: Option<u32>, limit: Duration) -> Problem {
         None => (String::new(), DOCTOR_HINT.to_owned()),
     };
     let what = format!("the daemon{which} still runs after {} s", limit.as_secs());
-    Problem::new(Exit::NoDaemon, what).hint(hint)
+    Problem::no_daemon(what).hint(hint)
 }

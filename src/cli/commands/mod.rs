@@ -15,9 +15,8 @@ pub(super) mod lifecycle;
 pub(super) mod list;
 pub(super) mod mv;
 pub(super) mod set;
-pub(super) mod transcripts;
 
-use std::io;
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ErrorKind;
@@ -31,14 +30,12 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::de::DeserializeOwned;
 
-use super::Definition;
-use super::advice::SuggestedCommand;
+use super::CommandDefinition;
 use super::complete;
 use super::connect::{Daemon, DaemonConnector};
-use super::exit::Exit;
 use super::humanize::{self, Clock};
-use super::output::{Output, one_line};
-use super::problem::{CommandResult, Problem};
+use super::output::{ATTENTION, Output, one_line};
+use super::problem::{CommandResult, Exit, Problem};
 use super::progress::with_progress;
 use super::select;
 use crate::paths::shell_word;
@@ -52,7 +49,7 @@ pub(super) struct Context<'a> {
     /// The streams to write to.
     pub(super) output: &'a mut Output,
     /// The definition of the daemon's command line.
-    pub(super) daemon: Definition,
+    pub(super) daemon_definition: CommandDefinition,
     /// Whether to delete without asking for confirmation.
     pub(super) yes: bool,
     /// The name of the command; `None` if the program was called without one, and the user picks a conversation to chat in.
@@ -70,7 +67,7 @@ impl Context<'_> {
             && daemon.has_other_config(config)
         {
             let file = config.display();
-            self.output.note_with_commands(&match config.exists() {
+            self.output.note(&match config.exists() {
                 true => format!(
                     "the running daemon has another configuration file: {file} is not used (to restart it: sessionctl stop)"
                 ),
@@ -104,16 +101,13 @@ impl Context<'_> {
                 "the built-in echo answers here. To talk to {name}: sessionctl new --agent {}",
                 shell_word(&name)
             );
-            return self
-                .output
-                .warning("warning:", &self.output.with_daemon_options(&what));
+            return self.output.warning("warning:", &what);
         }
         let how = known.install.values().next().map_or_else(String::new, |line| {
             format!(" To install one: {line} && sessionctl stop")
         });
         let what = format!("no coding agent is installed, so the built-in echo answers.{how}");
-        self.output
-            .warning("warning:", &self.output.with_daemon_options(&what))
+        self.output.warning("warning:", &what)
     }
 
     /// Connects, and selects the conversation that a command uses: see [`select::conversation`].
@@ -138,28 +132,54 @@ impl Context<'_> {
         given: Option<&str>,
         conversation: &Conversation,
     ) -> CommandResult {
-        let is_id = |given: &&str| {
-            given
-                .chars()
-                .all(|letter| letter.is_ascii_hexdigit() || letter == '-')
-        };
-        let (Some(given), Some(head)) = (given.filter(is_id), &conversation.head) else {
+        let given = given.filter(|given| select::is_id(given));
+        let (Some(given), Some(head)) = (given, &conversation.head) else {
             return Ok(());
         };
         let named = [conversation.id.to_string(), head.to_string()];
         if named.iter().any(|id| id.starts_with(given)) || conversation.title.contains(given) {
             return Ok(());
         }
-        let undo = self
-            .output
-            .advice(conversation.id)
-            .command(SuggestedCommand::Undo);
+        let undo = self.output.advice(conversation.id).undo();
         self.output.note_dim(&format!(
             "Session {} is an earlier one of conversation {}; this is about the newest, {}. Go back with: {undo}",
             humanize::short(given),
             humanize::short_id(conversation.id),
             humanize::short(head.as_str()),
         ))
+    }
+
+    /// Asks the user whether a command should proceed. `what` describes the action without a full stop: "Delete …". Without a
+    /// terminal the command proceeds, unless it `needs_yes` because it deletes something for good.
+    ///
+    /// # Errors
+    /// The user declined; or there is no terminal and `--yes` is required.
+    pub(super) fn confirm(&self, what: &str, needs_yes: bool) -> CommandResult {
+        let has_terminal = io::stdin().is_terminal() && io::stderr().is_terminal();
+        if self.yes || !(has_terminal || needs_yes) {
+            return Ok(());
+        }
+        if !has_terminal {
+            let problem = Problem::usage(format!("without a terminal this needs --yes: {what}"));
+            return Err(problem.hint(format!("act without asking: sessionctl --yes {}", this_command())));
+        }
+        let question = self
+            .output
+            .note_look
+            .paint(ATTENTION, &format!("{}?", one_line(what)));
+        let mut answer = String::new();
+        let asked = write!(io::stderr(), "{question} [y/N] ")
+            .and_then(|()| io::stdin().lock().read_line(&mut answer))
+            // Ctrl-D does not end the line.
+            .and_then(|_| match answer.ends_with('\n') {
+                true => Ok(()),
+                false => writeln!(io::stderr()),
+            });
+        asked.map_err(|error| Problem::failed(format!("cannot ask on this terminal: {error}")))?;
+        match answer.trim().to_lowercase().as_str() {
+            "y" | "yes" => Ok(()),
+            _ => Err(Problem::failed("cancelled; nothing was changed")),
+        }
     }
 
     /// Makes the main call of a command. Shows its progress if it takes long, and prints the answer with `--json`. Text that is
@@ -190,6 +210,13 @@ impl Context<'_> {
     ) -> CommandResult<(M::Answer, RawJson)> {
         with_progress(self.output, daemon, M::NAME, daemon.call_raw(call)).await
     }
+}
+
+/// The arguments of this process, quoted for a shell.
+fn this_command() -> String {
+    let words = std::env::args_os().skip(1);
+    let words = words.map(|word| shell_word(&word.to_string_lossy()));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// The kind of the built-in agent.
@@ -342,7 +369,7 @@ pub(super) fn this_folder() -> CommandResult<String> {
     let folder = std::env::current_dir().and_then(utf8_path);
     folder.map_err(|error| {
         let what = format!("the current folder cannot be used: {error}");
-        Problem::new(Exit::Failed, what).hint(
+        Problem::failed(what).hint(
             "change to another folder and name the conversation by its id; list all: sessionctl ls --all",
         )
     })

@@ -8,13 +8,11 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueHint};
 
 use super::{Context, absolute, real_folder, this_folder, unusable_folder};
-use crate::cli::advice::SuggestedCommand;
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
-use crate::cli::exit::Exit;
 use crate::cli::humanize;
 use crate::cli::output::{STRONG, one_line};
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::select::HERE;
 use crate::cli::table::{Table, dim, left, path, plain, right};
 use crate::paths::shell_word;
@@ -72,7 +70,7 @@ pub(in crate::cli) async fn mv(context: &mut Context<'_>, options: Mv) -> Comman
         }
         (None, what, _) => {
             let what = shell_word(what.as_deref().unwrap_or(HERE));
-            let problem = Problem::new(Exit::Usage, "no target folder was given");
+            let problem = Problem::usage("no target folder was given");
             Err(problem.hint(format!(
                 "give an existing folder: sessionctl mv {what} ../new-folder"
             )))
@@ -116,10 +114,7 @@ async fn conversation(
             .line(&format!("Moved {name} and {files} to {}", one_line(folder)))?;
         context.output.note_dim(&format!(
             "Undo with: {}",
-            context
-                .output
-                .advice(conversation.id)
-                .command(SuggestedCommand::Undo)
+            context.output.advice(conversation.id).undo()
         ))?;
         note_trust(context, &daemon, Some(&conversation.agent)).await?;
         note_dot(context, &daemon, &conversation).await?;
@@ -151,7 +146,7 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) ->
         return Err(match answer.left_out.is_empty() {
             true => Problem::new(Exit::NotFound, format!("nothing ran in {old}"))
                 .hint("sessionctl ls --all lists the conversations with their folders"),
-            false => Problem::new(Exit::Failed, format!("nothing that ran in {old} can be moved")),
+            false => Problem::failed(format!("nothing that ran in {old} can be moved")),
         });
     }
     if dry_run {
@@ -166,10 +161,9 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) ->
             true => String::new(),
             false => format!("mv {} {} && ", shell_word(new), shell_word(&old)),
         };
-        let undo = context
+        context
             .output
-            .with_daemon_options(&format!("sessionctl mv --undo {id}"));
-        context.output.note_dim(&format!("Undo with: {back}{undo}"))?;
+            .note_dim(&format!("Undo with: {back}sessionctl mv --undo {id}"))?;
     }
     report_exceptions(context, &answer.kept, &answer.left_out)
 }
@@ -255,7 +249,7 @@ async fn note_dot(context: &mut Context<'_>, daemon: &Daemon, moved: &Conversati
         .map_or_else(|| "no conversation".to_owned(), humanize::name);
     context
         .output
-        .note(&format!("In this folder, . now means {means}"))
+        .note_unedited(&format!("In this folder, . now means {means}"))
 }
 
 fn report_move(context: &mut Context<'_>, plan: &[PlannedMove], files: u64, back: &str) -> CommandResult {

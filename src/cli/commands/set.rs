@@ -9,10 +9,9 @@ use clap::Args;
 use serde_json::Value;
 
 use super::Context;
-use crate::cli::advice::{Advice, SuggestedCommand};
+use crate::cli::advice::Advice;
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
-use crate::cli::exit::Exit;
 use crate::cli::humanize;
 use crate::cli::output::one_line;
 use crate::cli::problem::{CommandResult, Problem};
@@ -96,7 +95,7 @@ pub(in crate::cli) async fn rename(context: &mut Context<'_>, options: Rename) -
             );
             let (pair, literal) = (shell_word(value), shell_word(&format!("title={title}")));
             let what = format!("rename takes only the title: {}", one_line(&title));
-            Err(Problem::new(Exit::Usage, what).hint(format!(
+            Err(Problem::usage(what).hint(format!(
                 "change the {key}: {set} {key}={pair}; use all of it as the title: {set} {literal}"
             )))
         }
@@ -104,7 +103,7 @@ pub(in crate::cli) async fn rename(context: &mut Context<'_>, options: Rename) -
 }
 
 fn no_title_problem(conversation: &str) -> Problem {
-    Problem::new(Exit::Usage, "no title was given").hint(format!(
+    Problem::usage("no title was given").hint(format!(
         "give the conversation and its title: sessionctl rename {conversation} 'New title'"
     ))
 }
@@ -116,13 +115,13 @@ fn pairs(conversation: &str, words: &[String]) -> CommandResult<Vec<(String, Str
         format!("write it as KEY=VALUE: sessionctl set {conversation} {key}={value}")
     };
     if words.is_empty() {
-        let problem = Problem::new(Exit::Usage, "no setting was given");
+        let problem = Problem::usage("no setting was given");
         return Err(problem.hint(hint("title", "New title")));
     }
     let pair = |(at, word): (usize, &String)| match word.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => {
-            let problem = Problem::new(Exit::Usage, format!("invalid setting: {}", one_line(word)));
+            let problem = Problem::usage(format!("invalid setting: {}", one_line(word)));
             let is_key = KEYS.contains(&word.as_str());
             Err(problem.hint(match words.get(at + 1) {
                 Some(value) if is_key => hint(word, value),
@@ -184,7 +183,7 @@ async fn change(
     });
     let done = done.collect::<Vec<String>>().join(", ");
     let name = humanize::name_in_sentence(&changed);
-    context.output.note(&format!("Changed {name}: {done}"))?;
+    context.output.note_unedited(&format!("Changed {name}: {done}"))?;
     // An earlier setting may have prevented the session from opening, so try it with the new ones.
     if unchecked.is_some()
         && let Err(problem) = open(&daemon, &conversation).await
@@ -209,12 +208,12 @@ fn with_setting_hint(problem: Problem, advice: &Advice, changes: &[(String, Stri
         return problem;
     };
     if key != refused && is_similar_key(&refused, "title") {
-        let set = advice.command(SuggestedCommand::Set("title", &shell_word(value)));
+        let set = advice.set("title", &shell_word(value));
         return problem.hint(format!("to change the title: {set}"));
     }
-    let set = advice.command(SuggestedCommand::Set(&key, &first));
+    let set = advice.set(&key, &first);
     let problem = match value.is_empty() && key == refused {
-        true => Problem::new(Exit::Usage, format!("no value was given for {key}")),
+        true => Problem::usage(format!("no value was given for {key}")),
         false => problem,
     };
     problem.hint(format!("{valid}; set one: {set}"))

@@ -1,4 +1,4 @@
-//! `answer`, `cancel` and `resume`: commands that make one call about a conversation's turn or session.
+//! `answer`, `attach`, `cancel` and `resume`: commands about the running turn or the session of a conversation.
 
 use std::rc::Rc;
 
@@ -14,15 +14,14 @@ use super::answer_reader::AnswerReader;
 use super::question::{self, Question};
 use super::screen::Screen;
 use super::send::report_turn;
-use super::turn::{ConversationFollower, FollowTarget};
+use super::turn::{ConversationFollower, FollowTarget, OnQuestion};
 use crate::cli::advice::Advice;
 use crate::cli::commands::Context;
 use crate::cli::connect::Daemon;
 use crate::cli::event_stream::snapshot;
-use crate::cli::exit::Exit;
 use crate::cli::humanize;
 use crate::cli::output::{ATTENTION, DIM, one_line};
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::select::ConversationArgs;
 
 /// `answer`.
@@ -57,6 +56,15 @@ pub(in crate::cli) struct Cancel {
     queued: bool,
 }
 
+/// The text at the end of the help of `attach`.
+pub(in crate::cli) const ATTACH_HELP: &str = "\
+Shows the running turn (or the last one) and all later turns, and asks the agent's questions. If the daemon stops, waits up to a \
+minute for the next one. Ctrl-C leaves; the turn continues.
+
+Examples:
+  sessionctl attach .
+  sessionctl attach 90e2e180 --json";
+
 /// Answers a question of the agent.
 pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -> CommandResult {
     let (daemon, conversation) = context.connect_and_select(options.target.name()).await?;
@@ -72,7 +80,7 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
         Some(interrupt) => {
             let outcome = question::parse_answer(interrupt, answer).ok_or_else(|| {
                 let message = format!("invalid answer: {}", one_line(answer));
-                Problem::new(Exit::Usage, message).hint(question::command(&advice, interrupt))
+                Problem::usage(message).hint(question::command(&advice, interrupt))
             })?;
             if !confirm_seen(context, &daemon, &conversation, interrupt, &outcome).await? {
                 return ask(context, daemon, &conversation, interrupt.clone()).await;
@@ -96,9 +104,8 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
         })?;
     let subject = interrupt.as_ref().map(question::subject).unwrap_or_default();
     let is_orphaned = interrupt.is_some_and(|interrupt| interrupt.orphaned);
-    let see = context
-        .output
-        .with_daemon_options(&format!("Follow the turn with: sessionctl attach {id}"));
+    let see = format!("Follow the turn with: sessionctl attach {id}");
+    let see = context.output.with_daemon_options(&see);
     let follows = match (is_orphaned, &answered.turn_id) {
         (true, None) => "The agent that asked has ended, and so has its turn.".to_owned(),
         (_, Some(_)) => format!("The agent that asked has ended; a new turn passes the answer on. {see}"),
@@ -106,7 +113,7 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
     };
     context
         .output
-        .note(&format!("Answered {}: {subject}\n{follows}", one_line(answer)))
+        .note_unedited(&format!("Answered {}: {subject}\n{follows}", one_line(answer)))
 }
 
 /// Asks the user the question, and follows the turn to its end.
@@ -116,13 +123,13 @@ async fn ask(
     conversation: &Conversation,
     interrupt: Interrupt,
 ) -> CommandResult {
-    let mut talk = ConversationFollower::new(context, Rc::new(daemon), conversation, None);
-    if !talk.is_attended() {
-        return Err(talk.unanswered_problem(&interrupt));
+    let mut follower = ConversationFollower::new(context, Rc::new(daemon), conversation, None);
+    if !follower.is_attended() {
+        return Err(follower.unanswered_problem(&interrupt));
     }
-    talk.priority_question = Some(interrupt.id);
-    let ended = talk.follow(FollowTarget::Running).await?;
-    report_turn(&mut talk, ended.as_ref())
+    follower.priority_question = Some(interrupt.id);
+    let ended = follower.follow(FollowTarget::Running).await?;
+    report_turn(&mut follower, ended.as_ref())
 }
 
 /// Shows a user at a terminal the question that they are answering. Returns false if they would allow a request that is too
@@ -179,7 +186,7 @@ fn open_question(
             };
             let questions: Vec<String> = open.iter().map(each).collect();
             let message = format!("several questions are open: {}", questions.join(", "));
-            Err(Problem::new(Exit::Usage, message).hint(question::command(advice, first)))
+            Err(Problem::usage(message).hint(question::command(advice, first)))
         }
     }
 }
@@ -187,6 +194,15 @@ fn open_question(
 fn not_open_problem(id: &str, question: &str) -> Problem {
     let message = format!("question {} is not open in {id}", one_line(question));
     Problem::new(Exit::NotFound, message).hint(format!("sessionctl show {id} lists the open questions"))
+}
+
+/// Follows a conversation that any client uses, also across restarts of the daemon, until Ctrl-C or its end. Does not start a
+/// daemon that the user stopped.
+pub(in crate::cli) async fn attach(context: &mut Context<'_>, target: ConversationArgs) -> CommandResult {
+    let (daemon, conversation) = context.connect_and_select(target.name()).await?;
+    let mut follower = ConversationFollower::new(context, Rc::new(daemon), &conversation, None);
+    follower.on_question = OnQuestion::Wait;
+    follower.follow(FollowTarget::Watch).await.map(drop)
 }
 
 /// Stops the running turn.
@@ -222,7 +238,7 @@ pub(in crate::cli) async fn resume(context: &mut Context<'_>, target: Conversati
         );
         context.output.line(&line)?;
         let next = format!("send the first prompt: sessionctl send {id} 'Hello'");
-        return context.output.note_with_commands(&next);
+        return context.output.note(&next);
     }
     let line = context
         .output

@@ -13,7 +13,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 use tokio::time::Instant;
 use unicode_width::UnicodeWidthChar as _;
 
-use crate::cli::{keyboard, signals};
+use crate::cli::{keyboard, log_error, signals};
 
 /// How long to wait after a letter before it counts as a key. The next letter of a word follows sooner.
 const KEY_PAUSE: Duration = Duration::from_millis(400);
@@ -83,18 +83,16 @@ impl AnswerReader {
         let Some(before) = self.saved_mode.take() else {
             return;
         };
-        if let Err(error) = execute!(io::stderr(), DisableBracketedPaste) {
-            tracing::debug!(%error, "the terminal cannot be written to");
-        }
-        if let Err(error) = tcsetattr(&self.terminal, OptionalActions::Now, &before) {
-            tracing::debug!(%error, "the mode of the terminal cannot be set back");
-        }
+        let written = execute!(io::stderr(), DisableBracketedPaste);
+        log_error("the terminal cannot be written to", written);
+        let restored = tcsetattr(&self.terminal, OptionalActions::Now, &before);
+        log_error("the mode of the terminal cannot be set back", restored);
     }
 
     /// Waits for a single key of `keys`, `?`, Ctrl-D, or a word followed by Enter. Returns `None` if the terminal cannot be
     /// read. A single letter that is not in `keys` is discarded. Never resolves before [`listen`](Self::listen) is called.
     /// Nothing typed is lost when the future is dropped.
-    pub(super) async fn read_answer(&mut self, keys: &str) -> Option<String> {
+    pub(super) async fn read_answer(&mut self, keys: String) -> Option<String> {
         if self.saved_mode.is_none() {
             return std::future::pending().await;
         }
@@ -106,7 +104,7 @@ impl AnswerReader {
                     if keys.contains(&self.word) {
                         return Some(self.take_word());
                     }
-                    self.take_back();
+                    self.delete_letter();
                     continue;
                 }
             };
@@ -114,7 +112,7 @@ impl AnswerReader {
                 continue;
             };
             match key.code {
-                KeyCode::Char('u') if key.modifiers == KeyModifiers::CONTROL => while self.take_back() {},
+                KeyCode::Char('u') if key.modifiers == KeyModifiers::CONTROL => while self.delete_letter() {},
                 KeyCode::Char('d') if key.modifiers == KeyModifiers::CONTROL => {
                     self.take_word();
                     return Some(CTRL_D.to_owned());
@@ -132,7 +130,7 @@ impl AnswerReader {
                     echo(letter.encode_utf8(&mut [0; 4]));
                 }
                 KeyCode::Backspace => {
-                    self.take_back();
+                    self.delete_letter();
                     self.key_counts_at = Instant::now() + KEY_PAUSE;
                 }
                 KeyCode::Enter if !self.word.is_empty() => return Some(self.take_word()),
@@ -142,7 +140,7 @@ impl AnswerReader {
     }
 
     /// Deletes the last letter; returns whether there was one.
-    fn take_back(&mut self) -> bool {
+    fn delete_letter(&mut self) -> bool {
         let Some(letter) = self.word.pop() else {
             return false;
         };
@@ -163,10 +161,8 @@ fn is_one_letter(word: &str) -> bool {
 /// Echoes to the terminal without buffering. If that fails, the user types without an echo.
 fn echo(text: &str) {
     let mut terminal = io::stderr();
-    if let Err(error) = terminal
+    let written = terminal
         .write_all(text.as_bytes())
-        .and_then(|()| terminal.flush())
-    {
-        tracing::debug!(%error, "the terminal cannot be written to");
-    }
+        .and_then(|()| terminal.flush());
+    log_error("the terminal cannot be written to", written);
 }

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bridge_protocol::conversation::Conversation;
@@ -34,13 +34,12 @@ use crate::cli::commands::{Context, turns};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::event_stream::{EventStream, snapshot};
-use crate::cli::exit::Exit;
-use crate::cli::output::{Look, Output, STRONG, one_line, truncate};
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::output::{DIM, Look, Output, STRONG, one_line, truncate};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::prompt_text::{attached_file, readable_prompt};
 use crate::cli::select::{self, ConversationArgs};
 use crate::cli::signals::{self, CtrlCListener};
-use crate::cli::{args, humanize};
+use crate::cli::{args, humanize, lock};
 
 /// How long to wait for an agent to report its commands after its session is open. An agent without commands reports nothing.
 const COMMANDS_LIMIT: Duration = Duration::from_secs(3);
@@ -96,30 +95,16 @@ struct ChatLoop {
     last_cursor: Option<Cursor>,
 }
 
-/// Why a line of the chat was not executed completely.
-enum LineAbort {
-    /// The user leaves the chat.
-    Leaving,
-    /// The user does not wait for the daemon any longer.
-    StoppedWaiting,
-    /// The line failed.
-    Problem(Problem),
-}
-
-/// The result of a line of the chat.
-type LineResult<T = ()> = Result<T, LineAbort>;
-
-impl From<Problem> for LineAbort {
-    fn from(problem: Problem) -> Self {
-        Self::Problem(problem)
-    }
+/// Ends the chat.
+fn leave() -> CommandResult {
+    Err(Problem::silent(Exit::Success))
 }
 
 /// Chats in the conversation that was named, picked or created.
 pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> CommandResult {
     if context.output.json || !io::stdin().is_terminal() || context.output.note_look.columns.is_none() {
         let to = if options.new { "--new" } else { select::HERE };
-        return Err(Problem::new(Exit::Usage, "chat needs a terminal")
+        return Err(Problem::usage("chat needs a terminal")
             .hint(format!("send one prompt with: sessionctl send {to} 'Hello'")));
     }
     let daemon = context.connect().await?;
@@ -155,18 +140,16 @@ pub(in crate::cli) async fn chat_in(
         last_cursor: None,
     };
     signals::start_signal_watcher();
-    match room.run_as_shell_command(context).await {
-        Err(LineAbort::Problem(problem)) => Err(problem),
-        Ok(()) | Err(LineAbort::Leaving | LineAbort::StoppedWaiting) => Ok(()),
-    }
+    room.run_lines(context).await
 }
 
 impl ChatLoop {
     /// Executes each line that the user types.
-    async fn run_as_shell_command(&mut self, context: &mut Context<'_>) -> LineResult {
+    async fn run_lines(&mut self, context: &mut Context<'_>) -> CommandResult {
         let mut lines = LineReader::new(context, Arc::clone(&self.commands))?;
         context.warn_of_echo(&self.daemon, &self.conversation).await?;
-        self.enter(context).await?;
+        let entered = until_ctrl_c(self.enter(context)).await;
+        report_outcome(context.output, entered)?;
         context
             .output
             .note_dim("/help lists the commands, /exit or Ctrl-D leaves")?;
@@ -183,12 +166,12 @@ impl ChatLoop {
             let begins = async { begun = Some(next_change_by_other_client(&daemon, id, after).await) };
             let text = match lines.next_line(context.output, begins).await? {
                 LineInput::Text(text) => text,
-                LineInput::HasNews => {
+                LineInput::Interrupted => {
                     match begun {
                         Some(OtherClientChange::Turn(what, start)) => {
                             context.output.note_dim(&what)?;
-                            let done = self.follow(context, start).await;
-                            report_line_result(context.output, done)?;
+                            let done = until_ctrl_c(self.follow(context, start)).await;
+                            report_outcome(context.output, done)?;
                         }
                         Some(OtherClientChange::Change(what, after)) => {
                             context.output.note_dim(&what)?;
@@ -209,17 +192,22 @@ impl ChatLoop {
             if text.trim().is_empty() {
                 continue;
             }
-            let done = self.run_line(context, &text).await;
-            report_line_result(context.output, done)?;
+            let done = until_ctrl_c(self.run_line(context, &text)).await;
+            if let Some(written) = self.unsent_edit.take() {
+                let path = written.persist()?;
+                let note = format!("what you wrote is in {}", path.display());
+                context.output.note(&note)?;
+            }
+            report_outcome(context.output, done)?;
         }
     }
 
     /// Executes a line with the daemon that runs now.
-    async fn run_line(&mut self, context: &mut Context<'_>, text: &str) -> LineResult {
+    async fn run_line(&mut self, context: &mut Context<'_>, text: &str) -> CommandResult {
         let command = parse_command(text);
         let is_local = matches!(command, Some(("help" | "exit" | "quit", _)));
-        if !is_local && !until_ctrl_c(async { Ok(self.daemon.is_connected().await) }).await? {
-            self.daemon = Rc::new(until_ctrl_c(context.connect()).await?);
+        if !is_local && !self.daemon.is_connected().await {
+            self.daemon = Rc::new(context.connect().await?);
             self.last_cursor = None;
         }
         match command {
@@ -229,22 +217,23 @@ impl ChatLoop {
     }
 
     /// Prints which conversation this is, and follows the running turn or asks the open questions.
-    async fn enter(&mut self, context: &mut Context<'_>) -> LineResult {
+    async fn enter(&mut self, context: &mut Context<'_>) -> CommandResult {
         let look = context.output.note_look;
         let columns = look.columns.unwrap_or(80);
         let conversation = &self.conversation;
         context.output.in_chat = true;
-        until_ctrl_c(self.learn_commands()).await?;
+        self.learn_commands().await;
         let (id, title) = (humanize::short_id(conversation.id), one_line(&conversation.title));
         let place = format!("{} in {}", conversation.agent, one_line(&conversation.cwd));
         context
             .output
-            .note(&look.paint(STRONG, format!("{id} {title}").trim_end()))?;
-        context.output.note_dim(&truncate(&place, columns, look))?;
+            .note_unedited(&look.paint(STRONG, format!("{id} {title}").trim_end()))?;
+        let shortened = |text: &str| look.paint(DIM, &truncate(text, columns, look));
+        context.output.note_unedited(&shortened(&place))?;
         // A running turn is shown when it is followed. A history that cannot be read does not prevent the chat.
         let last = match is_running(conversation.state) {
             true => Vec::new(),
-            false => until_ctrl_c(turns(&self.daemon, &conversation.id.into(), 1))
+            false => turns(&self.daemon, &conversation.id.into(), 1)
                 .await
                 .unwrap_or_default(),
         };
@@ -252,13 +241,13 @@ impl ChatLoop {
             let mark = look.sign("›", ">");
             let prompt = one_line(&readable_prompt(&last.prompt));
             let prompt = humanize::mark_daemon_prompt(&prompt).unwrap_or_else(|| format!("{mark} {prompt}"));
-            context.output.note_dim(&truncate(&prompt, columns, look))?;
+            context.output.note_unedited(&shortened(&prompt))?;
             let plain = Look {
                 coloured: false,
                 ..look
             };
             let reply = one_line(&Markdown::render(&last.reply, plain));
-            context.output.note_dim(&truncate(&reply, columns, look))?;
+            context.output.note_unedited(&shortened(&reply))?;
         }
         if !is_running(conversation.state) && conversation.interrupts.is_empty() {
             if conversation.cut_short {
@@ -268,58 +257,53 @@ impl ChatLoop {
             }
             return Ok(());
         }
-        match self.follow(context, FollowTarget::Running).await {
-            Err(LineAbort::Problem(problem)) => {
-                context.output.problem(&problem);
-                Ok(())
-            }
-            followed => followed,
-        }
+        let followed = self.follow(context, FollowTarget::Running).await;
+        report_outcome(context.output, Some(followed))
     }
 
     /// Makes Tab complete the commands, including those that the agent has reported so far. If they cannot be read, the known ones
     /// stay.
-    async fn learn_commands(&self) -> CommandResult {
+    async fn learn_commands(&self) {
         let Ok((session, _)) = snapshot(&self.daemon, self.conversation.id).await else {
-            return Ok(());
+            return;
         };
         let reported = session.commands.and_then(|commands| commands.read().ok());
         let reported: Value = reported.unwrap_or_default();
         let known = typed_commands(own_commands().chain(names_of(&reported)));
-        *self.commands.lock().unwrap_or_else(PoisonError::into_inner) = known;
-        Ok(())
+        *lock(&self.commands) = known;
     }
 
     /// Follows a turn.
-    async fn follow(&mut self, context: &mut Context<'_>, start: FollowTarget) -> LineResult {
+    async fn follow(&mut self, context: &mut Context<'_>, start: FollowTarget) -> CommandResult {
         let continues = matches!(start, FollowTarget::Continue(_));
-        let mut talk = ConversationFollower::new(context, Rc::clone(&self.daemon), &self.conversation, None);
-        let ended = talk.follow(start).await;
-        (self.daemon, self.last_cursor) = (talk.daemon(), talk.cursor());
-        if talk.has_user_left {
-            drop(talk);
+        let mut follower =
+            ConversationFollower::new(context, Rc::clone(&self.daemon), &self.conversation, None);
+        let ended = follower.follow(start).await;
+        (self.daemon, self.last_cursor) = (follower.daemon(), follower.last_cursor.clone());
+        if follower.has_user_left {
+            drop(follower);
             if let Err(Problem { message, hint, .. }) = ended {
                 let said: Vec<String> = message.into_iter().chain(hint).collect();
                 context.output.note_dim(&said.join(": "))?;
             }
-            return Err(LineAbort::Leaving);
+            return leave();
         }
         let ended = ended.map_err(|problem| match continues {
-            true => with_continue_hint(talk.screen.output, problem, &self.conversation, None, None),
+            true => with_continue_hint(follower.screen.output, problem, &self.conversation, None, None),
             false => problem,
         })?;
-        if report_edit(&mut talk)? {
+        if report_edit(&mut follower)? {
             self.unsent_edit = None;
         }
-        let reported = report_turn(&mut talk, ended.as_ref());
-        // A Ctrl-C that arrives now was meant for the turn.
-        let _learned = until_ctrl_c(self.learn_commands()).await;
-        Ok(reported?)
+        let reported = report_turn(&mut follower, ended.as_ref());
+        // Until the follower is dropped it gets Ctrl-C, which was meant for the turn.
+        self.learn_commands().await;
+        reported
     }
 
     /// Sends a prompt with the files that it names.
-    async fn send_prompt(&mut self, context: &mut Context<'_>, text: &str) -> LineResult {
-        let content = until_ctrl_c(self.prompt_content(context, text)).await?;
+    async fn send_prompt(&mut self, context: &mut Context<'_>, text: &str) -> CommandResult {
+        let content = self.prompt_content(context, text).await?;
         let prompt = FollowTarget::prompt(self.conversation.id, content);
         self.follow(context, FollowTarget::Prompt(prompt)).await
     }
@@ -341,23 +325,20 @@ impl ChatLoop {
         name: &str,
         rest: &str,
         line: &str,
-    ) -> LineResult {
+    ) -> CommandResult {
         let id = self.conversation.id;
         let given = Some(rest).filter(|rest| !rest.is_empty());
         match (name, given) {
             ("help" | "exit" | "quit" | "history" | "undo", Some(rest)) => {
-                return Err(
-                    Problem::new(Exit::Usage, format!("unexpected argument: {}", one_line(rest)))
-                        .hint(format!("type /{name} alone"))
-                        .into(),
-                );
+                let problem = Problem::usage(format!("unexpected argument: {}", one_line(rest)));
+                return Err(problem.hint(format!("type /{name} alone")));
             }
             ("help", _) => context.output.note(HELP)?,
-            ("exit" | "quit", _) => return Err(LineAbort::Leaving),
-            ("history", _) => until_ctrl_c(run(context, &[name, &id.to_string()])).await?,
+            ("exit" | "quit", _) => return leave(),
+            ("history", _) => run_as_shell_command(context, &[name, &id.to_string()]).await?,
             ("undo", _) => {
                 self.last_cursor = None;
-                until_ctrl_c(run(context, &[name, &id.to_string()])).await?;
+                run_as_shell_command(context, &[name, &id.to_string()]).await?;
             }
             ("answer" | "continue", Some(options)) => {
                 let (id, options) = (id.to_string(), split_words(options)?);
@@ -365,11 +346,11 @@ impl ChatLoop {
                 let call: Vec<_> = [name, &id].into_iter().chain(options).collect();
                 // The command shows the turn that it starts.
                 self.last_cursor = None;
-                until_ctrl_c(run(context, &call)).await?;
+                run_as_shell_command(context, &call).await?;
             }
             ("answer" | "continue", _) => {
                 let get = method::GetConversation::of(id);
-                self.conversation = until_ctrl_c(self.daemon.call(get)).await?.conversation;
+                self.conversation = self.daemon.call(get).await?.conversation;
                 // A turn with an open question cannot continue until the question is answered; the answer continues it.
                 match (name, self.conversation.interrupts.is_empty()) {
                     (_, false) => return self.follow(context, FollowTarget::Running).await,
@@ -382,10 +363,10 @@ impl ChatLoop {
                 }
             }
             ("edit", _) => return self.edit(context, rest).await,
-            ("rewind", None) => until_ctrl_c(self.list_turns(context)).await?,
+            ("rewind", None) => self.list_turns(context).await?,
             ("rewind", Some(turn)) => {
                 self.last_cursor = None;
-                until_ctrl_c(self.fork_after(context, Some(turn), true)).await?;
+                self.fork_after(context, Some(turn), true).await?;
                 let place = match turn.parse::<u64>() {
                     Ok(turn) => format!("turn {turn}"),
                     Err(_) => "that turn".to_owned(),
@@ -396,26 +377,19 @@ impl ChatLoop {
             }
             ("fork", turn) => {
                 let source = humanize::short_id(id);
-                let branching = async {
-                    let branch = self.fork_after(context, turn, false).await?;
-                    select::set_current(&self.daemon, branch.id).await;
-                    Ok(branch)
-                };
-                self.conversation = until_ctrl_c(branching).await?;
+                self.conversation = self.fork_after(context, turn, false).await?;
+                select::set_current(&self.daemon, self.conversation.id).await;
                 self.last_cursor = None;
                 self.enter(context).await?;
-                let back = context
-                    .output
-                    .with_daemon_options(&format!("sessionctl chat {source}"));
                 context.output.note_dim(&format!(
-                    "a branch of {source}; to go back, leave and run: {back}"
+                    "a branch of {source}; to go back, leave and run: sessionctl chat {source}"
                 ))?;
             }
             ("model" | "mode", None) => {
-                let (session, _) = until_ctrl_c(snapshot(&self.daemon, id)).await?;
+                let (session, _) = snapshot(&self.daemon, id).await?;
                 list_values(context.output, name, &setting_values(name, &session))?;
             }
-            ("model" | "mode", Some(value)) => until_ctrl_c(self.set(context, name, value)).await?,
+            ("model" | "mode", Some(value)) => self.set(context, name, value).await?,
             _ => return self.run_agent_command(context, name, line).await,
         }
         Ok(())
@@ -423,8 +397,13 @@ impl ChatLoop {
 
     /// Sends a command of the agent. An unknown command is refused, unless the agent's commands are not known and the
     /// command is not similar to a known one.
-    async fn run_agent_command(&mut self, context: &mut Context<'_>, name: &str, line: &str) -> LineResult {
-        let reported = until_ctrl_c(self.agent_commands()).await?;
+    async fn run_agent_command(
+        &mut self,
+        context: &mut Context<'_>,
+        name: &str,
+        line: &str,
+    ) -> CommandResult {
+        let reported = self.agent_commands().await?;
         let of_agent: Vec<&str> = names_of(&reported).collect();
         let hint =
             match start_over_hint(name, self.conversation.id).or_else(|| similar_commands(name, &of_agent)) {
@@ -433,9 +412,7 @@ impl ChatLoop {
                 Some(hint) => hint,
                 None => "/help lists the commands; begin the line with a space to send it as text".to_owned(),
             };
-        Err(Problem::new(Exit::Usage, format!("unknown command: /{name}"))
-            .hint(hint)
-            .into())
+        Err(Problem::usage(format!("unknown command: /{name}")).hint(hint))
     }
 
     /// Opens the session and returns the commands that the agent reports for it; null if the agent reports none.
@@ -444,25 +421,14 @@ impl ChatLoop {
         if let Some(commands) = snapshot(&self.daemon, id).await?.0.commands {
             return Ok(commands.read().unwrap_or_default());
         }
-        let mut follower = EventStream::start(&self.daemon, id.into(), None).await?;
+        // Each event may have changed what the session offers.
+        let mut events = EventStream::start(&self.daemon, id.into(), None).await?;
         self.daemon.call(method::Resume::of(id)).await?;
         let reported = async {
             loop {
-                let commands: Value = match follower.next().await?.envelope.event {
-                    Event::Snapshot { session, .. } => {
-                        let commands = session.and_then(|session| session.commands);
-                        commands
-                            .and_then(|commands| commands.read().ok())
-                            .unwrap_or_default()
-                    }
-                    Event::Update { update, .. } => {
-                        let update: Value = update.read().unwrap_or_default();
-                        update["availableCommands"].clone()
-                    }
-                    _ => Value::Null,
-                };
-                if commands.is_array() {
-                    return Ok::<_, Problem>(commands);
+                events.next().await?;
+                if let Some(commands) = snapshot(&self.daemon, id).await?.0.commands {
+                    return Ok(commands.read().unwrap_or_default());
                 }
             }
         };
@@ -472,14 +438,14 @@ impl ChatLoop {
     }
 
     /// Replaces a prompt: `TURN TEXT`, both optional. Without a text the old prompt is opened in the editor.
-    async fn edit(&mut self, context: &mut Context<'_>, rest: &str) -> LineResult {
+    async fn edit(&mut self, context: &mut Context<'_>, rest: &str) -> CommandResult {
         let (first, others) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
         let (turn, text) = match first.parse::<i64>().is_ok() || first.starts_with("cp.") {
             true => (first, others.trim()),
             false => ("-1", rest),
         };
         let id = self.conversation.id;
-        let at = until_ctrl_c(resolve_checkpoint(context.output, &self.daemon, id, turn)).await?;
+        let at = resolve_checkpoint(context.output, &self.daemon, id, turn).await?;
         if !text.is_empty() {
             return self.replace(context, at, text, Vec::new()).await;
         }
@@ -491,17 +457,10 @@ impl ChatLoop {
                 _ => problem,
             })
         };
-        let (opened, files) = until_ctrl_c(opening).await?;
+        let (opened, files) = opening.await?;
         let text = opened.text.clone();
         self.unsent_edit = Some(opened);
-        let replaced = self.replace(context, at, &text, files).await;
-        if let Some(written) = self.unsent_edit.take() {
-            let path = written.persist()?;
-            context
-                .output
-                .note(&format!("what you wrote is in {}", path.display()))?;
-        }
-        replaced
+        self.replace(context, at, &text, files).await
     }
 
     /// Replaces a prompt with this text, the files that the text names, and the old prompt's files. A file that the text names
@@ -512,7 +471,7 @@ impl ChatLoop {
         at: String,
         text: &str,
         mut files: Vec<String>,
-    ) -> LineResult {
+    ) -> CommandResult {
         let named: Vec<_> = files::find_mentions(text)
             .files
             .iter()
@@ -522,7 +481,8 @@ impl ChatLoop {
         let edit = method::Edit {
             conversation_id: self.conversation.id.into(),
             at,
-            prompt: until_ctrl_c(self.prompt_content(context, text))
+            prompt: self
+                .prompt_content(context, text)
                 .await?
                 .followed_by(&files::reattach(files)),
             request_id: Some(request_id()),
@@ -560,7 +520,7 @@ impl ChatLoop {
         let turns = turns(&self.daemon, &self.conversation.id.into(), LISTED_TURNS).await?;
         for turn in turns.iter().rev() {
             let line = format!("{:>4}  {}", turn.step, one_line(&readable_prompt(&turn.prompt)));
-            context.output.note(&truncate(&line, columns, look))?;
+            context.output.note_unedited(&truncate(&line, columns, look))?;
         }
         let hint = match turns.is_empty() {
             true => "no turns yet",
@@ -575,22 +535,19 @@ impl ChatLoop {
         let is_it = |option: &&SettingValue| option.value == value || option.name.eq_ignore_ascii_case(value);
         let value = all.iter().find(is_it).map_or(value, |option| &option.value);
         let id = self.conversation.id.to_string();
-        run(context, &["set", &id, &format!("{name}={value}")]).await
+        run_as_shell_command(context, &["set", &id, &format!("{name}={value}")]).await
     }
 }
 
-/// Reports the outcome of a line, unless the user leaves the chat.
-fn report_line_result(output: &mut Output, done: LineResult) -> LineResult {
+/// Reports the outcome of a line, which is `None` after Ctrl-C. Fails only if the user leaves or the output was closed.
+fn report_outcome(output: &mut Output, done: Option<CommandResult>) -> CommandResult {
     match done {
-        Err(LineAbort::StoppedWaiting) => {
-            Ok(output.note_dim("stopped waiting; the daemon may still finish it")?)
-        }
-        // Otherwise the output was closed.
-        Err(LineAbort::Problem(problem)) if problem.exit != Exit::Success => {
+        None => output.note_dim("stopped waiting; the daemon may still finish it"),
+        Some(Err(problem)) if problem.exit != Exit::Success => {
             output.problem(&problem);
             Ok(())
         }
-        done => done,
+        Some(done) => done,
     }
 }
 
@@ -614,12 +571,12 @@ async fn next_change_by_other_client(
     const PROMPT: &str = "Another client sent a prompt";
     let mut edited = None;
     // Changes that the daemon does not report now are shown with the next line.
-    let Ok(mut follower) = EventStream::start(daemon, id.into(), after).await else {
+    let Ok(mut events) = EventStream::start(daemon, id.into(), after).await else {
         return std::future::pending().await;
     };
     loop {
-        let before = follower.cursor();
-        let Ok(followed) = follower.next().await else {
+        let before = events.cursor();
+        let Ok(followed) = events.next().await else {
             return std::future::pending().await;
         };
         let change = describe_other_clients_change(&followed.envelope.event, id);
@@ -636,7 +593,7 @@ async fn next_change_by_other_client(
             (Event::Edited { .. }, _) => edited = change,
             _ => {
                 if let Some(what) = change {
-                    return OtherClientChange::Change(what, follower.cursor());
+                    return OtherClientChange::Change(what, events.cursor());
                 }
             }
         }
@@ -661,7 +618,7 @@ fn list_values(output: &mut Output, kind: &str, all: &[SettingValue]) -> Command
             one_line(&option.value),
             one_line(&option.description)
         );
-        output.note(&truncate(&line, look.columns.unwrap_or(80), look))?;
+        output.note_unedited(&truncate(&line, look.columns.unwrap_or(80), look))?;
     }
     Ok(())
 }
@@ -725,23 +682,24 @@ fn split_words(line: &str) -> CommandResult<Vec<String>> {
         return Ok(vec![line.to_owned()]);
     }
     shlex::split(line).ok_or_else(|| {
-        let problem = Problem::new(Exit::Usage, format!("a quote has no end: {}", one_line(line)));
+        let problem = Problem::usage(format!("a quote has no end: {}", one_line(line)));
         problem.hint("put text that has quotes in double quotes")
     })
 }
 
-/// Waits for the daemon until the user presses Ctrl-C, which does not end the chat.
-async fn until_ctrl_c<T>(work: impl Future<Output = CommandResult<T>>) -> LineResult<T> {
+/// Executes a line until the user presses Ctrl-C, which does not end the chat. A turn that is followed, a pager and an editor
+/// listen for Ctrl-C after this, and get it in place of this.
+async fn until_ctrl_c(work: impl Future<Output = CommandResult>) -> Option<CommandResult> {
     let interrupts = CtrlCListener::listen();
     tokio::select! {
         biased;
-        () = interrupts.next_signal() => Err(LineAbort::StoppedWaiting),
-        done = work => Ok(done?),
+        () = interrupts.next_signal() => None,
+        done = work => Some(done),
     }
 }
 
 /// Runs another command, as if it had been typed in a shell.
-async fn run(context: &mut Context<'_>, command: &[&str]) -> CommandResult {
+async fn run_as_shell_command(context: &mut Context<'_>, command: &[&str]) -> CommandResult {
     let line: Vec<OsString> = ["sessionctl"].iter().chain(command).map(OsString::from).collect();
     let arguments = args::parse(&line).map_err(|error| args::invalid_call(&error, &line))?;
     match arguments.command {

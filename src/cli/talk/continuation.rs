@@ -16,13 +16,12 @@ use serde_json::json;
 use super::question;
 use super::send::report_turn;
 use super::turn::{ConversationFollower, FollowTarget, continue_now, is_running};
-use crate::cli::advice::{Advice, SuggestedCommand};
+use crate::cli::advice::Advice;
 use crate::cli::commands::{Context, collect_pages};
 use crate::cli::connect::Daemon;
-use crate::cli::exit::Exit;
 use crate::cli::humanize::{self, Clock};
-use crate::cli::output::{DIM, Output, StreamLine, one_line};
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::output::{DIM, Output, one_line};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::select::{ConversationArgs, HERE};
 use crate::paths::{shell_quoted, shell_word};
 
@@ -97,18 +96,18 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     call.text = options.text.as_deref().map(PromptContent::text);
     // With JSON, the caller polls for the outcome.
     if at == ContinueAt::Now && !options.cancel && !context.output.json {
-        let mut talk = ConversationFollower::new(context, Rc::new(daemon), &conversation, None);
-        let ended = talk.follow(FollowTarget::Continue(call)).await;
+        let mut follower = ConversationFollower::new(context, Rc::new(daemon), &conversation, None);
+        let ended = follower.follow(FollowTarget::Continue(call)).await;
         let ended = ended.map_err(|problem| {
             with_continue_hint(
-                talk.screen.output,
+                follower.screen.output,
                 problem,
                 &conversation,
                 None,
                 options.text.as_deref(),
             )
         })?;
-        return report_turn(&mut talk, ended.as_ref());
+        return report_turn(&mut follower, ended.as_ref());
     }
     // The answer to a cancellation does not report whether a continuation was scheduled.
     let was_scheduled =
@@ -128,8 +127,8 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     let line = match &answer.continuation {
         Some(continuation) => {
             let at = clock.time_and_distance(continuation.at);
-            let cancel = context.output.advice(conversation.id);
-            let cancel = cancel.command(SuggestedCommand::Continue("--cancel"));
+            let cancel = context.output.advice(conversation.id).continue_turn("--cancel");
+            let cancel = context.output.with_daemon_options(&cancel);
             format!("Continues at {at}. Cancel with: {cancel}")
         }
         None if was_scheduled => "Cancelled the scheduled continuation.".to_owned(),
@@ -160,12 +159,9 @@ pub(super) fn with_continue_hint(
         (Some(ErrorKind::Conflict), None) => problem.hint(match at {
             Some(at) => {
                 let options = format!("--at {at} --text {}", shell_quoted(text));
-                format!(
-                    "schedule a prompt: {}",
-                    advice.command(SuggestedCommand::Continue(&options))
-                )
+                format!("schedule a prompt: {}", advice.continue_turn(&options))
             }
-            None => format!("send a prompt: {}", advice.command(SuggestedCommand::Send(text))),
+            None => format!("send a prompt: {}", advice.send(text)),
         }),
         (Some(ErrorKind::Busy), None) => problem.hint(format!(
             "follow the running turn with: sessionctl attach {}",
@@ -186,17 +182,15 @@ fn parse_future_time(
     match parse_time(text, now, zone) {
         Some(at) if at > now => Ok(at),
         Some(_) => Err(
-            Problem::new(Exit::Usage, format!("the time is in the past: {shown}")).hint(format!(
+            Problem::usage(format!("the time is in the past: {shown}")).hint(format!(
                 "give a later time, for example in an hour: {}; omit --at to continue now",
-                advice.command(SuggestedCommand::Continue("--at +1h"))
+                advice.continue_turn("--at +1h")
             )),
         ),
-        None => Err(
-            Problem::new(Exit::Usage, format!("invalid time: \"{shown}\"")).hint(format!(
-                "give a time of day or a time from now: {}, or --at +1h; a date is written as YYYY-MM-DDTHH:MM",
-                advice.command(SuggestedCommand::Continue("--at 18:30"))
-            )),
-        ),
+        None => Err(Problem::usage(format!("invalid time: \"{shown}\"")).hint(format!(
+            "give a time of day or a time from now: {}, or --at +1h; a date is written as YYYY-MM-DDTHH:MM",
+            advice.continue_turn("--at 18:30")
+        ))),
     }
 }
 
@@ -299,6 +293,7 @@ async fn continue_one(
 ) -> CommandResult<(ContinueOutcome, Option<Timestamp>, Option<String>)> {
     if let Some(interrupt) = conversation.interrupts.first() {
         let how = question::command(&output.advice(conversation.id), interrupt);
+        let how = output.with_daemon_options(&how);
         return Ok((ContinueOutcome::Asks, None, Some(how)));
     }
     if is_running(conversation.state) {
@@ -367,7 +362,7 @@ fn report_outcome(
             object["detail"] = json!(detail);
         }
         let result = RawJson::from(object);
-        return context.output.stream(&StreamLine::Result(&result));
+        return context.output.stream("result", &result);
     }
     let clock = Clock::here();
     let detail = detail.as_deref().map(one_line).unwrap_or_default();

@@ -15,17 +15,16 @@ use super::editor::{self, EditedText};
 use super::files;
 use super::send::{prompt_word, report_turn, with_text_hint};
 use super::turn::{ConversationFollower, FollowTarget, OnQuestion, request_id};
-use crate::cli::advice::{Advice, SuggestedCommand};
+use crate::cli::advice::Advice;
 use crate::cli::commands::create::FIDELITIES;
 use crate::cli::commands::history::lost_hint;
 use crate::cli::commands::lifecycle::with_cancel_hint;
 use crate::cli::commands::{Context, inspect, turns, unusable_folder, wire_words};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
-use crate::cli::exit::Exit;
 use crate::cli::humanize;
 use crate::cli::output::{ATTENTION, DIM, Output, one_line};
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::prompt_text::{Untagged, attached_file, untagged};
 use crate::cli::select::{ConversationArgs, HERE};
 use crate::paths::shell_word;
@@ -82,7 +81,7 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Co
                 let hint = format!(
                     "give its text, or - for standard input: sessionctl edit {id} --at {turn} 'Hello'"
                 );
-                return Err(Problem::new(Exit::Usage, "the new prompt is empty").hint(hint));
+                return Err(Problem::usage("the new prompt is empty").hint(hint));
             }
             PromptContent::text(&text)
         }
@@ -102,47 +101,51 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Co
         min_fidelity: options.min_fidelity.unwrap_or_default(),
         request_id: Some(request_id()),
     };
-    let mut talk = ConversationFollower::new(context, Rc::new(daemon), &conversation, options.on_question);
-    let ended = talk.follow(FollowTarget::Edit(call)).await;
+    let mut follower =
+        ConversationFollower::new(context, Rc::new(daemon), &conversation, options.on_question);
+    let ended = follower.follow(FollowTarget::Edit(call)).await;
     let mut is_taken = false;
-    let ended =
-        match ended.map_err(|problem| with_branch_hint(talk.screen.output, problem, &conversation, named)) {
-            Ok(ended) => {
-                is_taken = report_edit(&mut talk)?;
-                report_turn(&mut talk, ended.as_ref())
-            }
-            Err(problem) => Err(problem),
-        };
-    drop(talk);
+    let ended = match ended
+        .map_err(|problem| with_branch_hint(follower.screen.output, problem, &conversation, named))
+    {
+        Ok(ended) => {
+            is_taken = report_edit(&mut follower)?;
+            report_turn(&mut follower, ended.as_ref())
+        }
+        Err(problem) => Err(problem),
+    };
+    drop(follower);
     match written {
         Some(written) if !is_taken => keep_unsent_text(context, written, ended),
         _ => ended,
     }
 }
 
-/// Prints what an edit has changed, if it was accepted. The prompt is in the transcript then.
-pub(super) fn report_edit(talk: &mut ConversationFollower<'_>) -> CommandResult<bool> {
+/// Prints what an edit has changed. Returns whether the new prompt need not be kept: the edit was accepted, so the prompt is in the
+/// transcript, or the turn was no edit.
+pub(super) fn report_edit(follower: &mut ConversationFollower<'_>) -> CommandResult<bool> {
     let Some(EditAnswer {
         link,
         dropped,
         fidelity,
         ..
-    }) = talk.edit_answer.take()
+    }) = follower.edit_answer.take()
     else {
         return Ok(true);
     };
     if link.is_none() {
-        talk.screen.note("Nothing was replaced.")?;
+        follower.screen.note("Nothing was replaced.")?;
         return Ok(false);
     }
     let turns = humanize::count(dropped, "turn", "turns");
-    let undo = talk.advice().command(SuggestedCommand::Undo);
+    let undo = follower.advice().undo();
     let line = format!("Replaced {turns}. Undo with: {undo}");
     match fidelity {
-        Fidelity::Full => talk.screen.note_styled(DIM, &line)?,
+        Fidelity::Full => follower.screen.note_styled(DIM, &line)?,
         less => {
             let less = humanize::wire_name(less);
-            talk.screen
+            follower
+                .screen
                 .note_styled(ATTENTION, &format!("{line} (history before it: {less})"))?;
         }
     }
@@ -237,17 +240,14 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Conversation
         let turns = humanize::count(answer.dropped, "undone turn is", "undone turns are");
         let agents = daemon.call(method::ListAgents::default()).await?.agents;
         let forks = |agent: &AgentInfo| agent.name == conversation.agent && agent.fork_at;
-        let (how, call) = match agents.iter().any(forks) {
-            true => (
-                "continue there in a new conversation",
-                SuggestedCommand::Fork(last.as_str()),
-            ),
+        let advice = context.output.advice(conversation.id);
+        let (how, command) = match agents.iter().any(forks) {
+            true => ("continue there in a new conversation", advice.fork(last.as_str())),
             false => (
                 "send another prompt in place of the last one",
-                SuggestedCommand::Edit(last.as_str()),
+                advice.edit(last.as_str()),
             ),
         };
-        let command = context.output.advice(conversation.id).command(call);
         context
             .output
             .note(&format!("{turns} kept. To {how}: {command}"))?;
@@ -309,10 +309,7 @@ async fn find_turn(
 
 /// The command that lists the turns.
 fn turns_hint(advice: &Advice) -> String {
-    format!(
-        "list the turns: {}",
-        advice.command(SuggestedCommand::Checkpoints)
-    )
+    format!("list the turns: {}", advice.checkpoints())
 }
 
 /// Adds a hint to a problem about the turn that was named, or about history that a branch would lose.

@@ -9,7 +9,6 @@ use std::process::Command;
 
 use tempfile::NamedTempFile;
 
-use crate::cli::exit::Exit;
 use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::signals::run_at_terminal;
 
@@ -55,12 +54,12 @@ pub(super) fn edit_text(text: &str, other: &str) -> CommandResult<EditedText> {
     });
     let Some(editor) = editor else {
         return Err(
-            Problem::new(Exit::Usage, "the new prompt is missing, and no editor is named").hint(format!(
+            Problem::usage("the new prompt is missing, and no editor is named").hint(format!(
                 "give the prompt: {other}; - reads it from standard input, and EDITOR names an editor"
             )),
         );
     };
-    let failed = |what: &str, error: io::Error| Problem::new(Exit::Failed, format!("{what}: {error}"));
+    let failed = |what: &str, error: io::Error| Problem::failed(format!("{what}: {error}"));
     let mut file = tempfile::Builder::new()
         .prefix("prompt-")
         .suffix(".md")
@@ -78,7 +77,7 @@ pub(super) fn edit_text(text: &str, other: &str) -> CommandResult<EditedText> {
     let left = read_back(&mut file);
     let is_as_it_was = |left: &str| left == text.trim_end_matches('\n');
     if !status.success() {
-        let problem = Problem::new(Exit::Failed, format!("the editor ended with {status}"));
+        let problem = Problem::failed(format!("the editor ended with {status}"));
         return Err(match left {
             Ok(left) if !is_as_it_was(&left) && !left.is_empty() => {
                 let path = EditedText { text: left, file }.persist()?;
@@ -89,11 +88,11 @@ pub(super) fn edit_text(text: &str, other: &str) -> CommandResult<EditedText> {
     }
     let left = left.map_err(|error| failed("the new prompt cannot be read", error))?;
     if is_as_it_was(&left) {
-        return Err(Problem::new(Exit::Failed, "the prompt was not changed")
+        return Err(Problem::failed("the prompt was not changed")
             .hint(format!("{NOTHING_SENT}; to give it without an editor: {other}")));
     }
     if left.trim().is_empty() {
-        return Err(Problem::new(Exit::Failed, "the prompt is empty").hint(NOTHING_SENT));
+        return Err(Problem::failed("the prompt is empty").hint(NOTHING_SENT));
     }
     Ok(EditedText { text: left, file })
 }

@@ -16,10 +16,9 @@ use serde_json::{Value, json};
 
 use crate::cli::commands::first_few;
 use crate::cli::connect::Daemon;
-use crate::cli::exit::Exit;
 use crate::cli::humanize;
 use crate::cli::output::one_line;
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::paths::shell_word;
 
 /// The longest prompt: below the daemon's default limit of a line, with room for escapes.
@@ -46,7 +45,7 @@ pub(super) fn check_prompt(text: &str, files: &[impl AsRef<Path>], to: &str) -> 
     if text.trim().is_empty() && files.is_empty() {
         let hint =
             format!("give some text, - for standard input, or --file PATH: sessionctl send {to} 'Hello'");
-        return Err(Problem::new(Exit::Usage, "the prompt is empty").hint(hint));
+        return Err(Problem::usage("the prompt is empty").hint(hint));
     }
     files.iter().try_for_each(|file| open(file.as_ref()).map(drop))
 }
@@ -57,7 +56,7 @@ fn open(path: &Path) -> CommandResult<(PathBuf, File, u64)> {
     let file = File::open(&path).map_err(|error| unreadable(&path, &error))?;
     let size = file.metadata().map_err(|error| unreadable(&path, &error))?;
     if size.is_dir() {
-        let problem = Problem::new(Exit::Usage, format!("{} is a folder", path.display()));
+        let problem = Problem::usage(format!("{} is a folder", path.display()));
         return Err(problem.hint("name the files in it, or the folder in the text of the prompt"));
     }
     Ok((path, file, size.len()))
@@ -151,13 +150,12 @@ fn file_uri(path: &Path) -> String {
 fn read_text(source: impl Read, name: &str) -> CommandResult<String> {
     let mut text = String::new();
     let read = source.take(PROMPT_LIMIT_BYTES + 1).read_to_string(&mut text);
-    let read =
-        read.map_err(|error| Problem::new(Exit::Usage, format!("could not read {name} as text: {error}")))?;
+    let read = read.map_err(|error| Problem::usage(format!("could not read {name} as text: {error}")))?;
     if u64::try_from(read).unwrap_or(u64::MAX) > PROMPT_LIMIT_BYTES {
-        let problem = Problem::new(
-            Exit::Usage,
-            format!("the prompt is longer than {}", humanize::size(PROMPT_LIMIT_BYTES)),
-        );
+        let problem = Problem::usage(format!(
+            "the prompt is longer than {}",
+            humanize::size(PROMPT_LIMIT_BYTES)
+        ));
         return Err(problem.hint("write the text to a file and attach that with --file PATH"));
     }
     Ok(text)

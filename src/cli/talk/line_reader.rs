@@ -8,7 +8,7 @@ use std::io::{self, BufRead as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crossterm::cursor::{MoveToColumn, MoveUp};
 use crossterm::event::{Event, KeyCode, KeyModifiers};
@@ -23,11 +23,11 @@ use tokio::task::spawn_blocking;
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::cli::commands::Context;
-use crate::cli::exit::Exit;
 use crate::cli::keyboard;
 use crate::cli::output::{DIM, Look, Output, one_line};
 use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::signals::{CtrlCListener, NoEchoMode};
+use crate::cli::{lock, log_error};
 use crate::paths::ownership::NO_LINK;
 
 /// Maximum number of lines in the history file.
@@ -73,7 +73,7 @@ pub(super) enum LineInput {
     /// Ctrl-D.
     CtrlD,
     /// No input yet: something has to be shown first.
-    HasNews,
+    Interrupted,
 }
 
 impl LineReader {
@@ -135,7 +135,7 @@ impl LineReader {
         })
     }
 
-    /// Reads the next line. Returns [`LineInput::HasNews`] when `has_news` is ready. The text typed so far is then removed from
+    /// Reads the next line. Returns [`LineInput::Interrupted`] when `interruption` is ready. The text typed so far is then removed from
     /// the screen, and reappears with the next line.
     ///
     /// # Errors
@@ -143,7 +143,7 @@ impl LineReader {
     pub(super) async fn next_line(
         &mut self,
         output: &mut Output,
-        has_news: impl Future<Output = ()>,
+        interruption: impl Future<Output = ()>,
     ) -> CommandResult<LineInput> {
         let is_edited = self.reports_cursor;
         let (kept, is_line) = next_line_of_events(|| Ok(keyboard::next_buffered_event()))
@@ -151,7 +151,7 @@ impl LineReader {
         self.unfinished.push_str(&kept);
         if is_line {
             let text = std::mem::take(&mut self.unfinished);
-            output.note(&format!("{}{}", self.mark.0, one_line(&text)))?;
+            output.note_unedited(&format!("{}{}", self.mark.0, one_line(&text)))?;
             return Ok(LineInput::Text(text));
         }
         if let Some(mut editor) = self.editor.take_if(|_| is_edited) {
@@ -166,7 +166,7 @@ impl LineReader {
             let edited = tokio::select! {
                 biased;
                 edited = &mut editing => edited,
-                () = has_news => {
+                () = interruption => {
                     self.stop_requested.store(true, Ordering::Relaxed);
                     editing.await
                 }
@@ -174,13 +174,13 @@ impl LineReader {
             // The user may have completed a line just before the request to stop.
             self.stop_requested.store(false, Ordering::Relaxed);
             let (editor, typed) = edited.map_err(|error| unreadable(&io::Error::other(error)))?;
-            if let Ok(LineInput::HasNews) = typed {
+            if let Ok(LineInput::Interrupted) = typed {
                 self.unfinished = editor.current_buffer_contents().to_owned();
                 let before = &self.unfinished[..editor.current_insertion_point()];
                 erase_line(before, self.look.columns.unwrap_or(80)).map_err(|error| unreadable(&error))?;
                 // Use a new editor: the old one would draw at its old position, over text that is shown meanwhile.
                 self.editor = Some(self.editor(output)?);
-                return Ok(LineInput::HasNews);
+                return Ok(LineInput::Interrupted);
             }
             self.editor = Some(editor);
             match typed {
@@ -253,10 +253,6 @@ impl EditMode for Keys {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Hinter for Completion {
     fn handle(&mut self, line: &str, at: usize, _: &dyn History, is_coloured: bool, _: &str) -> String {
         let mut shown = lock(&self.rest);
@@ -283,7 +279,7 @@ impl Hinter for Completion {
 }
 
 fn unreadable(error: &io::Error) -> Problem {
-    Problem::new(Exit::Failed, format!("could not read the terminal: {error}"))
+    Problem::failed(format!("could not read the terminal: {error}"))
 }
 
 fn read_edited_line(
@@ -294,20 +290,13 @@ fn read_edited_line(
     loop {
         let signal = editor.read_line(&mark)?;
         if matches!(signal, Signal::CtrlC | Signal::CtrlD) {
-            continued.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            lock(continued).clear();
         }
         match signal {
             Signal::Success(mut text) => {
-                if let Err(error) = editor.sync_history() {
-                    tracing::debug!(%error, "the history cannot be written");
-                }
+                log_error("the history cannot be written", editor.sync_history());
                 // In reverse order, because each text contains the earlier ones. A pasted backslash is kept.
-                for line in continued
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .drain(..)
-                    .rev()
-                {
+                for line in lock(continued).drain(..).rev() {
                     if text
                         .strip_prefix(&line)
                         .is_some_and(|rest| rest.starts_with('\n'))
@@ -319,7 +308,7 @@ fn read_edited_line(
             }
             Signal::CtrlC => return Ok(LineInput::CtrlC),
             Signal::CtrlD => return Ok(LineInput::CtrlD),
-            Signal::ExternalBreak(_) => return Ok(LineInput::HasNews),
+            Signal::ExternalBreak(_) => return Ok(LineInput::Interrupted),
             _ => {}
         }
     }
@@ -339,7 +328,7 @@ fn erase_line(before: &str, columns: usize) -> io::Result<()> {
 }
 
 /// Reads a line that the terminal itself edits, and returns whether the terminal has reported its cursor meanwhile.
-/// `has_changes`: whether the editor has just failed, and may have read typed text already.
+/// `is_ahead`: whether the editor has just failed, and may have read typed text already.
 async fn read_plain_line(mark: PromptMark, mut is_ahead: bool) -> io::Result<(LineInput, bool)> {
     let interrupts = CtrlCListener::listen();
     let (mut text, mut shown, mut has_reported) = (String::new(), mark.0, false);
@@ -449,10 +438,7 @@ impl Validator for BackslashContinuation {
         if !line.ends_with('\\') {
             return ValidationResult::Complete;
         }
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(line.to_owned());
+        lock(&self.0).push(line.to_owned());
         ValidationResult::Incomplete
     }
 }

@@ -26,7 +26,7 @@ const MAX_COLUMNS: usize = 100;
 const EXTENSIONS: Options = Options::ENABLE_TABLES.union(Options::ENABLE_STRIKETHROUGH);
 
 /// A renderer with its state between two pieces of text.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::cli) struct Markdown {
     look: Look,
     /// The text after the last line break.
@@ -42,9 +42,7 @@ impl Markdown {
     pub(super) fn new(look: Look) -> Self {
         Self {
             look,
-            partial: String::new(),
-            fence: None,
-            table: String::new(),
+            ..Self::default()
         }
     }
 
@@ -220,6 +218,7 @@ impl Markdown {
 }
 
 /// The parser's result for a line, or for the lines of a table.
+#[derive(Default)]
 struct Block<'source> {
     look: Look,
     source: &'source str,
@@ -242,12 +241,7 @@ impl<'source> Block<'source> {
             look,
             source,
             prefix: indent.to_owned(),
-            text: String::new(),
-            styles: vec![Style::new()],
-            links: Vec::new(),
-            rows: Vec::new(),
-            row: Vec::new(),
-            row_end: 0,
+            ..Self::default()
         }
     }
 

@@ -5,7 +5,6 @@
 
 pub(super) mod answer;
 mod answer_reader;
-pub(super) mod attach;
 pub(super) mod chat;
 pub(super) mod continuation;
 pub(super) mod edit;

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
-use crate::cli::advice::{Advice, SuggestedCommand};
+use crate::cli::advice::Advice;
 use crate::cli::humanize;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, escape_controls, one_line};
 use crate::paths::shell_word;
@@ -38,6 +38,7 @@ const CONTEXT_LINES: usize = 3;
 const OPTION_KEYS: &str = "yanN123456789";
 
 /// How one of ACP's kinds of options is shown: its key, its words and its texts.
+#[derive(Debug)]
 struct OptionKind {
     /// ACP's kind of the option.
     kind: &'static str,
@@ -295,7 +296,18 @@ pub(super) struct Question {
     details: Vec<String>,
     /// How many lines of the details are always shown: the command, the folder and the list of changed files.
     uncut_lines: usize,
-    keyed_options: Vec<(char, AnswerOption)>,
+    options: Vec<KeyedOption>,
+    /// Whether the user has seen the details that are not shown with the question.
+    pub(super) was_fully_shown: bool,
+}
+
+/// An option with the key that chooses it.
+#[derive(Debug)]
+struct KeyedOption {
+    key: char,
+    option: AnswerOption,
+    /// How it is shown, if it is the first of its kind.
+    kind: Option<&'static OptionKind>,
 }
 
 impl Question {
@@ -365,7 +377,8 @@ impl Question {
             subject,
             details,
             uncut_lines,
-            keyed_options: options_with_keys(interrupt),
+            options: options_with_keys(interrupt),
+            was_fully_shown: false,
         }
     }
 
@@ -395,10 +408,10 @@ impl Question {
     /// The lines that ask the question.
     pub(super) fn lines(&self, look: Look) -> Vec<String> {
         let mut lines = self.excerpt(look, ": d shows all");
-        for (key, choice) in &self.keyed_options {
-            let meaning = choice.option_kind(*key).map_or("", |way| way.meaning);
-            let key = look.paint(STRONG, &key.to_string());
-            lines.push(format!("  {key}  {meaning:<6}  {}", choice.words()));
+        for one in &self.options {
+            let meaning = one.kind.map_or("", |kind| kind.meaning);
+            let key = look.paint(STRONG, &one.key.to_string());
+            lines.push(format!("  {key}  {meaning:<6}  {}", one.option.words()));
         }
         lines
     }
@@ -413,9 +426,11 @@ impl Question {
     pub(super) fn allows(&self, outcome: &RawJson) -> bool {
         let outcome: Value = outcome.read().unwrap_or_default();
         let is_chosen = |choice: &AnswerOption| outcome["optionId"] == choice.option_id.as_str();
-        self.keyed_options
+        let mut allowing = self
+            .options
             .iter()
-            .any(|(_, choice)| choice.kind.starts_with("allow") && is_chosen(choice))
+            .filter(|one| one.option.kind.starts_with("allow"));
+        allowing.any(|one| is_chosen(&one.option))
     }
 
     /// The lines of the question, for a user who cannot answer it here.
@@ -425,12 +440,15 @@ impl Question {
 
     /// The meaning of each answer that also applies to later questions, for a user who answers with words.
     pub(super) fn lasting_answers(&self) -> Vec<String> {
-        let way = |(key, choice): &(char, AnswerOption)| Some((choice.option_kind(*key)?, choice.words()));
-        let ways = self.keyed_options.iter().filter_map(way);
-        let lasting = ways.filter(|(way, _)| way.help.ends_with(':'));
-        lasting
-            .map(|(way, words)| format!("  {} means: {words}", way.answer_words[0]))
-            .collect()
+        let lasting = self.options.iter().filter_map(|one| {
+            let kind = one.kind.filter(|kind| kind.help.ends_with(':'))?;
+            Some(format!(
+                "  {} means: {}",
+                kind.answer_words[0],
+                one.option.words()
+            ))
+        });
+        lasting.collect()
     }
 
     fn subject_and_details(&self, look: Look) -> Vec<String> {
@@ -445,29 +463,27 @@ impl Question {
 
     /// The valid keys.
     pub(super) fn keys(&self) -> String {
-        let choices = self.keyed_options.iter().map(|(key, _)| *key);
+        let choices = self.options.iter().map(|one| one.key);
         let keys = if self.has_no_options() { "n" } else { "" };
         choices.chain(keys.chars()).chain(['d']).collect()
     }
 
     /// The keys that answer the question, as one line.
     pub(super) fn keys_line(&self) -> String {
-        let keys: Vec<String> = self
-            .keyed_options
-            .iter()
-            .map(|(key, _)| key.to_string())
-            .collect();
+        let keys: Vec<String> = self.options.iter().map(|one| one.key.to_string()).collect();
         format!("{} answer, d shows all, ? helps", keys.join(" "))
     }
 
     /// The help for the keys, a line for each.
     pub(super) fn help(&self) -> Vec<String> {
-        let of = |(key, choice): &(char, AnswerOption)| match choice.option_kind(*key) {
-            Some(way) if way.help.ends_with(':') => format!("{key}  {} {}", way.help, choice.words()),
-            Some(way) => format!("{key}  {}", way.help),
-            None => format!("{key}  {}", choice.words()),
+        let of = |one: &KeyedOption| match one.kind {
+            Some(kind) if kind.help.ends_with(':') => {
+                format!("{}  {} {}", one.key, kind.help, one.option.words())
+            }
+            Some(kind) => format!("{}  {}", one.key, kind.help),
+            None => format!("{}  {}", one.key, one.option.words()),
         };
-        let mut lines: Vec<String> = self.keyed_options.iter().map(of).collect();
+        let mut lines: Vec<String> = self.options.iter().map(of).collect();
         lines.push("d  shows the whole command or change in the pager".to_owned());
         lines.push("yes, no, always or an option's name and Enter answer too".to_owned());
         lines.push("Ctrl-C cancels the turn. Ctrl-D leaves; the question stays open.".to_owned());
@@ -477,17 +493,16 @@ impl Question {
 
     /// Whether the question has no options, so that only a command can answer it.
     pub(super) fn has_no_options(&self) -> bool {
-        self.keyed_options.is_empty()
+        self.options.is_empty()
     }
 
     /// The outcome of the typed answer, and the note that confirms it; `None` if the text is not an answer.
     pub(super) fn answer(&self, interrupt: &Interrupt, typed: &str) -> Option<(RawJson, String)> {
-        let by_key = |(key, _): &&(char, AnswerOption)| typed.chars().eq([*key]);
-        if let Some((key, choice)) = self.keyed_options.iter().find(by_key) {
-            let said = choice
-                .option_kind(*key)
-                .map_or(choice.words(), |way| way.confirmation.to_owned());
-            return Some((outcome_of_option(choice), said));
+        if let Some(one) = self.options.iter().find(|one| typed.chars().eq([one.key])) {
+            let said = one
+                .kind
+                .map_or(one.option.words(), |kind| kind.confirmation.to_owned());
+            return Some((outcome_of_option(&one.option), said));
         }
         let word = match typed.trim() {
             "n" if self.has_no_options() => "no",
@@ -510,28 +525,20 @@ impl AnswerOption {
             &self.name
         })
     }
-
-    /// The kind of answer with this key.
-    fn option_kind(&self, key: char) -> Option<&'static OptionKind> {
-        OPTION_KINDS
-            .iter()
-            .find(|way| way.kind == self.kind && way.key == key)
-    }
 }
 
 /// Each option with its key: the first option of a kind has the kind's key, the others are numbered.
-fn options_with_keys(interrupt: &Interrupt) -> Vec<(char, AnswerOption)> {
+fn options_with_keys(interrupt: &Interrupt) -> Vec<KeyedOption> {
     let mut numbers = '1'..='9';
-    let mut keyed: Vec<(char, AnswerOption)> = Vec::new();
-    for choice in answer_options(interrupt) {
-        let way = OPTION_KINDS.iter().find(|way| way.kind == choice.kind);
-        let own = way.map(|way| way.key);
-        let own = own.filter(|key| keyed.iter().all(|(taken, _)| taken != key));
-        if let Some(key) = own.or_else(|| numbers.next()) {
-            keyed.push((key, choice));
+    let mut keyed: Vec<KeyedOption> = Vec::new();
+    for option in answer_options(interrupt) {
+        let kind = OPTION_KINDS.iter().find(|kind| kind.kind == option.kind);
+        let kind = kind.filter(|kind| keyed.iter().all(|taken| taken.key != kind.key));
+        if let Some(key) = kind.map(|kind| kind.key).or_else(|| numbers.next()) {
+            keyed.push(KeyedOption { key, option, kind });
         }
     }
-    keyed.sort_by_key(|(key, _)| OPTION_KEYS.find(*key));
+    keyed.sort_by_key(|one| OPTION_KEYS.find(one.key));
     keyed
 }
 
@@ -608,10 +615,10 @@ pub(in crate::cli) fn command(advice: &Advice, interrupt: &Interrupt) -> String 
     let id = one_line(interrupt.id.as_str());
     let words: Vec<String> = options_with_keys(interrupt)
         .iter()
-        .map(|(key, choice)| match choice.option_kind(*key) {
-            Some(way) => way.answer_words[0].to_owned(),
+        .map(|one| match one.kind {
+            Some(kind) => kind.answer_words[0].to_owned(),
             // The agent chooses this text; quote it so that pasting it runs nothing else.
-            None => shell_word(&one_line(&choice.option_id)),
+            None => shell_word(&one_line(&one.option.option_id)),
         })
         .collect();
     let (choice, word) = match words.as_slice() {
@@ -619,7 +626,7 @@ pub(in crate::cli) fn command(advice: &Advice, interrupt: &Interrupt) -> String 
         [only] => (String::new(), only.as_str()),
         [first, ..] => (format!(" ({})", words.join(", ")), first.as_str()),
     };
-    let answer = advice.command(SuggestedCommand::Answer(&format!("{word} --question {id}")));
+    let answer = advice.answer(&format!("{word} --question {id}"));
     format!("answer it{choice}: {answer}")
 }
 

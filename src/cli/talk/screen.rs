@@ -88,8 +88,11 @@ impl<'a> Screen<'a> {
         self.spinner = None;
     }
 
-    /// Prints an update of the agent.
+    /// Prints an update of the agent. With `--json` the events themselves are printed.
     pub(super) fn show_update(&mut self, update: &RawJson) -> CommandResult {
+        if self.output.json {
+            return Ok(());
+        }
         let update: Value = update.read().unwrap_or_default();
         match update["sessionUpdate"].as_str() {
             Some("agent_message_chunk") => self.answer(&update),
@@ -122,10 +125,10 @@ impl<'a> Screen<'a> {
         self.tools.get(id)
     }
 
-    /// Prints a note about the conversation to standard error.
+    /// Prints text of the user or the agent to standard error.
     pub(super) fn note(&mut self, text: &str) -> CommandResult {
         self.end_stream()?;
-        self.write(|output| output.note(text))
+        self.write(|output| output.note_unedited(text))
     }
 
     /// Prints a question: its first line, and its details with their own line breaks.
@@ -145,13 +148,14 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// Like [`note`](Self::note), in a style.
+    /// Prints a sentence of this program to standard error, in a style. Its commands get the options that name the daemon.
     pub(super) fn note_styled(&mut self, style: Style, text: &str) -> CommandResult {
-        let text = self.output.note_look.paint(style, text);
+        let text = self.output.with_daemon_options(text);
+        let text = self.output.note_look.paint(style, &text);
         self.note(&text)
     }
 
-    /// Like [`note`](Self::note), dimmed.
+    /// Like [`note_styled`](Self::note_styled), dimmed.
     pub(super) fn note_dim(&mut self, text: &str) -> CommandResult {
         self.note_styled(DIM, text)
     }
@@ -174,8 +178,7 @@ impl<'a> Screen<'a> {
 
     fn flush_deferred_notes(&mut self) -> CommandResult {
         for text in std::mem::take(&mut self.deferred_notes) {
-            let text = self.output.note_look.paint(DIM, &text);
-            self.write(|output| output.note(&text))?;
+            self.write(|output| output.note_dim(&text))?;
         }
         Ok(())
     }
@@ -250,7 +253,7 @@ impl<'a> Screen<'a> {
     fn dimmed(&mut self, lines: &str) -> CommandResult {
         for line in lines.lines() {
             let line = self.output.note_look.paint(DIM, line);
-            self.write(|output| output.note(&line))?;
+            self.write(|output| output.note_unedited(&line))?;
         }
         Ok(())
     }

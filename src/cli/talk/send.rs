@@ -14,10 +14,9 @@ use super::turn::{ConversationFollower, FollowTarget, OnQuestion};
 use crate::cli::commands::Context;
 use crate::cli::commands::create::new_here;
 use crate::cli::commands::history::lost_hint;
-use crate::cli::exit::Exit;
 use crate::cli::humanize;
 use crate::cli::output::{ATTENTION, DIM, Look, one_line, truncate};
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::select::{self, ConversationArgs, HERE, is_id};
 use crate::paths::shell_word;
 
@@ -139,12 +138,13 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Co
     if options.wait_limit {
         prompt.on_limit = OnLimit::Wait;
     }
-    let mut talk = ConversationFollower::new(context, Rc::new(daemon), &conversation, options.on_question);
-    let ended = talk.follow(FollowTarget::Prompt(prompt)).await;
+    let mut follower =
+        ConversationFollower::new(context, Rc::new(daemon), &conversation, options.on_question);
+    let ended = follower.follow(FollowTarget::Prompt(prompt)).await;
     let asked = conversation.interrupts.iter().find(|question| !question.orphaned);
     let ended = ended.map_err(|problem| match (problem.kind(), asked, &problem.hint) {
         // The running turn waits for the answer to this question.
-        (Some(ErrorKind::Busy), Some(asked), _) => problem.hint(question::command(&talk.advice(), asked)),
+        (Some(ErrorKind::Busy), Some(asked), _) => problem.hint(question::command(&follower.advice(), asked)),
         (Some(ErrorKind::Busy), None, hint) if !options.queue => {
             let wait = "repeat the command with --queue to wait for a running turn";
             let hint = hint
@@ -152,10 +152,10 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Co
                 .map_or_else(|| wait.to_owned(), |hint| format!("{wait}; {hint}"));
             problem.hint(hint)
         }
-        (Some(ErrorKind::NotResumable), _, None) => problem.hint(lost_hint(&talk.advice())),
+        (Some(ErrorKind::NotResumable), _, None) => problem.hint(lost_hint(&follower.advice())),
         _ => problem,
     });
-    report_turn(&mut talk, ended?.as_ref())
+    report_turn(&mut follower, ended?.as_ref())
 }
 
 /// Whether the first word after `--new` names a conversation: `.`, or an id that only a conversation has.
@@ -176,7 +176,7 @@ fn new_and_named_problem(options: &Send, named: &str) -> Problem {
         id => (format!("{id} is the id of another"), id),
     };
     let message = format!("--new starts a new conversation, and {means}");
-    let problem = Problem::new(Exit::Usage, message);
+    let problem = Problem::usage(message);
     let is_whole = options.file.is_empty() && !options.text.iter().any(|word| word == "-");
     problem.hint(match options.text.join(" ") {
         text if is_whole && !text.is_empty() => send_commands(named, &text),
@@ -192,7 +192,7 @@ async fn no_prompt_problem(context: &Context<'_>, given: &str) -> Problem {
             shell_word(conversation)
         )
     };
-    let problem = Problem::new(Exit::Usage, "no prompt was given");
+    let problem = Problem::usage("no prompt was given");
     // Ask only a running daemon whether a conversation has this name: the call fails anyway, so do not start one.
     let found = match context.connector.find().await {
         _ if given == HERE => return problem.hint(to_send(given)),
@@ -203,12 +203,12 @@ async fn no_prompt_problem(context: &Context<'_>, given: &str) -> Problem {
     match found {
         Ok(found) => {
             let message = format!("no prompt was given for {}", humanize::name(&found));
-            Problem::new(Exit::Usage, message).hint(to_send(&humanize::short_id(found.id)))
+            Problem::usage(message).hint(to_send(&humanize::short_id(found.id)))
         }
         Err(unknown) if unknown.exit == Exit::NotFound && !is_id(given) => {
             let shown = truncate(&one_line(given), SHOWN_COLUMNS, Look::default());
             let message = format!("no prompt was given: \"{shown}\" was taken as the conversation");
-            Problem::new(Exit::Usage, message).hint(send_commands(HERE, given))
+            Problem::usage(message).hint(send_commands(HERE, given))
         }
         Err(unknown) if unknown.message.is_some() => unknown,
         Err(_) => problem.hint(to_send(given)),
@@ -252,15 +252,18 @@ fn send_commands(conversation: &str, prompt: &str) -> String {
 }
 
 /// Prints the end of a turn that a command followed, and returns the command's result.
-pub(super) fn report_turn(talk: &mut ConversationFollower<'_>, turn: Option<&TurnResult>) -> CommandResult {
-    let problem = turn.and_then(|turn| Some((turn, talk.problem_of(turn)?)));
+pub(super) fn report_turn(
+    follower: &mut ConversationFollower<'_>,
+    turn: Option<&TurnResult>,
+) -> CommandResult {
+    let problem = turn.and_then(|turn| Some((turn, follower.problem_of(turn)?)));
     match problem {
         None => Ok(()),
         // The JSON result contains the problem.
-        Some((_, problem)) if talk.screen.output.json => Err(Problem::silent(problem.exit)),
+        Some((_, problem)) if follower.screen.output.json => Err(Problem::silent(problem.exit)),
         // A cancelled turn is not printed as an error.
         Some((turn, problem)) if turn.stop_reason == StopReason::Cancelled && problem.hint.is_none() => {
-            talk.screen.note_styled(ATTENTION, &problem.text())?;
+            follower.screen.note_styled(ATTENTION, &problem.text())?;
             Err(Problem::silent(problem.exit))
         }
         Some((_, problem)) => Err(problem),

@@ -5,7 +5,6 @@
 //! joins the running turn or returns its result. The loop must not know what the turn is about.
 
 mod events;
-mod failure;
 mod questions;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -23,17 +22,16 @@ use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
 pub(super) use self::events::describe_other_clients_change;
-use self::questions::ShownQuestion;
 use super::answer_reader::AnswerReader;
+use super::question::Question;
 use super::screen::Screen;
-use crate::cli::advice::{Advice, SuggestedCommand};
+use crate::cli::advice::Advice;
 use crate::cli::commands::Context;
 use crate::cli::connect::{Daemon, DaemonConnector};
 use crate::cli::event_stream::EventStream;
-use crate::cli::exit::Exit;
 use crate::cli::humanize::{self, Clock};
-use crate::cli::output::{ATTENTION, StreamLine};
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::output::ATTENTION;
+use crate::cli::problem::{self, CommandResult, Exit, Problem};
 use crate::cli::progress::ProgressPoller;
 use crate::cli::signals::CtrlCListener;
 
@@ -96,8 +94,8 @@ pub(super) struct ConversationFollower<'a> {
     pub(super) priority_question: Option<InterruptId>,
     /// The open questions; the first one is being asked.
     questions: VecDeque<Interrupt>,
-    /// The first open question as the user saw it.
-    shown_question: Option<ShownQuestion>,
+    /// The first open question as the user saw it. The answer refers to this text, even if the question changes meanwhile.
+    shown_question: Option<Question>,
     /// The questions that were reported because no user is here to answer them.
     reported_questions: BTreeSet<InterruptId>,
     /// The question that was answered here.
@@ -112,7 +110,7 @@ pub(super) struct ConversationFollower<'a> {
     /// The result of an edit.
     pub(super) edit_answer: Option<EditAnswer>,
     /// The last event that was shown.
-    last_cursor: Option<Cursor>,
+    pub(super) last_cursor: Option<Cursor>,
     /// How many queued prompts were reported last.
     reported_queue_length: usize,
     /// Whether the last turn is yet to be shown, because no turn runs.
@@ -129,13 +127,8 @@ struct FollowedTurn {
     result: Option<TurnResult>,
 }
 
-/// The daemon's answer to the call that starts a turn.
-struct StartAnswer {
-    turn: Option<TurnResult>,
-    /// The result of an edit.
-    edit_answer: Option<EditAnswer>,
-    raw: RawJson,
-}
+/// The daemon's answer to the call that starts a turn: the turn, the result of an edit, and the bytes of the answer.
+type StartAnswer = (Option<TurnResult>, Option<EditAnswer>, RawJson);
 
 impl FollowTarget {
     /// A new prompt, under an id of its own.
@@ -150,7 +143,7 @@ impl FollowTarget {
 
     /// Starts the turn. Never resolves if the target is only followed.
     async fn call(&self, daemon: &Daemon) -> CommandResult<StartAnswer> {
-        let (turn, edited, raw) = match self {
+        Ok(match self {
             Self::Prompt(prompt) => {
                 let (turn, raw) = daemon.call_raw(prompt.clone()).await?;
                 (Some(turn), None, raw)
@@ -161,11 +154,6 @@ impl FollowTarget {
             }
             Self::Continue(at) => (None, None, daemon.call_raw(at.clone()).await?.1),
             Self::Running | Self::Since(_) | Self::Watch => std::future::pending().await,
-        };
-        Ok(StartAnswer {
-            turn,
-            edit_answer: edited,
-            raw,
         })
     }
 
@@ -249,11 +237,6 @@ impl<'a> ConversationFollower<'a> {
             last_turn_pending: None,
             waiting_before: None,
         }
-    }
-
-    /// The last event that was shown.
-    pub(super) fn cursor(&self) -> Option<Cursor> {
-        self.last_cursor.clone()
     }
 
     /// The connection.
@@ -412,18 +395,18 @@ impl<'a> ConversationFollower<'a> {
         let daemon = self.daemon();
         // Subscribe first, so that no event of the turn is missed.
         let after = self.last_cursor.clone();
-        let mut follower = self
+        let mut events = self
             .wait_unless_left(EventStream::start(&daemon, self.id.into(), after))
             .await?;
-        let ended = self.event_loop(&daemon, &mut follower, start, own).await;
-        self.last_cursor = follower.cursor();
+        let ended = self.event_loop(&daemon, &mut events, start, own).await;
+        self.last_cursor = events.cursor();
         ended
     }
 
     async fn event_loop(
         &mut self,
         daemon: &Daemon,
-        follower: &mut EventStream<'_>,
+        events: &mut EventStream<'_>,
         start: &FollowTarget,
         own: &mut FollowedTurn,
     ) -> CommandResult<Option<TurnResult>> {
@@ -431,7 +414,7 @@ impl<'a> ConversationFollower<'a> {
         let mut call = pin!(start.call(daemon));
         let figures = start.method().filter(|_| self.screen.output.is_interactive());
         let mut figures = figures.map(|method| ProgressPoller::new(daemon, method));
-        let (mut answer, mut cancelling, mut has_cancelled) = (None, None, false);
+        let (mut answer, mut cancelling, mut has_cancelled) = (None::<StartAnswer>, None, false);
         while !own.has_ended || (answer.is_none() && start.method().is_some()) {
             tokio::select! {
                 biased;
@@ -461,10 +444,10 @@ impl<'a> ConversationFollower<'a> {
                 }
                 // The answer arrives after the last event, and a stopping daemon then closes the connection. The turn that has ended
                 // may be another client's with the same prompt, if this one is queued.
-                followed = follower.next(), if !own.has_ended || (answer.is_none() && start.queued_prompt().is_some()) => {
+                followed = events.next(), if !own.has_ended || (answer.is_none() && start.queued_prompt().is_some()) => {
                     let followed = followed?;
                     if json {
-                        self.screen.output.stream(&StreamLine::Event(&followed.raw))?;
+                        self.screen.output.stream("event", &followed.raw)?;
                     }
                     self.handle_event(&followed, start, own)?;
                     if own.id.is_some() || self.is_asking() {
@@ -482,11 +465,11 @@ impl<'a> ConversationFollower<'a> {
                     let answered = answered?;
                     // A turn's events arrive before its answer, unless the subscription still has to fetch them again. If none
                     // did, they were sent before this connection subscribed.
-                    own.has_ended |= follower.is_subscribed()
-                        && answered.turn.as_ref().is_some_and(|turn| own.id.as_ref() != Some(&turn.turn_id));
+                    own.has_ended |= events.is_subscribed()
+                        && answered.0.as_ref().is_some_and(|turn| own.id.as_ref() != Some(&turn.turn_id));
                     answer = Some(answered);
                 }
-                typed = some_or_pending(self.answer_reader.as_mut().zip(self.shown_question.as_ref()).map(|(person, asked)| person.read_answer(&asked.keys))) => {
+                typed = some_or_pending(self.answer_reader.as_mut().zip(self.shown_question.as_ref()).map(|(person, asked)| person.read_answer(asked.keys()))) => {
                     self.take_answer(typed).await?;
                     self.handle_unattended_questions().await?;
                 }
@@ -494,22 +477,17 @@ impl<'a> ConversationFollower<'a> {
                     cancelling = None;
                     cancelled?;
                 }
-                () = tokio::time::sleep(LAST_EVENTS_LIMIT), if matches!(answer, Some(StartAnswer { turn: Some(_), .. })) => {
+                () = tokio::time::sleep(LAST_EVENTS_LIMIT), if matches!(answer, Some((Some(_), ..))) => {
                     own.has_ended = true;
                 }
             }
         }
         let mut ended = own.result.take();
-        if let Some(StartAnswer {
-            turn,
-            edit_answer: edited,
-            raw,
-        }) = answer
-        {
+        if let Some((turn, edited, raw)) = answer {
             ended = turn.or(ended);
             self.edit_answer = edited.or(self.edit_answer.take());
             if json {
-                self.screen.output.stream(&StreamLine::Result(&raw))?;
+                self.screen.output.stream("result", &raw)?;
             }
         }
         if json {
@@ -546,7 +524,7 @@ impl<'a> ConversationFollower<'a> {
     fn left_problem(&mut self) -> Problem {
         self.mark_user_left();
         let id = humanize::short_id(self.id);
-        Problem::new(Exit::Failed, "stopped following; the turn is still running")
+        Problem::failed("stopped following; the turn is still running")
             .hint(format!("follow it with: sessionctl attach {id}"))
     }
 
@@ -562,7 +540,7 @@ impl<'a> ConversationFollower<'a> {
     fn stopped_waiting_problem(&mut self) -> Problem {
         self.mark_user_left();
         let id = humanize::short_id(self.id);
-        Problem::new(Exit::Failed, "stopped waiting for the daemon")
+        Problem::failed("stopped waiting for the daemon")
             .hint(format!("check whether the turn runs: sessionctl attach {id}"))
     }
 
@@ -599,9 +577,7 @@ impl<'a> ConversationFollower<'a> {
     /// Prints text whose line is not complete yet, and restores the terminal.
     fn release_terminal(&mut self) -> CommandResult {
         self.screen.stop_spinner();
-        if let Some(person) = &mut self.answer_reader {
-            person.release();
-        }
+        self.release_keys();
         self.screen.end_stream()
     }
 
@@ -610,16 +586,13 @@ impl<'a> ConversationFollower<'a> {
         let advice = self.advice();
         let failure = turn.failure.as_ref();
         let is_said = failure.is_some_and(|failure| self.screen.answer_ends_with(&failure.message));
-        let problem = failure::problem_of(turn, &advice, is_said, &Clock::here())?;
+        let problem = problem::of_turn(turn, &advice, is_said, &Clock::here())?;
         let interrupted = |how: &str| Problem::new(problem.exit, format!("the turn was interrupted, {how}"));
         Some(match (self.was_question_refused, self.was_overtaken) {
-            (true, _) => interrupted("and its question was refused").hint(format!(
-                "send the next prompt: {}",
-                advice.command(SuggestedCommand::Send("Continue"))
-            )),
-            (false, true) => interrupted("and another prompt was sent before it could be continued").hint(
-                format!("see what was said: {}", advice.command(SuggestedCommand::History)),
-            ),
+            (true, _) => interrupted("and its question was refused")
+                .hint(format!("send the next prompt: {}", advice.send("Continue"))),
+            (false, true) => interrupted("and another prompt was sent before it could be continued")
+                .hint(format!("see what was said: {}", advice.history())),
             (false, false) => problem,
         })
     }
@@ -641,7 +614,7 @@ async fn wait_for_daemon(reach: &DaemonConnector) -> CommandResult<Daemon> {
         .await
         .unwrap_or_else(|_| {
             let message = format!("no daemon has answered for {} s", DAEMON_RETURN_LIMIT.as_secs());
-            Err(Problem::new(Exit::NoDaemon, message).hint("the next command starts it: sessionctl ls"))
+            Err(Problem::no_daemon(message).hint("the next command starts it: sessionctl ls"))
         })
 }
 

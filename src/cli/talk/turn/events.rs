@@ -15,10 +15,8 @@ use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::{Interrupt, TurnResult};
 
 use super::{ConversationFollower, FollowTarget, FollowedTurn};
-use crate::cli::advice::SuggestedCommand;
 use crate::cli::connect::Daemon;
 use crate::cli::event_stream::ReceivedEvent;
-use crate::cli::exit::Exit;
 use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
 use crate::cli::problem::{CommandResult, Problem};
@@ -94,7 +92,7 @@ impl ConversationFollower<'_> {
         own: &mut FollowedTurn,
     ) -> CommandResult {
         let event = &followed.envelope.event;
-        let (watches, json) = (start.is_watch_only(), self.screen.output.json);
+        let watches = start.is_watch_only();
         match event {
             Event::PromptAccepted { turn_id, prompt } => {
                 // Another client's prompt may be accepted first, even one with the same text; its turn ends before the answer
@@ -107,24 +105,17 @@ impl ConversationFollower<'_> {
                 }
                 own.id = Some(turn_id.clone());
                 own.has_ended = false;
-                if json {
-                    return Ok(());
-                }
                 if watches || matches!(start, FollowTarget::Since(_)) {
                     self.show_prompt(&prompt.to_text())?;
                 }
                 self.screen.start_spinner();
                 Ok(())
             }
-            Event::Update { turn_id, update } => match watches || (turn_id.is_some() && *turn_id == own.id) {
-                true if !json => self.screen.show_update(update),
-                _ => Ok(()),
-            },
+            Event::Update { turn_id, update } if watches || (turn_id.is_some() && *turn_id == own.id) => {
+                self.screen.show_update(update)
+            }
             Event::TurnEnded { turn } if watches => {
                 own.id = None;
-                if json {
-                    return Ok(());
-                }
                 self.show_turn_end(turn)
             }
             Event::TurnEnded { turn } => {
@@ -147,13 +138,13 @@ impl ConversationFollower<'_> {
                     .failure
                     .as_deref()
                     .unwrap_or("the continuation failed");
-                let again = self.advice().command(SuggestedCommand::Continue(""));
+                let again = self.advice().continue_turn("");
                 let is_missing = !self.screen.output.in_chat && !Path::new(&conversation.cwd).exists();
                 let hint = match is_missing {
                     true => format!("mkdir -p {} && {again}", shell_word(&conversation.cwd)),
                     false => format!("once that is fixed: {again}"),
                 };
-                Err(Problem::new(Exit::Failed, one_line(why)).hint(hint))
+                Err(Problem::failed(one_line(why)).hint(hint))
             }
             Event::InterruptRaised { interrupt } if own.id.is_none() && !watches => {
                 self.report_unrelated_questions([interrupt])
@@ -181,7 +172,7 @@ impl ConversationFollower<'_> {
                 let what = format!(
                     "another program changed the transcript of session {session}: end one of the two, or answers are lost; \
                      what this session has is in {}",
-                    self.advice().command(SuggestedCommand::History)
+                    self.advice().history()
                 );
                 self.screen.note_styled(ATTENTION, &what)
             }
@@ -195,7 +186,7 @@ impl ConversationFollower<'_> {
                     "Started session {}. Go back to {} with: {}",
                     humanize::short(to.as_str()),
                     humanize::short(from.as_str()),
-                    self.advice().command(SuggestedCommand::Undo)
+                    self.advice().undo()
                 );
                 self.screen.note_dim(&what)
             }
@@ -230,7 +221,7 @@ impl ConversationFollower<'_> {
         else {
             return Ok(());
         };
-        let (watches, json) = (start.is_watch_only(), self.screen.output.json);
+        let watches = start.is_watch_only();
         let running = running.as_ref();
         let running_id = running.map(|running| &running.turn_id);
         let open = &conversation.interrupts;
@@ -270,10 +261,10 @@ impl ConversationFollower<'_> {
             self.screen.note_dim(&format!("{id} {title} ({state})"))?;
             self.reported_queue_length = 0;
             self.report_queue_length(conversation)?;
-            self.last_turn_pending.get_or_insert(running.is_none() && !json);
+            let is_shown = running.is_none() && !self.screen.output.json;
+            self.last_turn_pending.get_or_insert(is_shown);
         }
         match running {
-            _ if json => {}
             Some(running) if is_own && (start.method().is_none() || is_continued) => {
                 self.show_prompt(&running.prompt.to_text())?;
                 self.screen.start_spinner();
@@ -296,7 +287,7 @@ impl ConversationFollower<'_> {
         match is_own {
             true => self.questions.extend(open.iter().cloned()),
             // Questions of this command's turn are asked again once it is known how the turn ended.
-            false if own.id.is_some() && !json => {}
+            false if own.id.is_some() => {}
             false => self.report_unrelated_questions(open)?,
         }
         let place = |question: &Interrupt| self.priority_question.as_ref() != Some(&question.id);
@@ -330,7 +321,7 @@ impl ConversationFollower<'_> {
         };
         let found: Vec<_> = updates.iter().filter(is_it).collect();
         let [begin] = &found[..] else {
-            let history = self.advice().command(SuggestedCommand::History);
+            let history = self.advice().history();
             let missed = format!("the answer was missed; read it with: {history}");
             return self.screen.note_styled(ATTENTION, &missed);
         };
@@ -363,7 +354,10 @@ impl ConversationFollower<'_> {
         self.screen.end_turn()?;
         self.screen.usage_line()?;
         match self.problem_of(turn) {
-            Some(problem) => self.screen.note_styled(ATTENTION, &problem.text()),
+            Some(problem) => {
+                let text = self.screen.output.note_look.paint(ATTENTION, &problem.text());
+                self.screen.note(&text)
+            }
             None => Ok(()),
         }
     }
@@ -372,7 +366,10 @@ impl ConversationFollower<'_> {
         let prompt = one_line(&readable_prompt(prompt));
         match humanize::mark_daemon_prompt(&prompt) {
             Some(own) => self.screen.note_styled(DIM, &own),
-            None => self.screen.note_styled(STRONG, &format!("> {prompt}")),
+            None => {
+                let prompt = self.screen.output.note_look.paint(STRONG, &format!("> {prompt}"));
+                self.screen.note(&prompt)
+            }
         }
     }
 
@@ -391,10 +388,7 @@ impl ConversationFollower<'_> {
         if resumed.fidelity == Fidelity::Full || std::mem::replace(&mut self.has_reported_resume, true) {
             return Ok(());
         }
-        let resumed = self
-            .screen
-            .output
-            .with_daemon_options(&humanize::resume_result(resumed));
-        self.screen.note_styled(ATTENTION, &resumed)
+        self.screen
+            .note_styled(ATTENTION, &humanize::resume_result(resumed))
     }
 }

@@ -9,24 +9,13 @@ use bridge_protocol::{ErrorKind, InterruptId};
 use serde_json::json;
 
 use super::{ConversationFollower, OnQuestion};
-use crate::cli::advice::SuggestedCommand;
 use crate::cli::commands::Pager;
-use crate::cli::exit::Exit;
 use crate::cli::humanize;
-use crate::cli::output::{ATTENTION, one_line};
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::output::{ATTENTION, DIM, one_line};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::talk::answer_reader::CTRL_D;
 use crate::cli::talk::question::{self, Question};
 use crate::cli::talk::screen::Screen;
-
-/// A question as it was shown. The answer refers to this text, even if the question changes meanwhile.
-pub(super) struct ShownQuestion {
-    question: Question,
-    /// The keys that answer it.
-    pub(super) keys: String,
-    /// Whether the whole question was shown.
-    was_fully_shown: bool,
-}
 
 impl ConversationFollower<'_> {
     /// Reports open questions that do not belong to the followed turn.
@@ -39,8 +28,9 @@ impl ConversationFollower<'_> {
                 true => "a question of an earlier turn is still open",
                 false => "the running turn waits for an answer",
             };
+            let line = format!("{whose}: {}", question::subject(interrupt));
             self.screen
-                .note_dim(&format!("{whose}: {}", question::subject(interrupt)))?;
+                .note(&self.screen.output.note_look.paint(DIM, &line))?;
             let how = self.answer_hint(interrupt);
             self.screen.note_dim(&format!("  {how}"))?;
         }
@@ -62,29 +52,27 @@ impl ConversationFollower<'_> {
     /// Asks the user the first open question.
     pub(super) fn ask_first_question(&mut self) -> CommandResult {
         let first = self.questions.front().filter(|_| self.answer_reader.is_some());
-        self.shown_question = first.map(|interrupt| {
-            let question = self.question(interrupt);
-            ShownQuestion {
-                keys: question.keys(),
-                question,
-                was_fully_shown: false,
-            }
-        });
+        self.shown_question = first.map(|interrupt| self.question(interrupt));
         self.show_question()
+    }
+
+    /// Restores the mode of the terminal for its next reader.
+    pub(super) fn release_keys(&mut self) {
+        if let Some(person) = &mut self.answer_reader {
+            person.release();
+        }
     }
 
     /// Shows the question and starts reading the answer.
     fn show_question(&mut self) -> CommandResult {
         let (Some(interrupt), Some(asked)) = (self.questions.front(), &self.shown_question) else {
-            if let Some(person) = &mut self.answer_reader {
-                person.release();
-            }
+            self.release_keys();
             return Ok(());
         };
-        let lines = asked.question.lines(self.screen.output.note_look);
-        let help = match asked.question.has_no_options() {
+        let lines = asked.lines(self.screen.output.note_look);
+        let help = match asked.has_no_options() {
             true => format!("n declines; to answer: {}", self.answer_hint(interrupt)),
-            false => asked.question.keys_line(),
+            false => asked.keys_line(),
         };
         self.screen.stop_spinner();
         if let Some(person) = &mut self.answer_reader
@@ -114,22 +102,21 @@ impl ConversationFollower<'_> {
             self.answer_reader = None;
             return self.handle_unattended_questions().await;
         };
-        let (Some(interrupt), Some(asked)) = (self.questions.front(), &mut self.shown_question) else {
+        let (Some(interrupt), Some(question)) = (self.questions.front(), &mut self.shown_question) else {
             return Ok(());
         };
         if typed == CTRL_D {
             self.mark_user_left();
             return Err(self.left_open_problem(Exit::QuestionOpen));
         }
-        let question = &asked.question;
-        let is_unread = question.hidden_lines() > 0 && !asked.was_fully_shown;
+        let is_unread = question.hidden_lines() > 0 && !question.was_fully_shown;
         let answer = question.answer(interrupt, &typed);
         let allows = answer
             .as_ref()
             .is_some_and(|(outcome, _)| is_unread && question.allows(outcome));
         if typed == "d" || allows {
             let details = question.details();
-            asked.was_fully_shown = true;
+            question.was_fully_shown = true;
             if allows {
                 self.show_even_if_quiet(|screen| {
                     screen.note_dim("  not all of it was shown; read it, then answer again:")
@@ -146,9 +133,7 @@ impl ConversationFollower<'_> {
         };
         let id = interrupt.id.clone();
         self.show_even_if_quiet(|screen| screen.note_dim(&format!("  {said}")))?;
-        if let Some(person) = &mut self.answer_reader {
-            person.release();
-        }
+        self.release_keys();
         self.answered_question = Some(id.clone());
         self.screen.start_spinner();
         let daemon = self.daemon();
@@ -169,16 +154,14 @@ impl ConversationFollower<'_> {
 
     /// The problem of a user who leaves the question open.
     pub(super) fn left_open_problem(&self, exit: Exit) -> Problem {
-        let answer = self.advice().command(SuggestedCommand::Answer(""));
+        let answer = self.advice().answer("");
         Problem::new(exit, "the question is still open; nothing was answered")
             .hint(format!("answer it later: {answer}"))
     }
 
     /// Shows text in the pager, and asks again after it.
     fn show_in_pager(&mut self, text: &str) -> CommandResult {
-        if let Some(person) = &mut self.answer_reader {
-            person.release();
-        }
+        self.release_keys();
         // Standard output may be a file that gets only the answer.
         let is_shown = Pager::start(io::stderr()).is_some_and(|mut pager| {
             pager.write(text);
