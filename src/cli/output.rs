@@ -409,7 +409,16 @@ fn unbreakable_parts(line: &str, columns: usize) -> Vec<&str> {
 /// Removes characters that control a terminal or disguise text: control sequences such as colours, other control characters,
 /// and characters that change the direction of writing.
 fn strip_controls(text: &str) -> String {
-    let mut plain = anstream::adapter::strip_str(text).to_string();
+    let mut parts = text.split("\x1b[");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        // Parameters, and the letter that ends them. Anything else is text.
+        let end = part.trim_start_matches(|digit: char| digit.is_ascii_digit() || ";:?".contains(digit));
+        plain.push_str(
+            end.strip_prefix(|letter| ('@'..='~').contains(&letter))
+                .unwrap_or(part),
+        );
+    }
     plain.retain(|character| !is_control(character));
     plain
 }
