@@ -15,6 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bridge_protocol::UpstreamId;
 use jiff::Timestamp;
+use serde::Deserialize;
 use tokio::sync::Notify;
 
 use super::error::ConversationError;
@@ -33,14 +34,18 @@ pub(super) use unpacked_backup::unpack_backup_of_missing;
 /// The limit on waiting requests: more than the number of turns that end during one round.
 const MAX_REQUESTED: usize = 1_024;
 
-/// The user's settings for backups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The user's settings for backups: `[keep]` in the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct BackupRules {
     /// Whether transcripts are backed up automatically.
+    #[serde(rename = "enabled")]
     pub is_enabled: bool,
     /// How many days after the last write backups are kept. `None`: forever.
+    #[serde(rename = "days")]
     pub max_days: Option<u64>,
     /// How many bytes of disk space all backups may use. `None`: no limit.
+    #[serde(rename = "bytes")]
     pub max_bytes: Option<u64>,
 }
 

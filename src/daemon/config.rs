@@ -10,9 +10,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::AgentName;
+use indexmap::IndexMap;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::agent::catalog::{AgentEntry, Catalog, find_program};
@@ -41,44 +41,16 @@ pub struct Config {
     /// The agent to use if none is named.
     pub default_agent: Option<String>,
     /// The agents by name, in the order of the file.
-    agents: Agents,
+    agents: IndexMap<String, AgentConfig>,
     /// Limits.
     pub limits: Limits,
     /// How transcripts are backed up.
-    pub keep: BackupConfig,
+    pub keep: BackupRules,
     /// What editors are offered.
     pub editors: EditorConfig,
     /// The text, for finding lines.
     #[serde(skip)]
     text: String,
-}
-
-/// The configured agents, in the order of the file.
-#[derive(Debug, Default)]
-struct Agents(Vec<(String, AgentConfig)>);
-
-impl<'de> Deserialize<'de> for Agents {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct InOrder;
-
-        impl<'de> Visitor<'de> for InOrder {
-            type Value = Agents;
-
-            fn expecting(&self, text: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                text.write_str("a table")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Agents, A::Error> {
-                let mut agents = Vec::new();
-                while let Some(agent) = map.next_entry()? {
-                    agents.push(agent);
-                }
-                Ok(Agents(agents))
-            }
-        }
-
-        deserializer.deserialize_map(InOrder)
-    }
 }
 
 /// A configured agent.
@@ -124,18 +96,6 @@ pub struct Limits {
     pub requests_in_flight: usize,
 }
 
-/// How transcripts are backed up.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct BackupConfig {
-    /// Whether transcripts are backed up automatically.
-    pub enabled: bool,
-    /// How many days backups are kept after the transcript was last written; forever if absent.
-    pub days: Option<u64>,
-    /// How many bytes all backups may take on disk; unlimited if absent.
-    pub bytes: Option<u64>,
-}
-
 /// What editors are offered.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -147,28 +107,6 @@ pub struct EditorConfig {
 impl Default for EditorConfig {
     fn default() -> Self {
         Self { commands: true }
-    }
-}
-
-impl Default for BackupConfig {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            days: None,
-            bytes: None,
-        }
-    }
-}
-
-impl BackupConfig {
-    /// Converts the settings into the rules for conversations.
-    #[must_use]
-    pub fn rules(&self) -> BackupRules {
-        BackupRules {
-            is_enabled: self.enabled,
-            max_days: self.days,
-            max_bytes: self.bytes,
-        }
     }
 }
 
@@ -248,8 +186,8 @@ impl Config {
             }
         }
         let kept = [
-            ("days", config.keep.days, 1),
-            ("bytes", config.keep.bytes, 1_000_000),
+            ("days", config.keep.max_days, 1),
+            ("bytes", config.keep.max_bytes, 1_000_000),
         ];
         for (name, value, least) in kept {
             if value.is_some_and(|value| value < least) {
@@ -309,7 +247,7 @@ impl Config {
     /// An agent's settings are invalid, or the default agent does not exist.
     pub fn catalog(&self, around: &CatalogContext<'_>) -> Result<Catalog, ConfigError> {
         let mut entries = Vec::new();
-        for (name, agent) in &self.agents.0 {
+        for (name, agent) in &self.agents {
             entries.push(self.configured_agent(name, agent.clone(), around)?);
         }
         let first_configured = entries.first().map(|entry| entry.name.clone());

@@ -441,7 +441,7 @@ async fn sweep_previous_run(store: &Store, instance: &Instance, ended_well: bool
 
 /// With the store in memory, no backups are made, because no later run would know about them.
 fn backup_rules(config: &Config, arguments: &Arguments) -> BackupRules {
-    let rules = config.keep.rules();
+    let rules = config.keep;
     BackupRules {
         is_enabled: rules.is_enabled && !arguments.ephemeral,
         ..rules

@@ -490,7 +490,7 @@ fn a_wrong_type_is_reported_in_plain_words() {
 
 #[test]
 fn backups_can_be_turned_off_and_limited() {
-    let rules = |text: &str| Config::parse(text).unwrap().keep.rules();
+    let rules = |text: &str| Config::parse(text).unwrap().keep;
     let is_enabled = true;
     let (max_days, max_bytes) = (None, None);
     assert_eq!(
