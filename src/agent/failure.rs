@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::agent::kinds::AgentKind;
 
 use signs::CodexRetry;
-pub use signs::{FailureSigns, RateLimitNotice, RateLimitStatus};
+pub use signs::{FailureSigns, Rejection};
 pub use terminal_text::strip_terminal_codes;
 
 /// The kind of a failure.

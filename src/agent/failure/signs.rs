@@ -9,49 +9,18 @@ use crate::agent::kinds::RAW_EVENT_METHOD;
 /// The longest notice text that is stored, in bytes. The text of a limit has fewer than 300.
 const NOTICE_LIMIT_BYTES: usize = 4096;
 
-/// The account's status in the agent's limit event.
+/// An event that refused requests because of a limit. Not a failure in itself: turns succeed after a refused side request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RateLimitStatus {
-    /// No limit is in effect. Sent with ordinary turns too.
-    Allowed,
-    /// Allowed, but close to the limit.
-    Warning,
-    /// Requests are refused until the reset.
-    Rejected,
-}
-
-/// A limit event. Not a failure in itself: turns succeed after a rejected side request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RateLimitNotice {
-    /// The account's status.
-    pub status: RateLimitStatus,
+pub struct Rejection {
     /// When the limit resets.
     pub resets_at: Option<Timestamp>,
-}
-
-impl RateLimitNotice {
-    /// Reads `rate_limit_info` of a limit event, or `_meta["_claude/rateLimit"]` of a usage update; both have the
-    /// same form. `None` for an unknown status.
-    pub fn read(info: &Value) -> Option<RateLimitNotice> {
-        let status = match info.get("status")?.as_str()? {
-            "allowed" => RateLimitStatus::Allowed,
-            "allowed_warning" => RateLimitStatus::Warning,
-            "rejected" => RateLimitStatus::Rejected,
-            _ => return None,
-        };
-        let resets_at = info.get("resetsAt").and_then(Value::as_i64);
-        Some(RateLimitNotice {
-            status,
-            resets_at: resets_at.and_then(|at| Timestamp::from_second(at).ok()),
-        })
-    }
 }
 
 /// Evidence of a failure from one turn. Create a new one for each turn: other turns and conversations must not affect
 /// its classification.
 #[derive(Debug, Clone, Default)]
 pub struct FailureSigns {
-    rejected: Option<RateLimitNotice>,
+    rejected: Option<Rejection>,
     thread_broke: bool,
     codex_retry: Option<CodexRetry>,
     last_notice: Option<String>,
@@ -113,7 +82,7 @@ impl FailureSigns {
 
     /// Returns the last event of this turn that refused requests. A later `allowed` does not cancel it, because the
     /// agent's side requests (titles, summaries) are in the same stream.
-    pub fn rejected(&self) -> Option<&RateLimitNotice> {
+    pub fn rejected(&self) -> Option<&Rejection> {
         self.rejected.as_ref()
     }
 
@@ -154,11 +123,16 @@ impl FailureSigns {
         }
     }
 
+    /// Reads `rate_limit_info` of a limit event, or `_meta["_claude/rateLimit"]` of a usage update; both have the same
+    /// form. The account's status is in ordinary turns too.
     fn note_limit(&mut self, info: Option<&Value>) {
-        if let Some(notice) = info.and_then(RateLimitNotice::read)
-            && notice.status == RateLimitStatus::Rejected
+        if let Some(info) = info
+            && info.get("status").and_then(Value::as_str) == Some("rejected")
         {
-            self.rejected = Some(notice);
+            let resets_at = info.get("resetsAt").and_then(Value::as_i64);
+            self.rejected = Some(Rejection {
+                resets_at: resets_at.and_then(|at| Timestamp::from_second(at).ok()),
+            });
         }
     }
 }
