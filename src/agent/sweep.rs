@@ -10,12 +10,11 @@
 //! Everything here blocks: call it in `spawn_blocking`. This module owns no process. It does not know agents, pipes
 //! or tasks.
 
-#[cfg(not(target_os = "linux"))]
-mod elsewhere;
-#[cfg(target_os = "linux")]
-mod linux;
 #[cfg(target_os = "linux")]
 mod orphans;
+#[cfg_attr(target_os = "linux", path = "sweep/linux.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "sweep/elsewhere.rs")]
+mod system;
 #[cfg(target_os = "linux")]
 mod table;
 #[cfg(test)]
@@ -25,10 +24,8 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-#[cfg(not(target_os = "linux"))]
-use elsewhere as linux;
-
 use super::process::{Instance, SpawnMark, SpawnRecord};
+pub use system::{DescendantWatch, adopt_orphans, descendants, find, start_time, sweep};
 
 /// How long swept processes get to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,14 +61,6 @@ pub struct SweepTarget {
 /// Pid and start time of a process and its descendants.
 #[derive(Debug, Clone, Default)]
 pub struct ProcessTree(Vec<(u32, u64)>);
-
-impl ProcessTree {
-    /// Returns the tree of a recorded process; empty if the process has ended.
-    #[must_use]
-    pub fn of(record: &SpawnRecord) -> Self {
-        Self(linux::family(record))
-    }
-}
 
 impl SweepTarget {
     /// Targets one agent and its descendants.
@@ -123,29 +112,9 @@ impl SweepTarget {
     }
 }
 
-/// A process that was ended.
+/// A process that a sweep found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EndedProcess {
-    /// Process id.
-    pub pid: u32,
-    /// The kernel's short name of the process.
-    pub name: String,
-    /// The strongest signal that it got.
-    pub signal: SweepSignal,
-}
-
-/// A signal of a sweep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SweepSignal {
-    /// SIGTERM.
-    Terminate,
-    /// SIGKILL.
-    Kill,
-}
-
-/// A process that could not be ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Survivor {
+pub struct SweptProcess {
     /// Process id.
     pub pid: u32,
     /// The kernel's short name of the process.
@@ -156,56 +125,9 @@ pub struct Survivor {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SweepReport {
     /// The processes that it ended.
-    pub ended: Vec<EndedProcess>,
+    pub ended: Vec<SweptProcess>,
     /// The processes that are still running. Normally empty.
-    pub survivors: Vec<Survivor>,
-}
-
-/// Ends all target processes and waits until they have ended.
-#[must_use]
-pub fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepReport {
-    linux::sweep(target, deadlines)
-}
-
-/// Finds the target processes without signalling them. Includes the agent itself while it runs.
-#[must_use]
-pub fn find(target: &SweepTarget) -> Vec<u32> {
-    linux::find(target)
-}
-
-/// Returns the living descendants of a process by parent pid; empty without `/proc`. Does not find a descendant whose
-/// own parent has ended; [`find`] does, by its mark.
-#[must_use]
-pub fn descendants(pid: u32) -> Vec<u32> {
-    linux::descendants(pid)
-}
-
-/// Processes to wait for, without signalling them. Empty without `/proc`.
-#[derive(Debug)]
-pub struct DescendantWatch(linux::WatchedProcesses);
-
-impl DescendantWatch {
-    /// Watches an agent's descendants that belong to one session: those with a command-line argument that ends with
-    /// the session's handle.
-    #[must_use]
-    pub fn of_session(pid: u32, handle: &str) -> Self {
-        Self(linux::WatchedProcesses::with_argument(pid, handle))
-    }
-
-    /// Waits until all have ended. Returns whether they did in time.
-    #[must_use]
-    pub fn wait(self, limit: Duration) -> bool {
-        self.0.wait(limit)
-    }
-}
-
-/// Makes this process adopt descendants whose parents end, and reaps them when they end. Does nothing on systems other
-/// than Linux. Call it in a tokio runtime.
-///
-/// # Errors
-/// If the system refuses.
-pub fn adopt_orphans() -> std::io::Result<()> {
-    linux::adopt()
+    pub survivors: Vec<SweptProcess>,
 }
 
 /// Returns the children that this process started itself and reaps elsewhere, so they are not orphans. Hold the lock
@@ -215,13 +137,6 @@ pub(super) fn started_children() -> MutexGuard<'static, BTreeSet<u32>> {
     static STARTED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
     // Each change is a single call, so a panic leaves the set consistent.
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Field 22 of `/proc/<pid>/stat`. Together with the boot id, it distinguishes a process from a later one with the
-/// same pid.
-#[must_use]
-pub fn start_time(pid: u32) -> Option<u64> {
-    linux::start_time(pid)
 }
 
 /// Returns the kernel's id of this boot.

@@ -3,41 +3,62 @@
 use std::io;
 use std::time::Duration;
 
-use super::{SpawnRecord, SweepDeadlines, SweepReport, SweepTarget};
+use super::{ProcessTree, SpawnRecord, SweepDeadlines, SweepReport, SweepTarget};
 
-pub(super) fn sweep(_: &SweepTarget, _: SweepDeadlines) -> SweepReport {
+/// Ends no process.
+#[must_use]
+pub fn sweep(_: &SweepTarget, _: SweepDeadlines) -> SweepReport {
     SweepReport::default()
 }
 
-pub(super) fn find(_: &SweepTarget) -> Vec<u32> {
+/// Finds no process.
+#[must_use]
+pub fn find(_: &SweepTarget) -> Vec<u32> {
     Vec::new()
 }
 
-pub(super) fn descendants(_: u32) -> Vec<u32> {
+/// Finds no descendant.
+#[must_use]
+pub fn descendants(_: u32) -> Vec<u32> {
     Vec::new()
 }
 
-pub(super) fn family(_: &SpawnRecord) -> Vec<(u32, u64)> {
-    Vec::new()
-}
-
-pub(super) fn start_time(_: u32) -> Option<u64> {
+/// Start times are unknown.
+#[must_use]
+pub fn start_time(_: u32) -> Option<u64> {
     None
 }
 
-pub(super) fn adopt() -> io::Result<()> {
+/// Does nothing.
+///
+/// # Errors
+/// Never.
+pub fn adopt_orphans() -> io::Result<()> {
     Ok(())
 }
 
-#[derive(Debug)]
-pub(super) struct WatchedProcesses;
+impl ProcessTree {
+    /// Returns an empty tree.
+    #[must_use]
+    pub fn of(_: &SpawnRecord) -> Self {
+        Self::default()
+    }
+}
 
-impl WatchedProcesses {
-    pub(super) fn with_argument(_: u32, _: &str) -> Self {
+/// Processes to wait for: none.
+#[derive(Debug)]
+pub struct DescendantWatch;
+
+impl DescendantWatch {
+    /// Watches no process.
+    #[must_use]
+    pub fn of_session(_: u32, _: &str) -> Self {
         Self
     }
 
-    pub(super) fn wait(self, _: Duration) -> bool {
+    /// Returns at once.
+    #[must_use]
+    pub fn wait(self, _: Duration) -> bool {
         true
     }
 }

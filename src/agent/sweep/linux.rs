@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
-pub(super) use super::orphans::adopt;
+pub use super::orphans::adopt_orphans;
 use super::orphans::are_adopted;
 use super::table::{self, Process, ProcessKey};
-use super::{EndedProcess, SpawnRecord, Survivor, SweepDeadlines, SweepReport, SweepSignal, SweepTarget};
+use super::{ProcessTree, SpawnRecord, SweepDeadlines, SweepReport, SweepTarget, SweptProcess};
 
 /// After this many scans, the remaining targets are reported as survivors: they create processes faster than the sweep
 /// can end them.
@@ -26,10 +26,11 @@ const KILL_FROM_ROUND: usize = 2;
 /// How often a process without a descriptor is checked, on kernels before 5.3.
 const RECHECK: Duration = Duration::from_millis(10);
 
-/// See [`super::sweep`].
-pub(super) fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepReport {
+/// Ends all target processes and waits until they have ended.
+#[must_use]
+pub fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepReport {
     let boot_id = super::boot_id();
-    let mut ended: HashMap<ProcessKey, EndedProcess> = HashMap::new();
+    let mut ended: HashMap<ProcessKey, SweptProcess> = HashMap::new();
     let mut unkillable: Vec<ProcessKey> = Vec::new();
     let mut known: HashSet<ProcessKey> = target.descendants.0.iter().copied().collect();
     for round in 0..=MAX_ROUNDS {
@@ -45,9 +46,9 @@ pub(super) fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepRep
         found.retain(|process| !unkillable.contains(&process.key()));
         let mut open: Vec<OpenProcess<'_>> = found.into_iter().filter_map(OpenProcess::open).collect();
         if round < KILL_FROM_ROUND && !deadlines.term.is_zero() {
-            signal_and_wait(&mut open, SweepSignal::Terminate, deadlines.term, &mut ended);
+            signal_and_wait(&mut open, Signal::TERM, deadlines.term, &mut ended);
         }
-        signal_and_wait(&mut open, SweepSignal::Kill, deadlines.kill, &mut ended);
+        signal_and_wait(&mut open, Signal::KILL, deadlines.kill, &mut ended);
         unkillable.extend(open.iter().map(OpenProcess::key));
     }
     SweepReport::default()
@@ -70,8 +71,9 @@ fn scan(target: &SweepTarget) -> (Vec<Process>, HashSet<u32>) {
     (processes, orphans)
 }
 
-/// See [`super::find`].
-pub(super) fn find(target: &SweepTarget) -> Vec<u32> {
+/// Finds the target processes without signalling them. Includes the agent itself while it runs.
+#[must_use]
+pub fn find(target: &SweepTarget) -> Vec<u32> {
     let processes = table::scan(target);
     let boot_id = super::boot_id();
     let none = HashSet::new();
@@ -79,29 +81,36 @@ pub(super) fn find(target: &SweepTarget) -> Vec<u32> {
     found.into_iter().map(|process| process.pid).collect()
 }
 
-/// See [`super::descendants`].
-pub(super) fn descendants(pid: u32) -> Vec<u32> {
+/// Returns the living descendants of a process by parent pid. Does not find a descendant whose own parent has ended;
+/// [`find`] does, by its mark.
+#[must_use]
+pub fn descendants(pid: u32) -> Vec<u32> {
     let processes = table::scan(&SweepTarget::default());
     let mut family = table::descendants(&processes, vec![pid], &HashSet::new());
     family.remove(&pid);
     family.into_iter().collect()
 }
 
-/// See [`super::start_time`].
-pub(super) fn start_time(pid: u32) -> Option<u64> {
+/// Field 22 of `/proc/<pid>/stat`. Together with the boot id, it distinguishes a process from a later one with the
+/// same pid.
+#[must_use]
+pub fn start_time(pid: u32) -> Option<u64> {
     table::read_stat(pid).map(|stat| stat.start_time)
 }
 
-/// See [`super::ProcessTree`].
-pub(super) fn family(record: &SpawnRecord) -> Vec<ProcessKey> {
-    let processes = table::scan(&SweepTarget::default());
-    // The pid may belong to another process by now.
-    let is_it =
-        |process: &&Process| process.pid == record.pid && Some(process.start_time) == record.start_time;
-    let found = processes.iter().find(is_it).map(|process| process.pid);
-    let family = table::descendants(&processes, found.into_iter().collect(), &HashSet::new());
-    let members = processes.iter().filter(|process| family.contains(&process.pid));
-    members.map(Process::key).collect()
+impl ProcessTree {
+    /// Returns the tree of a recorded process; empty if the process has ended.
+    #[must_use]
+    pub fn of(record: &SpawnRecord) -> Self {
+        let processes = table::scan(&SweepTarget::default());
+        // The pid may belong to another process by now.
+        let is_it =
+            |process: &&Process| process.pid == record.pid && Some(process.start_time) == record.start_time;
+        let found = processes.iter().find(is_it).map(|process| process.pid);
+        let family = table::descendants(&processes, found.into_iter().collect(), &HashSet::new());
+        let members = processes.iter().filter(|process| family.contains(&process.pid));
+        Self(members.map(Process::key).collect())
+    }
 }
 
 /// The pid of the first process, which adopts the orphans of every daemon.
@@ -130,17 +139,11 @@ fn select_targets<'table>(
     }
 }
 
-fn report(ended: HashMap<ProcessKey, EndedProcess>, left: &[&Process]) -> SweepReport {
-    let survivors: Vec<Survivor> = left
-        .iter()
-        .map(|process| Survivor {
-            pid: process.pid,
-            name: process.name.clone(),
-        })
-        .collect();
+fn report(ended: HashMap<ProcessKey, SweptProcess>, left: &[&Process]) -> SweepReport {
+    let survivors = left.iter().map(|process| process.swept()).collect();
     let is_left = |key: &ProcessKey| left.iter().any(|process| process.key() == *key);
     let ended = ended.into_iter().filter(|(key, _)| !is_left(key));
-    let mut ended: Vec<EndedProcess> = ended.map(|(_, ended)| ended).collect();
+    let mut ended: Vec<SweptProcess> = ended.map(|(_, ended)| ended).collect();
     ended.sort_by_key(|ended| ended.pid);
     SweepReport { ended, survivors }
 }
@@ -188,30 +191,18 @@ impl<'table> OpenProcess<'table> {
 /// Signals all processes, waits until they have ended or the deadline has passed, and retains those that are left.
 fn signal_and_wait(
     open: &mut Vec<OpenProcess<'_>>,
-    signal: SweepSignal,
+    signal: Signal,
     deadline: Duration,
-    ended: &mut HashMap<ProcessKey, EndedProcess>,
+    ended: &mut HashMap<ProcessKey, SweptProcess>,
 ) {
-    let number = match signal {
-        SweepSignal::Terminate => Signal::TERM,
-        SweepSignal::Kill => Signal::KILL,
-    };
     for one in open.iter() {
-        let name = one.process.name.clone();
-        match one.signal(number) {
+        match one.signal(signal) {
             Ok(()) => {
-                ended.insert(
-                    one.key(),
-                    EndedProcess {
-                        pid: one.process.pid,
-                        name,
-                        signal,
-                    },
-                );
+                ended.insert(one.key(), one.process.swept());
             }
             Err(rustix::io::Errno::SRCH) => {}
             Err(error) => {
-                tracing::warn!(%error, pid = one.process.pid, name, "cannot signal a process");
+                tracing::warn!(%error, pid = one.process.pid, name = one.process.name, "cannot signal a process");
             }
         }
     }
@@ -262,27 +253,30 @@ fn ended_within(descriptors: &[&OwnedFd], wait: Duration) -> Option<Vec<bool>> {
     }
 }
 
-/// See [`super::DescendantWatch`].
+/// Processes to wait for, without signalling them.
 #[derive(Debug)]
-pub(super) struct WatchedProcesses(Vec<OwnedFd>);
+pub struct DescendantWatch(Vec<OwnedFd>);
 
-impl WatchedProcesses {
-    /// Opens the descendants of a process that have a command-line argument ending with `text`.
-    pub(super) fn with_argument(pid: u32, text: &str) -> Self {
+impl DescendantWatch {
+    /// Watches an agent's descendants that belong to one session: those with a command-line argument that ends with
+    /// the session's handle.
+    #[must_use]
+    pub fn of_session(pid: u32, handle: &str) -> Self {
         let descriptors = descendants(pid).into_iter().filter_map(|found| {
             let descriptor = pidfd_open(table::as_pid(found)?, PidfdFlags::empty()).ok()?;
             // Read after opening the descriptor: this is the command line of that process, or nothing.
             let command_line = fs::read(table::proc_path(found, "cmdline")).ok()?;
             let names_it = command_line
                 .split(|byte| *byte == 0)
-                .any(|argument| argument.ends_with(text.as_bytes()));
+                .any(|argument| argument.ends_with(handle.as_bytes()));
             names_it.then_some(descriptor)
         });
         Self(descriptors.collect())
     }
 
     /// Waits until all have ended. Returns whether they did in time.
-    pub(super) fn wait(mut self, limit: Duration) -> bool {
+    #[must_use]
+    pub fn wait(mut self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         while !self.0.is_empty() {
             let left = until.saturating_duration_since(Instant::now());

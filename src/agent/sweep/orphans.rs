@@ -14,8 +14,11 @@ use super::table;
 /// Whether this process adopts orphans, so that orphans among its children are descendants of agents.
 static ARE_ADOPTED: AtomicBool = AtomicBool::new(false);
 
-/// See [`super::adopt_orphans`].
-pub(super) fn adopt() -> io::Result<()> {
+/// Makes this process adopt descendants whose parents end, and reaps them when they end. Call it in a tokio runtime.
+///
+/// # Errors
+/// If the system refuses.
+pub fn adopt_orphans() -> io::Result<()> {
     // Do not adopt as the first process of a container, which gets the orphans of all other processes, or if there are children
     // already, left by a program that this one replaced with exec. Those do not descend from agents.
     if getpid().is_init() || table::children().next().is_some() {

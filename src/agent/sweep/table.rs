@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 
-use super::SweepTarget;
+use super::{SweepTarget, SweptProcess};
 use crate::agent::process::{MARK_VARIABLE, SpawnRecord};
 use crate::paths::lock_holder;
 
@@ -46,6 +46,13 @@ impl Process {
     /// Identifies the process among all processes with this pid.
     pub(super) fn key(&self) -> ProcessKey {
         (self.pid, self.start_time)
+    }
+
+    pub(super) fn swept(&self) -> SweptProcess {
+        SweptProcess {
+            pid: self.pid,
+            name: self.name.clone(),
+        }
     }
 }
 

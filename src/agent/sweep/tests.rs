@@ -287,10 +287,9 @@ fn a_process_with_only_the_recorded_pid_is_not_signalled() {
     }
     let record = sleeper.record(Some(right), boot_id());
     let report = sweep(&SweepTarget::process(record), DEADLINES);
-    let expected = EndedProcess {
+    let expected = SweptProcess {
         pid: sleeper.0.id(),
         name: "sleep".to_owned(),
-        signal: SweepSignal::Terminate,
     };
     assert_eq!((report.ended, report.survivors), (vec![expected], vec![]));
 }
