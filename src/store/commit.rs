@@ -17,6 +17,7 @@ use std::sync::{Arc, PoisonError};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
+use super::RECENT_PAGE;
 use super::apply::{self, AppliedState, JournalChange, LineageValue, RequestKey, UpstreamOwner};
 use super::body::Bodies;
 use super::compact;
@@ -41,9 +42,6 @@ pub const COMMIT_QUEUE_LIMIT: usize = 16_384;
 /// How many changes are committed together. Enough to share the cost of a sync. sled frees no page while it applies a
 /// batch, so larger batches cost memory.
 pub(super) const GROUP_LIMIT: usize = 256;
-
-/// How many conversations the first page of a list shows.
-const FIRST_LIST_ENTRIES: usize = 64;
 
 /// The maximum length of the lines that are written at once, in bytes. Further changes go into the next group.
 const GROUP_LIMIT_BYTES: usize = 4 << 20;
@@ -143,7 +141,7 @@ impl Writer {
             tracing::warn!(%error, "cannot mark the store as in use; the next commit retries");
         }
         // Load the pages for the first list, so that no client waits for them.
-        let newest = self.shared.recent_page(None, FIRST_LIST_ENTRIES);
+        let newest = self.shared.read(|view| view.recent_page(None, RECENT_PAGE));
         let elapsed = newest.as_ref().ok().zip(now).map(|(page, now)| {
             let last = page.first().map(|(_, found)| found.record.updated_at);
             MinimumClock::since(last.map_or(now, |last| last.min(now)))

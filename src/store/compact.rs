@@ -18,7 +18,7 @@ use super::apply::{self, AppliedState, JournalChange, LineageValue};
 use super::body::Bodies;
 use super::error::StoreError;
 use super::journal::NewJournal;
-use super::keyspace::{Keyspace, PAGE_ENTRIES, TreeId, WriteBatch};
+use super::keyspace::{Keyspace, PAGE_ENTRIES, TreeId, WriteBatch, each_page};
 use super::packed;
 use super::value::StoredValue;
 
@@ -97,17 +97,11 @@ impl CompactedJournal {
     }
 
     fn copy(&mut self, keyspace: &Keyspace, space: TreeId) -> Result<(), StoreError> {
-        let mut last: Option<Vec<u8>> = None;
-        loop {
-            let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-            let pairs = match space.is_packed() {
-                true => packed::page(keyspace, space, from, &[], PAGE_ENTRIES)?,
-                false => keyspace.page(space, from, PAGE_ENTRIES)?,
-            };
-            let Some((key, _)) = pairs.last() else {
-                return Ok(());
-            };
-            last = Some(key.clone());
+        let page = |from: Bound<&[u8]>| match space.is_packed() {
+            true => packed::page(keyspace, space, from, &[], PAGE_ENTRIES),
+            false => keyspace.page(space, from, PAGE_ENTRIES),
+        };
+        each_page(page, |pairs| {
             let mut entry = JournalChange::default();
             for (key, bytes) in &pairs {
                 self.conversations += u64::from(add(&mut entry, space, key, bytes)?);
@@ -117,8 +111,8 @@ impl CompactedJournal {
             let named = values.flat_map(|value| value.bodies.values());
             self.referenced_bodies
                 .extend(named.map(|body| body.sha256.clone()));
-            self.push(&entry)?;
-        }
+            self.push(&entry)
+        })
     }
 
     fn push(&mut self, entry: &JournalChange) -> Result<(), StoreError> {
@@ -172,15 +166,11 @@ pub(super) fn add(
 /// Copies all trees into an empty database, except for the mark.
 pub(super) fn copy_trees(from: &Keyspace, to: &Keyspace) -> Result<(), StoreError> {
     for space in TreeId::ALL.into_iter().filter(|space| *space != TreeId::Meta) {
-        let mut last: Option<Vec<u8>> = None;
-        loop {
-            let after = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-            let pairs = from.page(space, after, PAGE_ENTRIES)?;
-            let Some((key, _)) = pairs.last() else { break };
-            last = Some(key.clone());
+        let page = |after: Bound<&[u8]>| from.page(space, after, PAGE_ENTRIES);
+        each_page(page, |pairs| {
             let writes = pairs.into_iter().map(|(key, value)| ((space, key), Some(value)));
-            to.apply_one_by_one(writes.collect())?;
-        }
+            to.apply_one_by_one(writes.collect())
+        })?;
     }
     Ok(())
 }

@@ -116,6 +116,22 @@ pub(super) type Writes = BTreeMap<(TreeId, Vec<u8>), Option<Vec<u8>>>;
 /// All trees in one map.
 type MemoryTrees = BTreeMap<(TreeId, Vec<u8>), Vec<u8>>;
 
+/// Reads pages, each after the last key of the previous one, and passes them to `each` until one is empty.
+pub(super) fn each_page(
+    mut page: impl FnMut(Bound<&[u8]>) -> Result<Vec<KeyValue>, StoreError>,
+    mut each: impl FnMut(Vec<KeyValue>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut last: Option<Vec<u8>> = None;
+    loop {
+        let pairs = page(last.as_deref().map_or(Bound::Unbounded, Bound::Excluded))?;
+        let Some((key, _)) = pairs.last() else {
+            return Ok(());
+        };
+        last = Some(key.clone());
+        each(pairs)?;
+    }
+}
+
 /// All trees of one store.
 pub(super) enum Keyspace {
     /// On disk.

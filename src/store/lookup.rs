@@ -1,10 +1,11 @@
-//! Queries by id, by name and by time. Each answer is a consistent snapshot.
+//! Queries by id, by name and by time. Each answer is a consistent snapshot, except for `branches` and `lost_parts`: they
+//! read all conversations, a page or a record at a time.
 //!
 //! This module owns which names refer to which conversation. It does not know how changes are made.
 
 use std::collections::BTreeSet;
 use std::ops::{Bound, ControlFlow};
-use std::sync::{PoisonError, RwLockReadGuard};
+use std::sync::PoisonError;
 
 use bridge_protocol::conversation::Parent;
 use bridge_protocol::id::MIN_PREFIX_CHARS;
@@ -14,8 +15,9 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::apply::{self, ConversationHeader, RequestKey, UpstreamOwner};
+use super::body::Bodies;
 use super::error::{LookupError, LostPart, StoreError};
-use super::keyspace::{Keyspace, TreeId};
+use super::keyspace::{Keyspace, TreeId, each_page};
 use super::packed;
 use super::record::{
     ConversationRecord, IdText, ProcessRecord, RecentCursor, RequestId, RequestRecord, ResolvedBy,
@@ -24,7 +26,7 @@ use super::record::{
 use super::shared::Shared;
 use super::summary::Summary;
 use super::value::StoredValue;
-use super::{SCAN_STEP_ENTRIES, ScanStep};
+use super::{SCAN_STEP_ENTRIES, ScanStep, Store};
 use crate::chain::Chain;
 
 /// How many candidates are reported for an ambiguous name.
@@ -50,181 +52,133 @@ pub struct ConversationBranch {
     pub created_order: u64,
 }
 
+/// One state of the store, for the duration of a read.
+pub(super) struct View<'a> {
+    keyspace: &'a Keyspace,
+    bodies: Option<&'a Bodies>,
+}
+
 impl Shared {
-    pub(super) fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRecord>, StoreError> {
-        self.record(
-            &self.keyspace(),
-            TreeId::Conversations,
-            "conversation",
-            id.as_bytes(),
-        )
-    }
-
-    pub(super) fn salvaged_conversation(
-        &self,
-        id: ConversationId,
-    ) -> Result<Option<SalvagedRecord>, StoreError> {
+    /// Reads one state of the store: meanwhile no batch is applied and no body is deleted. `read` must be short, and must
+    /// not read the store in another way: a pending replacement of the trees would deadlock the two.
+    pub(super) fn read<T, E>(&self, read: impl FnOnce(&View<'_>) -> Result<T, E>) -> Result<T, E> {
         let keyspace = self.keyspace();
-        let _snapshot = self.snapshot();
-        self.salvage_from(&keyspace, id)
+        let _snapshot = self.snapshot_lock.read().unwrap_or_else(PoisonError::into_inner);
+        read(&View {
+            keyspace: &keyspace,
+            bodies: self.bodies.as_ref(),
+        })
+    }
+}
+
+impl Store {
+    /// Reads one state of the store, and reports a failure of the database.
+    fn read<T>(&self, read: impl FnOnce(&View<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        self.shared
+            .read(read)
+            .inspect_err(|error| self.report_failure(error))
     }
 
-    /// Returns the readable part of a record. A lost chain is replaced by an empty one that continues the lineage.
-    fn salvage_from(
-        &self,
-        keyspace: &Keyspace,
-        id: ConversationId,
-    ) -> Result<Option<SalvagedRecord>, StoreError> {
-        let Some(bytes) = keyspace.get(TreeId::Conversations, id.as_bytes())? else {
-            return Ok(None);
-        };
-        let value = StoredValue::from_bytes("conversation", &bytes)?;
-        let (mut record, lost) =
-            value.salvage::<ConversationRecord>("conversation", SEPARABLE_MEMBERS, self.bodies.as_ref())?;
-        if let Some(chain) = lost.iter().find(|part| part.is_within("chain")) {
-            let lineage: Vec<LineageEntry> = self.entries_after(keyspace, id, 0, usize::MAX)?;
-            let chain =
-                Chain::from_parts(Vec::new(), &lineage).map_err(|_| StoreError::LostBody(chain.clone()))?;
-            record.chain = chain;
-        }
-        Ok(Some(SalvagedRecord { record, lost }))
+    /// Returns the record of a conversation, even of a deleted one.
+    ///
+    /// # Errors
+    /// If the record, or a body that it references, cannot be read.
+    pub fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRecord>, StoreError> {
+        self.read(|view| view.conversation(id))
     }
 
-    pub(super) fn lost_parts(&self) -> Result<Vec<(ConversationId, Vec<LostPart>)>, StoreError> {
-        let Some(bodies) = &self.bodies else {
-            return Ok(Vec::new());
-        };
+    /// Returns the record of a conversation without its unreadable parts, and a list of those parts.
+    ///
+    /// # Errors
+    /// If the record cannot be read even without them.
+    pub fn salvaged_conversation(&self, id: ConversationId) -> Result<Option<SalvagedRecord>, StoreError> {
+        self.read(|view| view.salvage(id))
+    }
+
+    /// Returns the conversations with unreadable body files, and the parts that are lost with them. Omits deleted
+    /// conversations. Reads all bodies.
+    ///
+    /// # Errors
+    /// If a record cannot be read.
+    pub fn lost_parts(&self) -> Result<Vec<(ConversationId, Vec<LostPart>)>, StoreError> {
         let mut found = Vec::new();
-        let mut last: Option<Vec<u8>> = None;
-        loop {
-            let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-            // Release the lock of the trees before reading files.
-            let page = self
-                .keyspace()
-                .page(TreeId::Conversations, from, SCAN_STEP_ENTRIES)?;
-            for (_, bytes) in &page {
-                let value = StoredValue::from_bytes("conversation", bytes)?;
-                let lost = value.lost_parts("conversation", bodies)?;
-                if !lost.is_empty() {
-                    let header: ConversationHeader = value.read_header("conversation")?;
-                    if header.deleted_at.is_none() {
-                        found.push((header.id, lost));
-                    }
-                }
-            }
-            match page.into_iter().last() {
-                Some((key, _)) => last = Some(key),
-                None => return Ok(found),
-            }
-        }
-    }
-
-    pub(super) fn resolve(&self, reference: &ConversationRef) -> Result<ResolvedConversation, LookupError> {
-        let keyspace = self.keyspace();
-        let _snapshot = self.snapshot();
-        let mut fitting = Vec::new();
-        match IdText::read(reference) {
-            IdText::Whole(id) => {
-                if let Some(header) = header(&keyspace, id)? {
-                    return require_single(&[header], ResolvedBy::Id);
-                }
-            }
-            IdText::Prefix(lowest, highest) => {
-                let page =
-                    keyspace.page(TreeId::Conversations, Bound::Included(&lowest), CANDIDATES_LIMIT)?;
-                let page = page
-                    .into_iter()
-                    .take_while(|(key, _)| key.as_slice() <= highest.as_slice());
-                for (_, bytes) in page {
-                    fitting.push(StoredValue::stored_header("conversation", &bytes)?);
-                }
-            }
-            IdText::Other => {}
-        }
-        let text = reference.as_str();
-        let mut owners = owner_ids(&keyspace, &apply::upstream_prefix(&UpstreamId::new(text)))?;
-        let by = match fitting.is_empty() && !owners.is_empty() {
-            true => ResolvedBy::UpstreamId,
-            false => ResolvedBy::Prefix,
+        let page = |from: Bound<&[u8]>| {
+            self.read(|view| view.keyspace.page(TreeId::Conversations, from, SCAN_STEP_ENTRIES))
         };
-        // An exact upstream id takes precedence over ids with this prefix.
-        if owners.is_empty() && text.chars().count() >= MIN_PREFIX_CHARS {
-            owners = owner_ids(&keyspace, text.as_bytes())?;
-        }
-        let mut holders = Vec::new();
-        for id in owners {
-            if fitting.iter().all(|header: &ConversationHeader| header.id != id) {
-                holders.extend(header(&keyspace, id)?);
+        each_page(page, |pairs| {
+            for (key, _) in pairs {
+                // The record may have changed since, and its former bodies may have been deleted.
+                found.extend(self.read(|view| view.lost_parts(&key))?);
             }
-        }
-        // A transcript can be adopted again after its conversation was deleted. Its id then refers to the
-        // conversation that exists.
-        if !fitting.is_empty() || holders.iter().any(|header| header.deleted_at.is_none()) {
-            holders.retain(|header| header.deleted_at.is_none());
-        }
-        fitting.extend(holders);
-        require_single(&fitting, by)
+            Ok(())
+        })?;
+        Ok(found)
     }
 
-    pub(super) fn owners(
+    /// Finds the conversation with this name: its id, a prefix of its id, or an upstream id that it ever had.
+    ///
+    /// A complete id takes precedence. A name is ambiguous if it is a prefix of one conversation's id and an upstream
+    /// id of another, or a prefix of several ids. Deleted conversations are included, so that a deletion never changes
+    /// the meaning of a short name.
+    ///
+    /// # Errors
+    /// See [`LookupError`].
+    pub fn resolve(&self, reference: &ConversationRef) -> Result<ResolvedConversation, LookupError> {
+        let resolved = self.shared.read(|view| view.resolve(reference));
+        resolved.inspect_err(|lookup| {
+            if let LookupError::Store(error) = lookup {
+                self.report_failure(error);
+            }
+        })
+    }
+
+    /// Returns the conversations that have or had an upstream id, under one root or under any.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub fn owners(
         &self,
         upstream_id: &UpstreamId,
         root: Option<&TranscriptRoot>,
     ) -> Result<Vec<ConversationId>, StoreError> {
-        let keyspace = self.keyspace();
-        let _snapshot = self.snapshot();
         let prefix = match root {
             Some(root) => apply::upstream_root_prefix(upstream_id, root),
             None => apply::upstream_prefix(upstream_id),
         };
-        Ok(owner_ids(&keyspace, &prefix)?.into_iter().collect())
+        self.read(|view| Ok(view.owner_ids(&prefix)?.into_iter().collect()))
     }
 
-    pub(super) fn sessions_with_prefix(
+    /// Returns the upstream ids that start with this text, under one root or under any, each with a conversation that has or had
+    /// it.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub fn sessions_with_prefix(
         &self,
         prefix: &str,
         root: Option<&TranscriptRoot>,
     ) -> Result<Vec<(UpstreamId, ConversationId)>, StoreError> {
-        let keyspace = self.keyspace();
-        let _snapshot = self.snapshot();
-        let found = owners_with(&keyspace, prefix.as_bytes())?;
+        let found = self.read(|view| view.owners_with(prefix.as_bytes()))?;
         let found = found
             .into_iter()
             .filter(|owner| root.is_none_or(|root| owner.root == *root));
         Ok(found.map(|owner| (owner.upstream_id, owner.id)).collect())
     }
 
-    pub(super) fn recent_page(
-        &self,
-        after: Option<RecentCursor>,
-        limit: usize,
-    ) -> Result<Vec<(RecentCursor, SalvagedRecord)>, StoreError> {
-        let keyspace = self.keyspace();
-        let _snapshot = self.snapshot();
-        let from = after
-            .as_ref()
-            .map_or(Bound::Unbounded, |cursor| Bound::Excluded(cursor.0.as_slice()));
-        let mut page = Vec::new();
-        for (key, _) in packed::page(&keyspace, TreeId::Recent, from, &[], limit)? {
-            let damaged = || StoreError::DamagedChunk {
-                space: TreeId::Recent.name(),
-            };
-            let key: [u8; 24] = key.try_into().map_err(|_| damaged())?;
-            let cursor = RecentCursor(key);
-            let salvaged = self.salvage_from(&keyspace, cursor.id())?.ok_or_else(damaged)?;
-            page.push((cursor, salvaged));
-        }
-        Ok(page)
-    }
-
-    pub(super) fn scan_recent(
+    /// Makes one step of a scan of all conversations after a cursor, newest first, without deleted ones. Returns the ids
+    /// that `fits` accepts, at most `limit`. A step examines at most [`SCAN_STEP_ENTRIES`] conversations of one snapshot, in
+    /// some tens of microseconds.
+    ///
+    /// `fits` gets `None` if the summary would be too long. It must not call the store.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub fn scan_recent(
         &self,
         after: Option<RecentCursor>,
         limit: usize,
         mut fits: impl FnMut(ConversationId, Option<Summary<'_>>) -> bool,
     ) -> Result<ScanStep, StoreError> {
-        let keyspace = self.keyspace();
-        let _snapshot = self.snapshot();
         let from = after
             .as_ref()
             .map_or(Bound::Unbounded, |cursor| Bound::Excluded(cursor.0.as_slice()));
@@ -233,7 +187,7 @@ impl Shared {
             ..ScanStep::default()
         };
         let (mut seen, mut is_whole) = (0, true);
-        packed::visit_from(&keyspace, TreeId::Recent, from, |key, value| {
+        let visit = |key: &[u8], value: &[u8]| {
             if seen == SCAN_STEP_ENTRIES || looked.found.len() >= limit {
                 looked.is_end = false;
                 return ControlFlow::Break(());
@@ -250,7 +204,8 @@ impl Shared {
                 looked.found.push((cursor, id));
             }
             ControlFlow::Continue(())
-        })?;
+        };
+        self.read(|view| packed::visit_from(view.keyspace, TreeId::Recent, from, visit))?;
         if !is_whole {
             return Err(StoreError::DamagedChunk {
                 space: TreeId::Recent.name(),
@@ -259,7 +214,13 @@ impl Shared {
         Ok(looked)
     }
 
-    pub(super) fn branches(&self) -> Result<Vec<ConversationBranch>, StoreError> {
+    /// Returns the conversations that branched off others. Without deleted ones.
+    ///
+    /// Reads all conversations, a few hundred at a time: some tenths of a second for 100,000.
+    ///
+    /// # Errors
+    /// If a record cannot be read.
+    pub fn branches(&self) -> Result<Vec<ConversationBranch>, StoreError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Header {
@@ -270,13 +231,12 @@ impl Shared {
             #[serde(default)]
             deleted_at: Option<IgnoredAny>,
         }
-        let keyspace = self.keyspace();
         let mut branches = Vec::new();
-        let mut last: Option<Vec<u8>> = None;
-        loop {
-            let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-            let page = keyspace.page(TreeId::Conversations, from, SCAN_STEP_ENTRIES)?;
-            for (key, bytes) in &page {
+        let page = |from: Bound<&[u8]>| {
+            self.read(|view| view.keyspace.page(TreeId::Conversations, from, SCAN_STEP_ENTRIES))
+        };
+        each_page(page, |pairs| {
+            for (key, bytes) in &pairs {
                 let header: Header = StoredValue::stored_header("conversation", bytes)?;
                 if let (Some(parent), None, Ok(id)) =
                     (header.parent, header.deleted_at, key.as_slice().try_into())
@@ -288,42 +248,226 @@ impl Shared {
                     });
                 }
             }
-            match page.into_iter().last() {
-                Some((key, _)) => last = Some(key),
-                None => return Ok(branches),
-            }
-        }
+            Ok(())
+        })?;
+        Ok(branches)
     }
 
-    pub(super) fn lineage(
+    /// Returns at most `limit` lineage entries of a conversation after a `seq` (0: from the start), oldest first.
+    ///
+    /// # Errors
+    /// If an entry cannot be read.
+    pub fn lineage(
         &self,
         id: ConversationId,
         after_seq: u64,
         limit: usize,
     ) -> Result<Vec<LineageEntry>, StoreError> {
-        let keyspace = self.keyspace();
-        let _snapshot = self.snapshot();
-        // Use the salvaged record: the lineage is complete even if parts of the record are lost.
-        let Some(SalvagedRecord { record, .. }) = self.salvage_from(&keyspace, id)? else {
-            return Ok(Vec::new());
+        self.read(|view| {
+            // Use the salvaged record: the lineage is complete even if parts of the record are lost.
+            let Some(SalvagedRecord { record, .. }) = view.salvage(id)? else {
+                return Ok(Vec::new());
+            };
+            let mut entries = view.entries_after(id, after_seq, limit)?;
+            for entry in &mut entries {
+                entry.in_chain = record.chain.contains(&entry.upstream_id);
+            }
+            Ok(entries)
+        })
+    }
+
+    /// Returns the complete lineage of a conversation, oldest first.
+    ///
+    /// # Errors
+    /// If an entry cannot be read.
+    pub fn lineage_all(&self, id: ConversationId) -> Result<Vec<LineageEntry>, StoreError> {
+        self.lineage(id, 0, usize::MAX)
+    }
+
+    /// Returns the record of a request. Pass no conversation for a request that creates one.
+    ///
+    /// # Errors
+    /// If the record cannot be read.
+    pub fn request(
+        &self,
+        conversation_id: Option<ConversationId>,
+        request_id: &RequestId,
+    ) -> Result<Option<RequestRecord>, StoreError> {
+        let key = RequestKey {
+            conversation_id,
+            request_id: request_id.clone(),
         };
-        let mut entries = self.entries_after(&keyspace, id, after_seq, limit)?;
-        for entry in &mut entries {
-            entry.in_chain = record.chain.contains(&entry.upstream_id);
+        self.read(|view| view.request(&key))
+    }
+
+    /// Returns the records of all requests of a conversation, or of those that create one.
+    ///
+    /// # Errors
+    /// If a record cannot be read.
+    pub fn requests(
+        &self,
+        conversation_id: Option<ConversationId>,
+    ) -> Result<Vec<RequestRecord>, StoreError> {
+        let prefix = apply::request_prefix(conversation_id);
+        let from = Bound::Included(prefix.as_slice());
+        self.read(|view| {
+            let listed = packed::page(view.keyspace, TreeId::RequestExpiry, from, &prefix, usize::MAX)?;
+            let ids = listed
+                .iter()
+                .filter_map(|(key, _)| apply::read_request_order_key(key));
+            let keys = ids.map(|(_, request_id)| RequestKey {
+                conversation_id,
+                request_id,
+            });
+            keys.filter_map(|key| view.request(&key).transpose()).collect()
+        })
+    }
+
+    /// Returns all recorded processes.
+    ///
+    /// # Errors
+    /// If a record cannot be read.
+    pub fn processes(&self) -> Result<Vec<ProcessRecord>, StoreError> {
+        self.read(|view| {
+            view.keyspace
+                .page(TreeId::Processes, Bound::Unbounded, usize::MAX)
+        })?
+        .into_iter()
+        .map(|(_, bytes)| serde_json::from_slice(&bytes).map_err(StoreError::unreadable("process")))
+        .collect()
+    }
+
+    /// Returns the conversations that are not idle: those with a pending turn, an open question or a pending
+    /// continuation, and limited, interrupted or failed ones.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub fn unfinished(&self) -> Result<Vec<ConversationId>, StoreError> {
+        let pairs = self.read(|view| {
+            view.keyspace
+                .page(TreeId::Unfinished, Bound::Unbounded, usize::MAX)
+        })?;
+        Ok(pairs
+            .into_iter()
+            .filter_map(|(key, _)| key.try_into().ok().map(ConversationId::from_bytes))
+            .collect())
+    }
+}
+
+impl View<'_> {
+    pub(super) fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRecord>, StoreError> {
+        self.record(TreeId::Conversations, "conversation", id.as_bytes())
+    }
+
+    /// Returns the readable part of a record. A lost chain is replaced by an empty one that continues the lineage.
+    fn salvage(&self, id: ConversationId) -> Result<Option<SalvagedRecord>, StoreError> {
+        let Some(bytes) = self.keyspace.get(TreeId::Conversations, id.as_bytes())? else {
+            return Ok(None);
+        };
+        let value = StoredValue::from_bytes("conversation", &bytes)?;
+        let (mut record, lost) =
+            value.salvage::<ConversationRecord>("conversation", SEPARABLE_MEMBERS, self.bodies)?;
+        if let Some(chain) = lost.iter().find(|part| part.is_within("chain")) {
+            let lineage: Vec<LineageEntry> = self.entries_after(id, 0, usize::MAX)?;
+            let chain =
+                Chain::from_parts(Vec::new(), &lineage).map_err(|_| StoreError::LostBody(chain.clone()))?;
+            record.chain = chain;
         }
-        Ok(entries)
+        Ok(Some(SalvagedRecord { record, lost }))
+    }
+
+    /// Returns the lost parts of the conversation with this key. `None` if there are none, or the conversation is
+    /// deleted.
+    fn lost_parts(&self, key: &[u8]) -> Result<Option<(ConversationId, Vec<LostPart>)>, StoreError> {
+        let (Some(bodies), Some(bytes)) = (self.bodies, self.keyspace.get(TreeId::Conversations, key)?)
+        else {
+            return Ok(None);
+        };
+        let value = StoredValue::from_bytes("conversation", &bytes)?;
+        let lost = value.lost_parts("conversation", bodies)?;
+        if lost.is_empty() {
+            return Ok(None);
+        }
+        let header: ConversationHeader = value.read_header("conversation")?;
+        Ok(header.deleted_at.is_none().then_some((header.id, lost)))
+    }
+
+    fn resolve(&self, reference: &ConversationRef) -> Result<ResolvedConversation, LookupError> {
+        let mut fitting = Vec::new();
+        match IdText::read(reference) {
+            IdText::Whole(id) => {
+                if let Some(header) = self.header(id)? {
+                    return require_single(&[header], ResolvedBy::Id);
+                }
+            }
+            IdText::Prefix(lowest, highest) => {
+                let page =
+                    self.keyspace
+                        .page(TreeId::Conversations, Bound::Included(&lowest), CANDIDATES_LIMIT)?;
+                let page = page
+                    .into_iter()
+                    .take_while(|(key, _)| key.as_slice() <= highest.as_slice());
+                for (_, bytes) in page {
+                    fitting.push(StoredValue::stored_header("conversation", &bytes)?);
+                }
+            }
+            IdText::Other => {}
+        }
+        let text = reference.as_str();
+        let mut owners = self.owner_ids(&apply::upstream_prefix(&UpstreamId::new(text)))?;
+        let by = match fitting.is_empty() && !owners.is_empty() {
+            true => ResolvedBy::UpstreamId,
+            false => ResolvedBy::Prefix,
+        };
+        // An exact upstream id takes precedence over ids with this prefix.
+        if owners.is_empty() && text.chars().count() >= MIN_PREFIX_CHARS {
+            owners = self.owner_ids(text.as_bytes())?;
+        }
+        let mut holders = Vec::new();
+        for id in owners {
+            if fitting.iter().all(|header: &ConversationHeader| header.id != id) {
+                holders.extend(self.header(id)?);
+            }
+        }
+        // A transcript can be adopted again after its conversation was deleted. Its id then refers to the
+        // conversation that exists.
+        if !fitting.is_empty() || holders.iter().any(|header| header.deleted_at.is_none()) {
+            holders.retain(|header| header.deleted_at.is_none());
+        }
+        fitting.extend(holders);
+        require_single(&fitting, by)
+    }
+
+    pub(super) fn recent_page(
+        &self,
+        after: Option<RecentCursor>,
+        limit: usize,
+    ) -> Result<Vec<(RecentCursor, SalvagedRecord)>, StoreError> {
+        let from = after
+            .as_ref()
+            .map_or(Bound::Unbounded, |cursor| Bound::Excluded(cursor.0.as_slice()));
+        let mut page = Vec::new();
+        for (key, _) in packed::page(self.keyspace, TreeId::Recent, from, &[], limit)? {
+            let damaged = || StoreError::DamagedChunk {
+                space: TreeId::Recent.name(),
+            };
+            let key: [u8; 24] = key.try_into().map_err(|_| damaged())?;
+            let cursor = RecentCursor(key);
+            let salvaged = self.salvage(cursor.id())?.ok_or_else(damaged)?;
+            page.push((cursor, salvaged));
+        }
+        Ok(page)
     }
 
     fn entries_after(
         &self,
-        keyspace: &Keyspace,
         id: ConversationId,
         after_seq: u64,
         limit: usize,
     ) -> Result<Vec<LineageEntry>, StoreError> {
         let after = apply::lineage_key(id, after_seq);
         let found = packed::page(
-            keyspace,
+            self.keyspace,
             TreeId::Lineage,
             Bound::Excluded(&after),
             id.as_bytes(),
@@ -331,105 +475,52 @@ impl Shared {
         )?;
         let entries = found.into_iter().map(|(_, bytes)| {
             let value = StoredValue::from_bytes("lineage entry", &bytes)?;
-            value.read("lineage entry", self.bodies.as_ref())
+            value.read("lineage entry", self.bodies)
         });
         entries.collect()
     }
 
-    pub(super) fn request(
-        &self,
-        conversation_id: Option<ConversationId>,
-        request_id: &RequestId,
-    ) -> Result<Option<RequestRecord>, StoreError> {
-        let key = apply::request_key(&RequestKey {
-            conversation_id,
-            request_id: request_id.clone(),
-        });
-        self.record(&self.keyspace(), TreeId::Requests, "request", &key)
-    }
-
-    pub(super) fn requests(
-        &self,
-        conversation_id: Option<ConversationId>,
-    ) -> Result<Vec<RequestRecord>, StoreError> {
-        let keyspace = self.keyspace();
-        let prefix = apply::request_prefix(conversation_id);
-        let from = Bound::Included(prefix.as_slice());
-        let listed = packed::page(&keyspace, TreeId::RequestExpiry, from, &prefix, usize::MAX)?;
-        let ids = listed
-            .iter()
-            .filter_map(|(key, _)| apply::read_request_order_key(key));
-        let keys = ids.map(|(_, request_id)| RequestKey {
-            conversation_id,
-            request_id,
-        });
-        let records =
-            keys.map(|key| self.record(&keyspace, TreeId::Requests, "request", &apply::request_key(&key)));
-        records.filter_map(Result::transpose).collect()
-    }
-
-    pub(super) fn processes(&self) -> Result<Vec<ProcessRecord>, StoreError> {
-        self.keyspace()
-            .page(TreeId::Processes, Bound::Unbounded, usize::MAX)?
-            .into_iter()
-            .map(|(_, bytes)| serde_json::from_slice(&bytes).map_err(StoreError::unreadable("process")))
-            .collect()
-    }
-
-    pub(super) fn unfinished(&self) -> Result<Vec<ConversationId>, StoreError> {
-        let pairs = self
-            .keyspace()
-            .page(TreeId::Unfinished, Bound::Unbounded, usize::MAX)?;
-        Ok(pairs
-            .into_iter()
-            .filter_map(|(key, _)| key.try_into().ok().map(ConversationId::from_bytes))
-            .collect())
-    }
-
-    fn snapshot(&self) -> RwLockReadGuard<'_, ()> {
-        self.snapshot_lock.read().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn request(&self, key: &RequestKey) -> Result<Option<RequestRecord>, StoreError> {
+        self.record(TreeId::Requests, "request", &apply::request_key(key))
     }
 
     fn record<T: DeserializeOwned>(
         &self,
-        keyspace: &Keyspace,
         space: TreeId,
         what: &'static str,
         key: &[u8],
     ) -> Result<Option<T>, StoreError> {
-        // Bodies are deleted only while no reader has a snapshot.
-        let _snapshot = self.snapshot();
-        keyspace
-            .get(space, key)?
-            .map(|bytes| StoredValue::from_bytes(what, &bytes)?.read(what, self.bodies.as_ref()))
+        let stored = self.keyspace.get(space, key)?;
+        stored
+            .map(|bytes| StoredValue::from_bytes(what, &bytes)?.read(what, self.bodies))
             .transpose()
     }
-}
 
-fn header(keyspace: &Keyspace, id: ConversationId) -> Result<Option<ConversationHeader>, StoreError> {
-    keyspace
-        .get(TreeId::Conversations, id.as_bytes())?
-        .map(|bytes| StoredValue::stored_header("conversation", &bytes))
-        .transpose()
-}
+    fn header(&self, id: ConversationId) -> Result<Option<ConversationHeader>, StoreError> {
+        self.keyspace
+            .get(TreeId::Conversations, id.as_bytes())?
+            .map(|bytes| StoredValue::stored_header("conversation", &bytes))
+            .transpose()
+    }
 
-fn owner_ids(keyspace: &Keyspace, prefix: &[u8]) -> Result<BTreeSet<ConversationId>, StoreError> {
-    let owners = owners_with(keyspace, prefix)?;
-    Ok(owners.into_iter().map(|owner| owner.id).collect())
-}
+    fn owner_ids(&self, prefix: &[u8]) -> Result<BTreeSet<ConversationId>, StoreError> {
+        let owners = self.owners_with(prefix)?;
+        Ok(owners.into_iter().map(|owner| owner.id).collect())
+    }
 
-fn owners_with(keyspace: &Keyspace, prefix: &[u8]) -> Result<Vec<UpstreamOwner>, StoreError> {
-    let owners = packed::page(
-        keyspace,
-        TreeId::Upstream,
-        Bound::Included(prefix),
-        prefix,
-        OWNERS_LIMIT,
-    )?;
-    let owners = owners.iter();
-    Ok(owners
-        .filter_map(|(key, _)| apply::read_upstream_key(key))
-        .collect())
+    fn owners_with(&self, prefix: &[u8]) -> Result<Vec<UpstreamOwner>, StoreError> {
+        let owners = packed::page(
+            self.keyspace,
+            TreeId::Upstream,
+            Bound::Included(prefix),
+            prefix,
+            OWNERS_LIMIT,
+        )?;
+        let owners = owners.iter();
+        Ok(owners
+            .filter_map(|(key, _)| apply::read_upstream_key(key))
+            .collect())
+    }
 }
 
 fn require_single(
@@ -455,5 +546,36 @@ fn require_single(
                 by,
             })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::tests::{change, id, record, wait};
+    use crate::store::{Change, StoreOptions, VALUE_LIMIT_BYTES};
+
+    /// An erasure deletes a body after a reader has listed the conversations and before it reads that body.
+    #[test]
+    fn a_conversation_that_is_being_erased_has_not_lost_anything() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(folder.path(), StoreOptions::default()).unwrap();
+        let long = ConversationRecord {
+            title: "x".repeat(2 * VALUE_LIMIT_BYTES),
+            ..record(1, 1)
+        };
+        wait(store.commit(change(long))).unwrap();
+        let key = *id(1).as_bytes();
+        let listed = store.read(|view| view.keyspace.get(TreeId::Conversations, &key));
+        let erased = Change {
+            erases: true,
+            ..change(record(1, 2))
+        };
+        wait(store.commit(erased)).unwrap();
+        let listed = StoredValue::from_bytes("conversation", &listed.unwrap().unwrap()).unwrap();
+        let bodies = store.shared.bodies.as_ref().unwrap();
+        assert_eq!(listed.lost_parts("conversation", bodies).unwrap().len(), 1);
+        assert!(store.read(|view| view.lost_parts(&key)).unwrap().is_none());
+        assert!(store.lost_parts().unwrap().is_empty());
     }
 }

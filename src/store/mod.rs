@@ -34,8 +34,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use bridge_protocol::link::LineageEntry;
-use bridge_protocol::{ConversationId, ConversationRef, UpstreamId};
+use bridge_protocol::ConversationId;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
@@ -64,7 +63,7 @@ use request_memory::MinimumClock;
 use shared::Shared;
 use trust::TrustFile;
 
-/// How many conversations [`Store::recent`] reads at once.
+/// How many conversations [`Store::recent`] reads at once: a bit more than a client shows on the first page of its list.
 const RECENT_PAGE: usize = 64;
 
 /// How many conversations one step of a scan examines.
@@ -204,72 +203,6 @@ impl Store {
         closed
     }
 
-    /// Returns the record of a conversation, even of a deleted one.
-    ///
-    /// # Errors
-    /// If the record, or a body that it references, cannot be read.
-    pub fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRecord>, StoreError> {
-        self.report_if_failed(self.shared.conversation(id))
-    }
-
-    /// Returns the record of a conversation without its unreadable parts, and a list of those parts.
-    ///
-    /// # Errors
-    /// If the record cannot be read even without them.
-    pub fn salvaged_conversation(&self, id: ConversationId) -> Result<Option<SalvagedRecord>, StoreError> {
-        self.report_if_failed(self.shared.salvaged_conversation(id))
-    }
-
-    /// Returns the conversations with unreadable body files, and the parts that are lost with them. Omits deleted
-    /// conversations. Reads all bodies.
-    ///
-    /// # Errors
-    /// If a record cannot be read.
-    pub fn lost_parts(&self) -> Result<Vec<(ConversationId, Vec<LostPart>)>, StoreError> {
-        self.report_if_failed(self.shared.lost_parts())
-    }
-
-    /// Finds the conversation with this name: its id, a prefix of its id, or an upstream id that it ever had.
-    ///
-    /// A complete id takes precedence. A name is ambiguous if it is a prefix of one conversation's id and an upstream
-    /// id of another, or a prefix of several ids. Deleted conversations are included, so that a deletion never changes
-    /// the meaning of a short name.
-    ///
-    /// # Errors
-    /// See [`LookupError`].
-    pub fn resolve(&self, reference: &ConversationRef) -> Result<ResolvedConversation, LookupError> {
-        self.shared.resolve(reference).inspect_err(|lookup| {
-            if let LookupError::Store(error) = lookup {
-                self.report_failure(error);
-            }
-        })
-    }
-
-    /// Returns the conversations that have or had an upstream id, under one root or under any.
-    ///
-    /// # Errors
-    /// If the index cannot be read.
-    pub fn owners(
-        &self,
-        upstream_id: &UpstreamId,
-        root: Option<&TranscriptRoot>,
-    ) -> Result<Vec<ConversationId>, StoreError> {
-        self.report_if_failed(self.shared.owners(upstream_id, root))
-    }
-
-    /// Returns the upstream ids that start with this text, under one root or under any, each with a conversation that has or had
-    /// it.
-    ///
-    /// # Errors
-    /// If the index cannot be read.
-    pub fn sessions_with_prefix(
-        &self,
-        prefix: &str,
-        root: Option<&TranscriptRoot>,
-    ) -> Result<Vec<(UpstreamId, ConversationId)>, StoreError> {
-        self.report_if_failed(self.shared.sessions_with_prefix(prefix, root))
-    }
-
     /// Iterates over conversations by the time of their last change, newest first, without deleted ones. Starts after
     /// the cursor, if given.
     ///
@@ -285,94 +218,6 @@ impl Store {
             page: Vec::new().into_iter(),
             has_ended: false,
         }
-    }
-
-    /// Makes one step of a scan of all conversations after a cursor, newest first, without deleted ones. Returns the ids
-    /// that `fits` accepts, at most `limit`. A step examines at most [`SCAN_STEP_ENTRIES`] conversations of one snapshot, in
-    /// some tens of microseconds.
-    ///
-    /// `fits` gets `None` if the summary would be too long. It must not call the store.
-    ///
-    /// # Errors
-    /// If the index cannot be read.
-    pub fn scan_recent(
-        &self,
-        after: Option<RecentCursor>,
-        limit: usize,
-        fits: impl FnMut(ConversationId, Option<Summary<'_>>) -> bool,
-    ) -> Result<ScanStep, StoreError> {
-        self.report_if_failed(self.shared.scan_recent(after, limit, fits))
-    }
-
-    /// Returns the conversations that branched off others. Without deleted ones.
-    ///
-    /// Reads all conversations, a few hundred at a time: some tenths of a second for 100,000.
-    ///
-    /// # Errors
-    /// If a record cannot be read.
-    pub fn branches(&self) -> Result<Vec<ConversationBranch>, StoreError> {
-        self.report_if_failed(self.shared.branches())
-    }
-
-    /// Returns at most `limit` lineage entries of a conversation after a `seq` (0: from the start), oldest first.
-    ///
-    /// # Errors
-    /// If an entry cannot be read.
-    pub fn lineage(
-        &self,
-        id: ConversationId,
-        after_seq: u64,
-        limit: usize,
-    ) -> Result<Vec<LineageEntry>, StoreError> {
-        self.report_if_failed(self.shared.lineage(id, after_seq, limit))
-    }
-
-    /// Returns the complete lineage of a conversation, oldest first.
-    ///
-    /// # Errors
-    /// If an entry cannot be read.
-    pub fn lineage_all(&self, id: ConversationId) -> Result<Vec<LineageEntry>, StoreError> {
-        self.report_if_failed(self.shared.lineage(id, 0, usize::MAX))
-    }
-
-    /// Returns the record of a request. Pass no conversation for a request that creates one.
-    ///
-    /// # Errors
-    /// If the record cannot be read.
-    pub fn request(
-        &self,
-        conversation_id: Option<ConversationId>,
-        request_id: &RequestId,
-    ) -> Result<Option<RequestRecord>, StoreError> {
-        self.report_if_failed(self.shared.request(conversation_id, request_id))
-    }
-
-    /// Returns the records of all requests of a conversation, or of those that create one.
-    ///
-    /// # Errors
-    /// If a record cannot be read.
-    pub fn requests(
-        &self,
-        conversation_id: Option<ConversationId>,
-    ) -> Result<Vec<RequestRecord>, StoreError> {
-        self.report_if_failed(self.shared.requests(conversation_id))
-    }
-
-    /// Returns all recorded processes.
-    ///
-    /// # Errors
-    /// If a record cannot be read.
-    pub fn processes(&self) -> Result<Vec<ProcessRecord>, StoreError> {
-        self.report_if_failed(self.shared.processes())
-    }
-
-    /// Returns the conversations that are not idle: those with a pending turn, an open question or a pending
-    /// continuation, and limited, interrupted or failed ones.
-    ///
-    /// # Errors
-    /// If the index cannot be read.
-    pub fn unfinished(&self) -> Result<Vec<ConversationId>, StoreError> {
-        self.report_if_failed(self.shared.unfinished())
     }
 
     /// Returns how many conversations exist, without deleted ones. Reads one number.
@@ -471,11 +316,6 @@ impl Store {
         })
     }
 
-    /// Returns the result of a read, and reports a failure of the database.
-    fn report_if_failed<T>(&self, read: Result<T, StoreError>) -> Result<T, StoreError> {
-        read.inspect_err(|error| self.report_failure(error))
-    }
-
     /// Reports a failed database to the thread, so that it is replaced even if nothing is committed. One report is
     /// enough for all reads that fail meanwhile.
     fn report_failure(&self, error: &StoreError) {
@@ -531,7 +371,7 @@ impl Iterator for RecentConversations {
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.page.len() == 0 && !self.has_ended {
-            match self.shared.recent_page(self.after, RECENT_PAGE) {
+            match self.shared.read(|view| view.recent_page(self.after, RECENT_PAGE)) {
                 Ok(page) => {
                     self.has_ended = page.len() < RECENT_PAGE;
                     self.page = page.into_iter();

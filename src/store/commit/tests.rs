@@ -71,7 +71,7 @@ fn an_unencodable_change_fails_alone() {
     assert_eq!(outcomes[0].as_ref().unwrap(), &Sequence(1));
     assert!(matches!(outcomes[1], Err(StoreError::TooLarge { .. })));
     assert_eq!(outcomes[2].as_ref().unwrap(), &Sequence(2));
-    assert!(shared.conversation(id(2)).unwrap().is_none());
+    assert!(shared.read(|view| view.conversation(id(2))).unwrap().is_none());
     assert_eq!(lines(&file), 2);
 }
 
@@ -80,7 +80,7 @@ fn a_change_sees_those_before_it_in_its_group() {
     let (mut writer, shared, _) = writer();
     commit(&mut writer, (0..10).map(|at| change(record(1, at))).collect());
     assert_eq!(shared.status().conversations, 1);
-    assert_eq!(shared.recent_page(None, 10).unwrap().len(), 1);
+    assert_eq!(shared.read(|view| view.recent_page(None, 10)).unwrap().len(), 1);
 }
 
 /// Changes in the journal are acknowledged even if the database fails.
@@ -97,7 +97,13 @@ fn a_failed_database_is_replaced_from_the_journal_and_rebuilt_at_the_next_start(
         assert_eq!(outcome[0].as_ref().unwrap(), &Sequence(u64::from(number)));
     }
     for number in 1..=6 {
-        assert!(shared.conversation(id(number)).unwrap().is_some(), "{number}");
+        assert!(
+            shared
+                .read(|view| view.conversation(id(number)))
+                .unwrap()
+                .is_some(),
+            "{number}"
+        );
     }
     let figures = shared.status();
     assert_eq!(figures.conversations, 6);
@@ -136,12 +142,12 @@ fn a_database_failure_found_by_a_reader_is_handled_without_a_commit() {
     let (mut writer, shared) = writer_on_disk(folder.path());
     assert!(commit(&mut writer, vec![change(record(1, 1))])[0].is_ok());
     shared.fail_database(false);
-    let error = shared.conversation(id(1)).unwrap_err();
+    let error = shared.read(|view| view.conversation(id(1))).unwrap_err();
     let (line, jobs) = mpsc::channel(2);
     line.try_send(Job::DatabaseFailed(error)).unwrap();
     drop(line);
     writer.run(jobs, None);
-    assert!(shared.conversation(id(1)).unwrap().is_some());
+    assert!(shared.read(|view| view.conversation(id(1))).unwrap().is_some());
     assert!(shared.status().database_failure.is_some());
 }
 
@@ -166,7 +172,7 @@ fn changes_are_refused_if_journal_and_database_are_unreadable() {
     );
     std::fs::rename(&away, &journal).unwrap();
     assert!(commit(&mut writer, vec![change(record(4, 1))])[0].is_ok());
-    assert!(shared.conversation(id(2)).unwrap().is_none());
+    assert!(shared.read(|view| view.conversation(id(2))).unwrap().is_none());
     assert_eq!(shared.status().conversations, 2);
 }
 
@@ -191,11 +197,11 @@ fn expired_requests_are_deleted_at_a_start() {
     };
     assert!(commit(&mut writer, vec![newer])[0].is_ok());
     let known = |conversation: Option<u8>, name: &str| {
-        let request_id = crate::store::RequestId::new(name);
-        shared
-            .request(conversation.map(id), &request_id)
-            .unwrap()
-            .is_some()
+        let key = RequestKey {
+            conversation_id: conversation.map(id),
+            request_id: crate::store::RequestId::new(name),
+        };
+        shared.read(|view| view.request(&key)).unwrap().is_some()
     };
     // A newer request of the same conversation deletes the expired ones before it.
     assert!(!known(Some(7), "old 1") && known(Some(8), "old 1") && known(None, "old"));
