@@ -183,10 +183,9 @@ pub(super) fn record_position(keyspace: &Keyspace, mark: &AppliedState) -> Resul
 }
 
 /// Removes the bodies that the journal in place does not reference.
-pub(super) fn remove_unreferenced_bodies(bodies: &Bodies, named: &HashSet<String>) -> usize {
-    bodies.remove_unreferenced(named).unwrap_or_else(|error| {
+pub(super) fn remove_unreferenced_bodies(bodies: &Bodies, named: &HashSet<String>) {
+    if let Err(error) = bodies.remove_unreferenced(named) {
         // They only take disk space; the next compaction tries again.
         tracing::warn!(%error, "cannot remove unused bodies");
-        0
-    })
+    }
 }

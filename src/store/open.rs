@@ -180,7 +180,6 @@ fn open_with(
         }
         // Mark the database as open first, because later writes to it are not synced.
         trust.mark_open_if_trusted()?;
-        let before_bytes = mark.position.end_offset;
         let written = compact::write(&paths.journal, &keyspace, &mark)?;
         // Do this after all steps that may fail for lack of disk space.
         if replayed.is_damaged || keeps_end {
@@ -191,10 +190,9 @@ fn open_with(
         }
         let (compacted, named) = written.put_in_place()?;
         compact::record_position(&keyspace, &compacted)?;
-        report.compacted_bytes = Some((before_bytes, compacted.position.end_offset));
         // Set-aside files may reference bodies that nothing else references.
         if damaged_files(&paths.journal)?.is_empty() {
-            report.bodies_removed = compact::remove_unreferenced_bodies(&bodies, &named);
+            compact::remove_unreferenced_bodies(&bodies, &named);
         }
         mark = compacted;
     } else if keeps_end {
@@ -491,21 +489,16 @@ fn rebuild_database(
         report.unreadable_values = report.unreadable_values.max(unreadable);
         database.close();
     }
-    let before_bytes = match file.exists {
-        true => {
-            let replayed = replay(&paths.journal, &making, &mut mark, &rebuild.from, None, report)?;
-            match replayed.unreadable_end {
-                // The torn line was acknowledged, or follows acknowledged lines.
-                Some(torn) if rebuild.has_lost_changes => report.damaged.push(torn.region),
-                torn => report.cut_off = torn.map(|torn| torn.region),
-            }
-            Some(mark.position.end_offset)
+    if file.exists {
+        let replayed = replay(&paths.journal, &making, &mut mark, &rebuild.from, None, report)?;
+        match replayed.unreadable_end {
+            // The torn line was acknowledged, or follows acknowledged lines.
+            Some(torn) if rebuild.has_lost_changes => report.damaged.push(torn.region),
+            torn => report.cut_off = torn.map(|torn| torn.region),
         }
-        false => {
-            report.restored = report.restored.max(rebuild.from.last_known);
-            None
-        }
-    };
+    } else {
+        report.restored = report.restored.max(rebuild.from.last_known);
+    }
     let lacks_end = report.count_missing_end(trust.closed_at()?, &mark);
     write_first_mark(&making, &mark)?;
     let written = match rebuild.has_lost_changes {
@@ -535,7 +528,6 @@ fn rebuild_database(
         let (compacted, _) = written.put_in_place()?;
         compact::record_position(&making, &compacted)?;
         making.flush_to_system()?;
-        report.compacted_bytes = before_bytes.map(|before| (before, compacted.position.end_offset));
         mark = compacted;
     }
     making.close();

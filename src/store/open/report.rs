@@ -45,10 +45,6 @@ pub struct OpenReport {
     pub is_uncertain: bool,
     /// Where a copy of the damaged journal, or of its cut-off end, is kept.
     pub journal_copy: Option<PathBuf>,
-    /// The journal's length in bytes before and after a compaction.
-    pub compacted_bytes: Option<(u64, u64)>,
-    /// How many unused bodies were removed.
-    pub bodies_removed: usize,
 }
 
 /// The reason to rebuild a database.
