@@ -14,6 +14,7 @@ use bridge_protocol::turn::Interrupt;
 use bridge_protocol::{AgentName, ConversationId, ConversationRef, InterruptId, TurnId, UpstreamId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::error::{LostPart, StoreError};
 use crate::chain::Chain;
@@ -588,38 +589,23 @@ pub(super) enum IdText {
 impl IdText {
     /// Parses hexadecimal digits, with hyphens where an id's text has them or without any.
     pub(super) fn read(reference: &ConversationRef) -> Self {
-        const HYPHENS_AT: [usize; 4] = [8, 13, 18, 23];
         let text = reference.as_str();
-        let hyphenated = text.contains('-');
-        let mut digits = Vec::with_capacity(32);
-        for (index, character) in text.chars().enumerate() {
-            if hyphenated && HYPHENS_AT.contains(&index) {
-                if character != '-' {
-                    return Self::Other;
-                }
-                continue;
-            }
-            let Some(digit) = character.to_digit(16).and_then(|digit| u8::try_from(digit).ok()) else {
-                return Self::Other;
-            };
-            if digits.len() == 32 {
-                return Self::Other;
-            }
-            digits.push(digit);
-        }
-        if digits.len() < bridge_protocol::id::MIN_PREFIX_CHARS {
+        let digits = text.replace('-', "");
+        if !(bridge_protocol::id::MIN_PREFIX_CHARS..=32).contains(&digits.len()) {
             return Self::Other;
         }
-        let (mut lowest, mut highest) = ([0x00_u8; 16], [0xFF_u8; 16]);
-        for (index, digit) in digits.iter().enumerate() {
-            let (byte, shift) = (index / 2, if index % 2 == 0 { 4 } else { 0 });
-            lowest[byte] |= digit << shift;
-            highest[byte] &= !(0x0F << shift) | (digit << shift);
+        let padded = |fill: &str| Uuid::try_parse(&format!("{digits}{}", fill.repeat(32 - digits.len())));
+        let (Ok(lowest), Ok(highest)) = (padded("0"), padded("f")) else {
+            return Self::Other;
+        };
+        let hyphenated = lowest.hyphenated().to_string();
+        if text.contains('-') && !hyphenated.starts_with(&text.to_ascii_lowercase()) {
+            return Self::Other;
         }
         if digits.len() == 32 {
-            return Self::Whole(ConversationId::from_bytes(lowest));
+            return Self::Whole(ConversationId::from_bytes(lowest.into_bytes()));
         }
-        Self::Prefix(lowest, highest)
+        Self::Prefix(lowest.into_bytes(), highest.into_bytes())
     }
 }
 
