@@ -43,8 +43,6 @@ pub mod method {
     /// Client to agent: a copy of a session under a new id.
     pub const SESSION_FORK: &str = "session/fork";
     /// Client to agent.
-    pub const SESSION_LIST: &str = "session/list";
-    /// Client to agent.
     pub const SESSION_CLOSE: &str = "session/close";
     /// Client to agent.
     pub const SESSION_DELETE: &str = "session/delete";

@@ -12,7 +12,7 @@ mod params;
 #[cfg(test)]
 mod tests;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use super::inbox::InboxSender;
 use super::message::{CallError, MethodName, RequestId, method};
 use super::wire::{Attachment, Connection, SessionHandle};
 
-pub use capabilities::{Capabilities, Initialized, PromptCapabilities};
+pub use capabilities::{Capabilities, Initialized};
 pub use params::Params;
 
 /// The protocol version.
@@ -104,18 +104,6 @@ impl AgentCalls {
             connection,
             initialized,
         }
-    }
-
-    /// Returns the connection.
-    #[must_use]
-    pub fn connection(&self) -> &Connection {
-        &self.connection
-    }
-
-    /// Returns the answer to `initialize`.
-    #[must_use]
-    pub fn initialized(&self) -> &Initialized {
-        &self.initialized
     }
 
     /// `session/new`. The answer arrives in the inbox, with the new session attached to it.
@@ -204,7 +192,7 @@ impl AgentCalls {
         self.connection.notify(method::SESSION_CANCEL, &params)
     }
 
-    /// `session/close`. The agent answers before its own child has ended.
+    /// `session/close`. Some agents answer before their own child has ended: see `close_answers_early` of their kind.
     ///
     /// # Errors
     ///
@@ -230,23 +218,6 @@ impl AgentCalls {
         self.check_offered(self.capabilities().delete, method::SESSION_DELETE)?;
         self.set(Self::params_for_session(method::SESSION_DELETE, handle, None)?)
             .await
-    }
-
-    /// `session/list`, one page.
-    ///
-    /// # Errors
-    ///
-    /// [`CallError`].
-    pub async fn list(&self, cwd: Option<&Path>, cursor: Option<&str>) -> Result<Box<RawValue>, CallError> {
-        self.check_offered(self.capabilities().list, method::SESSION_LIST)?;
-        let mut params = Params::new(method::SESSION_LIST);
-        if let Some(cwd) = cwd {
-            params.set("cwd", cwd)?;
-        }
-        if let Some(cursor) = cursor {
-            params.set("cursor", cursor)?;
-        }
-        self.set(params).await
     }
 
     /// `session/set_mode`.

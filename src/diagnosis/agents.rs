@@ -198,7 +198,7 @@ fn optional_methods(capabilities: &Capabilities) -> Vec<&'static str> {
         (capabilities.list, "list"),
         (capabilities.close, "close"),
         (capabilities.delete, "delete"),
-        (capabilities.prompt.image, "images"),
+        (capabilities.images, "images"),
         (capabilities.logout, "logout"),
     ];
     all.into_iter()

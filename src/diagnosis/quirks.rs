@@ -67,11 +67,7 @@ mod tests {
         additional_directories: true,
         logout: true,
         auth_status: true,
-        prompt: crate::agent::session::PromptCapabilities {
-            image: true,
-            audio: false,
-            embedded_context: true,
-        },
+        images: true,
     };
 
     fn words(

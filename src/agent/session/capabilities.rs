@@ -29,19 +29,8 @@ pub struct Capabilities {
     pub logout: bool,
     /// Not a method: the agent reports who is signed in (`_meta.authStatus`).
     pub auth_status: bool,
-    /// The content that a prompt may have besides text and links.
-    pub prompt: PromptCapabilities,
-}
-
-/// The content that a prompt may have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PromptCapabilities {
-    /// Images.
-    pub image: bool,
-    /// Audio.
-    pub audio: bool,
-    /// Resources with their content.
-    pub embedded_context: bool,
+    /// Images in prompts.
+    pub images: bool,
 }
 
 /// The answer to `initialize`.
@@ -117,11 +106,7 @@ impl Capabilities {
             additional_directories: has("/sessionCapabilities/additionalDirectories"),
             logout: has("/auth/logout"),
             auth_status: has("/_meta/authStatus"),
-            prompt: PromptCapabilities {
-                image: has("/promptCapabilities/image"),
-                audio: has("/promptCapabilities/audio"),
-                embedded_context: has("/promptCapabilities/embeddedContext"),
-            },
+            images: has("/promptCapabilities/image"),
         }
     }
 }

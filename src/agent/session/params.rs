@@ -25,22 +25,16 @@ pub struct Params {
 }
 
 impl Params {
-    /// Creates an empty object for this method.
-    #[must_use]
-    pub fn new(method: &'static str) -> Self {
-        Self {
-            method,
-            members: IndexMap::new(),
-        }
-    }
-
     /// Creates a copy of a client's object, or an empty object.
     ///
     /// # Errors
     ///
     /// [`CallError::BadParams`] if it is not an object.
     pub fn from_client(method: &'static str, params: Option<&RawValue>) -> Result<Self, CallError> {
-        let mut new = Self::new(method);
+        let mut new = Self {
+            method,
+            members: IndexMap::new(),
+        };
         if let Some(params) = params {
             new.members = serde_json::from_str(params.get()).map_err(|error| new.bad(&error))?;
         }

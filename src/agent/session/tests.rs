@@ -36,11 +36,7 @@ fn capabilities_are_markers() {
         additional_directories: true,
         logout: true,
         auth_status: false,
-        prompt: PromptCapabilities {
-            image: true,
-            audio: false,
-            embedded_context: false,
-        },
+        images: true,
     };
     assert_eq!(all.capabilities, expected);
     assert_eq!(all.agent_version.as_deref(), Some("1.2"));
@@ -168,10 +164,6 @@ async fn methods_that_are_not_offered_are_not_sent() {
     assert_eq!(
         unsupported(calls.delete(&handle).await.unwrap_err()),
         "session/delete"
-    );
-    assert_eq!(
-        unsupported(calls.list(None, None).await.unwrap_err()),
-        "session/list"
     );
     assert_eq!(unsupported(calls.logout(None).await.unwrap_err()), "logout");
     assert_eq!(connection.attached_count(), 0);

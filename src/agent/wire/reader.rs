@@ -141,10 +141,6 @@ async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process
 
 /// Passes one line on. Returns how many entries are queued in the inbox that it went to.
 fn take_line(shared: &Shared, line: &[u8]) -> usize {
-    let line = line.trim_ascii();
-    if line.is_empty() {
-        return 0;
-    }
     let last_sent = shared.record_received();
     let envelope = match Envelope::scan_bytes(line) {
         Ok(envelope) => envelope,
