@@ -34,9 +34,10 @@ use super::wire::{Connection, StrayOutput, WireOptions};
 use backoff::Backoff;
 pub use key::PoolKey;
 pub use lease::Lease;
-use process_task::Leases;
+use lease::Usage;
 
-/// The maximum number of keys. There is one for each agent and each distinct client that it runs for.
+/// The maximum number of keys. There is one for each agent and each distinct client that it runs for, and one for each
+/// conversation that continues in a process of its own.
 const MAX_KEYS: usize = 256;
 
 /// Settings of the pool.
@@ -154,7 +155,7 @@ pub struct Agent {
     initialized: Arc<Initialized>,
     /// The file of its program at the time of its start.
     program: Option<ProgramFile>,
-    leases: Leases,
+    usage: watch::Sender<Usage>,
     stop: CancellationToken,
     /// Why it was ended while it was in use.
     termination_reason: OnceLock<String>,
@@ -275,8 +276,8 @@ struct Slot {
     process: SlotProcess,
     /// The latest answer to `initialize` under this key, and the program that gave it.
     initialized: Option<(Arc<Initialized>, Option<ProgramFile>)>,
-    /// Earlier processes that have not ended completely.
-    unended_predecessors: Vec<Weak<Agent>>,
+    /// All processes under this key that somebody still has: earlier ones and the running one.
+    processes: Vec<Weak<Agent>>,
 }
 
 type StartOutcome = Result<Arc<Agent>, AcquireError>;
@@ -306,8 +307,9 @@ impl Pool {
         }
     }
 
-    /// Leases the agent with this key, and starts it if it is not running. Dropping the future does not stop a start
-    /// that others may wait for. Must be called inside a tokio runtime.
+    /// Leases the agent with this key, and starts it if it is not running. With a `failed` process, leases a newer one:
+    /// the failed one gets no new leases and ends with its last one. Dropping the future does not stop a start that others
+    /// may wait for. Must be called inside a tokio runtime.
     ///
     /// # Errors
     ///
@@ -317,24 +319,29 @@ impl Pool {
         key: &PoolKey,
         launch: &Launch,
         urgency: Urgency,
+        failed: Option<Generation>,
     ) -> Result<Lease, AcquireError> {
-        self.acquire_newer(key, launch, urgency, None).await
-    }
-
-    /// Leases a process other than the failed one, which gets no new leases and ends with its last one. Uses a newer
-    /// process if one already runs.
-    ///
-    /// # Errors
-    ///
-    /// [`AcquireError`].
-    pub async fn acquire_replacement(
-        &self,
-        key: &PoolKey,
-        launch: &Launch,
-        urgency: Urgency,
-        failed: Generation,
-    ) -> Result<Lease, AcquireError> {
-        self.acquire_newer(key, launch, urgency, Some(failed)).await
+        let mut starting = loop {
+            let decision = {
+                let mut state = self.inner.lock();
+                self.inner.decide(&mut state, key, launch, urgency, failed)?
+            };
+            match decision {
+                Decision::Leased(lease) => return Ok(lease),
+                Decision::AwaitStart(starting) => break starting,
+                // Meanwhile another caller may start it, or the pool may shut down.
+                Decision::WaitForBackoff(retry_in) => tokio::select! {
+                    () = tokio::time::sleep(retry_in) => {}
+                    () = process_task::wait_for_shutdown(&self.inner) => {}
+                },
+            }
+        };
+        let outcome = match starting.wait_for(Option::is_some).await {
+            Ok(outcome) => outcome.clone(),
+            Err(_) => None,
+        };
+        // The task was cancelled with the runtime, or panicked.
+        outcome.unwrap_or(Err(AcquireError::ShuttingDown)).map(Lease::new)
     }
 
     /// Returns the instance that the processes belong to.
@@ -386,11 +393,11 @@ impl Pool {
         running.next().map(|agent| Lease::new(Arc::clone(agent)))
     }
 
-    /// Returns the process ids of all agents that have not ended completely, including their descendants.
+    /// Returns the process ids of the agents that, with their descendants, have not ended completely.
     #[must_use]
     pub fn remaining_pids(&self) -> Vec<u32> {
         let state = self.inner.lock();
-        let all = state.slots.values().flat_map(|slot| &slot.unended_predecessors);
+        let all = state.slots.values().flat_map(|slot| &slot.processes);
         let alive = all
             .filter_map(Weak::upgrade)
             .filter(|agent| !*agent.stopped.borrow());
@@ -404,7 +411,7 @@ impl Pool {
         let state = self.inner.lock();
         let slots = state.slots.iter();
         let of_agent = slots.filter(|(key, _)| key.agent() == own.key.agent());
-        let all = of_agent.flat_map(|(_, slot)| slot.unended_predecessors.iter().filter_map(Weak::upgrade));
+        let all = of_agent.flat_map(|(_, slot)| slot.processes.iter().filter_map(Weak::upgrade));
         let leaves = |agent: &Arc<Agent>| {
             let is_leaving = agent.is_retired() || agent.is_ending();
             agent.generation != own.generation && is_leaving && !agent.is_finished()
@@ -419,9 +426,9 @@ impl Pool {
         for (_, slot) in slots.filter(|(key, _)| key.agent() == own.key.agent()) {
             if let SlotProcess::Running(agent) = &slot.process
                 && agent.generation != own.generation
-                && agent.leases.count() == 0
+                && agent.lease_count() == 0
             {
-                agent.leases.retire();
+                agent.retire();
             }
         }
     }
@@ -457,36 +464,6 @@ impl Pool {
     /// Skips the remaining waits of a running shutdown: the user sent a second signal.
     pub fn skip_shutdown_waits(&self) {
         self.inner.skip_waits.cancel();
-    }
-
-    async fn acquire_newer(
-        &self,
-        key: &PoolKey,
-        launch: &Launch,
-        urgency: Urgency,
-        failed: Option<Generation>,
-    ) -> Result<Lease, AcquireError> {
-        let mut starting = loop {
-            let decision = {
-                let mut state = self.inner.lock();
-                self.inner.decide(&mut state, key, launch, urgency, failed)?
-            };
-            match decision {
-                Decision::Leased(lease) => return Ok(lease),
-                Decision::AwaitStart(starting) => break starting,
-                // Meanwhile another caller may start it, or the pool may shut down.
-                Decision::WaitForBackoff(retry_in) => tokio::select! {
-                    () = tokio::time::sleep(retry_in) => {}
-                    () = process_task::wait_for_shutdown(&self.inner) => {}
-                },
-            }
-        };
-        let outcome = match starting.wait_for(Option::is_some).await {
-            Ok(outcome) => outcome.clone(),
-            Err(_) => None,
-        };
-        // The task was cancelled with the runtime, or panicked.
-        outcome.unwrap_or(Err(AcquireError::ShuttingDown)).map(Lease::new)
     }
 }
 
@@ -527,10 +504,10 @@ impl Inner {
         match &slot.process {
             // The lease is counted under the lock, so that the agent cannot be stopped as idle in between.
             SlotProcess::Running(agent) if !is_out(agent) => {
-                agent.leases.mark_inspected(false);
+                agent.mark_inspected(false);
                 return Ok(Decision::Leased(Lease::new(Arc::clone(agent))));
             }
-            SlotProcess::Running(agent) => agent.leases.retire(),
+            SlotProcess::Running(agent) => agent.retire(),
             SlotProcess::Starting(_, outcome) => return Ok(Decision::AwaitStart(outcome.clone())),
             SlotProcess::None => {}
         }
@@ -548,9 +525,7 @@ impl Inner {
             .slots
             .iter()
             .filter(|(other, _)| other.agent() == key.agent());
-        let earlier = of_agent
-            .flat_map(|(_, slot)| slot.unended_predecessors.clone())
-            .collect();
+        let earlier = of_agent.flat_map(|(_, slot)| slot.processes.clone()).collect();
         let slot = state.slots.entry(key.clone()).or_default();
         slot.process = SlotProcess::Starting(generation, outcome.clone());
         let start = process_task::StartRequest {
@@ -572,56 +547,36 @@ impl Inner {
         {
             slot.process = SlotProcess::Running(Arc::clone(agent));
             slot.initialized = Some((Arc::clone(&agent.initialized), agent.program));
-            slot.unended_predecessors
-                .retain(|earlier| earlier.strong_count() > 0);
-            slot.unended_predecessors.push(Arc::downgrade(agent));
+            slot.processes.retain(|earlier| earlier.strong_count() > 0);
+            slot.processes.push(Arc::downgrade(agent));
         }
     }
 
-    /// Records a failed start.
-    fn record_failed_start(&self, key: &PoolKey, generation: Generation) {
+    /// Takes a process out of its slot, unless a newer one is in it. `record` notes in the backoff why.
+    fn vacate(&self, key: &PoolKey, generation: Generation, record: impl FnOnce(&mut Backoff)) {
         let mut state = self.lock();
-        let Some(slot) = state.slots.get_mut(key) else {
+        state.vacate(key, generation, record);
+    }
+
+    /// Takes a process without leases out of its slot. Returns whether it may be stopped.
+    fn vacate_if_unused(&self, agent: &Agent) -> bool {
+        // Leases are counted under the lock.
+        let mut state = self.lock();
+        let is_unused = agent.lease_count() == 0;
+        if is_unused {
+            state.vacate(&agent.key, agent.generation, |_| {});
+        }
+        is_unused
+    }
+}
+
+impl State {
+    fn vacate(&mut self, key: &PoolKey, generation: Generation, record: impl FnOnce(&mut Backoff)) {
+        let Some(slot) = self.slots.get_mut(key) else {
             return;
         };
-        slot.backoff.record_failure(Instant::now());
+        record(&mut slot.backoff);
         if slot.process.generation() == Some(generation) {
-            slot.process = SlotProcess::None;
-        }
-    }
-
-    /// Records that a process ended on its own.
-    fn record_death(&self, agent: &Agent, lived: Duration) {
-        let mut state = self.lock();
-        let Some(slot) = state.slots.get_mut(&agent.key) else {
-            return;
-        };
-        slot.backoff.record_death(Instant::now(), lived);
-        if slot.process.generation() == Some(agent.generation) {
-            slot.process = SlotProcess::None;
-        }
-    }
-
-    /// Removes a process without leases from the pool. Returns whether it may be stopped.
-    fn remove_if_unused(&self, agent: &Agent) -> bool {
-        let mut state = self.lock();
-        if agent.leases.count() > 0 {
-            return false;
-        }
-        if let Some(slot) = state.slots.get_mut(&agent.key)
-            && slot.process.generation() == Some(agent.generation)
-        {
-            slot.process = SlotProcess::None;
-        }
-        true
-    }
-
-    /// Removes a process from the pool, even if it is in use.
-    fn remove(&self, agent: &Agent) {
-        let mut state = self.lock();
-        if let Some(slot) = state.slots.get_mut(&agent.key)
-            && slot.process.generation() == Some(agent.generation)
-        {
             slot.process = SlotProcess::None;
         }
     }
@@ -641,9 +596,6 @@ impl Slot {
     fn is_worth_keeping(&self, now: Instant) -> bool {
         !matches!(self.process, SlotProcess::None)
             || !self.backoff.retry_in(now).is_zero()
-            || self
-                .unended_predecessors
-                .iter()
-                .any(|earlier| earlier.strong_count() > 0)
+            || self.processes.iter().any(|earlier| earlier.strong_count() > 0)
     }
 }

@@ -83,7 +83,7 @@ pub async fn climb(
         true => entry.pool_key().exclusive_to(&record.id),
         false => entry.pool_key(),
     };
-    let acquired = services.pool.acquire(&key, &entry.launch, urgency).await;
+    let acquired = services.pool.acquire(&key, &entry.launch, urgency, None).await;
     let lease = acquired.map_err(|error| acquire_error(&entry, &error))?;
     let lineage = services.store.lineage_all(record.id)?;
     let origins = Origins::collect(&lineage, record.chain.links());
@@ -174,7 +174,7 @@ async fn wait_for_one_end(leaving: &mut Vec<Arc<Agent>>, deadline: Instant) -> b
 pub async fn acquire_process(services: &Services, entry: &AgentEntry) -> Result<Lease, ConversationError> {
     let result = services
         .pool
-        .acquire(&entry.pool_key(), &entry.launch, Urgency::Now)
+        .acquire(&entry.pool_key(), &entry.launch, Urgency::Now, None)
         .await;
     result.map_err(|error| acquire_error(entry, &error))
 }
@@ -510,13 +510,7 @@ impl Climber {
             .or(self.failed_process);
         self.failed_process = failed;
         let (pool, key, launch) = (&self.services.pool, &self.key, &self.entry.launch);
-        let acquired = match failed {
-            Some(generation) => {
-                pool.acquire_replacement(key, launch, self.request.urgency, generation)
-                    .await
-            }
-            None => pool.acquire(key, launch, self.request.urgency).await,
-        };
+        let acquired = pool.acquire(key, launch, self.request.urgency, failed).await;
         let acquired = acquired.map_err(|error| acquire_error(&self.entry, &error))?;
         *lease = Some(acquired.clone());
         Ok(acquired)

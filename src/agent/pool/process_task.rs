@@ -19,94 +19,6 @@ use crate::agent::wire::Connection;
 /// reported as not speaking the protocol. Wrappers print a few; a program in interactive mode prints a screen.
 const MAX_STRAY_LINES_AT_START: u64 = 32;
 
-/// The use of an agent, and whether it may get new leases.
-#[derive(Debug)]
-pub(super) struct Leases {
-    usage: watch::Sender<LeaseState>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct LeaseState {
-    leases: usize,
-    is_retired: bool,
-    is_signed_out: bool,
-    /// Whether it is leased only for inspection.
-    is_inspected_only: bool,
-}
-
-impl Leases {
-    fn new() -> Self {
-        Self {
-            usage: watch::Sender::new(LeaseState::default()),
-        }
-    }
-
-    pub(super) fn add(&self) {
-        self.usage.send_modify(|usage| usage.leases += 1);
-    }
-
-    pub(super) fn remove(&self) {
-        self.usage
-            .send_modify(|usage| usage.leases = usage.leases.saturating_sub(1));
-    }
-
-    pub(super) fn count(&self) -> usize {
-        self.usage.borrow().leases
-    }
-
-    /// Marks it as inspected only: it ends with its last lease, unless a caller acquires it.
-    pub(super) fn mark_inspected(&self, is_inspected_only: bool) {
-        self.usage.send_if_modified(|usage| {
-            let was = std::mem::replace(&mut usage.is_inspected_only, is_inspected_only);
-            was != is_inspected_only
-        });
-    }
-
-    /// Denies new leases; it ends with the last one.
-    pub(super) fn retire(&self) {
-        self.usage.send_modify(|usage| usage.is_retired = true);
-    }
-}
-
-impl Agent {
-    /// Denies new leases; the agent ends with its last one.
-    pub fn retire(&self) {
-        self.leases.retire();
-    }
-
-    /// Retires an agent that reported that nobody is signed in. It may read the credentials only at its start, so its
-    /// users should switch to a new process.
-    pub fn note_signed_out(&self) {
-        self.leases.usage.send_modify(|usage| {
-            usage.is_retired = true;
-            usage.is_signed_out = true;
-        });
-    }
-
-    /// Whether it reported that nobody is signed in.
-    #[must_use]
-    pub fn is_signed_out(&self) -> bool {
-        self.leases.usage.borrow().is_signed_out
-    }
-
-    /// Waits until it reports that nobody is signed in. Cancel safe.
-    pub fn signed_out(&self) -> impl Future<Output = ()> + Send + use<> {
-        let mut usage = self.leases.usage.subscribe();
-        async move {
-            if usage.wait_for(|usage| usage.is_signed_out).await.is_err() {
-                // It ended without reporting that.
-                std::future::pending::<()>().await;
-            }
-        }
-    }
-
-    /// Whether it gets no new leases.
-    #[must_use]
-    pub(super) fn is_retired(&self) -> bool {
-        self.leases.usage.borrow().is_retired
-    }
-}
-
 /// Why a process is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EndReason {
@@ -155,7 +67,7 @@ pub(super) async fn run(
                 stop_unused(&pool, process).await;
             }
             // Update the pool before notifying the waiters, so that their next try sees it.
-            pool.record_failed_start(&key, generation);
+            pool.vacate(&key, generation, |backoff| backoff.record_failure(Instant::now()));
             outcome.send_replace(Some(Err(error)));
             return;
         }
@@ -169,7 +81,7 @@ pub(super) async fn run(
         connection,
         initialized: Arc::new(initialized),
         program,
-        leases: Leases::new(),
+        usage: watch::Sender::default(),
         stop: stop.clone(),
         termination_reason: OnceLock::new(),
         stopped,
@@ -180,10 +92,11 @@ pub(super) async fn run(
     drop(outcome);
 
     let reason = wait_for_end_reason(&pool, &agent, &stop).await;
-    match reason {
-        EndReason::Died => pool.record_death(&agent, started_at.elapsed()),
-        EndReason::Unused | EndReason::Terminated | EndReason::Shutdown => pool.remove(&agent),
-    }
+    pool.vacate(&agent.key, agent.generation, |backoff| {
+        if reason == EndReason::Died {
+            backoff.record_death(Instant::now(), started_at.elapsed());
+        }
+    });
     process.record_descendants().await;
     agent.connection.close_input();
     let report = stop_process(&pool, &mut process).await;
@@ -287,7 +200,7 @@ async fn start(
 
 /// Waits until there is a reason to end the process.
 async fn wait_for_end_reason(pool: &Inner, agent: &Agent, stop: &CancellationToken) -> EndReason {
-    let mut usage = agent.leases.usage.subscribe();
+    let mut usage = agent.usage.subscribe();
     loop {
         let now = *usage.borrow_and_update();
         let patience = if now.is_retired || now.is_inspected_only {
@@ -309,7 +222,7 @@ async fn wait_for_end_reason(pool: &Inner, agent: &Agent, stop: &CancellationTok
             () = stop.cancelled() => return EndReason::Terminated,
             // Cannot fail: `agent` owns the sender.
             _ = usage.changed() => {}
-            () = unused => if pool.remove_if_unused(agent) { return EndReason::Unused },
+            () = unused => if pool.vacate_if_unused(agent) { return EndReason::Unused },
         }
     }
 }

@@ -76,7 +76,7 @@ async fn f20_failures_back_off_but_a_user_may_try() {
     // How long a try waits, in milliseconds. The paused clock advances when all tasks wait.
     let try_once = async |urgency| {
         let begun = Instant::now();
-        match pool.acquire(&key, &missing, urgency).await.unwrap_err() {
+        match pool.acquire(&key, &missing, urgency, None).await.unwrap_err() {
             AcquireError::Spawn { source, .. } => {
                 assert!(matches!(*source, SpawnError::Missing { .. }), "{source:?}");
             }
@@ -92,7 +92,7 @@ async fn f20_failures_back_off_but_a_user_may_try() {
     // A shutdown of the daemon does not wait for the backoff.
     let begun = Instant::now();
     let (waiting, ()) = tokio::join!(
-        pool.acquire(&key, &missing, Urgency::Background),
+        pool.acquire(&key, &missing, Urgency::Background, None),
         pool.shutdown(StopDeadlines::default())
     );
     assert!(matches!(waiting, Err(AcquireError::ShuttingDown)), "{waiting:?}");
@@ -130,11 +130,17 @@ async fn an_unshared_process_starts_after_the_dead_shared_one_has_ended() {
     let (agent, pool) = with_children_that_stay();
     let key = PoolKey::new("a", &agent);
     let apart = [1, 2].map(|whom| key.clone().exclusive_to(&whom));
-    let shared = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
-    let own = soon(pool.acquire(&apart[0], &agent, Urgency::Now)).await.unwrap();
+    let shared = soon(pool.acquire(&key, &agent, Urgency::Now, None))
+        .await
+        .unwrap();
+    let own = soon(pool.acquire(&apart[0], &agent, Urgency::Now, None))
+        .await
+        .unwrap();
     assert_ne!(shared.generation(), own.generation());
     kill(&shared).await;
-    let other = soon(pool.acquire(&apart[1], &agent, Urgency::Now)).await.unwrap();
+    let other = soon(pool.acquire(&apart[1], &agent, Urgency::Now, None))
+        .await
+        .unwrap();
     assert!(shared.stopped().now_or_never().is_some(), "its child still runs");
     assert!(own.connection().death().is_none());
     assert_ne!(own.generation(), other.generation());
@@ -147,10 +153,14 @@ async fn an_unshared_process_starts_after_the_dead_shared_one_has_ended() {
 async fn descendants_of_a_dead_agent_end_before_its_successor_is_handed_out() {
     let (agent, pool) = with_children_that_stay();
     let key = PoolKey::new("a", &agent);
-    let first = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
+    let first = soon(pool.acquire(&key, &agent, Urgency::Now, None))
+        .await
+        .unwrap();
     assert_eq!(crate::agent::sweep::descendants(first.pid()).len(), 1);
     kill(&first).await;
-    let second = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
+    let second = soon(pool.acquire(&key, &agent, Urgency::Now, None))
+        .await
+        .unwrap();
     assert!(second.generation() > first.generation());
     assert!(first.stopped().now_or_never().is_some(), "its child still runs");
     soon(pool.shutdown(StopDeadlines::default())).await;
@@ -165,10 +175,10 @@ async fn a_shutdown_ends_running_and_starting_agents() {
     );
     let books = Arc::new(Books::default());
     let pool = pool_with(PoolSettings::default(), books.clone());
-    let _one = soon(pool.acquire(&PoolKey::new("a", &agent), &agent, Urgency::Now))
+    let _one = soon(pool.acquire(&PoolKey::new("a", &agent), &agent, Urgency::Now, None))
         .await
         .unwrap();
-    let two = soon(pool.acquire(&PoolKey::new("b", &stubborn), &stubborn, Urgency::Now))
+    let two = soon(pool.acquire(&PoolKey::new("b", &stubborn), &stubborn, Urgency::Now, None))
         .await
         .unwrap();
     let silent_key = PoolKey::new("c", &silent);
@@ -178,7 +188,7 @@ async fn a_shutdown_ends_running_and_starting_agents() {
         kill: PATIENCE,
     };
     let (starting, ()) = soon(futures_util::future::join(
-        pool.acquire(&silent_key, &silent, Urgency::Now),
+        pool.acquire(&silent_key, &silent, Urgency::Now, None),
         pool.shutdown(short),
     ))
     .await;
@@ -194,7 +204,7 @@ async fn a_shutdown_ends_running_and_starting_agents() {
         ),
         (3, 0)
     );
-    let late = pool.acquire(&silent_key, &silent, Urgency::Now).await;
+    let late = pool.acquire(&silent_key, &silent, Urgency::Now, None).await;
     assert!(matches!(late, Err(AcquireError::ShuttingDown)), "{late:?}");
 }
 
@@ -205,7 +215,7 @@ async fn an_agent_that_refuses_to_initialize_is_ended() {
     );
     let books = Arc::new(Books::default());
     let pool = pool_with(PoolSettings::default(), books.clone());
-    let error = soon(pool.acquire(&PoolKey::new("a", &refusing), &refusing, Urgency::Now))
+    let error = soon(pool.acquire(&PoolKey::new("a", &refusing), &refusing, Urgency::Now, None))
         .await
         .unwrap_err();
     let AcquireError::Initialize { source, .. } = error else {
@@ -224,10 +234,14 @@ async fn f31_a_dead_agent_is_replaced() {
     let agent = launch(AGENT);
     let pool = pool();
     let key = PoolKey::new("a", &agent);
-    let first = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
+    let first = soon(pool.acquire(&key, &agent, Urgency::Now, None))
+        .await
+        .unwrap();
     kill(&first).await;
     // Even before the keeper has noticed.
-    let second = soon(pool.acquire(&key, &agent, Urgency::Now)).await.unwrap();
+    let second = soon(pool.acquire(&key, &agent, Urgency::Now, None))
+        .await
+        .unwrap();
     assert!(second.generation() > first.generation());
     // The late clean-up of the first must not remove the second.
     soon(first.stopped()).await;
