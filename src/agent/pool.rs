@@ -29,7 +29,7 @@ use tokio_util::task::TaskTracker;
 use super::message::CallError;
 use super::process::{AgentCommand, Instance, ProgramFile, SpawnError, SpawnRecorder, StopDeadlines};
 use super::session::{AgentCalls, InitializeRequest, Initialized};
-use super::sweep::{SweepDeadlines, SweepTarget, sweep};
+use super::sweep::{SweepTarget, sweep};
 use super::wire::{Connection, StrayOutput, WireOptions};
 use backoff::Backoff;
 pub use key::PoolKey;
@@ -442,13 +442,7 @@ impl Pool {
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
         let remains = SweepTarget::leftovers(self.inner.instance.clone());
-        let sweep_deadlines = SweepDeadlines {
-            term: match self.inner.skip_waits.is_cancelled() {
-                true => Duration::ZERO,
-                false => deadlines.term,
-            },
-            kill: deadlines.kill,
-        };
+        let sweep_deadlines = deadlines.of_sweep(&self.inner.skip_waits);
         match tokio::task::spawn_blocking(move || sweep(&remains, sweep_deadlines)).await {
             Ok(report) => report.survivors.iter().for_each(|left| {
                 tracing::error!(

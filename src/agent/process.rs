@@ -213,6 +213,20 @@ impl Default for StopDeadlines {
     }
 }
 
+impl StopDeadlines {
+    /// Returns the deadlines of the sweep after a stop. `hurry` skips the wait after SIGTERM.
+    #[must_use]
+    pub fn of_sweep(self, hurry: &CancellationToken) -> SweepDeadlines {
+        SweepDeadlines {
+            term: match hurry.is_cancelled() {
+                true => Duration::ZERO,
+                false => self.term,
+            },
+            kill: self.kill,
+        }
+    }
+}
+
 /// The step of a stop that ended the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopStep {
@@ -404,14 +418,7 @@ impl ChildProcess {
         }
         let target =
             SweepTarget::process(self.record.clone()).with_descendants(std::mem::take(&mut self.descendants));
-        let sweep_deadlines = SweepDeadlines {
-            term: if hurry.is_cancelled() {
-                Duration::ZERO
-            } else {
-                deadlines.term
-            },
-            kill: deadlines.kill,
-        };
+        let sweep_deadlines = deadlines.of_sweep(hurry);
         let sweep = tokio::task::spawn_blocking(move || sweep::sweep(&target, sweep_deadlines)).await;
         let sweep = sweep.unwrap_or_else(|error| {
             tracing::error!(%error, pid = self.record.pid, "the sweep after an agent failed");
