@@ -27,10 +27,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::message::CallError;
-use super::process::{AgentCommand, Instance, ProgramFile, SpawnError, SpawnRecorder, StopDeadlines};
+use super::process::{AgentCommand, Instance, ProgramFile, SpawnError, StopDeadlines};
 use super::session::{AgentCalls, InitializeRequest, Initialized};
 use super::sweep::{SweepTarget, sweep};
 use super::wire::{Connection, StrayOutput, WireOptions};
+use crate::store::Store;
 use backoff::Backoff;
 pub use key::PoolKey;
 pub use lease::Lease;
@@ -256,7 +257,7 @@ impl fmt::Debug for Pool {
 struct Inner {
     instance: Instance,
     settings: PoolSettings,
-    recorder: Arc<dyn SpawnRecorder>,
+    store: Store,
     state: Mutex<State>,
     /// Set when the pool shuts down, to the deadlines of all later stops.
     shutdown: watch::Sender<Option<StopDeadlines>>,
@@ -291,14 +292,14 @@ enum SlotProcess {
 }
 
 impl Pool {
-    /// Creates an empty pool. `instance` identifies the data folder.
+    /// Creates an empty pool, whose processes are recorded in the store. `instance` identifies the data folder.
     #[must_use]
-    pub fn new(instance: Instance, settings: PoolSettings, recorder: Arc<dyn SpawnRecorder>) -> Self {
+    pub fn new(instance: Instance, settings: PoolSettings, store: Store) -> Self {
         Self {
             inner: Arc::new(Inner {
                 instance,
                 settings,
-                recorder,
+                store,
                 state: Mutex::default(),
                 shutdown: watch::Sender::new(None),
                 skip_waits: CancellationToken::new(),

@@ -23,7 +23,8 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use bridge_protocol::AgentName;
+use jiff::Timestamp;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
@@ -34,6 +35,7 @@ pub use stderr::{STDERR_TAIL_BYTES, StderrTail};
 
 use super::catalog::find_program;
 use super::sweep::{self, ProcessTree, SweepDeadlines, SweepReport, SweepTarget};
+use crate::store::{Change, ProcessRecord, RECORD_VERSION, Store, StoreError};
 
 /// How to start an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -79,35 +81,6 @@ pub struct ProgramFile {
     changed: (i64, i64),
 }
 
-/// The record of a spawn, written before the process is used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SpawnRecord {
-    /// The process id, which is also the id of its process group.
-    pub pid: u32,
-    /// Field 22 of `/proc/<pid>/stat`, in clock ticks since boot; absent without `/proc`.
-    pub start_time: Option<u64>,
-    /// The kernel's boot id. After a reboot, pid and start time mean nothing.
-    pub boot_id: Option<String>,
-    /// The mark in its environment.
-    pub mark: SpawnMark,
-    /// The agent's configured name.
-    pub agent: String,
-}
-
-/// Why a spawn could not be recorded.
-#[derive(Debug, thiserror::Error)]
-#[error("the spawn cannot be recorded")]
-pub struct RecordError(#[source] pub Box<dyn std::error::Error + Send + Sync>);
-
-/// Records spawns durably. Implemented by the owner of the journal.
-pub trait SpawnRecorder: Send + Sync {
-    /// Syncs the record. The process is used only afterwards.
-    fn record(&self, record: SpawnRecord) -> BoxFuture<'_, Result<(), RecordError>>;
-
-    /// Deletes the record: the process and all its descendants have ended.
-    fn ended(&self, mark: SpawnMark) -> BoxFuture<'_, Result<(), RecordError>>;
-}
-
 /// Why a process could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
@@ -148,8 +121,8 @@ pub enum SpawnError {
         source: io::Error,
     },
     /// The process started, but could not be recorded, and was killed.
-    #[error("the agent was not started")]
-    NotRecorded(#[source] RecordError),
+    #[error("the agent was not started: the spawn cannot be recorded")]
+    NotRecorded(#[source] StoreError),
     /// The process ended before it answered `initialize`.
     #[error("the agent's program {program:?} ended before it was ready{printed}: {death}")]
     DiedAtOnce {
@@ -297,15 +270,13 @@ impl DeathWatch {
 #[derive(Debug)]
 pub struct ChildProcess {
     pid: Pid,
-    record: SpawnRecord,
-    stdin: Option<ChildStdin>,
-    stdout: Option<ChildStdout>,
+    record: ProcessRecord,
     watch: DeathWatch,
     /// Its descendants, recorded before it was asked to end.
     descendants: ProcessTree,
 }
 
-/// Starts an agent and records the spawn.
+/// Starts an agent and records the spawn. Returns the process, its input and its output.
 ///
 /// Must be called inside a tokio runtime with I/O and time enabled.
 ///
@@ -316,8 +287,8 @@ pub async fn spawn(
     command: &AgentCommand,
     agent: &str,
     mark: &SpawnMark,
-    recorder: &dyn SpawnRecorder,
-) -> Result<ChildProcess, SpawnError> {
+    store: &Store,
+) -> Result<(ChildProcess, ChildStdin, ChildStdout), SpawnError> {
     let mut child = {
         let mut started = sweep::started_children();
         let child = build(command, mark).spawn();
@@ -326,7 +297,7 @@ pub async fn spawn(
     };
     let gone = || SpawnError::System {
         program: command.program.clone(),
-        source: io::Error::other("the new process has no id"),
+        source: io::Error::other("the new process has no id or no pipes"),
     };
     // Read both before the child can be reaped: until then, even an ended process is listed.
     let raw_pid = child.id().ok_or_else(gone)?;
@@ -334,33 +305,34 @@ pub async fn spawn(
         .ok()
         .and_then(Pid::from_raw)
         .ok_or_else(gone)?;
-    let record = SpawnRecord {
+    let record = ProcessRecord {
+        version: RECORD_VERSION,
+        mark: mark.to_string(),
         pid: raw_pid,
-        start_time: sweep::start_time(raw_pid),
+        start_time_ticks: sweep::start_time(raw_pid),
         boot_id: sweep::boot_id(),
-        mark: mark.clone(),
-        agent: agent.to_owned(),
+        agent: AgentName::new(agent),
+        spawned_at: Timestamp::now(),
     };
-    let stdin = child.stdin.take();
-    let stdout = child.stdout.take();
-    let stderr = child
-        .stderr
-        .take()
-        .map_or_else(StderrTail::empty, StderrTail::read_from);
+    let stdin = child.stdin.take().ok_or_else(gone)?;
+    let stdout = child.stdout.take().ok_or_else(gone)?;
+    let stderr = child.stderr.take().ok_or_else(gone)?;
     let watch = DeathWatch {
         exit: await_exit(child),
-        stderr,
+        stderr: StderrTail::read_from(stderr),
     };
     let process = ChildProcess {
         pid,
         record: record.clone(),
-        stdin,
-        stdout,
         watch,
         descendants: ProcessTree::default(),
     };
-    recorder.record(record).await.map_err(SpawnError::NotRecorded)?;
-    Ok(process)
+    let recorded = Change {
+        processes_put: vec![record],
+        ..Change::default()
+    };
+    store.commit(recorded).await.map_err(SpawnError::NotRecorded)?;
+    Ok((process, stdin, stdout))
 }
 
 impl ChildProcess {
@@ -372,13 +344,8 @@ impl ChildProcess {
 
     /// Returns its record.
     #[must_use]
-    pub fn record(&self) -> &SpawnRecord {
+    pub fn record(&self) -> &ProcessRecord {
         &self.record
-    }
-
-    /// Returns its input and output, once.
-    pub fn take_pipes(&mut self) -> Option<(ChildStdin, ChildStdout)> {
-        Some((self.stdin.take()?, self.stdout.take()?))
     }
 
     /// Returns another watch for its end.
@@ -409,7 +376,6 @@ impl ChildProcess {
     ///
     /// `hurry` skips all waits but the last one: the user sent a second signal.
     pub async fn stop(&mut self, deadlines: StopDeadlines, hurry: &CancellationToken) -> StopReport {
-        self.stdin = None;
         let stopped_by = self.end_leader(deadlines, hurry).await;
         if cfg!(not(target_os = "linux")) {
             // Those systems have no sweep, so kill the rest of the group. A group's number is not reused while it has

@@ -24,7 +24,8 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::process::{Instance, SpawnMark, SpawnRecord};
+use super::process::{Instance, SpawnMark};
+use crate::store::ProcessRecord;
 pub use system::{DescendantWatch, adopt_orphans, descendants, find, start_time, sweep};
 
 /// How long swept processes get to end.
@@ -51,7 +52,7 @@ impl Default for SweepDeadlines {
 pub struct SweepTarget {
     marks: Vec<SpawnMark>,
     instance: Option<Instance>,
-    recorded: Vec<SpawnRecord>,
+    recorded: Vec<ProcessRecord>,
     /// Processes that descended from the agent when they were found.
     descendants: ProcessTree,
     /// Whether the orphans among this process's children are included.
@@ -65,9 +66,9 @@ pub struct ProcessTree(Vec<(u32, u64)>);
 impl SweepTarget {
     /// Targets one agent and its descendants.
     #[must_use]
-    pub fn process(record: SpawnRecord) -> Self {
+    pub fn process(record: ProcessRecord) -> Self {
         Self {
-            marks: vec![record.mark.clone()],
+            marks: SpawnMark::parse(&record.mark).into_iter().collect(),
             recorded: vec![record],
             ..Self::default()
         }
@@ -93,7 +94,7 @@ impl SweepTarget {
 
     /// Targets every process left from any run of this instance. For the start of the daemon.
     #[must_use]
-    pub fn instance(instance: Instance, recorded: Vec<SpawnRecord>) -> Self {
+    pub fn instance(instance: Instance, recorded: Vec<ProcessRecord>) -> Self {
         Self {
             instance: Some(instance),
             recorded,

@@ -13,7 +13,6 @@ mod loaded_config;
 pub mod lock;
 mod presence;
 pub mod ready;
-pub mod spawn_recorder;
 mod start;
 
 use std::ffi::OsString;

@@ -22,7 +22,6 @@ use super::loaded_config::LoadedConfig;
 use super::lock::{DaemonLock, LockInfo};
 use super::presence::{LostFile, PresenceWatch};
 use super::ready;
-use super::spawn_recorder::{StoreRecorder, spawn_record};
 use crate::acp::AcpService;
 use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::{Pool, PoolSettings};
@@ -134,13 +133,12 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     let passed_listener = passed_listener.map_err(StartError::io(
         "the service manager passed no listening Unix socket",
     ))?;
-    let recorder = Arc::new(StoreRecorder::new(store.clone()));
     let pool_settings = PoolSettings {
         idle_limit: Duration::from_millis(config.agent_idle_ms()),
         initialize_limit: Duration::from_millis(config.limits.agent_start_ms),
         ..PoolSettings::default()
     };
-    let pool = Pool::new(instance, pool_settings, recorder);
+    let pool = Pool::new(instance, pool_settings, store.clone());
     let services = Arc::new(Services {
         store: store.clone(),
         pool: pool.clone(),
@@ -401,8 +399,7 @@ async fn sweep_previous_run(store: &Store, instance: &Instance, ended_well: bool
     if ended_well && recorded.is_empty() {
         return;
     }
-    let records = recorded.iter().filter_map(spawn_record).collect();
-    let target = SweepTarget::instance(instance.clone(), records);
+    let target = SweepTarget::instance(instance.clone(), recorded.clone());
     let swept = tokio::task::spawn_blocking(move || sweep(&target, SweepDeadlines::default())).await;
     match swept {
         Ok(report) => {

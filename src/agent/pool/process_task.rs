@@ -14,6 +14,7 @@ use crate::agent::message::CallError;
 use crate::agent::process::{self, ChildProcess, SpawnError, SpawnMark, StopDeadlines, StopReport};
 use crate::agent::session::{self, Initialized};
 use crate::agent::wire::Connection;
+use crate::store::Change;
 
 /// How many lines that are not messages a program may print before it answers `initialize`. At this number it is
 /// reported as not speaking the protocol. Wrappers print a few; a program in interactive mode prints a screen.
@@ -145,16 +146,9 @@ async fn start(
         source: Arc::new(source),
     };
     let mark = SpawnMark::random(&pool.instance);
-    let mut process = process::spawn(&launch.command, agent, &mark, &*pool.recorder)
+    let (process, stdin, stdout) = process::spawn(&launch.command, agent, &mark, &pool.store)
         .await
         .map_err(|error| (spawn_failed(error), None))?;
-    let Some((stdin, stdout)) = process.take_pipes() else {
-        let error = SpawnError::System {
-            program: launch.command.program.clone(),
-            source: std::io::Error::other("the new process has no pipes"),
-        };
-        return Err((spawn_failed(error), Some(process)));
-    };
     let connection = Connection::over(stdout, stdin, process.watch(), launch.wire.clone());
     let initialized = tokio::select! {
         biased;
@@ -253,8 +247,11 @@ async fn delete_process_record(pool: &Inner, process: &ChildProcess, report: &St
     if !report.is_complete() {
         return;
     }
-    let mark = process.record().mark.clone();
-    if let Err(error) = pool.recorder.ended(mark).await {
+    let ended = Change {
+        processes_removed: vec![process.record().mark.clone()],
+        ..Change::default()
+    };
+    if let Err(error) = pool.store.commit(ended).await {
         tracing::warn!(%error, pid = process.pid(), "cannot record the end of an agent");
     }
 }

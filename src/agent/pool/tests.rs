@@ -1,11 +1,7 @@
-use std::sync::Mutex;
-
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 
 use super::*;
-use crate::agent::process::tests::NoRecorder;
-use crate::agent::process::{RecordError, SpawnMark, SpawnRecord};
+use crate::store::Sequence;
 
 /// Long enough for a busy machine. Reached only by a failing test.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -29,36 +25,12 @@ fn launch(script: &str) -> Launch {
     }
 }
 
-fn pool_with(settings: PoolSettings, recorder: Arc<dyn SpawnRecorder>) -> Pool {
-    Pool::new(
-        Instance::new(&uuid::Uuid::new_v4().to_string()),
-        settings,
-        recorder,
-    )
+fn pool_with(settings: PoolSettings, store: Store) -> Pool {
+    Pool::new(Instance::new(&uuid::Uuid::new_v4().to_string()), settings, store)
 }
 
 fn pool() -> Pool {
-    pool_with(PoolSettings::default(), Arc::new(NoRecorder))
-}
-
-/// Records what the pool has recorded.
-#[derive(Default)]
-struct Books {
-    running: Mutex<Vec<SpawnMark>>,
-    spawned: Mutex<usize>,
-}
-
-impl SpawnRecorder for Books {
-    fn record(&self, record: SpawnRecord) -> BoxFuture<'_, Result<(), RecordError>> {
-        self.running.lock().unwrap().push(record.mark);
-        *self.spawned.lock().unwrap() += 1;
-        std::future::ready(Ok(())).boxed()
-    }
-
-    fn ended(&self, mark: SpawnMark) -> BoxFuture<'_, Result<(), RecordError>> {
-        self.running.lock().unwrap().retain(|running| *running != mark);
-        std::future::ready(Ok(())).boxed()
-    }
+    pool_with(PoolSettings::default(), Store::ephemeral().unwrap())
 }
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {
@@ -112,7 +84,7 @@ fn with_children_that_stay() -> (Launch, Pool) {
         },
         ..PoolSettings::default()
     };
-    let pool = pool_with(settings, Arc::new(NoRecorder));
+    let pool = pool_with(settings, Store::ephemeral().unwrap());
     (agent, pool)
 }
 
@@ -173,8 +145,8 @@ async fn a_shutdown_ends_running_and_starting_agents() {
         launch(&format!("trap '' TERM; {AGENT}; while :; do sleep 1000; done")),
         launch("exec sleep 1000"),
     );
-    let books = Arc::new(Books::default());
-    let pool = pool_with(PoolSettings::default(), books.clone());
+    let store = Store::ephemeral().unwrap();
+    let pool = pool_with(PoolSettings::default(), store.clone());
     let _one = soon(pool.acquire(&PoolKey::new("a", &agent), &agent, Urgency::Now, None))
         .await
         .unwrap();
@@ -197,13 +169,9 @@ async fn a_shutdown_ends_running_and_starting_agents() {
         "{starting:?}"
     );
     assert!(two.connection().death().is_some());
-    assert_eq!(
-        (
-            *books.spawned.lock().unwrap(),
-            books.running.lock().unwrap().len()
-        ),
-        (3, 0)
-    );
+    // Three spawns and three ends were recorded.
+    assert_eq!(store.status().sequence, Sequence(6));
+    assert_eq!(store.processes().unwrap(), []);
     let late = pool.acquire(&silent_key, &silent, Urgency::Now, None).await;
     assert!(matches!(late, Err(AcquireError::ShuttingDown)), "{late:?}");
 }
@@ -213,8 +181,8 @@ async fn an_agent_that_refuses_to_initialize_is_ended() {
     let refusing = launch(
         "read -r line; id=${line#*\\\"id\\\":}; id=${id%%,*}; echo \"{\\\"id\\\":$id,\\\"error\\\":{\\\"code\\\":-32000,\\\"message\\\":\\\"log in\\\"}}\"; cat >/dev/null",
     );
-    let books = Arc::new(Books::default());
-    let pool = pool_with(PoolSettings::default(), books.clone());
+    let store = Store::ephemeral().unwrap();
+    let pool = pool_with(PoolSettings::default(), store.clone());
     let error = soon(pool.acquire(&PoolKey::new("a", &refusing), &refusing, Urgency::Now, None))
         .await
         .unwrap_err();
@@ -225,7 +193,8 @@ async fn an_agent_that_refuses_to_initialize_is_ended() {
         matches!(&*source, CallError::Agent(error) if error.code == -32000),
         "{source:?}"
     );
-    assert_eq!(*books.running.lock().unwrap(), []);
+    assert_eq!(store.status().sequence, Sequence(2));
+    assert_eq!(store.processes().unwrap(), []);
 }
 
 /// F38: the late end of the first does not affect the second.

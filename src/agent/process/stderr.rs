@@ -27,6 +27,7 @@ pub struct StderrTail {
 
 impl StderrTail {
     /// Creates a tail without input.
+    #[cfg(test)]
     pub(super) fn empty() -> Self {
         Self {
             bytes: Arc::default(),

@@ -1,25 +1,9 @@
-use std::sync::Mutex;
-
-use futures_util::FutureExt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use super::*;
-
-/// A recorder that records nothing.
-pub(crate) struct NoRecorder;
-
-impl SpawnRecorder for NoRecorder {
-    fn record(&self, _: SpawnRecord) -> BoxFuture<'_, Result<(), RecordError>> {
-        std::future::ready(Ok(())).boxed()
-    }
-
-    fn ended(&self, _: SpawnMark) -> BoxFuture<'_, Result<(), RecordError>> {
-        std::future::ready(Ok(())).boxed()
-    }
-}
 
 impl DeathWatch {
     /// Creates a watch for a peer that is not a process: it never ends, only its output does.
@@ -53,16 +37,17 @@ fn mark() -> SpawnMark {
     SpawnMark::random(&Instance::new(&uuid::Uuid::new_v4().to_string()))
 }
 
-async fn start(script: &str) -> ChildProcess {
-    spawn(&shell(script), "test", &mark(), &NoRecorder).await.unwrap()
+fn store() -> Store {
+    Store::ephemeral().unwrap()
 }
 
-/// Waits until the script prints that it is ready.
-async fn wait_until_up(process: &mut ChildProcess) -> ChildStdin {
-    let (stdin, stdout) = process.take_pipes().unwrap();
+/// Starts a script and waits until it prints that it is ready.
+async fn start(script: &str) -> (ChildProcess, ChildStdin) {
+    let started = spawn(&shell(script), "test", &mark(), &store()).await;
+    let (process, stdin, stdout) = started.unwrap();
     let mut lines = BufReader::new(stdout).lines();
     assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("up"));
-    stdin
+    (process, stdin)
 }
 
 fn never() -> CancellationToken {
@@ -81,47 +66,25 @@ async fn the_environment_carries_the_mark_and_what_was_asked_for() {
     command.env_remove = vec!["PATH_GONE".to_owned()];
     command.working_dir = Some(folder.path().into());
     let mark = mark();
-    let mut process = spawn(&command, "test", &mark, &NoRecorder).await.unwrap();
-    let (_stdin, stdout) = process.take_pipes().unwrap();
+    let started = spawn(&command, "test", &mark, &store()).await;
+    let (mut process, stdin, stdout) = started.unwrap();
     let line = BufReader::new(stdout).lines().next_line().await.unwrap().unwrap();
     let folder = folder.path().canonicalize().unwrap();
     assert_eq!(line, format!("{mark} yes [] {}", folder.display()));
+    drop(stdin);
     process.stop(PATIENT, &never()).await;
-}
-
-#[derive(Default)]
-struct Books {
-    records: Mutex<Vec<SpawnRecord>>,
-    refuses: bool,
-}
-
-impl SpawnRecorder for Books {
-    fn record(&self, record: SpawnRecord) -> BoxFuture<'_, Result<(), RecordError>> {
-        self.records.lock().unwrap().push(record);
-        let outcome = if self.refuses {
-            Err(RecordError("disk full".into()))
-        } else {
-            Ok(())
-        };
-        std::future::ready(outcome).boxed()
-    }
-
-    fn ended(&self, _: SpawnMark) -> BoxFuture<'_, Result<(), RecordError>> {
-        std::future::ready(Ok(())).boxed()
-    }
 }
 
 #[tokio::test]
 async fn a_spawn_that_cannot_be_recorded_is_ended() {
-    let books = Books {
-        refuses: true,
-        ..Books::default()
-    };
-    let error = spawn(&shell("sleep 1000"), "test", &mark(), &books)
+    let store = store();
+    store.shutdown().await.unwrap();
+    let mark = mark();
+    let error = spawn(&shell("sleep 1000"), "test", &mark, &store)
         .await
         .unwrap_err();
     assert!(matches!(error, SpawnError::NotRecorded(_)), "{error:?}");
-    let target = SweepTarget::process(books.records.lock().unwrap()[0].clone());
+    let target = SweepTarget::marked(vec![mark]);
     // All were killed at once, and each ends in its own time: the shell may have started its child already.
     for pid in sweep::find(&target) {
         let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
@@ -140,8 +103,7 @@ async fn a_spawn_that_cannot_be_recorded_is_ended() {
 
 #[tokio::test]
 async fn dropping_a_running_process_kills_it() {
-    let mut process = start("trap '' TERM; echo up; while :; do sleep 1000; done").await;
-    let _stdin = wait_until_up(&mut process).await;
+    let (process, _stdin) = start("trap '' TERM; echo up; while :; do sleep 1000; done").await;
     let mut watch = process.watch();
     drop(process);
     let status = tokio::time::timeout(PATIENCE, watch.ended()).await.unwrap();
@@ -160,8 +122,8 @@ fn marks_are_read_back() {
 
 #[tokio::test]
 async fn a_process_that_ignores_the_end_of_input_is_terminated_with_its_group() {
-    let mut process = start("sleep 1000 & echo up; wait").await;
-    drop(wait_until_up(&mut process).await);
+    let (mut process, stdin) = start("sleep 1000 & echo up; wait").await;
+    drop(stdin);
     let deadlines = StopDeadlines {
         eof: Duration::from_millis(50),
         ..PATIENT
@@ -177,8 +139,7 @@ async fn a_process_that_ignores_the_end_of_input_is_terminated_with_its_group() 
 #[tokio::test]
 async fn f32_a_child_without_its_environment_in_a_session_of_its_own_is_swept() {
     let script = "env -i setsid sh -c 'echo up; exec sleep 1000' & exec cat >/dev/null";
-    let mut process = start(script).await;
-    let stdin = wait_until_up(&mut process).await;
+    let (mut process, stdin) = start(script).await;
     let family = sweep::descendants(process.pid());
     process.record_descendants().await;
     drop(stdin);

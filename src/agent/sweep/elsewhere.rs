@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::{ProcessTree, SpawnRecord, SweepDeadlines, SweepReport, SweepTarget};
+use super::{ProcessRecord, ProcessTree, SweepDeadlines, SweepReport, SweepTarget};
 
 /// Ends no process.
 #[must_use]
@@ -40,7 +40,7 @@ pub fn adopt_orphans() -> io::Result<()> {
 impl ProcessTree {
     /// Returns an empty tree.
     #[must_use]
-    pub fn of(_: &SpawnRecord) -> Self {
+    pub fn of(_: &ProcessRecord) -> Self {
         Self::default()
     }
 }

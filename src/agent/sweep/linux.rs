@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 pub use super::orphans::adopt_orphans;
 use super::orphans::are_adopted;
 use super::table::{self, Process, ProcessKey};
-use super::{ProcessTree, SpawnRecord, SweepDeadlines, SweepReport, SweepTarget, SweptProcess};
+use super::{ProcessRecord, ProcessTree, SweepDeadlines, SweepReport, SweepTarget, SweptProcess};
 
 /// After this many scans, the remaining targets are reported as survivors: they create processes faster than the sweep
 /// can end them.
@@ -101,11 +101,12 @@ pub fn start_time(pid: u32) -> Option<u64> {
 impl ProcessTree {
     /// Returns the tree of a recorded process; empty if the process has ended.
     #[must_use]
-    pub fn of(record: &SpawnRecord) -> Self {
+    pub fn of(record: &ProcessRecord) -> Self {
         let processes = table::scan(&SweepTarget::default());
         // The pid may belong to another process by now.
-        let is_it =
-            |process: &&Process| process.pid == record.pid && Some(process.start_time) == record.start_time;
+        let is_it = |process: &&Process| {
+            process.pid == record.pid && Some(process.start_time) == record.start_time_ticks
+        };
         let found = processes.iter().find(is_it).map(|process| process.pid);
         let family = table::descendants(&processes, found.into_iter().collect(), &HashSet::new());
         let members = processes.iter().filter(|process| family.contains(&process.pid));

@@ -17,8 +17,9 @@ use std::time::Duration;
 use rustix::process::Pid;
 
 use super::{SweepTarget, SweptProcess};
-use crate::agent::process::{MARK_VARIABLE, SpawnRecord};
+use crate::agent::process::MARK_VARIABLE;
 use crate::paths::lock_holder;
+use crate::store::ProcessRecord;
 
 /// The parent of the kernel's threads, which have no environment and cannot be signalled.
 const KERNEL_THREADS: u32 = 2;
@@ -170,7 +171,7 @@ fn reread_environments(needles: &MarkPatterns, processes: &mut [Process], mut pe
 /// is a later one.
 pub(super) fn select_targets<'table>(
     processes: &'table [Process],
-    recorded: &[SpawnRecord],
+    recorded: &[ProcessRecord],
     boot_id: Option<&str>,
     known: &HashSet<ProcessKey>,
     orphans: &HashSet<u32>,
@@ -232,9 +233,9 @@ pub(super) fn is_daemon(pid: u32) -> bool {
     lock_holder::data_folder_of(pid).is_some()
 }
 
-fn is_recorded(process: &Process, record: &SpawnRecord, boot_id: Option<&str>) -> bool {
+fn is_recorded(process: &Process, record: &ProcessRecord, boot_id: Option<&str>) -> bool {
     process.pid == record.pid
-        && record.start_time == Some(process.start_time)
+        && record.start_time_ticks == Some(process.start_time)
         && record.boot_id.is_some()
         && record.boot_id.as_deref() == boot_id
 }

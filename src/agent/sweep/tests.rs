@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use super::table::{EnvironmentMark, Process, ProcessKey, parse_stat, select_targets};
 use super::*;
 use crate::agent::process::MARK_VARIABLE;
+use crate::store::RECORD_VERSION;
 
 const DEADLINES: SweepDeadlines = SweepDeadlines {
     term: Duration::from_secs(30),
@@ -14,6 +15,18 @@ const DEADLINES: SweepDeadlines = SweepDeadlines {
 
 fn instance() -> Instance {
     Instance::new(&uuid::Uuid::new_v4().to_string())
+}
+
+fn record(pid: u32, start_time_ticks: Option<u64>, boot_id: Option<String>) -> ProcessRecord {
+    ProcessRecord {
+        version: RECORD_VERSION,
+        mark: SpawnMark::random(&instance()).to_string(),
+        pid,
+        start_time_ticks,
+        boot_id,
+        agent: "test".into(),
+        spawned_at: jiff::Timestamp::UNIX_EPOCH,
+    }
 }
 
 /// A process in its own group that only a signal ends.
@@ -33,15 +46,8 @@ impl Sleeper {
         self.0.try_wait().unwrap().is_none()
     }
 
-    fn record(&self, start_time: Option<u64>, boot_id: Option<String>) -> SpawnRecord {
-        let mark = SpawnMark::random(&instance());
-        SpawnRecord {
-            pid: self.0.id(),
-            start_time,
-            boot_id,
-            mark,
-            agent: "test".to_owned(),
-        }
+    fn record(&self, start_time: Option<u64>, boot_id: Option<String>) -> ProcessRecord {
+        record(self.0.id(), start_time, boot_id)
     }
 }
 
@@ -146,14 +152,8 @@ fn targets_are_selected() {
         process(40, 41, 400, EnvironmentMark::Wanted),
         process(41, 40, 401, EnvironmentMark::None),
     ];
-    let record = |pid, start_time: Option<u64>, boot_id: Option<&str>| SpawnRecord {
-        pid,
-        start_time,
-        boot_id: boot_id.map(str::to_owned),
-        mark: SpawnMark::random(&instance()),
-        agent: String::new(),
-    };
-    let pids = |recorded: &[SpawnRecord], boot_id| -> Vec<u32> {
+    let record = |pid, start_time, boot_id: Option<&str>| record(pid, start_time, boot_id.map(str::to_owned));
+    let pids = |recorded: &[ProcessRecord], boot_id| -> Vec<u32> {
         select_targets(
             &table,
             recorded,
@@ -250,13 +250,7 @@ fn agents_of_a_daemon_on_a_copy_of_the_data_folder_are_that_daemons() {
         // What this instance has left.
         process(13, 1, 100, EnvironmentMark::Wanted),
     ];
-    let records = [10, 13].map(|pid| SpawnRecord {
-        pid,
-        start_time: Some(100),
-        boot_id: Some("b".to_owned()),
-        mark: SpawnMark::random(&instance()),
-        agent: String::new(),
-    });
+    let records = [10, 13].map(|pid| record(pid, Some(100), Some("b".to_owned())));
     let daemons = HashSet::from([20]);
     let found = select_targets(
         &table,

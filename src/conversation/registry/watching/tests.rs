@@ -18,7 +18,6 @@ use crate::agent::inbox::InboxLimits;
 use crate::agent::kinds;
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::pool::{Launch, Pool, PoolSettings};
-use crate::agent::process::tests::NoRecorder;
 use crate::agent::process::{AgentCommand, Instance};
 use crate::agent::session::InitializeRequest;
 use crate::agent::wire::WireOptions;
@@ -183,13 +182,14 @@ pub(in crate::conversation::registry) fn registry(data: &Path, root: &Path) -> A
 /// A registry with this agent and an instance of its own: a registry that ends, ends all agents of its instance.
 pub(in crate::conversation::registry) fn registry_with(data: &Path, entry: AgentEntry) -> Arc<Registry> {
     let name = entry.name.clone();
+    let store = Store::ephemeral().unwrap();
     let pool = Pool::new(
         Instance::new(&uuid::Uuid::new_v4().to_string()),
         PoolSettings::default(),
-        Arc::new(NoRecorder),
+        store.clone(),
     );
     Registry::new(Arc::new(Services {
-        store: Store::ephemeral().unwrap(),
+        store,
         pool,
         catalog: Catalog::new(vec![entry], Some(name)),
         hub: Hub::new(RingLimits::DAEMON, RingLimits::CONVERSATION),
