@@ -20,7 +20,7 @@ use serde::Deserialize;
 use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::message::{self, Failure, Reply};
+use super::message::{self, Failure};
 use super::peer::{ForwardedQuestion, Peer, PendingRequest};
 use super::session::Session;
 use crate::agent::client::ClientProfile;
@@ -92,36 +92,16 @@ enum CancelTarget {
     Request(CancellationToken),
 }
 
-/// The outcome of a request.
-pub(super) struct RequestOutcome {
-    reply: Reply,
-    /// A session whose messages are held back until the answer is sent.
-    opened_session: Option<(Arc<Session>, OwnedMutexGuard<()>)>,
+/// The result of a request.
+pub(super) struct Answered {
+    pub(super) result: String,
+    /// A session that the editor learns of from the answer. Its messages are held back until the answer is sent.
+    pub(super) opened: Option<(Arc<Session>, OwnedMutexGuard<()>)>,
 }
 
-impl From<Reply> for RequestOutcome {
-    fn from(reply: Reply) -> Self {
-        Self {
-            reply,
-            opened_session: None,
-        }
-    }
-}
-
-impl From<String> for RequestOutcome {
+impl From<String> for Answered {
     fn from(result: String) -> Self {
-        Self::from(Ok(result))
-    }
-}
-
-impl RequestOutcome {
-    /// An answer from which the editor learns of a session.
-    pub(super) fn opened(reply: Reply, session: Arc<Session>, order: OwnedMutexGuard<()>) -> Self {
-        let opened = Some((session, order));
-        Self {
-            reply,
-            opened_session: opened,
-        }
+        Self { result, opened: None }
     }
 }
 
@@ -252,14 +232,14 @@ impl Editor {
         let answered = async move {
             let done = tokio::select! {
                 biased;
-                done = work => done.unwrap_or_else(|_| RequestOutcome::from(Err(panic_error(&method).into()))),
-                () = stop.cancelled() => RequestOutcome::from(Err(Failure::cancelled())),
+                done = work => done.unwrap_or_else(|_| Err(panic_error(&method).into())),
+                () = stop.cancelled() => Err(Failure::cancelled()),
             };
             lock(&requests).remove(&turn);
-            let RequestOutcome {
-                reply,
-                opened_session: opened,
-            } = done;
+            let (reply, opened) = match done {
+                Ok(Answered { result, opened }) => (Ok(result), opened),
+                Err(failure) => (Err(failure), None),
+            };
             if let (Some(session), true, None) = (&about, opens, &opened) {
                 // The next request about the session opens it again.
                 session.abort_opening();
@@ -349,39 +329,35 @@ impl Connection {
         params: String,
         session: Result<Arc<Session>, Failure>,
         turn: TurnId,
-    ) -> RequestOutcome {
+    ) -> Result<Answered, Failure> {
         let params = params.as_str();
-        let done = async {
-            Ok(match method.as_str() {
-                "initialize" => self.initialize(params).await?.into(),
-                COMMAND => self.command_of(params)?.into(),
-                "authenticate" => self.authenticate(params).await?.into(),
-                "logout" => self.logout(params).await?.into(),
-                "session/list" => self.list(params).await?.into(),
-                "session/new" => self.new_session(params).await?,
-                "session/load" => self.load(session?, params).await?,
-                "session/resume" => self.resume(session?, params).await?,
-                "session/fork" => self.fork(session?, params).await?,
-                "session/prompt" => self.prompt(&session?, turn, params).await?.into(),
-                "session/close" => self.close(&*session?).await?.into(),
-                "session/delete" => self.delete(&*session?).await?.into(),
-                "session/set_mode" => self.set_mode(&session?, params).await?.into(),
-                "session/set_model" => self.set_model(&session?, params).await?.into(),
-                "session/set_config_option" => self.set_option(&session?, params).await?.into(),
-                _ => match session {
-                    Ok(session) => self
-                        .forward_unnamed_request(&session, method, params)
-                        .await?
-                        .into(),
-                    Err(_) => {
-                        let why = format!("there is no method {method:?}");
-                        return Err(Failure::of(ErrorKind::MethodNotFound, why));
-                    }
-                },
-            })
-        };
-        done.await
-            .unwrap_or_else(|failure| RequestOutcome::from(Err(failure)))
+        Ok(match method.as_str() {
+            "initialize" => self.initialize(params).await?.into(),
+            COMMAND => self.command_of(params)?.into(),
+            "authenticate" => self.authenticate(params).await?.into(),
+            "logout" => self.logout(params).await?.into(),
+            "session/list" => self.list(params).await?.into(),
+            "session/new" => self.new_session(params).await?,
+            "session/load" => self.load(session?, params).await?,
+            "session/resume" => self.resume(session?, params).await?,
+            "session/fork" => self.fork(session?, params).await?,
+            "session/prompt" => self.prompt(&session?, turn, params).await?.into(),
+            "session/close" => self.close(&*session?).await?.into(),
+            "session/delete" => self.delete(&*session?).await?.into(),
+            "session/set_mode" => self.set_mode(&session?, params).await?.into(),
+            "session/set_model" => self.set_model(&session?, params).await?.into(),
+            "session/set_config_option" => self.set_option(&session?, params).await?.into(),
+            _ => match session {
+                Ok(session) => self
+                    .forward_unnamed_request(&session, method, params)
+                    .await?
+                    .into(),
+                Err(_) => {
+                    let why = format!("there is no method {method:?}");
+                    return Err(Failure::of(ErrorKind::MethodNotFound, why));
+                }
+            },
+        })
     }
 
     /// Runs a call of the native API on the bridge, as for an app.
@@ -526,23 +502,23 @@ impl Connection {
 /// deleted, because the editor never learned its id.
 async fn complete_or_delete(
     connection: Arc<Connection>,
-    mut work: BoxFuture<'static, RequestOutcome>,
-) -> RequestOutcome {
+    mut work: BoxFuture<'static, Result<Answered, Failure>>,
+) -> Result<Answered, Failure> {
     if let Poll::Ready(done) = futures_util::poll!(&mut work) {
         return done;
     }
     let (made, is_made) = oneshot::channel();
     tokio::spawn(async move {
-        if let Err(RequestOutcome {
-            opened_session: Some((session, _)),
+        if let Err(Ok(Answered {
+            opened: Some((session, _)),
             ..
-        }) = made.send(work.await)
+        })) = made.send(work.await)
         {
             connection.delete_unwanted_session(&session).await;
             connection.forget_closed(&session);
         }
     });
-    let failed = |_| RequestOutcome::from(Err(Failure::of(ErrorKind::InternalError, "the request failed")));
+    let failed = |_| Err(Failure::of(ErrorKind::InternalError, "the request failed"));
     is_made.await.unwrap_or_else(failed)
 }
 

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::OwnedMutexGuard;
 
-use super::editor::{Connection, RequestOutcome, is_deleted};
+use super::editor::{Answered, Connection, is_deleted};
 use super::fork_point::ForkPoint;
 use super::message::{self, Failure, Reply};
 use super::session::{Session, Snapshot, chunks_of};
@@ -130,7 +130,7 @@ fn if_different<T: PartialEq>(given: Option<Vec<T>>, own: Option<&[T]>) -> Optio
 }
 
 impl Connection {
-    pub(super) async fn new_session(&self, params: &str) -> Result<RequestOutcome, Failure> {
+    pub(super) async fn new_session(&self, params: &str) -> Result<Answered, Failure> {
         let mut opening = OpenParams::read(params)?;
         let extras = SessiondExtensions::read(&opening.meta)?;
         let new = NewConversation {
@@ -155,8 +155,8 @@ impl Connection {
     async fn open_or_delete(
         &self,
         id: ConversationId,
-        opened: impl Future<Output = Result<RequestOutcome, Failure>>,
-    ) -> Result<RequestOutcome, Failure> {
+        opened: impl Future<Output = Result<Answered, Failure>>,
+    ) -> Result<Answered, Failure> {
         let opened = opened.await;
         if opened.is_err() {
             self.forget(&id.to_string());
@@ -184,7 +184,7 @@ impl Connection {
         Ok(self.run_app_call(Resume::of(id)).await?.resumed)
     }
 
-    pub(super) async fn load(&self, session: Arc<Session>, params: &str) -> Result<RequestOutcome, Failure> {
+    pub(super) async fn load(&self, session: Arc<Session>, params: &str) -> Result<Answered, Failure> {
         let order = Arc::clone(&session.order).lock_owned().await;
         let mut opening = OpenParams::read(params)?;
         let id = self.find_conversation(&session.id).await?;
@@ -213,14 +213,10 @@ impl Connection {
             }
         }
         session.replay_commands().await;
-        Ok(open_outcome(session, order, &snapshot))
+        open_answer(session, order, &snapshot)
     }
 
-    pub(super) async fn resume(
-        &self,
-        session: Arc<Session>,
-        params: &str,
-    ) -> Result<RequestOutcome, Failure> {
+    pub(super) async fn resume(&self, session: Arc<Session>, params: &str) -> Result<Answered, Failure> {
         let order = Arc::clone(&session.order).lock_owned().await;
         let mut opening = OpenParams::read(params)?;
         let id = self.find_conversation(&session.id).await?;
@@ -237,7 +233,7 @@ impl Connection {
         Ok(done)
     }
 
-    pub(super) async fn fork(&self, source: Arc<Session>, params: &str) -> Result<RequestOutcome, Failure> {
+    pub(super) async fn fork(&self, source: Arc<Session>, params: &str) -> Result<Answered, Failure> {
         let _order = source.order.lock().await;
         let mut opening = OpenParams::read(params)?;
         let id = self.find_conversation(&source.id).await?;
@@ -411,7 +407,7 @@ impl Connection {
     }
 
     /// Opens a session that the editor learns of from the answer.
-    async fn open(&self, session: Arc<Session>, id: ConversationId) -> Result<RequestOutcome, Failure> {
+    async fn open(&self, session: Arc<Session>, id: ConversationId) -> Result<Answered, Failure> {
         let order = Arc::clone(&session.order).lock_owned().await;
         self.open_in_order(session, order, id).await
     }
@@ -421,13 +417,13 @@ impl Connection {
         session: Arc<Session>,
         order: OwnedMutexGuard<()>,
         id: ConversationId,
-    ) -> Result<RequestOutcome, Failure> {
+    ) -> Result<Answered, Failure> {
         let snapshot = session.attach(&self.bridge, id).await?;
         session.hold_commands(snapshot.info.commands.clone());
         for words in orphaned_questions(&snapshot) {
             session.send_note(&words);
         }
-        Ok(open_outcome(session, order, &snapshot))
+        open_answer(session, order, &snapshot)
     }
 
     /// Sends the history, and the updates of the running turn so far. Returns whether there is a history.
@@ -515,8 +511,12 @@ impl Connection {
     }
 }
 
-fn open_outcome(session: Arc<Session>, order: OwnedMutexGuard<()>, snapshot: &Snapshot) -> RequestOutcome {
-    let reply = message::result(&OpenResult {
+fn open_answer(
+    session: Arc<Session>,
+    order: OwnedMutexGuard<()>,
+    snapshot: &Snapshot,
+) -> Result<Answered, Failure> {
+    let result = message::result(&OpenResult {
         session_id: &session.id,
         modes: snapshot.info.modes.as_ref(),
         config_options: snapshot.info.config_options.as_ref(),
@@ -526,8 +526,11 @@ fn open_outcome(session: Arc<Session>, order: OwnedMutexGuard<()>, snapshot: &Sn
             .as_ref()
             .and_then(|other| other.read().ok())
             .unwrap_or_default(),
-    });
-    RequestOutcome::opened(reply, session, order)
+    })?;
+    Ok(Answered {
+        result,
+        opened: Some((session, order)),
+    })
 }
 
 /// Messages for the user about questions whose agent has exited. The questions are not asked again: an editor may grant
