@@ -178,6 +178,14 @@ pub struct BadRegion {
     pub bytes: u64,
 }
 
+/// The bytes after the last good line.
+#[derive(Clone, Debug)]
+pub(super) struct UnreadableEnd {
+    pub(super) region: BadRegion,
+    /// Whether they contain more than one unfinished line, so that they must be copied.
+    pub(super) has_whole_line: bool,
+}
+
 /// The result of reading the file.
 #[derive(Clone, Debug)]
 pub(super) struct JournalScan {
@@ -185,8 +193,7 @@ pub(super) struct JournalScan {
     pub(super) position: Position,
     /// Bad regions before the last good line.
     pub(super) damaged: Vec<BadRegion>,
-    /// The bad region after the last good line.
-    pub(super) unreadable_end: Option<BadRegion>,
+    pub(super) unreadable_end: Option<UnreadableEnd>,
     /// The sequences before the last good line for which there is no good line.
     pub(super) missing: Vec<RangeInclusive<u64>>,
 }
@@ -361,7 +368,7 @@ pub(super) fn verify(path: &Path, end_offset: u64, sequence: u64) -> Result<Jour
     let scanned = scan_until(path, &from, end_offset, base, |_, _| Ok(()))?;
     let mut damaged = scanned.damaged;
     // Everything up to `end_offset` was synced, so whatever is unreadable or missing is damage.
-    damaged.extend(scanned.unreadable_end);
+    damaged.extend(scanned.unreadable_end.map(|end| end.region));
     let length = std::fs::metadata(path)
         .map_err(StoreError::io("inspect", path))?
         .len();
@@ -425,18 +432,20 @@ fn scan_until(
         let good = decode_line(&line)
             .filter(|line| line.seq > last || (line.seq == last && base.is_none_or(|base| line.seq <= base)));
         let Some(good) = good else {
-            match &mut scanned.unreadable_end {
-                Some(region) => region.bytes += read as u64,
-                None => {
-                    scanned.unreadable_end = Some(BadRegion {
-                        offset: start,
-                        bytes: read as u64,
-                    });
-                }
-            }
+            let end = scanned.unreadable_end.get_or_insert(UnreadableEnd {
+                region: BadRegion {
+                    offset: start,
+                    bytes: 0,
+                },
+                has_whole_line: false,
+            });
+            end.region.bytes += read as u64;
+            end.has_whole_line |= line.last() == Some(&b'\n');
             continue;
         };
-        scanned.damaged.extend(scanned.unreadable_end.take());
+        scanned
+            .damaged
+            .extend(scanned.unreadable_end.take().map(|end| end.region));
         // Without a header, it is unknown which changes came before the first line.
         let before = match base {
             Some(base) => last.max(base),
@@ -451,25 +460,6 @@ fn scan_until(
         scanned.position.end_offset = offset;
         scanned.position.line_sum = Some(crc32fast::hash(&line));
         each(&scanned.position, good.change.get())?;
-    }
-}
-
-/// Whether a region holds more than one unfinished line.
-pub(super) fn has_line_break(path: &Path, region: &BadRegion) -> Result<bool, StoreError> {
-    let mut file = File::open(path).map_err(StoreError::io("open", path))?;
-    file.seek(SeekFrom::Start(region.offset))
-        .map_err(StoreError::io("read", path))?;
-    let mut reader = BufReader::new(file);
-    loop {
-        let buffer = reader.fill_buf().map_err(StoreError::io("read", path))?;
-        if buffer.is_empty() {
-            return Ok(false);
-        }
-        if memchr::memchr(b'\n', buffer).is_some() {
-            return Ok(true);
-        }
-        let length = buffer.len();
-        reader.consume(length);
     }
 }
 

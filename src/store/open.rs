@@ -28,7 +28,7 @@ use super::apply::{self, AppliedState, FORMAT, JournalChange};
 use super::body::{Bodies, rename_durably};
 use super::compact;
 use super::error::StoreError;
-use super::journal::{self, BadRegion, Header, Journal, Position};
+use super::journal::{self, Header, Journal, Position, UnreadableEnd};
 use super::keyspace::{Keyspace, WriteBatch};
 use super::salvage;
 use super::trust::TrustFile;
@@ -460,10 +460,7 @@ fn survey_journal(path: &Path, file: &JournalFile) -> Result<JournalSurvey, Stor
     })?;
     Ok(JournalSurvey {
         is_whole: file.head.is_some() && scanned.damaged.is_empty() && scanned.missing.is_empty(),
-        unreadable_end: scanned
-            .unreadable_end
-            .map(|region| UnreadableEnd::inspect(path, region))
-            .transpose()?,
+        unreadable_end: scanned.unreadable_end,
         last: scanned.position.sequence.max(file.base().unwrap_or(0)),
     })
 }
@@ -617,23 +614,6 @@ fn open_database(path: &Path) -> Result<Result<(Keyspace, Option<AppliedState>),
     Ok(Ok((keyspace, mark)))
 }
 
-/// The bytes after the last good line.
-struct UnreadableEnd {
-    region: BadRegion,
-    /// Whether they contain more than one unfinished line, so that they must be copied.
-    has_whole_line: bool,
-}
-
-impl UnreadableEnd {
-    fn inspect(path: &Path, region: BadRegion) -> Result<Self, StoreError> {
-        let holds_a_line = journal::has_line_break(path, &region)?;
-        Ok(Self {
-            region,
-            has_whole_line: holds_a_line,
-        })
-    }
-}
-
 /// Parses the change of a line whose checksum is valid.
 fn read_entry(path: &Path, position: &Position, change: &str) -> Result<JournalChange, StoreError> {
     JournalChange::read(change).map_err(|error| match error {
@@ -712,12 +692,8 @@ fn replay(
     report.restored = report
         .restored
         .max(missing - behind + from.last_known.saturating_sub(read));
-    let torn = scanned
-        .unreadable_end
-        .map(|region| UnreadableEnd::inspect(path, region))
-        .transpose()?;
     Ok(ReplayResult {
-        unreadable_end: torn,
+        unreadable_end: scanned.unreadable_end,
         is_damaged,
     })
 }

@@ -200,7 +200,7 @@ fn a_torn_end_is_distinguished_from_damage() {
         edit(&fixture, damage);
         let (changes, scanned) = scan_all(&fixture, 0);
         assert_eq!(changes, expected, "{name}");
-        assert_eq!(scanned.unreadable_end.map(|region| region.bytes), torn, "{name}");
+        assert_eq!(scanned.unreadable_end.map(|end| end.region.bytes), torn, "{name}");
         assert_eq!(scanned.damaged.len(), damaged, "{name}");
         assert_eq!(sequence_count(&scanned.missing), missing, "{name}");
     }
