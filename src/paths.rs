@@ -1,8 +1,9 @@
 //! The locations of folders, files and sockets, for both programs.
 //!
 //! This module owns the names in the folders, and the precedence of options, environment and platform. It does not
-//! know what is in the files, and does not access the disk: everything follows from its parameters. `ownership`
-//! checks whether paths can be trusted, and `lock_holder` whether a process is a daemon.
+//! know what is in the files, and does not access the disk: everything follows from its parameters, except that
+//! [`Environment::of_this_process`] reads variables and asks the platform for the home folder. `ownership` checks
+//! whether paths can be trusted, and `lock_holder` whether a process is a daemon.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! One session of an editor: forwards the events of its conversation as updates and questions.
 //!
-//! Owns when messages about the session may be sent: nothing before the answer that makes it known to the editor, and nothing
-//! after a cancelled prompt's answer until the next request. Events arrive in the conversation's order and are forwarded
-//! without waiting.
+//! Owns when messages about the session may be sent: nothing before the answer that makes it known to the editor, and no
+//! updates after a cancelled prompt's answer until the next request or turn. Requests and questions of the agent do not wait
+//! for that. Events arrive in the conversation's order and are forwarded without waiting.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -35,7 +35,7 @@ pub struct InboxLimits {
 }
 
 impl Default for InboxLimits {
-    /// Holds what the fastest agent sends in about a tenth of a second, or four lines of the maximum length.
+    /// Holds what the fastest agent sends in 20 ms, or four lines of the maximum length.
     fn default() -> Self {
         Self {
             updates: 16_384,

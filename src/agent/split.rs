@@ -1,8 +1,8 @@
 //! Splits bytes into lines, with a limit on buffered bytes.
 //!
 //! Pure: takes bytes and returns lines as slices of its own buffer, so that only callers that keep a line copy it. A
-//! line over the limit is scanned as it passes and never buffered. Used for the agents' pipes and the clients'
-//! sockets.
+//! line over the limit is scanned as it passes and never buffered. Used for the agents' pipes, the clients'
+//! sockets, and the loopback agent's standard input.
 
 #[cfg(test)]
 mod tests;

@@ -58,7 +58,7 @@ pub struct Bridge {
     pub socket: PathBuf,
     /// When the daemon started.
     pub started: Instant,
-    /// The store that could not be opened at this start and was set aside, if any.
+    /// The database that this start, or an earlier one that is not settled yet, replaced and set aside, if any.
     pub set_aside_store: Option<PathBuf>,
     /// Checks the current configuration file.
     pub diagnose_configuration: Box<dyn Fn() -> Diagnostic + Send + Sync>,

@@ -1,6 +1,7 @@
 //! One client connection, from its first line to its last answer.
 //!
-//! Owns the connection's calls. They run inside this task, so that everything a client holds is freed when it disconnects.
+//! Owns the connection's calls, which run inside this task, and its subscriptions, whose tasks end with it. So everything a
+//! client holds is freed when it disconnects.
 //! Reads one line, passes it to the [`Dialogue`], and then reads the next. Nothing here waits for the client to read: if the
 //! outbox is full, the answer waits among the requests in flight.
 

@@ -1,8 +1,9 @@
 //! Bodies: files for values that are too large for the database, named by their content.
 //!
 //! A body is written whole (temporary file, sync, rename, folder sync) before the journal line that names it, and
-//! never changed. Equal content shares one file. Unreferenced bodies are removed only by a start that compacts the
-//! journal, so no reader loses one. This module does not know what a body means.
+//! never changed. Equal content shares one file. Unreferenced bodies are removed by a start that compacts the journal,
+//! and by an erasure while no reader has a view of the store, so no reader loses one. This module does not know what
+//! a body means.
 
 use std::collections::HashSet;
 use std::fs;

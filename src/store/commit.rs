@@ -35,8 +35,8 @@ use crate::files::set_aside;
 
 /// How many changes may be queued. Beyond that, a commit is refused.
 ///
-/// At least as many as the requests that the daemon admits at once (256 connections with 64 each), so that no
-/// admitted request is refused here. A change takes a few kilobytes.
+/// At least as many as the requests that the contract promises to admit at once (256 connections with 64 each). The daemon
+/// admits more, and those may be refused here. A change takes a few kilobytes.
 pub const COMMIT_QUEUE_LIMIT: usize = 16_384;
 
 /// How many changes are committed together. Enough to share the cost of a sync. sled frees no page while it applies a

@@ -57,7 +57,7 @@ pub(super) enum TreeId {
     Lineage,
     /// Conversation id (or zeroes), request id → request record.
     Requests,
-    /// Packed: time, conversation id, request id. The order in which requests expire.
+    /// Packed: conversation id (or zeroes), time, request id. The order in which each conversation's requests expire.
     RequestExpiry,
     /// Mark → process record.
     Processes,

@@ -8,7 +8,8 @@
 //! `bodies/`, named by their content.
 //!
 //! The store owns these files and all indexes over them. It does not know what turns, agents or clients do with a
-//! record, or any wire code. Reads are synchronous and take microseconds. Changes go through one thread, in order.
+//! record, or any wire code. Reads are synchronous and take microseconds, except for those that read all conversations.
+//! Changes go through one thread, in order.
 
 mod apply;
 mod body;

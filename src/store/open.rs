@@ -291,7 +291,7 @@ struct RebuildPlan {
     has_lost_changes: bool,
     /// Whether the existing database may have content that the journal lacks.
     may_hold_more: bool,
-    /// Whether to copy the unreadable end of the journal before it is cut off.
+    /// Whether to copy the journal before its unreadable end is cut off.
     copies_end: bool,
     /// See [`OpenReport::is_uncertain`].
     is_uncertain: bool,

@@ -17,8 +17,8 @@ use super::request_memory::MinimumClock;
 pub(super) struct Shared {
     /// The trees. If the database fails, trees in memory replace it.
     keyspace: RwLock<Keyspace>,
-    /// Locked shared by a reader that needs a consistent snapshot, and exclusively by the thread while it applies a
-    /// batch. No file is synced under it, so both take microseconds.
+    /// Locked shared by a reader, and exclusively by the thread while it applies a batch or removes erased bodies. A batch
+    /// and most reads take microseconds. Readers of bodies, and an erasure, read files under it.
     pub(super) snapshot_lock: RwLock<()>,
     /// `None` for a store in memory, where nothing is too large.
     pub(super) bodies: Option<Bodies>,

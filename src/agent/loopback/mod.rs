@@ -2,8 +2,8 @@
 //!
 //! A separate process that speaks ACP version 1 on standard input and output, writes transcripts in Claude's format
 //! and resumes only from them. Directives in a prompt script its behaviour: limits, crashes, forgotten sessions,
-//! questions. It is the default if no other agent is configured, and demos and tests run against it. It does not know
-//! the daemon and cannot access it.
+//! questions. It is the default if no other agent is configured and none is found on `PATH`. Demos and tests run against
+//! it. It does not know the daemon and cannot access it.
 
 mod agent;
 mod calls;

@@ -1,6 +1,6 @@
 //! A live session: its settings, its queue of prompts, and what can interrupt a turn.
 //!
-//! Owns the only state that two threads share: the loop adds prompts, cancels and answers; the session's worker takes
+//! Owns a session's state, which two threads share: the loop adds prompts, cancels and answers; the session's worker takes
 //! them. Knows only the id of the current transcript. Nothing here is on disk: mode, model and system prompt are lost
 //! with the process, as in the agent that this one imitates.
 

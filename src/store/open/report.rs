@@ -33,7 +33,8 @@ pub struct OpenReport {
     pub cut_off: Option<BadRegion>,
     /// Whether the journal was missing, its beginning was unreadable, or an earlier start found it damaged.
     pub journal_was_damaged: bool,
-    /// Unreadable parts of the journal, followed by readable ones.
+    /// Unreadable parts of the journal, followed by readable ones. If journal and database were merged, also the unreadable
+    /// end.
     pub damaged: Vec<BadRegion>,
     /// How many changes were lost: neither the journal nor the database has them.
     pub missing: u64,
@@ -43,7 +44,7 @@ pub struct OpenReport {
     pub unreadable_values: u64,
     /// Whether more may be lost than the counts say.
     pub is_uncertain: bool,
-    /// Where a copy of the damaged journal, or of its cut-off end, is kept.
+    /// Where a copy of the whole journal is kept, if a part of it was damaged or cut off.
     pub journal_copy: Option<PathBuf>,
 }
 
