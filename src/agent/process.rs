@@ -35,7 +35,7 @@ pub use stderr::{STDERR_TAIL_BYTES, StderrTail};
 
 use super::catalog::find_program;
 use super::sweep::{self, ProcessTree, SweepDeadlines, SweepReport, SweepTarget};
-use crate::store::{Change, ProcessRecord, RECORD_VERSION, Store, StoreError};
+use crate::store::{self, Change, ProcessRecord, RECORD_VERSION, Store, StoreError};
 
 /// How to start an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -310,7 +310,7 @@ pub async fn spawn(
         mark: mark.to_string(),
         pid: raw_pid,
         start_time_ticks: sweep::start_time(raw_pid),
-        boot_id: sweep::boot_id(),
+        boot_id: store::boot_id(),
         agent: AgentName::new(agent),
         spawned_at: Timestamp::now(),
     };

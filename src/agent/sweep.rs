@@ -139,10 +139,3 @@ pub(super) fn started_children() -> MutexGuard<'static, BTreeSet<u32>> {
     // Each change is a single call, so a panic leaves the set consistent.
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// Returns the kernel's id of this boot.
-#[must_use]
-pub fn boot_id() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(text.trim().to_owned())
-}

@@ -52,6 +52,7 @@ pub use record::{
 };
 pub use request_memory::{REQUEST_MEMORY_COUNT, REQUEST_MEMORY_DAYS};
 pub use summary::Summary;
+pub use trust::boot_id;
 pub use value::VALUE_LIMIT_BYTES;
 
 use apply::AppliedState;

@@ -96,16 +96,12 @@ impl TrustFile {
     }
 }
 
-#[cfg(target_os = "linux")]
-fn boot_id() -> Option<String> {
+/// Returns the kernel's id of this boot; `None` on systems other than Linux.
+#[must_use]
+pub fn boot_id() -> Option<String> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let id = text.trim();
     (!id.is_empty()).then(|| id.to_owned())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn boot_id() -> Option<String> {
-    None
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ pub use super::orphans::adopt_orphans;
 use super::orphans::are_adopted;
 use super::table::{self, Process, ProcessKey};
 use super::{ProcessRecord, ProcessTree, SweepDeadlines, SweepReport, SweepTarget, SweptProcess};
+use crate::store::boot_id;
 
 /// After this many scans, the remaining targets are reported as survivors: they create processes faster than the sweep
 /// can end them.
@@ -29,7 +30,7 @@ const RECHECK: Duration = Duration::from_millis(10);
 /// Ends all target processes and waits until they have ended.
 #[must_use]
 pub fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepReport {
-    let boot_id = super::boot_id();
+    let boot_id = boot_id();
     let mut ended: HashMap<ProcessKey, SweptProcess> = HashMap::new();
     let mut unkillable: Vec<ProcessKey> = Vec::new();
     let mut known: HashSet<ProcessKey> = target.descendants.0.iter().copied().collect();
@@ -75,7 +76,7 @@ fn scan(target: &SweepTarget) -> (Vec<Process>, HashSet<u32>) {
 #[must_use]
 pub fn find(target: &SweepTarget) -> Vec<u32> {
     let processes = table::scan(target);
-    let boot_id = super::boot_id();
+    let boot_id = boot_id();
     let none = HashSet::new();
     let found = select_targets(&processes, target, boot_id.as_deref(), &none, &HashSet::new());
     found.into_iter().map(|process| process.pid).collect()

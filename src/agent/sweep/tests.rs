@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use super::table::{EnvironmentMark, Process, ProcessKey, parse_stat, select_targets};
 use super::*;
 use crate::agent::process::MARK_VARIABLE;
-use crate::store::RECORD_VERSION;
+use crate::store::{RECORD_VERSION, boot_id};
 
 const DEADLINES: SweepDeadlines = SweepDeadlines {
     term: Duration::from_secs(30),
