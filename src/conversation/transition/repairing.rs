@@ -22,12 +22,7 @@ impl<R> Model<R> {
     }
 
     /// The transcript was checked, and a copy was made if there was something to repair.
-    pub(super) fn repaired(
-        &mut self,
-        found: Box<CheckAnswer>,
-        made: Option<Box<NewBranch>>,
-        caller: Caller<R>,
-    ) {
+    pub(super) fn repaired(&mut self, found: Box<CheckAnswer>, made: Option<NewBranch>, caller: Caller<R>) {
         let answer = Answer::Checked(found);
         let Some(made) = made else {
             // A repeated call gets the same answer, even if the transcript has changed.
