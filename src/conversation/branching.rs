@@ -8,7 +8,6 @@ mod unopened_source;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::id::{AgentName, UpstreamId};
@@ -230,10 +229,7 @@ impl BranchJob {
             upstream::open_session(services, entry, lease, &opening, &self.cwd, settings, closed).await;
         let (mut session, answer) = opened.map_err(|error| fork_error(entry, &error))?;
         if let Err(error) = refuse_reused_id(services, entry, &session, &answer.upstream_id) {
-            closed
-                .close(session, false, Duration::ZERO)
-                .wait_until_closed()
-                .await;
+            closed.close(session).wait_until_closed().await;
             return Err(error);
         }
         let (acknowledged, carried) = self.acknowledged_and_carried();
@@ -263,10 +259,7 @@ impl BranchJob {
         if let Some(place) = place
             && let Err(error) = self.check_fork_end(&answer.upstream_id, place).await
         {
-            closed
-                .close(session, false, Duration::ZERO)
-                .wait_until_closed()
-                .await;
+            closed.close(session).wait_until_closed().await;
             return Err(error);
         }
         let fidelity = look.fidelity();

@@ -237,10 +237,7 @@ struct UnclaimedSession {
 impl UnclaimedSession {
     async fn close(mut self) {
         if let Some(session) = self.session.take() {
-            self.closed_sessions
-                .close(session, false, Duration::ZERO)
-                .wait_until_closed()
-                .await;
+            self.closed_sessions.close(session).wait_until_closed().await;
         }
         if let Some((id, copy)) = self.copy.take() {
             self.closed_sessions.remove_copy(&id, copy).await;
@@ -254,7 +251,7 @@ impl Drop for UnclaimedSession {
             return;
         };
         if let Some(session) = self.session.take() {
-            self.closed_sessions.close(session, false, Duration::ZERO);
+            self.closed_sessions.close(session);
         }
         if let Some((id, copy)) = self.copy.take() {
             let closed = self.closed_sessions.clone();
@@ -568,7 +565,7 @@ impl Climber {
                 {
                     self.request
                         .closed_sessions
-                        .close(session, false, Duration::ZERO)
+                        .close(session)
                         .wait_until_closed()
                         .await;
                     return StepOutcome::Stop(error);

@@ -25,7 +25,7 @@ mod watching;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bridge_protocol::conversation::{Conversation, Settings};
@@ -52,6 +52,7 @@ use super::error::ConversationError;
 use super::events::Subscriber;
 use super::folder::{normalized_folder, usable_folder};
 use super::last_used::LastUsed;
+use super::lock::lock;
 use super::lost_parts;
 use super::naming::{check_namespace, check_setting_name, check_title, normalized_title};
 use super::services::{Services, now};
@@ -532,8 +533,7 @@ impl Registry {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ConversationId, Entry>> {
-        // A poisoned lock is safe to use: each change to the map is one call, so a panic cannot leave it half changed.
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.live)
     }
 }
 

@@ -303,7 +303,7 @@ async fn open_attached(
         .mode
         .or(changed.as_ref().map(|(last, _)| (*last).to_owned()));
     if let Err(refused) = configure(entry, &calls, handle, &settings, None, &answer.info).await {
-        giving_up.closed.close(session, false, Duration::ZERO);
+        giving_up.closed.close(session);
         return Err(refused);
     }
     if let Some((_, modes)) = changed {

@@ -78,7 +78,7 @@ impl Actor {
             Effect::Detach => {
                 self.forget_requests();
                 if let Some(session) = self.session.take() {
-                    self.closed_sessions.close(session, false, Duration::ZERO);
+                    self.closed_sessions.close(session);
                 }
             }
             Effect::Attach => {
@@ -245,7 +245,7 @@ impl Actor {
             }
             Disposition::Leave => {
                 if let Some(session) = std::mem::take(&mut self.last_resource).leave_to_next_start() {
-                    self.closed_sessions.close(session, false, Duration::ZERO);
+                    self.closed_sessions.close(session);
                 }
             }
         }
@@ -254,7 +254,7 @@ impl Actor {
     /// What the last job made, with its session closed.
     fn take_resource_without_session(&mut self) -> UnrecordedResource {
         if let Some(session) = self.last_resource.session.take() {
-            self.closed_sessions.close(session, false, Duration::ZERO);
+            self.closed_sessions.close(session);
         }
         std::mem::take(&mut self.last_resource)
     }
@@ -537,8 +537,8 @@ impl Actor {
         let session = self.session.take();
         let services = Arc::clone(&self.services);
         let record = self.model.record.clone();
-        let grace = Duration::from_millis(self.model.rules.cancel_grace_ms);
-        let closed = session.map(|session| self.closed_sessions.close(session, by_force, grace));
+        let limit = by_force.then(|| Duration::from_millis(self.model.rules.cancel_grace_ms));
+        let closed = session.map(|session| self.closed_sessions.close_within(session, limit));
         let all = self.closed_sessions.clone();
         self.closing = Some(Job::without_resource(job, async move {
             if let Some(closed) = closed {
@@ -594,7 +594,7 @@ impl Actor {
         };
         let message = Message::TakeOverSession(opened, Box::new(session), self.client.clone());
         if let Err(Message::TakeOverSession(_, session, _)) = (self.deliver)(id, message) {
-            self.closed_sessions.close(*session, false, Duration::ZERO);
+            self.closed_sessions.close(*session);
         }
     }
 }

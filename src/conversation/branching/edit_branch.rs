@@ -2,7 +2,6 @@
 //! remains to be sent.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, Via};
@@ -124,10 +123,7 @@ impl BranchJob {
                 return Ok((edited(opened, link), session));
             }
             Ok((_, session)) => {
-                closed
-                    .close(session, false, Duration::ZERO)
-                    .wait_until_closed()
-                    .await;
+                closed.close(session).wait_until_closed().await;
                 not_opened_error("the branch that was cut")
             }
             Err(error) => error,

@@ -9,7 +9,7 @@ use std::iter::Peekable;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use bridge_protocol::id::MIN_PREFIX_CHARS;
 use bridge_protocol::transcript::{Transcript, TranscriptPage};
@@ -17,6 +17,7 @@ use bridge_protocol::{AgentName, ConversationId, Cursor, UpstreamId};
 use jiff::Timestamp;
 
 use super::super::error::{Candidate, ConversationError};
+use super::super::lock::lock;
 use super::super::page::PageRoom;
 use super::super::read_queues::ReadClass;
 use super::super::services::Services;
@@ -68,11 +69,7 @@ impl Registry {
         };
         let roots = self.listed_folders(filter.agent.as_ref())?;
         let services = Arc::clone(&self.services);
-        let mut unwatched = self
-            .unwatched
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let mut unwatched = lock(&self.unwatched).clone();
         unwatched.retain(|unwatched| {
             let is_listed = |root: &ListedFolder| root.folder.to_string_lossy() == *unwatched.path;
             after.is_none() && roots.iter().any(is_listed)
@@ -110,10 +107,7 @@ impl Registry {
 
     /// The list of a folder, as last scanned.
     fn transcript_list(&self, root: &ListedFolder) -> Arc<tokio::sync::Mutex<TranscriptList>> {
-        let mut shelves = self
-            .transcript_lists
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut shelves = lock(&self.transcript_lists);
         Arc::clone(shelves.entry(root.folder.clone()).or_default())
     }
 

@@ -16,7 +16,7 @@ use std::future::pending;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bridge_protocol::conversation::ConversationState;
@@ -29,6 +29,7 @@ use tokio::task::JoinError;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::super::lock::lock;
 use super::super::running_work::StopMeter;
 use super::super::services::{chain_text, now};
 use super::super::transcript_growth::RequestedRechecks;
@@ -175,7 +176,7 @@ impl Registry {
             path: path.to_string_lossy().into_owned(),
             problem,
         });
-        *self.unwatched.lock().unwrap_or_else(PoisonError::into_inner) = unwatched.collect();
+        *lock(&self.unwatched) = unwatched.collect();
     }
 
     /// Whether a turn runs on a conversation.
