@@ -177,11 +177,7 @@ impl Registry {
             let resume = Call::Resume {
                 min_fidelity: Fidelity::Text,
             };
-            let resumed = match registry.call(made.id, resume, None) {
-                Ok(resumed) => resumed.await.unwrap_or(Err(ConversationError::Lost)),
-                Err(error) => Err(error),
-            };
-            match resumed {
+            match registry.ask(made.id, resume).await {
                 Ok(Answer::Resumed(conversation, _)) => Ok(Answer::Conversation(conversation)),
                 Ok(_) => Err(ConversationError::Lost),
                 Err(error) => Err(error.with_id("conversationId", &made.id)),
@@ -310,6 +306,12 @@ impl Registry {
         let asked = IncomingCall { call, request, reply };
         self.send(id, Message::Call(Box::new(asked)))?;
         Ok(answer)
+    }
+
+    /// Sends a call without an idempotency key, and waits for its answer.
+    async fn ask(self: &Arc<Self>, id: ConversationId, call: Call) -> Result<Answer, ConversationError> {
+        let answer = self.call(id, call, None)?;
+        answer.await.unwrap_or(Err(ConversationError::Lost))
     }
 
     /// Switches the agent of a conversation to this client, before the calls that follow.

@@ -1,6 +1,5 @@
 //! Forks of sessions that the agent has never opened, so that it does not know the turns in their transcripts.
 
-
 use serde_json::Value;
 
 use super::BranchJob;
