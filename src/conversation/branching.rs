@@ -29,13 +29,13 @@ use super::closed_sessions::ClosedSessions;
 use super::effect::NewBranch;
 use super::error::{ConversationError, StoreFailure};
 use super::folder::check_folder;
+use super::history::BranchPoint;
 use super::resource::UnrecordedResource;
 use super::running_work::Progress;
 use super::services::{Services, chain_text};
 use super::transcript_facts::{self, AgentTranscripts};
 use super::transcript_growth::PromptTally;
 use super::upstream::{self, OpenError, OpenMode};
-use branch_points::BranchPoint;
 use transcript_state::{TranscriptState, expected_turns};
 
 /// What to branch, and how.
@@ -133,25 +133,27 @@ impl BranchJob {
         place: &BranchPoint,
     ) -> Result<(NewBranch, UnrecordedResource), ConversationError> {
         // Check this before anything is created that would have to be removed again.
-        self.source = place.end.session.clone();
+        self.source = place.session.clone();
         self.check_fidelity().await?;
-        let entry = &self.entry;
-        if entry.copyable_transcripts().is_some() {
+        if self.entry.copyable_transcripts().is_some() {
             return self.cut_copy(place).await;
         }
-        if place.fork_message_id.is_none() {
-            let why = match entry.kind.fork_point {
+        let of_place = place.clone();
+        let message = self.blocking(move |_, entry| branch_points::fork_message_id(entry, &of_place));
+        let Some(message) = message.await? else {
+            let why = match self.entry.kind.fork_point {
                 ForkPointSupport::None => "offers no fork at a place and its transcripts cannot be cut",
                 _ => "branches at items that it has written down, and wrote down none of that turn",
             };
             return Err(ConversationError::Unsupported(format!(
                 "the agent {} {why}",
-                entry.name
+                self.entry.name
             )));
-        }
-        let mut made = self.native_fork(Some(place)).await;
+        };
+        let place = Some((place, message.as_str()));
+        let mut made = self.native_fork(place).await;
         if matches!(&made, Err(error) if unopened_source::is_unknown_point(error)) && self.open_once().await {
-            made = self.native_fork(Some(place)).await;
+            made = self.native_fork(place).await;
         }
         made
     }
@@ -211,7 +213,7 @@ impl BranchJob {
     /// Makes the branch with the agent's own fork, of the whole session or up to a place.
     async fn native_fork(
         &self,
-        place: Option<&BranchPoint>,
+        place: Option<(&BranchPoint, &str)>,
     ) -> Result<(NewBranch, UnrecordedResource), ConversationError> {
         let (services, entry, closed) = (&self.services, &self.entry, &self.closed_sessions);
         let lease = acquire_process(services, entry).await?;
@@ -222,7 +224,8 @@ impl BranchJob {
                 entry.name
             )));
         }
-        let point = place.and_then(|place| place.fork_message_id.clone());
+        let point = place.map(|(_, message)| message.to_owned());
+        let place = place.map(|(place, _)| place);
         let opening = OpenMode::Fork(self.source.clone(), point);
         let settings = &self.record.settings;
         let opened =
@@ -278,7 +281,7 @@ impl BranchJob {
             upstream_id: answer.upstream_id.clone(),
             source: self.source.clone(),
             checkpoint: place
-                .map(|place| place.end.checkpoint.clone())
+                .map(|place| place.checkpoint.clone())
                 .or(look.last_checkpoint),
             fidelity,
             turns: place.and_then(|place| place.turns).unwrap_or(look.turns),
@@ -295,7 +298,7 @@ impl BranchJob {
         branch: &UpstreamId,
         place: &BranchPoint,
     ) -> Result<(), ConversationError> {
-        let (branch, cwd, until) = (branch.clone(), self.cwd.clone(), place.end.checkpoint.clone());
+        let (branch, cwd, until) = (branch.clone(), self.cwd.clone(), place.checkpoint.clone());
         self.blocking(move |services, entry| {
             let last = branch_points::last_checkpoint_of(services, entry, &cwd, &branch)?;
             match last.is_none_or(|last| last == until) {
@@ -330,9 +333,9 @@ impl BranchJob {
         place: &BranchPoint,
     ) -> Result<(NewBranch, UnrecordedResource), ConversationError> {
         let (acknowledged, carried) = self.acknowledged_and_carried();
-        let (cwd, from) = (self.record.cwd.clone(), place.end.session.clone());
+        let (cwd, from) = (self.record.cwd.clone(), place.session.clone());
         let to = self.cwd.clone();
-        let (until, is_named) = (place.end.checkpoint.clone(), self.at.is_some());
+        let (until, is_named) = (place.checkpoint.clone(), self.at.is_some());
         let copied = self.blocking(move |services, entry| {
             let Some((root, format)) = entry.copyable_transcripts() else {
                 return Ok(None);
@@ -372,8 +375,8 @@ impl BranchJob {
         })?;
         let branched = NewBranch {
             upstream_id: copy.upstream_id,
-            source: place.end.session.clone(),
-            checkpoint: Some(place.end.checkpoint.clone()),
+            source: place.session.clone(),
+            checkpoint: Some(place.checkpoint.clone()),
             fidelity: look.fidelity(),
             turns: look.turns,
             via: BranchedVia::Cut,
