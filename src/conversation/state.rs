@@ -24,7 +24,7 @@ use crate::store::{ConversationRecord, RestingState};
 use super::answer::{CallKey, Caller};
 use super::destination::Destination;
 use super::edit::TurnEdit;
-use super::effect::{DeathInvolvement, Effect, Fork, Now, Work};
+use super::effect::{DeathInvolvement, Effect, Fork, Now, OpenedSession, Work};
 use super::error::ConversationError;
 use super::prompt_queue::{DroppedPrompt, PromptRequest, held_prompt_view};
 use super::reported_settings::shown_settings;
@@ -172,6 +172,21 @@ pub struct LiveSession {
     pub needs_new_process: bool,
     /// Whether it has a process of its own, which is stopped as soon as nothing runs in it.
     pub has_exclusive_process: bool,
+}
+
+impl LiveSession {
+    /// A session that was just opened.
+    #[must_use]
+    pub fn new(opened: &OpenedSession, has_exclusive_process: bool) -> Self {
+        Self {
+            upstream_id: opened.upstream_id.clone(),
+            via: opened.resumed.via,
+            preamble: opened.preamble.clone(),
+            can_reopen: opened.can_reopen,
+            needs_new_process: false,
+            has_exclusive_process,
+        }
+    }
 }
 
 /// The session of a conversation.

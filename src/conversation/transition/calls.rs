@@ -107,7 +107,9 @@ impl<R> Model<R> {
                 };
                 self.move_to(destination, undoes, work, caller);
             }
-            Call::Repair { progress } => self.repair(progress, caller),
+            Call::Repair { progress } => {
+                self.start_when_closed(OperationKind::Repair, caller, Work::Repair { progress });
+            }
             Call::Respond {
                 interrupt_id,
                 outcome,
@@ -116,9 +118,8 @@ impl<R> Model<R> {
             } => {
                 self.respond(&interrupt_id, outcome, by, turn_id, caller);
             }
-            Call::PauseForMove => self.pause_for_move(caller),
-            Call::ResumeAfterMove => {
-                self.is_paused = false;
+            Call::PauseForMove | Call::ResumeAfterMove => {
+                self.is_paused = matches!(call, Call::PauseForMove);
                 self.answer(caller, Ok(Answer::Done));
             }
             Call::Close => self.close(caller),
@@ -155,7 +156,18 @@ impl<R> Model<R> {
                     .to_owned(),
             ));
         }
-        (self.stopping && !ends_something).then_some(ConversationError::ShuttingDown)
+        if self.stopping && !ends_something {
+            return Some(ConversationError::ShuttingDown);
+        }
+        match call {
+            Call::Fork(fork) => self.refusal_to_fork(fork),
+            Call::Edit { .. } => self.refusal_to_edit(),
+            Call::Undo { .. } => self.busy_for_history_change("undo"),
+            Call::Move { .. } | Call::PauseForMove => self.refusal_to_leave_agent("move"),
+            Call::Repair { .. } => self.refusal_to_leave_agent("be repaired"),
+            Call::Reset | Call::Delete { .. } => self.busy_with("a turn is running; cancel it first"),
+            _ => None,
+        }
     }
 
     /// Returns the caller if the call is new. Otherwise the call is answered, or waits together with the first one.

@@ -63,10 +63,6 @@ impl<R> Model<R> {
 
     /// Closes the session and then clears the chain or deletes the conversation.
     pub(super) fn close_then(&mut self, kind: OperationKind, caller: Caller<R>, delete_transcripts: bool) {
-        if let Some(busy) = self.busy_with("a turn is running; cancel it first") {
-            self.answer(caller, Err(busy));
-            return;
-        }
         self.set_operation(kind, caller, Stage::Closing(None));
         if self.session == Session::Closed && !delete_transcripts {
             self.continue_when_closed(Vec::new());

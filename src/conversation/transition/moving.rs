@@ -11,20 +11,8 @@ use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, OperationKind, Session};
 
 impl<R> Model<R> {
-    /// Starts nothing new until the conversation is released. Refused if something else has to end first. Not durable.
-    pub(super) fn pause_for_move(&mut self, caller: Caller<R>) {
-        let refusal = self.refusal_to_leave_agent("move");
-        self.is_paused = refusal.is_none();
-        let answer = refusal.map_or(Ok(Answer::Done), Err);
-        self.answer(caller, answer);
-    }
-
-    /// Begins a move, or refuses if something else has to end first.
+    /// Begins a move.
     pub(super) fn move_to(&mut self, destination: Destination, undoes: bool, work: Work, caller: Caller<R>) {
-        if let Some(refusal) = self.refusal_to_leave_agent("move") {
-            self.answer(caller, Err(refusal));
-            return;
-        }
         if destination.is_reached(&self.record) {
             // The files are there already, and the record says so.
             let answer = Answer::Moved(Box::new(MoveAnswer {

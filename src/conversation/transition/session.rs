@@ -193,17 +193,9 @@ impl<R> Model<R> {
     pub(super) fn announce(&mut self, opened: OpenedSession) {
         self.effects.push(Effect::Attach);
         self.effects.push(Effect::KeepCopy);
-        self.session = Session::Live(LiveSession {
-            upstream_id: opened.upstream_id.clone(),
-            via: opened.resumed.via,
-            preamble: opened.preamble,
-            can_reopen: opened.can_reopen,
-            needs_new_process: false,
-            has_exclusive_process: self
-                .turn
-                .as_ref()
-                .is_some_and(|turn| turn.needs_exclusive_process),
-        });
+        let turn = self.turn.as_ref();
+        let is_exclusive = turn.is_some_and(|turn| turn.needs_exclusive_process);
+        self.session = Session::Live(LiveSession::new(&opened, is_exclusive));
         // The interrupted prompt stays recorded until a turn settles it.
         let is_cut = self.record.cut.is_some();
         let is_told_so = self.record.resting == RestingState::Interrupted && is_cut;
