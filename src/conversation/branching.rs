@@ -443,20 +443,15 @@ fn fork_error(entry: &AgentEntry, error: &OpenError) -> ConversationError {
 /// Copies the files that a fork refers to from its source's folder to the fork's, if the agent stores such files next to its
 /// transcripts. Blocks.
 pub(super) fn copy_borrowed_files(services: &Services, link: &Link) {
-    let Ok(entry) = services.agent(&link.agent) else {
+    let found = services.transcript(&link.agent, &link.cwd, &link.upstream_id);
+    let Some((dialect, session)) = found.filter(|(dialect, _)| dialect.forks_borrow_files()) else {
         return;
     };
-    let listed = entry.listed_transcripts();
-    let listed = listed.map(|(root, format)| (root, format.dialect()));
-    let Some((root, dialect)) = listed.filter(|(_, dialect)| dialect.forks_borrow_files()) else {
-        return;
-    };
-    let transcript = dialect.find(services.session(root, &link.cwd, &link.upstream_id));
     let bring = |transcript: PathBuf| {
         let (copies, id) = (&services.copy_plans, &link.upstream_id);
         copies.copy_borrowed_files(&services.store, id, &transcript)
     };
-    if let Err(error) = transcript.and_then(bring) {
+    if let Err(error) = dialect.find(session).and_then(bring) {
         tracing::warn!(upstream = %link.upstream_id, error = chain_text(&error), "could not copy the files that a fork names; they stay with its source");
     }
 }

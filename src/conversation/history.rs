@@ -107,11 +107,9 @@ enum PageDirection {
 
 /// The end of the branch that the agent with the open head wrote last, if another program has added another branch since.
 fn newer_branch_end(services: &Services, head: &Link) -> Option<CheckpointId> {
-    let entry = services.catalog.get(&head.agent)?;
-    let (root, format) = entry.listed_transcripts()?;
-    let session = services.session(root, &head.cwd, &head.upstream_id);
-    let path = format.dialect().find(session).ok()?;
-    let uuid = format.dialect().newer_branch_end(&services.index_cache, &path)?;
+    let (dialect, session) = services.transcript(&head.agent, &head.cwd, &head.upstream_id)?;
+    let path = dialect.find(session).ok()?;
+    let uuid = dialect.newer_branch_end(&services.index_cache, &path)?;
     Some(transcript_facts::make_checkpoint_id(
         &head.agent,
         &head.upstream_id,

@@ -20,7 +20,7 @@ use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::Pool;
 use crate::store::{ConversationRecord, Store};
 use crate::transcript::TranscriptError;
-use crate::transcript::dialect::{Home, NewSession, Session};
+use crate::transcript::dialect::{Dialect, Home, NewSession, Session};
 use crate::transcript::index_cache::IndexCache;
 
 use super::backup::Backups;
@@ -111,6 +111,17 @@ impl Services {
     /// A session that runs in the folder `cwd`, of the agent whose folder is `root`.
     pub(super) fn session<'a>(&'a self, root: &'a Path, cwd: &'a str, id: &'a UpstreamId) -> Session<'a> {
         self.home(root).session(Some(cwd), id.as_str())
+    }
+
+    /// The dialect of an agent's transcripts, and a session of them. `None` if it is not known where the agent keeps them.
+    pub(super) fn transcript<'a>(
+        &'a self,
+        agent: &AgentName,
+        cwd: &'a str,
+        id: &'a UpstreamId,
+    ) -> Option<(&'static dyn Dialect, Session<'a>)> {
+        let (root, format) = self.catalog.get(agent)?.listed_transcripts()?;
+        Some((format.dialect(), self.session(root, cwd, id)))
     }
 
     /// Runs work on a thread that may block.

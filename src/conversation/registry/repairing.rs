@@ -129,7 +129,7 @@ fn repair_unowned(
     held: &LocatedTranscript,
     request: Option<&CallKey>,
 ) -> Result<Answer, ConversationError> {
-    let (home, dialect) = (services.home(&held.root), held.format.dialect());
+    let (home, dialect) = (services.home(&held.folder.root), held.folder.format.dialect());
     let (path, origin) = held.choose_copy(home, None)?;
     let session = home.session(origin.cwd.as_deref(), held.id.as_str());
     let (answer, copied) = repairing::make_repaired_copy(services, dialect, session, &path, None)?;

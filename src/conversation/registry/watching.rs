@@ -116,11 +116,11 @@ impl Registry {
         let prepared = tokio::task::spawn_blocking(move || {
             let mut ears = WatchState::new(TranscriptWatcher::new(wake));
             for root in &roots {
-                ears.watch.add_root(&root.folder, root.format);
+                ears.watch.add_root(&root.root, root.format);
             }
             // After the watch is set up, so that each change is either included in the noted size or reported.
             for root in &roots {
-                for (path, identity) in identities(&root.folder, root.format) {
+                for (path, identity) in identities(&root.root, root.format) {
                     if let Some(id) = upstream_id(&path, root.format) {
                         ears.files.note_at_start(&path, &id, &identity);
                     }

@@ -104,7 +104,7 @@ fn unowned_transcripts<'a>(
             let entries = entries.iter().filter(ran_there);
             let count = entries.filter(|entry| !held.contains(&entry.upstream_id)).count();
             if count > 0 {
-                let agent = &root.agent;
+                let agent = &root.entry.name;
                 let why = match root.format.dialect().abilities().has_fixed_folder {
                     true => format!(
                         "{agent} resumes only in the folders that their transcripts name, which this version cannot change"
@@ -130,7 +130,7 @@ fn unowned_transcripts<'a>(
                 is_stored_in(tree, &first, &folder).then_some(first)
             });
             match began {
-                Some(cwd) => leaving.push((root.folder.as_path(), &*entry.path, cwd)),
+                Some(cwd) => leaving.push((root.root.as_path(), &*entry.path, cwd)),
                 None if tree.new_path(&entry.cwd).is_some() => left_out.push(format!(
                     "{} ended in {}, but is stored with the sessions of another folder; it was not moved",
                     entry.path.display(),
