@@ -361,13 +361,7 @@ pub(super) fn restore_complete_backups<'a>(
 ) {
     for id in sessions.filter(|id| is_missing_with_backup(services, entry, record, id)) {
         let put = match turns_lost_by_restore(services, entry, id) {
-            Ok(None) => restore(
-                services,
-                entry,
-                Some(&SessionRef::in_conversation(record, id).cwd),
-                id,
-            )
-            .map(drop),
+            Ok(None) => restore_session(services, entry, record, id).map(drop),
             Ok(Some(_)) => Ok(()),
             Err(error) => Err(error),
         };
@@ -416,13 +410,7 @@ pub(super) fn restore_for_change(
     let place = links.iter().position(|link| link.upstream_id == *id);
     let older = links[..place.unwrap_or_default()].iter();
     restore_complete_backups(services, entry, record, older.map(|link| &link.upstream_id));
-    let restored = restore(
-        services,
-        entry,
-        Some(&SessionRef::in_conversation(record, id).cwd),
-        id,
-    )
-    .map_err(unread)?;
+    let restored = restore_session(services, entry, record, id).map_err(unread)?;
     tracing::info!(conversation = %record.id, upstream_id = %id, ?restored, "restored a transcript from its backup for a change that needs it");
     Ok(())
 }
@@ -541,6 +529,24 @@ pub(super) fn restore(
         place,
         advice,
         &mut placing,
+    )
+}
+
+/// Restores the backup of a session of a conversation to the folder that the session runs in.
+///
+/// # Errors
+/// As [`restore`].
+pub(super) fn restore_session(
+    services: &Services,
+    entry: &AgentEntry,
+    record: &ConversationRecord,
+    id: &UpstreamId,
+) -> Result<Vec<PathBuf>, TranscriptError> {
+    restore(
+        services,
+        entry,
+        Some(&SessionRef::in_conversation(record, id).cwd),
+        id,
     )
 }
 
