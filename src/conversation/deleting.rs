@@ -140,15 +140,14 @@ fn is_used_elsewhere(
 
 /// Extends the change that deletes a conversation: removes the stored answers to calls about it, and replaces the answers of
 /// the calls that created it, so that repeating those calls is refused.
-pub(super) fn erase_answers(store: &Store, mut change: Change) -> Change {
+pub(super) fn erase_answers(store: &Store, change: &mut Change) {
     change.erases = true;
-    if let Err(error) = add_erased_answers(store, &mut change) {
+    if let Err(error) = add_erased_answers(store, change) {
         tracing::error!(
             error = chain_text(&error),
             "answers to calls about a deleted conversation stay stored"
         );
     }
-    change
 }
 
 fn add_erased_answers(store: &Store, change: &mut Change) -> Result<(), StoreError> {

@@ -38,7 +38,7 @@ use crate::conversation::state::Session;
 use crate::conversation::undo_target;
 use crate::conversation::upstream::{self, conversation_error};
 use crate::conversation::writer::PendingWrite;
-use crate::store::{Change, ConversationRecord, CutShortPrompt};
+use crate::store::{Change, CutShortPrompt};
 
 use super::{Actor, Job, Message, Reply};
 
@@ -331,10 +331,14 @@ impl Actor {
             return;
         };
         let on_disk = &self.model.writer.on_disk;
-        let change = Change {
-            may_use_reserve: record.id == on_disk.id && record.turn.is_none() && on_disk.turn.is_some(),
-            ..self.store_change(record.clone(), parts.iter().map(|part| &part.ledger))
-        };
+        let mut ledger = Ledger::default();
+        parts.iter().for_each(|part| ledger.append(part.ledger.clone()));
+        let erases = ledger.erases_content;
+        let mut change = self.services.change(record.clone(), ledger);
+        change.may_use_reserve = record.id == on_disk.id && record.turn.is_none() && on_disk.turn.is_some();
+        if erases {
+            deleting::erase_answers(&self.services.store, &mut change);
+        }
         let restored = parts.iter().find_map(|part| match &part.milestone {
             Milestone::SessionOpened(opened) if opened.resumed.via == Via::Archive => {
                 Some(opened.upstream_id.clone())
@@ -356,33 +360,6 @@ impl Actor {
             }
             Box::new(Input::WriteDone(result))
         }));
-    }
-
-    /// The change to commit: a record and the ledgers that are written with it.
-    fn store_change<'a>(
-        &self,
-        record: ConversationRecord,
-        ledgers: impl Iterator<Item = &'a Ledger> + Clone,
-    ) -> Change {
-        let id = record.id;
-        let root = self.services.catalog.get(&record.agent);
-        let root = root.map(|entry| entry.transcript_root());
-        let lineage = ledgers.clone().flat_map(|ledger| &ledger.lineage);
-        let upstream = ledgers.clone().flat_map(|ledger| &ledger.upstream);
-        let erases = ledgers.clone().any(|ledger| ledger.erases_content);
-        let change = Change {
-            lineage: lineage.map(|entry| (id, entry.clone())).collect(),
-            upstream: upstream
-                .filter_map(|held| Some((id, root.clone()?, held.clone())))
-                .collect(),
-            requests: ledgers.flat_map(|ledger| &ledger.requests).cloned().collect(),
-            conversation: Some(record),
-            ..Change::default()
-        };
-        match erases {
-            true => deleting::erase_answers(&self.services.store, change),
-            false => change,
-        }
     }
 
     /// Passes a change to the store immediately, so that changes keep their order.

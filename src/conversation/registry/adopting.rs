@@ -16,7 +16,7 @@ use bridge_protocol::{AgentName, ConversationId, UpstreamId};
 use super::super::answer::{Answer, CallKey};
 use super::super::backup::unpack_backup_of_missing;
 use super::super::checking::{check_answer, check_session, check_unpacked_backup, readable_root};
-use super::super::effect::Call;
+use super::super::effect::{Call, Ledger};
 use super::super::error::ConversationError;
 use super::super::folder::usable_stored_folder;
 use super::super::naming::{check_title, shortened_title};
@@ -27,7 +27,7 @@ use super::Registry;
 use super::transcripts::AgentFolder;
 use crate::agent::catalog::AgentEntry;
 use crate::chain::NewLink;
-use crate::store::{Change, ConversationRecord, TranscriptRoot};
+use crate::store::{ConversationRecord, TranscriptRoot};
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Home;
 use crate::transcript::origin::Origin;
@@ -154,7 +154,7 @@ impl Registry {
             None => self.title_of_deleted(&adoption.upstream_id, &entry.transcript_root())?,
             given => given,
         };
-        let (record, mut change) = adopted_record(adoption, &entry, cwd, origin);
+        let (record, mut ledger) = adopted_record(adoption, entry.name.clone(), cwd, origin);
         let view = view_of_record(&record);
         let answer = Answer::from_value(&AdoptAnswer {
             conversation: view.clone(),
@@ -163,9 +163,9 @@ impl Registry {
             findings,
         })?;
         let request = request.map(|request| request.to_answered_record(&answer, now()));
-        change.requests.extend(request);
-        let committed = self.services.store.commit(change).await;
-        committed?;
+        ledger.requests.extend(request);
+        let change = self.services.change(record, ledger);
+        self.services.store.commit(change).await?;
         self.services.announce_new(view);
         Ok(answer)
     }
@@ -379,15 +379,14 @@ impl Registry {
     }
 }
 
-/// The conversation that is made of a transcript, and the change that stores it.
+/// The conversation that is made of a transcript, and what is stored with it.
 fn adopted_record(
     adoption: Adopt,
-    entry: &AgentEntry,
+    agent: AgentName,
     cwd: String,
     origin: Origin,
-) -> (ConversationRecord, Change) {
+) -> (ConversationRecord, Ledger) {
     let at = now();
-    let agent = entry.name.clone();
     let mut record = ConversationRecord::new(ConversationId::mint(), agent.clone(), cwd.clone(), at);
     let own_title = origin.title.unwrap_or_default();
     record.title = shortened_title(&adoption.title.unwrap_or(own_title));
@@ -416,17 +415,10 @@ fn adopted_record(
         carried_turns: origin.turns as u64,
         written: true,
         // `Adopted`, however the session was made, so that no undo treats the link as a change of this daemon.
-        ..NewLink::new(adoption.upstream_id.clone(), agent, cwd, LinkReason::Adopted)
+        ..NewLink::new(adoption.upstream_id, agent, cwd, LinkReason::Adopted)
     };
     let appended = record.chain.append(link, fidelity, at);
-    let entries = appended.entries.into_iter();
-    let change = Change {
-        lineage: entries.map(|entry| (record.id, entry)).collect(),
-        upstream: vec![(record.id, entry.transcript_root(), adoption.upstream_id)],
-        conversation: Some(record.clone()),
-        ..Change::default()
-    };
-    (record, change)
+    (record, Ledger::with_links(appended.entries, Vec::new()))
 }
 
 /// The session whose file contains the beginning of a transcript, if that file is missing: the history lacks that part.
