@@ -43,7 +43,7 @@ use super::folder::usable_folder;
 use super::resource::UnrecordedResource;
 use super::running_work::Progress;
 use super::services::{Services, chain_text, now};
-use super::state::{Model, Session};
+use super::state::Model;
 use super::transcript_growth::TranscriptGrowth;
 use super::upstream::UpstreamSession;
 use super::wakeups::ContinuationSlot;
@@ -459,7 +459,7 @@ impl Actor {
     }
 
     fn handle_message(&mut self, message: Message) {
-        if let (Session::Live(live), Some(session)) = (&self.model.session, &self.session)
+        if let (Some(live), Some(session)) = (&self.model.session, &self.session)
             && session.lease.is_signed_out()
             && !live.needs_new_process
             && !self.has_background_work()
@@ -610,8 +610,7 @@ impl Actor {
         self.deadlines.retain(|(_, deadline)| *deadline > at);
         for deadline in due {
             if deadline == Deadline::Idle && self.has_background_work() {
-                let is_apart =
-                    matches!(&self.model.session, Session::Live(live) if live.has_exclusive_process);
+                let is_apart = matches!(&self.model.session, Some(live) if live.has_exclusive_process);
                 let idle = match self.model.rules.idle_ms {
                     milliseconds if milliseconds > 0 && !is_apart => Duration::from_millis(milliseconds),
                     // An unshared process is stopped as soon as nothing runs in it.

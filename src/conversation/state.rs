@@ -189,15 +189,6 @@ impl LiveSession {
     }
 }
 
-/// The session of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Session {
-    /// Not open.
-    Closed,
-    /// Open.
-    Live(LiveSession),
-}
-
 /// An operation of the conversation that needs work outside the state machine. Only one runs at a time: the next begins
 /// when the changes of this one are on disk.
 #[derive(Debug)]
@@ -319,8 +310,8 @@ pub struct Model<R> {
     pub kind: &'static AgentKind,
     /// Limits and deadlines.
     pub rules: Rules,
-    /// The session.
-    pub session: Session,
+    /// The session, while it is open.
+    pub session: Option<LiveSession>,
     /// The running turn.
     pub turn: Option<Turn<R>>,
     /// Prompts that wait for the running turn. The record lists each of them too; a prompt that only the record lists is held.
@@ -361,7 +352,7 @@ impl<R> Model<R> {
             record,
             kind,
             rules,
-            session: Session::Closed,
+            session: None,
             turn: None,
             queue: VecDeque::new(),
             operation: None,
@@ -440,7 +431,7 @@ impl<R> Model<R> {
         if let Some(usage) = &self.session_info.usage {
             view.usage = usage.read().ok();
         }
-        view.live = matches!(self.session, Session::Live(_));
+        view.live = self.session.is_some();
         view
     }
 
@@ -471,7 +462,7 @@ impl<R> Model<R> {
     /// Whether the actor may end: nothing is open, runs or waits.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
-        self.session == Session::Closed
+        self.session.is_none()
             && self.turn.is_none()
             && self.queue.is_empty()
             && self.due_turn.is_none()

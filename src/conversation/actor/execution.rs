@@ -34,7 +34,6 @@ use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::resource::UnrecordedResource;
 use crate::conversation::running_work::{Progress, WorkGuard};
 use crate::conversation::services::{Services, SessionRef, chain_text, now};
-use crate::conversation::state::Session;
 use crate::conversation::undo_target;
 use crate::conversation::upstream::{self, conversation_error};
 use crate::conversation::writer::PendingWrite;
@@ -388,10 +387,8 @@ impl Actor {
     /// Finds the end of the open session's transcript. The result keeps its position among the writes.
     fn anchor(&mut self, turn_id: TurnId) {
         let record = &self.model.record;
-        let open = match &self.model.session {
-            Session::Live(live) => Some(&live.upstream_id),
-            Session::Closed => record.chain.head().map(|head| &head.upstream_id),
-        };
+        let head = record.chain.head().map(|head| &head.upstream_id);
+        let open = self.model.open_session().or(head);
         let head = open.map(|id| SessionRef::in_conversation(record, id));
         // Whether the earlier prompt arrived cannot be determined after this prompt is sent.
         let unjudged = |cut: &&CutShortPrompt| cut.arrived.is_none();
@@ -470,7 +467,7 @@ impl Actor {
                 let is_foreign = session.prompt_tally.take_foreign();
                 session.prompt_tally.add_sent_prompt();
                 session.prompt = Some(request);
-                if let Session::Live(live) = &self.model.session
+                if let Some(live) = &self.model.session
                     && is_foreign
                 {
                     let upstream_id = live.upstream_id.clone();

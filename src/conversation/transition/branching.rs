@@ -12,7 +12,7 @@ use crate::conversation::effect::{
 };
 use crate::conversation::error::ConversationError;
 use crate::conversation::reported_settings::record_session_info;
-use crate::conversation::state::{Model, OperationKind, Session, view_of_record};
+use crate::conversation::state::{Model, OperationKind, view_of_record};
 use crate::store::{ConversationRecord, RestingState};
 
 impl<R> Model<R> {
@@ -180,7 +180,7 @@ impl<R> Model<R> {
 
     /// Uses the session that a fork opened for this conversation, unless another one is open or being opened.
     pub(super) fn session_handed_over(&mut self, opened: OpenedSession) {
-        let is_free = self.session == Session::Closed && self.operation.is_none() && self.closing.is_none();
+        let is_free = self.session.is_none() && self.operation.is_none() && self.closing.is_none();
         if is_free && !self.stopping {
             self.announce(opened);
         } else {

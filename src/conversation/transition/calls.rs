@@ -14,7 +14,7 @@ use crate::conversation::effect::{
 use crate::conversation::error::ConversationError;
 use crate::conversation::prompt_queue::PromptRequest;
 use crate::conversation::reported_settings::merge_settings;
-use crate::conversation::state::{Model, OperationKind, Session, Turn, TurnPhase};
+use crate::conversation::state::{Model, OperationKind, Turn, TurnPhase};
 use crate::store::RequestRecord;
 
 impl<R> Model<R> {
@@ -277,7 +277,7 @@ impl<R> Model<R> {
             TurnPhase::Recording | TurnPhase::Ending => {}
             TurnPhase::Sent | TurnPhase::Accepted => {
                 // If the agent is dead, its transcript is being checked, which ends the turn.
-                if !again && self.session != Session::Closed {
+                if !again && self.session.is_some() {
                     self.cancel_questions();
                     self.effects.push(Effect::SendCancel(params));
                     self.effects
@@ -334,7 +334,7 @@ impl<R> Model<R> {
 
     /// The report for a session that is already open.
     pub(super) fn live_resume_report(&self) -> Option<Resumed> {
-        let Session::Live(live) = &self.session else {
+        let Some(live) = &self.session else {
             return None;
         };
         let upstream_id = live.upstream_id.clone();
@@ -387,7 +387,7 @@ impl<R> Model<R> {
             return;
         }
         let settings = Box::new(wanted);
-        if self.session == Session::Closed {
+        if self.session.is_none() {
             self.write_update(title, Some(settings), caller);
             return;
         }

@@ -16,7 +16,7 @@ use crate::conversation::effect::{CallChange, Deadline, Disposition, Effect, Led
 use crate::conversation::error::ConversationError;
 use crate::conversation::prompt_queue::PromptRequest;
 use crate::conversation::running_work::Progress;
-use crate::conversation::state::{LiveSession, Model, OperationKind, Session, Turn, TurnPhase};
+use crate::conversation::state::{LiveSession, Model, OperationKind, Turn, TurnPhase};
 use crate::store::{AnsweredInterrupt, ConversationRecord, PendingEdit, RestingState};
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::moving::SharedRemainingForks;
@@ -53,11 +53,8 @@ impl<R> Model<R> {
     }
 
     /// The session that is open.
-    pub(super) fn open_session(&self) -> Option<&UpstreamId> {
-        match &self.session {
-            Session::Live(live) => Some(&live.upstream_id),
-            Session::Closed => None,
-        }
+    pub fn open_session(&self) -> Option<&UpstreamId> {
+        self.session.as_ref().map(|live| &live.upstream_id)
     }
 
     /// Continues an edit whose prompt was not sent: makes its branch, or sends the prompt there. Returns whether there is one.
@@ -111,7 +108,7 @@ impl<R> Model<R> {
         } = edited;
         self.drop_session();
         self.effects.push(Effect::Attach);
-        self.session = Session::Live(LiveSession::new(&opened, false));
+        self.session = Some(LiveSession::new(&opened, false));
         self.apply_session_info(opened.session_info);
         if let Some(turn) = &mut self.turn {
             turn.resumed = Some(opened.resumed);

@@ -8,7 +8,7 @@ use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::destination::Destination;
 use crate::conversation::effect::{CallChange, Ledger, Work};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::{Model, OperationKind, Session};
+use crate::conversation::state::{Model, OperationKind};
 
 impl<R> Model<R> {
     /// Begins a move.
@@ -44,7 +44,7 @@ impl<R> Model<R> {
             None
         };
         let refusal = refusal.map(|why| ConversationError::Busy(why.to_owned()));
-        let would_lose = self.session != Session::Closed && self.close_would_lose();
+        let would_lose = self.session.is_some() && self.close_would_lose();
         refusal.or_else(|| {
             would_lose.then(|| {
                 ConversationError::Conflict(format!(
