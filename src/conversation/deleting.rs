@@ -84,7 +84,7 @@ async fn delete_all(
     };
     let (deletion, mut own) = tokio::task::spawn_blocking(look).await.map_err(broken)?;
     delete_by_agent(services, &entry, &mut own).await;
-    let work = move || deletion.finish(own, shared);
+    let work = move || deletion.finish(own, &shared);
     tokio::task::spawn_blocking(work).await.map_err(broken)
 }
 
@@ -237,7 +237,7 @@ struct Deletion {
 }
 
 impl Deletion {
-    fn finish(&self, own: Vec<OwnSession>, shared: Vec<UpstreamId>) -> Vec<RemainingTranscript> {
+    fn finish(&self, own: Vec<OwnSession>, shared: &[UpstreamId]) -> Vec<RemainingTranscript> {
         let ids: Vec<UpstreamId> = own.iter().map(|session| session.id.clone()).collect();
         let mut remaining = match self.deletable() {
             Some((root, dialect)) => self.remove_files(root, dialect, own),

@@ -154,7 +154,7 @@ pub(super) fn make_repaired_copy(
         .filter(|finding| finding.kind.is_damage())
         .collect();
     answer.repaired = Some(copy.upstream_id.clone());
-    answer.repairs = Some(made.repairs.clone());
+    answer.repairs = Some(made.repairs);
     answer.fidelity = Some(fidelity(made.is_whole));
     tracing::info!(upstream_id = %id, copy = %copy.upstream_id, path = %copy.path.display(), "made a repaired copy");
     Ok((answer, Some((copy, made))))
