@@ -43,7 +43,7 @@ use super::folder::usable_folder;
 use super::resource::UnrecordedResource;
 use super::running_work::Progress;
 use super::services::{Services, chain_text, now};
-use super::state::{Model, Session};
+use super::state::Model;
 use super::transcript_growth::TranscriptGrowth;
 use super::upstream::UpstreamSession;
 use super::wakeups::ContinuationSlot;
@@ -230,20 +230,6 @@ pub struct ActorParts {
     pub(super) closed_sessions: ClosedSessions,
 }
 
-/// What woke the loop.
-#[expect(clippy::large_enum_variant, reason = "it is matched where it is made")]
-enum LoopEvent {
-    Stop,
-    Message(Option<Message>),
-    FolderChecked(Result<String, ConversationError>),
-    Written(Box<Input<Reply>>),
-    Job(u64, JobResult),
-    DeadlineElapsed,
-    Lines,
-    SignedOut,
-    RestElapsed,
-}
-
 impl Actor {
     /// Creates an actor, which does not run yet.
     #[must_use]
@@ -338,37 +324,21 @@ impl Actor {
                 self.session.is_none() && !self.has_work_in_progress() && self.folder_check.is_none();
             let stopping = self.model.stopping;
             let leaving = self.wait_to_leave_process();
-            let woken = tokio::select! {
+            tokio::select! {
                 biased;
-                () = self.stop.cancelled(), if !stopping => LoopEvent::Stop,
-                found = run_folder_check(&mut self.folder_check), if self.folder_check.is_some() => LoopEvent::FolderChecked(found),
-                message = self.mailbox.recv(), if self.folder_check.is_none() => LoopEvent::Message(message),
-                Some(written) = self.writes.next(), if !self.writes.is_empty() => LoopEvent::Written(written),
-                (number, done) = run_job(&mut self.job), if self.job.is_some() => LoopEvent::Job(number, done),
-                (number, done) = run_job(&mut self.closing), if self.closing.is_some() => LoopEvent::Job(number, done),
-                () = sleep_until(deadline.unwrap_or(rest)), if deadline.is_some() => LoopEvent::DeadlineElapsed,
-                () = take_lines(&mut self.session, &mut lines), if self.session.is_some() && !self.model.must_delay_agent_lines() => LoopEvent::Lines,
-                () = leaving, if !stopping => LoopEvent::SignedOut,
-                () = sleep_until(rest), if may_rest => LoopEvent::RestElapsed,
-            };
-            rest = Instant::now() + REST_BEFORE_END;
-            match woken {
-                LoopEvent::Stop => self.stop(),
-                LoopEvent::Message(Some(message)) => self.handle_message(message),
-                LoopEvent::FolderChecked(found) => self.folder_checked(found),
-                // The registry was dropped, so that no call can arrive any more.
-                LoopEvent::Message(None) if self.model.is_at_rest() => break,
-                LoopEvent::Message(None) => self.stop(),
-                LoopEvent::Written(input) => self.apply_input(*input),
-                LoopEvent::Job(job, done) => {
-                    let found = done.map(|(found, made)| {
-                        self.last_resource.add(made);
-                        found
-                    });
-                    self.apply_input(Input::WorkDone { job, found });
-                }
-                LoopEvent::DeadlineElapsed => self.deadlines_elapsed(),
-                LoopEvent::Lines => {
+                () = self.stop.cancelled(), if !stopping => self.stop(),
+                found = run_folder_check(&mut self.folder_check), if self.folder_check.is_some() => self.folder_checked(found),
+                message = self.mailbox.recv(), if self.folder_check.is_none() => match message {
+                    Some(message) => self.handle_message(message),
+                    // The registry was dropped, so that no call can arrive any more.
+                    None if self.model.is_at_rest() => break,
+                    None => self.stop(),
+                },
+                Some(written) = self.writes.next(), if !self.writes.is_empty() => self.apply_input(*written),
+                (number, done) = run_job(&mut self.job), if self.job.is_some() => self.job_done(number, done),
+                (number, done) = run_job(&mut self.closing), if self.closing.is_some() => self.job_done(number, done),
+                () = sleep_until(deadline.unwrap_or(rest)), if deadline.is_some() => self.deadlines_elapsed(),
+                () = take_lines(&mut self.session, &mut lines), if self.session.is_some() && !self.model.must_delay_agent_lines() => {
                     if let Some(place) = &mut self.continuation_slot
                         && self.model.is_automatic_turn()
                     {
@@ -376,17 +346,26 @@ impl Actor {
                     }
                     self.handle_lines(&mut lines);
                 }
-                LoopEvent::SignedOut => self.leave_process(),
-                LoopEvent::RestElapsed => {
+                () = leaving, if !stopping => self.leave_process(),
+                () = sleep_until(rest), if may_rest => {
                     if self.model.is_at_rest() && !self.stream.has_subscribers() {
                         break;
                     }
                 }
             }
+            rest = Instant::now() + REST_BEFORE_END;
             if self.model.stopping && self.model.turn.is_none() && !self.has_work_in_progress() {
                 break;
             }
         }
+    }
+
+    fn job_done(&mut self, job: u64, done: JobResult) {
+        let found = done.map(|(found, made)| {
+            self.last_resource.add(made);
+            found
+        });
+        self.apply_input(Input::WorkDone { job, found });
     }
 
     /// Resolves when the session is idle in a process that reported a missing sign-in.
@@ -480,7 +459,7 @@ impl Actor {
     }
 
     fn handle_message(&mut self, message: Message) {
-        if let (Session::Live(live), Some(session)) = (&self.model.session, &self.session)
+        if let (Some(live), Some(session)) = (&self.model.session, &self.session)
             && session.lease.is_signed_out()
             && !live.needs_new_process
             && !self.has_background_work()
@@ -631,8 +610,7 @@ impl Actor {
         self.deadlines.retain(|(_, deadline)| *deadline > at);
         for deadline in due {
             if deadline == Deadline::Idle && self.has_background_work() {
-                let is_apart =
-                    matches!(&self.model.session, Session::Live(live) if live.has_exclusive_process);
+                let is_apart = matches!(&self.model.session, Some(live) if live.has_exclusive_process);
                 let idle = match self.model.rules.idle_ms {
                     milliseconds if milliseconds > 0 && !is_apart => Duration::from_millis(milliseconds),
                     // An unshared process is stopped as soon as nothing runs in it.

@@ -158,11 +158,12 @@ fn is_command(text: &str) -> bool {
 /// Whether the last turn has ended with a message of the model. If the file does not say so, it has not.
 fn is_answered(services: &Services, agent: &AgentName, opened: &mut BoxedTranscript) -> bool {
     let entry = services.catalog.get(agent);
-    let format = entry.and_then(|entry| entry.listed_transcripts());
-    let is_over = format.is_some_and(|(_, format)| {
-        let standing = format.dialect().state(&services.index_cache, opened.path());
-        standing.is_ok_and(|standing| standing.is_answered)
-    });
+    let is_over = entry
+        .and_then(|entry| entry.listed_transcripts())
+        .is_some_and(|(_, format)| {
+            let standing = format.dialect().state(&services.index_cache, opened.path());
+            standing.is_ok_and(|standing| standing.is_answered)
+        });
     let last = opened.messages().checked_sub(1);
     let last = last.and_then(|last| opened.message(last).ok().flatten());
     is_over
@@ -176,9 +177,8 @@ fn open_transcript(
     services: &Services,
     session: &SessionRef,
 ) -> Option<Result<BoxedTranscript, TranscriptError>> {
-    let (root, format) = services.catalog.get(&session.agent)?.listed_transcripts()?;
-    let session = services.session(root, &session.cwd, &session.upstream_id);
-    Some(format.dialect().open(session, None))
+    let (dialect, session) = services.transcript(&session.agent, &session.cwd, &session.upstream_id)?;
+    Some(dialect.open(session, None))
 }
 
 #[cfg(test)]

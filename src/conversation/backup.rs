@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use bridge_protocol::UpstreamId;
 use jiff::Timestamp;
@@ -19,6 +19,7 @@ use serde::Deserialize;
 use tokio::sync::Notify;
 
 use super::error::ConversationError;
+use super::lock::lock;
 use super::services::{Services, SessionRef, chain_text};
 use crate::agent::catalog::AgentEntry;
 use crate::archive::{Archive, BackupOutcome, CopyOrigin, MissingTurns, RestoreCallbacks, SessionKey};
@@ -100,7 +101,7 @@ impl Backups {
         if !self.rules.is_enabled || session.upstream_id.is_empty() {
             return;
         }
-        let mut asked = self.lock();
+        let mut asked = lock(&self.requested);
         if asked.len() < MAX_REQUESTED || asked.contains_key(&session) {
             let wanted = asked.entry(session).or_insert(depth);
             *wanted = depth.max(*wanted);
@@ -117,20 +118,12 @@ impl Backups {
     /// The sessions requested since the last call.
     #[must_use]
     pub fn take_requested(&self) -> BTreeMap<SessionRef, BackupMode> {
-        std::mem::take(&mut *self.lock())
+        std::mem::take(&mut *lock(&self.requested))
     }
 
     /// Marks this as reported. Returns whether it was not reported before.
     pub(super) fn mark_misplaced_reported(&self, misplaced: &Misplaced) -> bool {
-        let mut reported = self
-            .reported_misplaced
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        reported.insert(misplaced.path.clone())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionRef, BackupMode>> {
-        self.requested.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.reported_misplaced).insert(misplaced.path.clone())
     }
 }
 
@@ -368,13 +361,7 @@ pub(super) fn restore_complete_backups<'a>(
 ) {
     for id in sessions.filter(|id| is_missing_with_backup(services, entry, record, id)) {
         let put = match turns_lost_by_restore(services, entry, id) {
-            Ok(None) => restore(
-                services,
-                entry,
-                Some(&SessionRef::in_conversation(record, id).cwd),
-                id,
-            )
-            .map(drop),
+            Ok(None) => restore_session(services, entry, record, id).map(drop),
             Ok(Some(_)) => Ok(()),
             Err(error) => Err(error),
         };
@@ -423,13 +410,7 @@ pub(super) fn restore_for_change(
     let place = links.iter().position(|link| link.upstream_id == *id);
     let older = links[..place.unwrap_or_default()].iter();
     restore_complete_backups(services, entry, record, older.map(|link| &link.upstream_id));
-    let restored = restore(
-        services,
-        entry,
-        Some(&SessionRef::in_conversation(record, id).cwd),
-        id,
-    )
-    .map_err(unread)?;
+    let restored = restore_session(services, entry, record, id).map_err(unread)?;
     tracing::info!(conversation = %record.id, upstream_id = %id, ?restored, "restored a transcript from its backup for a change that needs it");
     Ok(())
 }
@@ -548,6 +529,24 @@ pub(super) fn restore(
         place,
         advice,
         &mut placing,
+    )
+}
+
+/// Restores the backup of a session of a conversation to the folder that the session runs in.
+///
+/// # Errors
+/// As [`restore`].
+pub(super) fn restore_session(
+    services: &Services,
+    entry: &AgentEntry,
+    record: &ConversationRecord,
+    id: &UpstreamId,
+) -> Result<Vec<PathBuf>, TranscriptError> {
+    restore(
+        services,
+        entry,
+        Some(&SessionRef::in_conversation(record, id).cwd),
+        id,
     )
 }
 

@@ -8,7 +8,6 @@ mod unopened_source;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::id::{AgentName, UpstreamId};
@@ -30,13 +29,13 @@ use super::closed_sessions::ClosedSessions;
 use super::effect::NewBranch;
 use super::error::{ConversationError, StoreFailure};
 use super::folder::check_folder;
+use super::history::BranchPoint;
 use super::resource::UnrecordedResource;
 use super::running_work::Progress;
 use super::services::{Services, chain_text};
 use super::transcript_facts::{self, AgentTranscripts};
 use super::transcript_growth::PromptTally;
 use super::upstream::{self, OpenError, OpenMode};
-use branch_points::BranchPoint;
 use transcript_state::{TranscriptState, expected_turns};
 
 /// What to branch, and how.
@@ -134,25 +133,27 @@ impl BranchJob {
         place: &BranchPoint,
     ) -> Result<(NewBranch, UnrecordedResource), ConversationError> {
         // Check this before anything is created that would have to be removed again.
-        self.source = place.end.session.clone();
+        self.source = place.session.clone();
         self.check_fidelity().await?;
-        let entry = &self.entry;
-        if entry.copyable_transcripts().is_some() {
+        if self.entry.copyable_transcripts().is_some() {
             return self.cut_copy(place).await;
         }
-        if place.fork_message_id.is_none() {
-            let why = match entry.kind.fork_point {
+        let of_place = place.clone();
+        let message = self.blocking(move |_, entry| branch_points::fork_message_id(entry, &of_place));
+        let Some(message) = message.await? else {
+            let why = match self.entry.kind.fork_point {
                 ForkPointSupport::None => "offers no fork at a place and its transcripts cannot be cut",
                 _ => "branches at items that it has written down, and wrote down none of that turn",
             };
             return Err(ConversationError::Unsupported(format!(
                 "the agent {} {why}",
-                entry.name
+                self.entry.name
             )));
-        }
-        let mut made = self.native_fork(Some(place)).await;
+        };
+        let place = Some((place, message.as_str()));
+        let mut made = self.native_fork(place).await;
         if matches!(&made, Err(error) if unopened_source::is_unknown_point(error)) && self.open_once().await {
-            made = self.native_fork(Some(place)).await;
+            made = self.native_fork(place).await;
         }
         made
     }
@@ -212,7 +213,7 @@ impl BranchJob {
     /// Makes the branch with the agent's own fork, of the whole session or up to a place.
     async fn native_fork(
         &self,
-        place: Option<&BranchPoint>,
+        place: Option<(&BranchPoint, &str)>,
     ) -> Result<(NewBranch, UnrecordedResource), ConversationError> {
         let (services, entry, closed) = (&self.services, &self.entry, &self.closed_sessions);
         let lease = acquire_process(services, entry).await?;
@@ -223,17 +224,15 @@ impl BranchJob {
                 entry.name
             )));
         }
-        let point = place.and_then(|place| place.fork_message_id.clone());
+        let point = place.map(|(_, message)| message.to_owned());
+        let place = place.map(|(place, _)| place);
         let opening = OpenMode::Fork(self.source.clone(), point);
         let settings = &self.record.settings;
         let opened =
             upstream::open_session(services, entry, lease, &opening, &self.cwd, settings, closed).await;
         let (mut session, answer) = opened.map_err(|error| fork_error(entry, &error))?;
         if let Err(error) = refuse_reused_id(services, entry, &session, &answer.upstream_id) {
-            closed
-                .close(session, false, Duration::ZERO)
-                .wait_until_closed()
-                .await;
+            closed.close(session).wait_until_closed().await;
             return Err(error);
         }
         let (acknowledged, carried) = self.acknowledged_and_carried();
@@ -263,10 +262,7 @@ impl BranchJob {
         if let Some(place) = place
             && let Err(error) = self.check_fork_end(&answer.upstream_id, place).await
         {
-            closed
-                .close(session, false, Duration::ZERO)
-                .wait_until_closed()
-                .await;
+            closed.close(session).wait_until_closed().await;
             return Err(error);
         }
         let fidelity = look.fidelity();
@@ -285,7 +281,7 @@ impl BranchJob {
             upstream_id: answer.upstream_id.clone(),
             source: self.source.clone(),
             checkpoint: place
-                .map(|place| place.end.checkpoint.clone())
+                .map(|place| place.checkpoint.clone())
                 .or(look.last_checkpoint),
             fidelity,
             turns: place.and_then(|place| place.turns).unwrap_or(look.turns),
@@ -302,7 +298,7 @@ impl BranchJob {
         branch: &UpstreamId,
         place: &BranchPoint,
     ) -> Result<(), ConversationError> {
-        let (branch, cwd, until) = (branch.clone(), self.cwd.clone(), place.end.checkpoint.clone());
+        let (branch, cwd, until) = (branch.clone(), self.cwd.clone(), place.checkpoint.clone());
         self.blocking(move |services, entry| {
             let last = branch_points::last_checkpoint_of(services, entry, &cwd, &branch)?;
             match last.is_none_or(|last| last == until) {
@@ -337,9 +333,9 @@ impl BranchJob {
         place: &BranchPoint,
     ) -> Result<(NewBranch, UnrecordedResource), ConversationError> {
         let (acknowledged, carried) = self.acknowledged_and_carried();
-        let (cwd, from) = (self.record.cwd.clone(), place.end.session.clone());
+        let (cwd, from) = (self.record.cwd.clone(), place.session.clone());
         let to = self.cwd.clone();
-        let (until, is_named) = (place.end.checkpoint.clone(), self.at.is_some());
+        let (until, is_named) = (place.checkpoint.clone(), self.at.is_some());
         let copied = self.blocking(move |services, entry| {
             let Some((root, format)) = entry.copyable_transcripts() else {
                 return Ok(None);
@@ -379,8 +375,8 @@ impl BranchJob {
         })?;
         let branched = NewBranch {
             upstream_id: copy.upstream_id,
-            source: place.end.session.clone(),
-            checkpoint: Some(place.end.checkpoint.clone()),
+            source: place.session.clone(),
+            checkpoint: Some(place.checkpoint.clone()),
             fidelity: look.fidelity(),
             turns: look.turns,
             via: BranchedVia::Cut,
@@ -447,20 +443,15 @@ fn fork_error(entry: &AgentEntry, error: &OpenError) -> ConversationError {
 /// Copies the files that a fork refers to from its source's folder to the fork's, if the agent stores such files next to its
 /// transcripts. Blocks.
 pub(super) fn copy_borrowed_files(services: &Services, link: &Link) {
-    let Ok(entry) = services.agent(&link.agent) else {
+    let found = services.transcript(&link.agent, &link.cwd, &link.upstream_id);
+    let Some((dialect, session)) = found.filter(|(dialect, _)| dialect.forks_borrow_files()) else {
         return;
     };
-    let listed = entry.listed_transcripts();
-    let listed = listed.map(|(root, format)| (root, format.dialect()));
-    let Some((root, dialect)) = listed.filter(|(_, dialect)| dialect.forks_borrow_files()) else {
-        return;
-    };
-    let transcript = dialect.find(services.session(root, &link.cwd, &link.upstream_id));
     let bring = |transcript: PathBuf| {
         let (copies, id) = (&services.copy_plans, &link.upstream_id);
         copies.copy_borrowed_files(&services.store, id, &transcript)
     };
-    if let Err(error) = transcript.and_then(bring) {
+    if let Err(error) = dialect.find(session).and_then(bring) {
         tracing::warn!(upstream = %link.upstream_id, error = chain_text(&error), "could not copy the files that a fork names; they stay with its source");
     }
 }

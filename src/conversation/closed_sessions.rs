@@ -4,13 +4,15 @@
 
 use std::collections::HashMap;
 use std::future::{Future, ready};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use bridge_protocol::{ConversationId, UpstreamId};
 use futures_util::future::{BoxFuture, FutureExt, Shared};
+use tokio::time::timeout;
 
 use super::error::ConversationError;
+use super::lock::lock;
 use super::uncommitted_copies::UncommittedCopy;
 use super::unended_session::UnendedSession;
 use super::upstream::UpstreamSession;
@@ -18,6 +20,9 @@ use super::upstream::UpstreamSession;
 /// The limit on remembered sessions that have not ended. If an agent cannot close sessions, they stay until its process
 /// ends. Beyond the limit, the sessions of one process share an entry until the process ends.
 const MAX_REMEMBERED: usize = 64;
+
+/// How long to wait for a session to close before its id is opened again. Agents take some milliseconds.
+const CLOSE_WAIT_LIMIT: Duration = Duration::from_secs(5);
 
 /// A session that is being closed, or was. Clones refer to the same session.
 #[derive(Clone, Debug)]
@@ -40,6 +45,13 @@ enum ClosedKind {
     Process(u32),
 }
 
+impl ClosedKind {
+    fn of(session: &UnendedSession) -> Self {
+        let (pid, handle) = session.process_and_name();
+        Self::Session(pid, handle.to_owned())
+    }
+}
+
 impl ClosedSession {
     /// Waits until the session is closed or given up.
     pub(super) async fn wait_until_closed(self) {
@@ -60,10 +72,6 @@ impl ClosedSession {
         self.closing.clone().now_or_never().flatten()
     }
 
-    fn is_being_closed(&self) -> bool {
-        self.closing.clone().now_or_never().is_none()
-    }
-
     /// Whether the session is known to have ended. Does not ask the agent.
     fn is_known_to_have_ended(&self) -> bool {
         let closed = self.closing.clone().now_or_never();
@@ -82,25 +90,27 @@ pub(super) struct AllClosedSessions(Mutex<HashMap<ConversationId, ClosedSessions
 impl AllClosedSessions {
     /// The list of one conversation, for its task.
     pub(super) fn of(&self, id: ConversationId) -> ClosedSessions {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.0);
         all.retain(|_, closed| Arc::strong_count(&closed.0) > 1 || !closed.are_known_to_have_ended());
         all.entry(id).or_default().clone()
     }
 }
 
 impl ClosedSessions {
-    fn lock(&self) -> MutexGuard<'_, Vec<ClosedSession>> {
-        // A panic never leaves a change incomplete.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Closes a session in the background, whether or not anything waits for it.
+    pub(super) fn close(&self, session: UpstreamSession) -> ClosedSession {
+        self.close_within(session, None)
     }
 
-    /// Closes a session in the background, whether or not anything waits for it.
-    pub(super) fn close(&self, session: UpstreamSession, by_force: bool, grace: Duration) -> ClosedSession {
+    /// Closes a session in the background. If there is a limit and the session has not ended by then, its process is stopped.
+    pub(super) fn close_within(&self, session: UpstreamSession, limit: Option<Duration>) -> ClosedSession {
         let unended = Arc::new(UnendedSession::closing(&session));
-        let (pid, handle) = unended.process_and_name();
-        let what = ClosedKind::Session(pid, handle.to_owned());
         let known = Arc::downgrade(&unended);
-        self.add(what, known, closing(unended, session, by_force, grace).boxed())
+        self.add(
+            ClosedKind::of(&unended),
+            known,
+            closing(unended, session, limit).boxed(),
+        )
     }
 
     /// Closes the session that an abandoned job may open, in the background.
@@ -111,7 +121,7 @@ impl ClosedSessions {
         let closing = async move {
             let session = opening.await?;
             let unended = Arc::new(UnendedSession::closing(&session));
-            closing(unended, session, false, Duration::ZERO).await
+            closing(unended, session, None).await
         };
         let closing = tokio::spawn(closing);
         // A job that panicked returns nothing. It has dropped the session that it opened.
@@ -122,15 +132,14 @@ impl ClosedSessions {
     /// Adds a session that the agent may be opening for a caller that no longer waits. It is closed when something waits for
     /// its end.
     pub(super) fn add_given_up(&self, unended: UnendedSession) {
-        let (pid, handle) = unended.process_and_name();
-        let what = ClosedKind::Session(pid, handle.to_owned());
         let unended = Arc::new(unended);
-        self.add(what, Arc::downgrade(&unended), ready(Some(unended)).boxed());
+        let known = Arc::downgrade(&unended);
+        self.add(ClosedKind::of(&unended), known, ready(Some(unended)).boxed());
     }
 
     /// Deletes the copy that the session `id` was to be opened from, once the session has ended if an agent may have opened it.
     pub(super) async fn remove_copy(&self, id: &UpstreamId, copy: UncommittedCopy) {
-        let all = self.lock().clone();
+        let all = lock(&self.0).clone();
         for closed in all {
             let may_be_it = match &closed.kind {
                 ClosedKind::Session(_, handle) => handle == id.as_str(),
@@ -153,7 +162,7 @@ impl ClosedSessions {
         session: Weak<UnendedSession>,
         closing: BoxFuture<'static, Option<Arc<UnendedSession>>>,
     ) -> ClosedSession {
-        let mut all = self.lock();
+        let mut all = lock(&self.0);
         // A session that was opened again in the same process ends with its last closing.
         all.retain(|closed| {
             (closed.kind != what || what == ClosedKind::AbandonedJob) && !closed.is_known_to_have_ended()
@@ -175,7 +184,7 @@ impl ClosedSessions {
     /// # Errors
     /// [`ConversationError::Busy`] if one has not ended yet.
     pub(super) async fn wait_until_ended(self) -> Result<(), ConversationError> {
-        let all = self.lock().clone();
+        let all = lock(&self.0).clone();
         for closed in all {
             if !closed.has_ended().await {
                 return Err(ConversationError::Busy(
@@ -192,7 +201,7 @@ impl ClosedSessions {
     /// # Errors
     /// [`ConversationError::Busy`] if a process of a dead agent could not be ended.
     pub(super) async fn wait_for_dying_agents(self) -> Result<(), ConversationError> {
-        let all = self.lock().clone();
+        let all = lock(&self.0).clone();
         for closed in all {
             if let Some(unended) = closed.closing.await
                 && !unended.agent_lives_or_has_stopped().await
@@ -207,18 +216,20 @@ impl ClosedSessions {
     }
 
     /// Waits until nothing writes to sessions that are about to be opened again: until dying agents have ended, and also turns
-    /// that were running when their sessions were closed.
+    /// that were running when their sessions were closed. Other closings are waited for only briefly.
     ///
     /// # Errors
     /// [`ConversationError::Busy`] if one of them could not be ended.
     pub(super) async fn wait_for_writers(&self) -> Result<(), ConversationError> {
-        let all = self.lock().clone();
+        let all = lock(&self.0).clone();
         for closed in all {
             let Some(session) = closed.session.upgrade() else {
                 continue;
             };
-            if session.may_run_a_turn() {
-                let _unended = closed.closing.clone().await;
+            match session.may_run_a_turn() {
+                true => drop(closed.closing.await),
+                // A failure to close is logged there.
+                false => drop(timeout(CLOSE_WAIT_LIMIT, closed.closing).await),
             }
             if session.may_run_a_turn() || !session.agent_lives_or_has_stopped().await {
                 return Err(ConversationError::Busy(
@@ -232,14 +243,7 @@ impl ClosedSessions {
 
     /// Whether all are known to have ended. Asks no agent.
     pub(super) fn are_known_to_have_ended(&self) -> bool {
-        self.lock().iter().all(ClosedSession::is_known_to_have_ended)
-    }
-
-    /// The sessions that are being closed. No session with the same id is opened until then.
-    pub(super) fn being_closed(&self) -> Vec<ClosedSession> {
-        let is_it =
-            |closed: &&ClosedSession| closed.kind != ClosedKind::AbandonedJob && closed.is_being_closed();
-        self.lock().iter().filter(is_it).cloned().collect()
+        lock(&self.0).iter().all(ClosedSession::is_known_to_have_ended)
     }
 }
 
@@ -248,7 +252,7 @@ impl ClosedSessions {
     pub(super) const MAX_REMEMBERED: usize = MAX_REMEMBERED;
 
     pub(super) fn len(&self) -> usize {
-        self.lock().len()
+        lock(&self.0).len()
     }
 }
 
@@ -271,11 +275,10 @@ fn merge_by_process(all: &mut Vec<ClosedSession>) {
 fn closing(
     unended: Arc<UnendedSession>,
     session: UpstreamSession,
-    by_force: bool,
-    grace: Duration,
+    limit: Option<Duration>,
 ) -> impl Future<Output = Option<Arc<UnendedSession>>> {
     let own = Arc::clone(&unended);
-    let closing = tokio::spawn(async move { own.close_and_wait(session, by_force, grace).await });
+    let closing = tokio::spawn(async move { own.close_and_wait(session, limit).await });
     // If the task panicked, nothing has ended.
     closing.map(|closed| (!closed.unwrap_or(false)).then_some(unended))
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use bridge_protocol::conversation::{ConversationAnswer, RemainingReason, RemainingTranscript};
 use bridge_protocol::id::UpstreamId;
+use bridge_protocol::link::Link;
 use bridge_protocol::raw::RawJson;
+use tokio::task::JoinError;
 
 use crate::agent::catalog::AgentEntry;
 use crate::agent::wire::SessionHandle;
@@ -29,9 +31,10 @@ pub(super) async fn delete_transcripts(
     services: &Arc<Services>,
     record: &ConversationRecord,
 ) -> Vec<RemainingTranscript> {
-    let remaining = delete_all(services, record).await;
-    log_remaining(record, &remaining);
-    remaining
+    match delete_all(services, record).await {
+        Ok(remaining) => log_remaining(record, remaining),
+        Err(why) => leave_transcripts(services, record, &why),
+    }
 }
 
 /// Deletes no transcript, for the reason `why`. Returns the same list as [`delete_transcripts`].
@@ -40,13 +43,14 @@ pub(super) fn leave_transcripts(
     record: &ConversationRecord,
     why: &str,
 ) -> Vec<RemainingTranscript> {
-    let remaining = remaining_of_all(services, record, why);
-    log_remaining(record, &remaining);
-    remaining
+    log_remaining(record, remaining_of_all(services, record, why))
 }
 
-fn log_remaining(record: &ConversationRecord, remaining: &[RemainingTranscript]) {
-    for left in remaining {
+fn log_remaining(
+    record: &ConversationRecord,
+    remaining: Vec<RemainingTranscript>,
+) -> Vec<RemainingTranscript> {
+    for left in &remaining {
         tracing::warn!(
             conversation = %record.id,
             upstream = %left.upstream_id,
@@ -55,89 +59,64 @@ fn log_remaining(record: &ConversationRecord, remaining: &[RemainingTranscript])
             left.message
         );
     }
+    remaining
 }
 
-async fn delete_all(services: &Arc<Services>, record: &ConversationRecord) -> Vec<RemainingTranscript> {
-    let entry = match services.agent(&record.agent) {
-        Ok(entry) => entry,
-        Err(error) => return remaining_of_all(services, record, &chain_text(&error)),
-    };
-    let (own, others) = match own_and_other_sessions(services, record, &entry) {
-        Ok(sorted) => sorted,
-        Err(error) => {
-            let error = chain_text(&error);
-            return remaining_of_all(
-                services,
-                record,
-                &format!("whose its sessions are cannot be read: {error}"),
-            );
-        }
-    };
-    let head = record.chain.head();
+async fn delete_all(
+    services: &Arc<Services>,
+    record: &ConversationRecord,
+) -> Result<Vec<RemainingTranscript>, String> {
+    let entry = services
+        .agent(&record.agent)
+        .map_err(|error| chain_text(&error))?;
+    let sorted = own_and_shared_sessions(services, record, &entry);
+    let (own, shared) =
+        sorted.map_err(|error| format!("whose its sessions are cannot be read: {}", chain_text(&error)))?;
     let deletion = Deletion {
         services: Arc::clone(services),
         entry: Arc::clone(&entry),
-        cwd: record.cwd.clone(),
-        unwritten: head
-            .filter(|head| !head.written)
-            .map(|head| head.upstream_id.clone()),
+        record: record.clone(),
     };
-    let folders: Vec<String> = own
-        .iter()
-        .map(|id| SessionRef::in_conversation(record, id).cwd)
-        .collect();
+    let broken = |error: JoinError| format!("deleting it broke off: {error}");
     let look = move || {
-        let sought = own.into_iter().zip(folders);
-        let found = sought.map(|(id, folder)| (deletion.transcript_paths(&id, &folder), id));
-        let found: Vec<_> = found.map(|(places, id)| (id, places)).collect();
-        (deletion, found)
+        let own: Vec<_> = own.into_iter().map(|id| deletion.session(id)).collect();
+        (deletion, own)
     };
-    let broken = |error| remaining_of_all(services, record, &format!("deleting it broke off: {error}"));
-    let (deletion, found) = match tokio::task::spawn_blocking(look).await {
-        Ok(looked) => looked,
-        Err(error) => return broken(error),
-    };
-    let own = delete_by_agent(services, &entry, found).await;
-    let work = move || deletion.finish(own, others);
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(broken)
+    let (deletion, mut own) = tokio::task::spawn_blocking(look).await.map_err(broken)?;
+    delete_by_agent(services, &entry, &mut own).await;
+    let work = move || deletion.finish(own, &shared);
+    tokio::task::spawn_blocking(work).await.map_err(broken)
 }
 
-/// A session, and the files to delete with it.
-type SessionFiles = (UpstreamId, BTreeSet<PathBuf>);
-
-/// A session with the agent's answer to `session/delete`.
-struct AgentDeletion {
+/// A session to delete.
+struct OwnSession {
     id: UpstreamId,
-    /// Where its transcript was, or would be.
+    /// Where its transcript was, or would be: if it is missing, its side files may still be there.
     places: BTreeSet<PathBuf>,
+    /// The agent's answer to `session/delete`.
     agent_result: Result<(), String>,
 }
 
-/// A session whose transcript stays, and why: as a code and as text.
-type KeptTranscript = (UpstreamId, RemainingReason, &'static str);
-
-/// All sessions that the conversation ever had: those that are only its own, and the others.
-fn own_and_other_sessions(
+/// All sessions that the conversation ever had: those that are only its own, and those that another one has too.
+fn own_and_shared_sessions(
     services: &Services,
     record: &ConversationRecord,
     entry: &AgentEntry,
-) -> Result<(Vec<UpstreamId>, Vec<KeptTranscript>), StoreError> {
+) -> Result<(Vec<UpstreamId>, Vec<UpstreamId>), StoreError> {
     let lineage = services.store.lineage_all(record.id)?;
     let held: BTreeSet<UpstreamId> = lineage
         .into_iter()
         .filter(|it| it.agent == record.agent && !it.upstream_id.is_empty())
         .map(|it| it.upstream_id)
         .collect();
-    let (mut own, mut others) = (Vec::new(), Vec::new());
+    let (mut own, mut shared) = (Vec::new(), Vec::new());
     for id in held {
-        if is_used_elsewhere(services, record, entry, &id)? {
-            let why = "another conversation has the session too";
-            others.push((id, RemainingReason::Shared, why));
-        } else {
-            own.push(id);
+        match is_used_elsewhere(services, record, entry, &id)? {
+            true => shared.push(id),
+            false => own.push(id),
         }
     }
-    Ok((own, others))
+    Ok((own, shared))
 }
 
 /// Whether another conversation, not a deleted one, also has the session.
@@ -161,15 +140,14 @@ fn is_used_elsewhere(
 
 /// Extends the change that deletes a conversation: removes the stored answers to calls about it, and replaces the answers of
 /// the calls that created it, so that repeating those calls is refused.
-pub(super) fn erase_answers(store: &Store, mut change: Change) -> Change {
+pub(super) fn erase_answers(store: &Store, change: &mut Change) {
     change.erases = true;
-    if let Err(error) = add_erased_answers(store, &mut change) {
+    if let Err(error) = add_erased_answers(store, change) {
         tracing::error!(
             error = chain_text(&error),
             "answers to calls about a deleted conversation stay stored"
         );
     }
-    change
 }
 
 fn add_erased_answers(store: &Store, change: &mut Change) -> Result<(), StoreError> {
@@ -230,60 +208,45 @@ fn remaining_of_all(
         .collect()
 }
 
-async fn delete_by_agent(
-    services: &Services,
-    entry: &AgentEntry,
-    found: Vec<SessionFiles>,
-) -> Vec<AgentDeletion> {
-    if found.is_empty() {
-        return Vec::new();
+async fn delete_by_agent(services: &Services, entry: &AgentEntry, own: &mut [OwnSession]) {
+    if own.is_empty() {
+        return;
     }
     let lease = acquire_process(services, entry)
         .await
         .map_err(|error| chain_text(&error));
-    let mut asked = Vec::new();
-    for (id, places) in found {
-        let by_agent = match &lease {
+    for session in own {
+        session.agent_result = match &lease {
             Ok(lease) => {
-                let deleted = lease.calls().delete(&SessionHandle::new(id.as_str())).await;
-                deleted.map(|_| ()).map_err(|error| chain_text(&error))
+                let deleted = lease
+                    .calls()
+                    .delete(&SessionHandle::new(session.id.as_str()))
+                    .await;
+                deleted.map(drop).map_err(|error| chain_text(&error))
             }
             Err(error) => Err(error.clone()),
         };
-        asked.push(AgentDeletion {
-            id,
-            places,
-            agent_result: by_agent,
-        });
     }
-    asked
 }
 
-/// The part of a deletion that follows the agent's answers. Blocks.
+/// The parts of a deletion before and after the agent's answers. Blocks.
 struct Deletion {
     services: Arc<Services>,
     entry: Arc<AgentEntry>,
-    /// The folder of the conversation.
-    cwd: String,
-    /// The head, if no transcript was ever written for it.
-    unwritten: Option<UpstreamId>,
+    record: ConversationRecord,
 }
 
 impl Deletion {
-    fn finish(&self, own: Vec<AgentDeletion>, others: Vec<KeptTranscript>) -> Vec<RemainingTranscript> {
-        let ids: Vec<UpstreamId> = own.iter().map(|asked| asked.id.clone()).collect();
+    fn finish(&self, own: Vec<OwnSession>, shared: &[UpstreamId]) -> Vec<RemainingTranscript> {
+        let ids: Vec<UpstreamId> = own.iter().map(|session| session.id.clone()).collect();
         let mut remaining = match self.deletable() {
             Some((root, dialect)) => self.remove_files(root, dialect, own),
             None => own
                 .into_iter()
-                .filter_map(|asked| self.remaining_at_agent(asked))
+                .filter_map(|session| self.remaining_at_agent(session))
                 .collect(),
         };
-        remaining.extend(
-            others
-                .into_iter()
-                .filter_map(|other| self.remaining_transcript(other)),
-        );
+        remaining.extend(shared.iter().filter_map(|id| self.remaining_shared(id)));
         // After the transcripts: a backup that was requested meanwhile finds nothing to copy.
         for (id, error) in backup::delete_backups(&self.services, &self.entry, &ids) {
             let why = format!("the daemon's own copy is still there: {}", chain_text(&error));
@@ -298,19 +261,23 @@ impl Deletion {
         Some((root, format.dialect())).filter(|(_, dialect)| dialect.abilities().can_delete)
     }
 
-    /// The paths of all copies of a session's transcript, and the path where the transcript would be: if it is missing, its
-    /// side files may still be there.
-    fn transcript_paths(&self, id: &UpstreamId, folder: &str) -> BTreeSet<PathBuf> {
-        let Some((root, dialect)) = self.deletable() else {
-            return BTreeSet::new();
-        };
-        // An unreadable folder is reported later, when the file is removed.
-        let mut places: BTreeSet<_> = dialect.locate(root, id.as_str()).into_iter().flatten().collect();
-        let cwd = Some(Path::new(folder));
-        let own = file_name(id.as_str())
-            .map(|name| dialect.expected_path(root, cwd, Path::new(""), Path::new(&name)));
-        places.extend(own);
-        places
+    /// A session, with the paths of all copies of its transcript and the path where the transcript would be.
+    fn session(&self, id: UpstreamId) -> OwnSession {
+        let mut places = BTreeSet::new();
+        if let Some((root, dialect)) = self.deletable() {
+            // An unreadable folder is reported later, when the file is removed.
+            places.extend(dialect.locate(root, id.as_str()).into_iter().flatten());
+            let cwd = SessionRef::in_conversation(&self.record, &id).cwd;
+            let own = file_name(id.as_str()).map(|name| {
+                dialect.expected_path(root, Some(Path::new(&cwd)), Path::new(""), Path::new(&name))
+            });
+            places.extend(own);
+        }
+        OwnSession {
+            id,
+            places,
+            agent_result: Ok(()),
+        }
     }
 
     /// Deletes the transcripts that the agent did not delete, and then the other files of their sessions.
@@ -318,10 +285,10 @@ impl Deletion {
         &self,
         root: &Path,
         dialect: &dyn Dialect,
-        asked: Vec<AgentDeletion>,
+        own: Vec<OwnSession>,
     ) -> Vec<RemainingTranscript> {
         let (mut remaining, mut gone) = (Vec::new(), Vec::new());
-        for AgentDeletion { id, mut places, .. } in asked {
+        for OwnSession { id, mut places, .. } in own {
             match dialect.locate(root, id.as_str()) {
                 Ok(found) => places.extend(found),
                 Err(error) => {
@@ -367,8 +334,10 @@ impl Deletion {
         let Some((root, format)) = self.entry.listed_transcripts() else {
             return Ok(None);
         };
-        let home = self.services.home(root);
-        match format.dialect().find(home.session(Some(&self.cwd), id.as_str())) {
+        match format
+            .dialect()
+            .find(self.services.session(root, &self.record.cwd, id))
+        {
             Ok(path) => Ok(Some(path)),
             Err(error) if error.is_absence() => Ok(None),
             Err(error) => Err(error),
@@ -376,25 +345,22 @@ impl Deletion {
     }
 
     /// Reports a transcript that only its agent can delete, if the agent did not.
-    fn remaining_at_agent(&self, asked: AgentDeletion) -> Option<RemainingTranscript> {
-        let AgentDeletion {
-            id,
-            agent_result: by_agent,
-            ..
-        } = asked;
+    fn remaining_at_agent(&self, session: OwnSession) -> Option<RemainingTranscript> {
+        let OwnSession { id, agent_result, .. } = session;
         let path = match self.find(&id) {
             Ok(Some(path)) => path,
             Ok(None) => {
                 let is_unknown = self.entry.listed_transcripts().is_none();
-                let was_written = self.unwritten.as_ref() != Some(&id);
-                let error = by_agent.err().filter(|_| is_unknown && was_written)?;
+                let is_unwritten = |head: &Link| !head.written && head.upstream_id == id;
+                let was_written = !self.record.chain.head().is_some_and(is_unwritten);
+                let error = agent_result.err().filter(|_| is_unknown && was_written)?;
                 return Some(failed_deletion(&id, None, error));
             }
             Err(error) => return Some(failed_deletion(&id, None, chain_text(&error))),
         };
         let (root, format) = self.entry.listed_transcripts()?;
         let told = |why: &str| failed_deletion(&id, Some(&path), why.to_owned());
-        Some(match by_agent {
+        Some(match agent_result {
             Err(error) => told(&error),
             Ok(()) if format.dialect().unarchive_command(root, &path).is_some() => RemainingTranscript {
                 reason: RemainingReason::Archived,
@@ -404,20 +370,14 @@ impl Deletion {
         })
     }
 
-    /// Reports a transcript that stays, if it exists.
-    fn remaining_transcript(
-        &self,
-        (upstream_id, reason, message): KeptTranscript,
-    ) -> Option<RemainingTranscript> {
+    /// Reports the transcript of a session that another conversation has too, if it exists.
+    fn remaining_shared(&self, id: &UpstreamId) -> Option<RemainingTranscript> {
         // If the lookup fails, the transcript may still exist: report it.
-        let path = self
-            .find(&upstream_id)
-            .map_or(Some(None), |path| path.map(Some))?;
+        let path = self.find(id).map_or(Some(None), |path| path.map(Some))?;
+        let message = "another conversation has the session too".to_owned();
         Some(RemainingTranscript {
-            upstream_id,
-            path: path.map(|path| path.to_string_lossy().into_owned()),
-            reason,
-            message: message.to_owned(),
+            reason: RemainingReason::Shared,
+            ..failed_deletion(id, path.as_deref(), message)
         })
     }
 }

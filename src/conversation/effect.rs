@@ -205,7 +205,7 @@ pub enum WorkResult {
     /// The conversation's files are in the other folder.
     Moved(MoveAnswer),
     /// The result of checking the head's transcript, and the repaired copy, if there was something to repair.
-    Repaired((Box<CheckAnswer>, Option<Box<NewBranch>>)),
+    Repaired(Box<CheckAnswer>, Option<NewBranch>),
     /// Whether the prompt is in the transcript.
     ArrivalChecked(PromptArrival),
     /// The settings were applied to the open session.

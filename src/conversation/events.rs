@@ -14,7 +14,7 @@ mod tests;
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bridge_protocol::event::Event;
 use bridge_protocol::raw::RawJson;
@@ -23,6 +23,7 @@ use futures_util::future::BoxFuture;
 use uuid::Uuid;
 
 use super::client_request::{ClientRequest, ClientSuitability};
+use super::lock::lock;
 use crate::agent::message::RawId;
 
 pub use ring::{Ring, RingLimits};
@@ -334,8 +335,7 @@ impl Hub {
     }
 
     fn lock(&self) -> MutexGuard<'_, HubState> {
-        // A panic while the lock was held leaves the ring intact: its pushes do not fail half-way.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn next(&self) -> u64 {

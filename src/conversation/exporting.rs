@@ -12,14 +12,14 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use bridge_protocol::UpstreamId;
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::export::{ExportAnswer, ExportFormat, ExportedFile, MissingSession};
 use bridge_protocol::link::LineageEntry;
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::{AgentName, UpstreamId};
 use indexmap::IndexMap;
 
-use super::bundle::{self, BundleError, BundledAgent, BundledSession, Manifest};
+use super::bundle::{self, BundleError, BundledAgent, Manifest};
 use super::effect::PromptArrival;
 use super::error::ConversationError;
 use super::history::missing_turns_gap;
@@ -196,45 +196,31 @@ fn build_manifest(
         sessions.push(session);
         sources.extend(parts);
     }
-    let mut manifest = Manifest::new(&record, lineage, sessions, missing, |name| {
+    let mut manifest = Manifest {
+        format: bundle::BUNDLE_FORMAT.to_owned(),
+        version: bundle::BUNDLE_VERSION,
+        created_at: now(),
+        by: concat!("sessiond ", env!("CARGO_PKG_VERSION")).to_owned(),
+        conversation: view_of_record(&record),
+        settings: record.settings.clone(),
+        failure: record.failure.clone(),
+        chain: record.chain.links().to_vec(),
+        lineage,
+        agents: Vec::new(),
+        real_cwd: real_path(&record.cwd),
+        sessions,
+        missing,
+        missing_values,
+    };
+    let agents = manifest.agent_names().into_iter().map(|name| {
         let entry = services.catalog.get(name);
-        entry.map_or("generic", |entry| entry.kind.name).to_owned()
-    });
-    manifest.missing_values = missing_values;
-    Ok((manifest, sources, kept))
-}
-
-impl Manifest {
-    fn new(
-        record: &ConversationRecord,
-        lineage: Vec<LineageEntry>,
-        sessions: Vec<BundledSession>,
-        missing: Vec<MissingSession>,
-        kind_of: impl Fn(&AgentName) -> String,
-    ) -> Self {
-        let mut manifest = Self {
-            format: bundle::BUNDLE_FORMAT.to_owned(),
-            version: bundle::BUNDLE_VERSION,
-            created_at: now(),
-            by: concat!("sessiond ", env!("CARGO_PKG_VERSION")).to_owned(),
-            conversation: view_of_record(record),
-            settings: record.settings.clone(),
-            failure: record.failure.clone(),
-            chain: record.chain.links().to_vec(),
-            lineage,
-            agents: Vec::new(),
-            real_cwd: real_path(&record.cwd),
-            sessions,
-            missing,
-            missing_values: Vec::new(),
-        };
-        let agents = manifest.agent_names().into_iter().map(|name| BundledAgent {
+        BundledAgent {
             name: name.clone(),
-            kind: kind_of(name),
-        });
-        manifest.agents = agents.collect();
-        manifest
-    }
+            kind: entry.map_or("generic", |entry| entry.kind.name).to_owned(),
+        }
+    });
+    manifest.agents = agents.collect();
+    Ok((manifest, sources, kept))
 }
 
 impl SessionRef {

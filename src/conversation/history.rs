@@ -34,7 +34,7 @@ use crate::transcript::open_transcript::{BoxedTranscript, Loss, OpenTranscript};
 pub(super) use missing_turns::missing_turns_gap;
 use missing_turns::unreported_gap;
 use opening::{OpenFailure, may_miss_turns, open_source};
-pub(super) use positions::{HistoryPrefix, MessagePosition, PrefixEnd};
+pub(super) use positions::{BranchPoint, MessagePosition};
 use updates::{ToolNames, updates};
 use wire_messages::{CheckpointBuilder, message_ref};
 
@@ -107,11 +107,9 @@ enum PageDirection {
 
 /// The end of the branch that the agent with the open head wrote last, if another program has added another branch since.
 fn newer_branch_end(services: &Services, head: &Link) -> Option<CheckpointId> {
-    let entry = services.catalog.get(&head.agent)?;
-    let (root, format) = entry.listed_transcripts()?;
-    let session = services.session(root, &head.cwd, &head.upstream_id);
-    let path = format.dialect().find(session).ok()?;
-    let uuid = format.dialect().newer_branch_end(&services.index_cache, &path)?;
+    let (dialect, session) = services.transcript(&head.agent, &head.cwd, &head.upstream_id)?;
+    let path = dialect.find(session).ok()?;
+    let uuid = dialect.newer_branch_end(&services.index_cache, &path)?;
     Some(transcript_facts::make_checkpoint_id(
         &head.agent,
         &head.upstream_id,
@@ -321,7 +319,7 @@ impl History {
             }
         };
         Ok(CheckpointPage {
-            checkpoints: newest_first(end, limit, |step| self.checkpoint(step))?,
+            checkpoints: newest_first(end, limit, |step| self.checkpoint(step)),
             kept: self.sessions_from_backup(),
             gaps: self.gaps.listed,
         })
@@ -351,7 +349,7 @@ impl History {
     ) -> Result<CheckpointAnswer, ConversationError> {
         let not_found = || ConversationError::CheckpointNotFound { id: id.clone() };
         let turn = number.or(self.turns().checked_sub(1)).ok_or_else(not_found)?;
-        let mut checkpoint = self.checkpoint(turn)?.ok_or_else(not_found)?;
+        let mut checkpoint = self.checkpoint(turn).ok_or_else(not_found)?;
         // Report the checkpoint under the id that the caller used, even if the turn has continued since.
         checkpoint.id = id.clone();
         checkpoint.step = step.unwrap_or(turn) as u64 + 1;
@@ -367,7 +365,7 @@ impl History {
         let (mut room, mut messages) = (PageRoom::new(), Vec::new());
         let mut omitted = None;
         for number in start..end {
-            let Some(message) = self.message(number)? else {
+            let Some(message) = self.message(number) else {
                 continue;
             };
             if !room.try_take(&message) {
@@ -441,7 +439,7 @@ impl History {
                 false => Some(end).filter(|end| *end < total),
             };
             let Some(number) = number else { break };
-            if let Some(message) = self.message(number)? {
+            if let Some(message) = self.message(number) {
                 if !room.try_take(&message) {
                     break;
                 }
@@ -456,7 +454,7 @@ impl History {
         let updates = match form {
             HistoryForm::Messages => None,
             HistoryForm::Updates => {
-                let updates = self.updates(start, &messages)?;
+                let updates = self.updates(start, &messages);
                 messages.clear();
                 Some(updates)
             }
@@ -475,12 +473,12 @@ impl History {
     ///
     /// # Errors
     /// The error of `take`, or of reading a message.
-    pub(super) fn for_each_message<E: From<ConversationError>>(
+    pub(super) fn for_each_message<E>(
         mut self,
         mut take: impl FnMut(Message) -> Result<(), E>,
     ) -> Result<(u64, Vec<HistoryGap>), E> {
         for number in 0..self.messages() {
-            if let Some(message) = self.message(number)? {
+            if let Some(message) = self.message(number) {
                 take(message)?;
             }
         }
@@ -488,11 +486,7 @@ impl History {
     }
 
     /// Converts messages to updates. `start` is the number of the first message.
-    fn updates(
-        &mut self,
-        start: usize,
-        messages: &[Message],
-    ) -> Result<Vec<HistoryUpdate>, ConversationError> {
+    fn updates(&mut self, start: usize, messages: &[Message]) -> Vec<HistoryUpdate> {
         let mut calls = ToolNames::default();
         messages.iter().for_each(|message| calls.add_calls(message));
         // The first results of a page may belong to calls before it.
@@ -500,14 +494,14 @@ impl History {
             if !messages.iter().any(|message| calls.has_unknown_result(message)) {
                 break;
             }
-            if let Some(before) = self.message(number)? {
+            if let Some(before) = self.message(number) {
                 calls.add_calls(&before);
             }
         }
         let updates = messages
             .iter()
             .flat_map(|message| updates(message, &calls, &self.cwd));
-        Ok(updates.collect())
+        updates.collect()
     }
 
     /// Makes a cursor at a message: `b` continues forwards from it, `a` backwards; both include it.
@@ -562,28 +556,24 @@ impl History {
             .partition_point(|session| session.messages_before + session.transcript.messages() <= message)
     }
 
-    fn message(&mut self, number: usize) -> Result<Option<Message>, ConversationError> {
+    fn message(&mut self, number: usize) -> Option<Message> {
         let place = self.session_of_message(number);
-        let Some(session) = self.sessions.get_mut(place) else {
-            return Ok(None);
-        };
+        let session = self.sessions.get_mut(place)?;
         let number = number - session.messages_before;
         let turn = session.transcript.turn_of(number);
         let checkpoint = turn.map(|turn| session.checkpoint_id(turn));
         let owner = session.file_owner(number);
         let read = session.read_or_gap(|open| open.message(number), &mut self.gaps)?;
-        Ok(read.map(|read| wire_messages::message(&owner, checkpoint, read)))
+        Some(wire_messages::message(&owner, checkpoint, read))
     }
 
     /// The checkpoint after a turn; `None` if the transcript changed meanwhile or cannot be read.
-    fn checkpoint(&mut self, step: usize) -> Result<Option<Checkpoint>, ConversationError> {
+    fn checkpoint(&mut self, step: usize) -> Option<Checkpoint> {
         let place = self.session_of_turn(step);
         let parent = step
             .checked_sub(1)
             .and_then(|parent| self.checkpoint_id_of_turn(parent));
-        let Some(session) = self.sessions.get_mut(place) else {
-            return Ok(None);
-        };
+        let session = self.sessions.get_mut(place)?;
         let turn = step - session.turns_before;
         let mut digest = CheckpointBuilder::default();
         let messages = session.transcript.turn(turn);
@@ -594,10 +584,7 @@ impl History {
                 true => open.message(number),
                 false => open.outline(number),
             };
-            match session.read_or_gap(read, &mut self.gaps)? {
-                Some(read) => digest.add_message(read),
-                None => return Ok(None),
-            }
+            digest.add_message(session.read_or_gap(read, &mut self.gaps)?);
         }
         let copied = session.copied_from.as_ref().filter(|(_, turns)| turn < *turns);
         let origin = match (&digest.copied_from, copied) {
@@ -620,13 +607,7 @@ impl History {
             (None, None) => None,
         };
         let (id, upstream_id) = (session.checkpoint_id(turn), session.owner_of_turn(turn));
-        Ok(Some(digest.build(
-            id,
-            step as u64 + 1,
-            upstream_id,
-            parent,
-            origin,
-        )))
+        Some(digest.build(id, step as u64 + 1, upstream_id, parent, origin))
     }
 
     fn checkpoint_id_of_turn(&self, step: usize) -> Option<CheckpointId> {
@@ -665,9 +646,9 @@ impl SessionTranscript {
         &mut self,
         read: impl FnOnce(&mut dyn OpenTranscript) -> Result<Option<TranscriptMessage>, TranscriptError>,
         gaps: &mut Gaps,
-    ) -> Result<Option<TranscriptMessage>, ConversationError> {
+    ) -> Option<TranscriptMessage> {
         let (detail, failure) = match read(&mut *self.transcript) {
-            Ok(Some(read)) => return Ok(Some(read)),
+            Ok(Some(read)) => return Some(read),
             Ok(None) => ("it was changed while it was read".to_owned(), None),
             Err(error) => (chain_text(&error), StoreFailure::from_transient_read(&error)),
         };
@@ -679,7 +660,7 @@ impl SessionTranscript {
         if !gaps.listed.contains(&gap) {
             gaps.note(OpenFailure { gap, failure });
         }
-        Ok(None)
+        None
     }
 }
 

@@ -6,11 +6,12 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bridge_protocol::ConversationId;
 use serde::{Deserialize, Serialize};
 
+use super::lock::lock;
 use crate::files::durable;
 use crate::files::set_aside::{self, Unreadable};
 use crate::paths::names::LAST_USED;
@@ -140,9 +141,4 @@ fn read(path: &Path) -> io::Result<Result<Vec<FolderUse>, Unreadable>> {
         }
         Err(why) => Err(why),
     })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic never leaves a change incomplete.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

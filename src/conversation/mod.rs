@@ -26,6 +26,7 @@ pub mod folder;
 pub mod history;
 pub mod importing;
 mod last_used;
+mod lock;
 pub mod lost_parts;
 mod moving;
 pub mod naming;

@@ -5,9 +5,11 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use bridge_protocol::UpstreamId;
+
+use super::lock::lock;
 
 /// The limit on notes: more than the sessions that can join conversations during one reading. Older notes belong to
 /// transcripts that were never read.
@@ -22,7 +24,7 @@ pub struct OldBytes {
 impl OldBytes {
     /// Notes that a session is about to join a conversation, and that the first `bytes` of its transcript are not new.
     pub fn note_length(&self, upstream_id: &UpstreamId, bytes: u64) {
-        let mut notes = self.lock();
+        let mut notes = lock(&self.notes);
         notes.retain(|(id, _)| id != upstream_id);
         if notes.len() >= MAX_NOTES {
             notes.pop_front();
@@ -41,14 +43,9 @@ impl OldBytes {
     /// Takes the note of a session: how many bytes are not new.
     #[must_use]
     pub fn take_length(&self, upstream_id: &UpstreamId) -> Option<u64> {
-        let mut notes = self.lock();
+        let mut notes = lock(&self.notes);
         let place = notes.iter().position(|(id, _)| id == upstream_id)?;
         notes.remove(place).map(|(_, bytes)| bytes)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(UpstreamId, u64)>> {
-        // A panic never leaves a change incomplete.
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,13 +6,14 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::error::{ConversationError, StoreFailure};
+use super::lock::lock;
 use super::running_work::Progress;
 use crate::transcript::meter::{Meter, with_meter};
 
@@ -410,11 +411,6 @@ fn is_stalled(before: &[(Arc<Progress>, u64)], now: &[(Arc<Progress>, u64)]) -> 
         Arc::ptr_eq(&one.0, &other.0) && one.1 == other.1
     };
     before.len() == now.len() && before.iter().zip(now).all(same)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The value is intact after any panic: each change is one call.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

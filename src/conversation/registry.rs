@@ -25,7 +25,7 @@ mod watching;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bridge_protocol::conversation::{Conversation, Settings};
@@ -52,6 +52,7 @@ use super::error::ConversationError;
 use super::events::Subscriber;
 use super::folder::{normalized_folder, usable_folder};
 use super::last_used::LastUsed;
+use super::lock::lock;
 use super::lost_parts;
 use super::naming::{check_namespace, check_setting_name, check_title, normalized_title};
 use super::services::{Services, now};
@@ -62,7 +63,6 @@ pub use filter::Filter;
 use idempotency::RunningCalls;
 pub use transcripts::TranscriptFilter;
 use transcripts::TranscriptLists;
-use watching::SyncQueue;
 
 /// How many searches through all conversations run at once. Each keeps a core busy.
 const SEARCHES_AT_ONCE: usize = 1;
@@ -84,8 +84,6 @@ pub struct Registry {
     transcript_lists: Mutex<TranscriptLists>,
     /// The folders of transcripts that cannot be watched.
     unwatched: Mutex<Vec<Unwatched>>,
-    /// Transcript changes that are reported after they are synced.
-    sync_queue: Arc<SyncQueue>,
     /// Held by a move of a folder. Meanwhile no conversation is made of a transcript, since the file may be moved.
     tree_move_lock: tokio::sync::Mutex<()>,
     /// What `.` means in each folder.
@@ -122,7 +120,6 @@ impl Registry {
             search_permits: Semaphore::new(SEARCHES_AT_ONCE),
             transcript_lists: Mutex::default(),
             unwatched: Mutex::default(),
-            sync_queue: Arc::default(),
             tree_move_lock: tokio::sync::Mutex::default(),
             stop: CancellationToken::new(),
             stop_grace_ms: Arc::default(),
@@ -180,11 +177,7 @@ impl Registry {
             let resume = Call::Resume {
                 min_fidelity: Fidelity::Text,
             };
-            let resumed = match registry.call(made.id, resume, None) {
-                Ok(resumed) => resumed.await.unwrap_or(Err(ConversationError::Lost)),
-                Err(error) => Err(error),
-            };
-            match resumed {
+            match registry.ask(made.id, resume).await {
                 Ok(Answer::Resumed(conversation, _)) => Ok(Answer::Conversation(conversation)),
                 Ok(_) => Err(ConversationError::Lost),
                 Err(error) => Err(error.with_id("conversationId", &made.id)),
@@ -313,6 +306,12 @@ impl Registry {
         let asked = IncomingCall { call, request, reply };
         self.send(id, Message::Call(Box::new(asked)))?;
         Ok(answer)
+    }
+
+    /// Sends a call without an idempotency key, and waits for its answer.
+    async fn ask(self: &Arc<Self>, id: ConversationId, call: Call) -> Result<Answer, ConversationError> {
+        let answer = self.call(id, call, None)?;
+        answer.await.unwrap_or(Err(ConversationError::Lost))
     }
 
     /// Switches the agent of a conversation to this client, before the calls that follow.
@@ -536,8 +535,7 @@ impl Registry {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ConversationId, Entry>> {
-        // A poisoned lock is safe to use: each change to the map is one call, so a panic cannot leave it half changed.
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.live)
     }
 }
 

@@ -4,7 +4,7 @@
 //! until no agent writes.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use bridge_protocol::UpstreamId;
@@ -15,49 +15,22 @@ use bridge_protocol::link::Fidelity;
 use super::backup;
 use super::checking::{check_answer, readable_root};
 use super::closed_sessions::ClosedSessions;
-use super::effect::NewBranch;
+use super::effect::{NewBranch, WorkResult};
 use super::error::ConversationError;
 use super::history::{History, TranscriptScope};
 use super::resource::UnrecordedResource;
 use super::running_work::{EndedEarly, Progress};
-use super::services::Services;
+use super::services::{NewCopy, Services};
 use super::transcript_facts;
-use super::uncommitted_copies::UncommittedCopy;
-use crate::agent::catalog::AgentEntry;
 use crate::files::identity::FileIdentity;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::check::CheckReport;
-use crate::transcript::dialect::{Dialect, RepairedCopy};
+use crate::transcript::dialect::{Dialect, RepairedCopy, Session};
 use crate::transcript::meter::{Meter, with_meter};
 
-/// The findings, and the copy if there was something to repair.
-type RepairResult = (Box<CheckAnswer>, Option<Box<NewBranch>>);
-
-/// A transcript and what was found in it.
-pub(super) struct CheckedTranscript<'a> {
-    /// The agent's folder of transcripts.
-    pub root: &'a Path,
-    /// The session.
-    pub id: &'a UpstreamId,
-    /// The session's transcript file.
-    pub path: PathBuf,
-    /// The result of the check.
-    pub report: CheckReport,
-}
-
-/// A repaired copy that passed its check.
-pub(super) struct NewRepairedCopy {
-    /// The new session.
-    pub upstream_id: UpstreamId,
-    /// The file of the copy.
-    pub copy: UncommittedCopy,
-    /// The uuid of the source's record with which the copy ends, if records have uuids.
-    last_uuid: Option<String>,
-    turns: u64,
-    /// Whether the damage lost nothing that counts towards the history.
-    is_whole: bool,
-}
+/// The result of checking a transcript, and the repaired copy with what was repaired, if there was something to repair.
+type CheckedCopy = (CheckAnswer, Option<(NewCopy, RepairedCopy)>);
 
 /// Repairs the head of a conversation, once none of the daemon's agents writes to it.
 ///
@@ -69,7 +42,7 @@ pub(super) async fn repair_head(
     record: ConversationRecord,
     closed: ClosedSessions,
     progress: Arc<Progress>,
-) -> Result<(RepairResult, UnrecordedResource), ConversationError> {
+) -> Result<(WorkResult, UnrecordedResource), ConversationError> {
     closed.wait_until_ended().await?;
     let meter: Arc<dyn Meter> = Arc::clone(&progress) as Arc<dyn Meter>;
     let done = services.blocking(move |services| {
@@ -86,7 +59,7 @@ pub(super) async fn repair_head(
 fn repair_head_blocking(
     services: &Services,
     record: &ConversationRecord,
-) -> Result<(RepairResult, UnrecordedResource), ConversationError> {
+) -> Result<(WorkResult, UnrecordedResource), ConversationError> {
     let head = record.chain.head().ok_or_else(|| ConversationError::NotFound {
         what: "the conversation has no session yet, so there is no transcript to check".to_owned(),
     })?;
@@ -99,17 +72,12 @@ fn repair_head_blocking(
         backup::restore_for_change(services, &entry, record, id)?;
     }
     let (dialect, home) = (format.dialect(), services.home(root));
-    let path = dialect.find(home.session(Some(&head.cwd), id.as_str()))?;
-    let report = dialect.check(home.session(Some(&head.cwd), id.as_str()), &path)?;
-    let damaged = CheckedTranscript {
-        root,
-        id,
-        path,
-        report,
-    };
-    let (mut answer, copied) = make_repaired_copy(services, &entry, &damaged, Some(&record.cwd))?;
-    let Some(copied) = copied else {
-        return Ok(((Box::new(answer), None), UnrecordedResource::default()));
+    let session = home.session(Some(&head.cwd), id.as_str());
+    let path = dialect.find(session)?;
+    let (mut answer, copied) = make_repaired_copy(services, dialect, session, &path, Some(&record.cwd))?;
+    let Some((copy, copied)) = copied else {
+        let found = WorkResult::Repaired(Box::new(answer), None);
+        return Ok((found, UnrecordedResource::default()));
     };
     let checkpoint = match &copied.last_uuid {
         Some(uuid) => Some(transcript_facts::make_checkpoint_id(&entry.name, id, uuid)),
@@ -124,7 +92,7 @@ fn repair_head_blocking(
     let fidelity = fidelity(copied.is_whole && copied.turns >= head.turns + head.carried_turns);
     answer.fidelity = Some(fidelity);
     let made = NewBranch {
-        upstream_id: copied.upstream_id,
+        upstream_id: copy.upstream_id,
         source: id.clone(),
         checkpoint,
         turns: copied.turns,
@@ -132,8 +100,8 @@ fn repair_head_blocking(
         via: BranchedVia::Cut,
         opened_session: None,
     };
-    let found = (Box::new(answer), Some(Box::new(made)));
-    Ok((found, UnrecordedResource::from(copied.copy)))
+    let found = WorkResult::Repaired(Box::new(answer), Some(made));
+    Ok((found, UnrecordedResource::from(copy.uncommitted)))
 }
 
 /// Makes a repaired copy of a transcript, or returns `None` if it has no damage that a copy would fix. Blocks.
@@ -142,36 +110,36 @@ fn repair_head_blocking(
 /// As [`repair_head`], and [`ConversationError::Unsupported`] if transcripts of this agent cannot be repaired.
 pub(super) fn make_repaired_copy(
     services: &Services,
-    entry: &AgentEntry,
-    damaged: &CheckedTranscript<'_>,
+    dialect: &'static dyn Dialect,
+    session: Session<'_>,
+    source: &Path,
     cwd: Option<&str>,
-) -> Result<(CheckAnswer, Option<NewRepairedCopy>), ConversationError> {
-    let dialect = readable_root(entry)?.1.dialect();
-    check_repairable(dialect, damaged)?;
-    let mut answer = check_answer(Ok(damaged.report.clone()))?;
+) -> Result<CheckedCopy, ConversationError> {
+    let (home, id) = (session.home, UpstreamId::new(session.id));
+    let report = dialect.check(session, source)?;
+    check_repairable(dialect, session, source, &report)?;
+    let mut answer = check_answer(Ok(report))?;
     let is_mended = |finding: &Finding| dialect.can_fix(finding.kind);
     if !answer.findings.iter().any(is_mended) {
         return Ok((answer, None));
     }
-    let identity = || {
-        fs::metadata(&damaged.path)
-            .map(|found| FileIdentity::of(&found))
-            .ok()
-    };
+    let identity = || fs::metadata(source).map(|found| FileIdentity::of(&found)).ok();
     let before = identity();
-    let (made, path, mut copied) = write_copy(services, dialect, damaged, cwd)?;
+    let repair = |new: &_| dialect.repair(home.session(None, session.id), source, new);
+    let copied = services.copy_transcript((dialect, home), cwd, source, &id, repair);
+    let (copy, mut made) = copied.map_err(|error| match error {
+        TranscriptError::NothingToResume { .. } => ConversationError::TranscriptDamaged(
+            "it contains no messages, so there is nothing to copy".to_owned(),
+        ),
+        error => ConversationError::StoreFailed((&error).into()),
+    })?;
     if identity() != before {
         return Err(ConversationError::Busy(format!(
             "{} changed while it was being copied; another program writes to it",
-            damaged.path.display()
+            source.display()
         )));
     }
-    let report = dialect.check(
-        services
-            .home(damaged.root)
-            .session(None, copied.upstream_id.as_str()),
-        &path,
-    );
+    let report = dialect.check(home.session(None, copy.upstream_id.as_str()), &copy.path);
     let refusals = report.as_ref().map_or(0, |report| report.refusals.len());
     let found = check_answer(report)?.findings;
     if let Some(finding) = found.iter().find(|finding| refusals > 0 || is_mended(finding)) {
@@ -180,16 +148,16 @@ pub(super) fn make_repaired_copy(
             finding.detail
         )));
     }
-    copied.is_whole &= is_complete(&made.repairs);
+    made.is_whole &= is_complete(&made.repairs);
     answer.left = found
         .into_iter()
         .filter(|finding| finding.kind.is_damage())
         .collect();
-    answer.repaired = Some(copied.upstream_id.clone());
+    answer.repaired = Some(copy.upstream_id.clone());
     answer.repairs = Some(made.repairs);
-    answer.fidelity = Some(fidelity(copied.is_whole));
-    tracing::info!(upstream_id = %damaged.id, copy = %copied.upstream_id, path = %path.display(), "made a repaired copy");
-    Ok((answer, Some(copied)))
+    answer.fidelity = Some(fidelity(made.is_whole));
+    tracing::info!(upstream_id = %id, copy = %copy.upstream_id, path = %copy.path.display(), "made a repaired copy");
+    Ok((answer, Some((copy, made))))
 }
 
 /// Whether a copy has everything in its source except records whose parents are missing. A filled-in tool result means that the
@@ -206,50 +174,24 @@ fn fidelity(is_whole: bool) -> Fidelity {
 }
 
 /// Refuses a transcript with damage that a copy would not fix.
-fn check_repairable(dialect: &dyn Dialect, damaged: &CheckedTranscript<'_>) -> Result<(), ConversationError> {
-    if let Some(command) = dialect.unarchive_command(damaged.root, &damaged.path) {
+fn check_repairable(
+    dialect: &dyn Dialect,
+    session: Session<'_>,
+    source: &Path,
+    report: &CheckReport,
+) -> Result<(), ConversationError> {
+    if let Some(command) = dialect.unarchive_command(session.home.root, source) {
         return Err(ConversationError::Conflict(format!(
             "this session is archived; to repair it, unarchive it first: {command} {}",
-            damaged.id
+            session.id
         )));
     }
-    match damaged
-        .report
-        .refusals
-        .iter()
-        .find(|refusal| !dialect.can_fix(refusal.kind))
-    {
+    let mut refusals = report.refusals.iter();
+    match refusals.find(|refusal| !dialect.can_fix(refusal.kind)) {
         Some(refusal) => Err(ConversationError::TranscriptDamaged(format!(
             "a copy would be incomplete too: {}",
             refusal.detail
         ))),
         None => Ok(()),
     }
-}
-
-fn write_copy(
-    services: &Services,
-    dialect: &'static dyn Dialect,
-    damaged: &CheckedTranscript<'_>,
-    cwd: Option<&str>,
-) -> Result<(RepairedCopy, PathBuf, NewRepairedCopy), ConversationError> {
-    let failed = |error: TranscriptError| match error {
-        TranscriptError::NothingToResume { .. } => ConversationError::TranscriptDamaged(
-            "it contains no messages, so there is nothing to copy".to_owned(),
-        ),
-        error => ConversationError::StoreFailed((&error).into()),
-    };
-    let (source, home) = (&damaged.path, services.home(damaged.root));
-    let session = home.session(None, damaged.id.as_str());
-    let repair = |new: &_| dialect.repair(session, source, new);
-    let copied = services.copy_transcript((dialect, home), cwd, source, damaged.id, repair);
-    let (copy, made) = copied.map_err(failed)?;
-    let copied = NewRepairedCopy {
-        upstream_id: copy.upstream_id,
-        copy: copy.uncommitted,
-        last_uuid: made.last_uuid.clone(),
-        turns: made.turns,
-        is_whole: made.is_whole,
-    };
-    Ok((made, copy.path, copied))
 }

@@ -6,13 +6,14 @@
 use std::error::Error;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::daemon::Work;
 use tokio_util::sync::CancellationToken;
 
 use super::error::ConversationError;
+use super::lock::lock;
 use crate::transcript::meter::{Meter, with_meter};
 
 /// The list of slow calls that run now.
@@ -67,7 +68,7 @@ impl RunningWork {
             must_end_early: AtomicBool::new(false),
             stop,
         });
-        self.lock().push(Arc::clone(&progress));
+        lock(&self.list).push(Arc::clone(&progress));
         WorkGuard {
             running_work: Arc::clone(self),
             progress,
@@ -77,12 +78,10 @@ impl RunningWork {
     /// The running calls, the oldest first.
     #[must_use]
     pub fn report(&self) -> Vec<Work> {
-        self.lock().iter().map(|progress| progress.report()).collect()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Progress>>> {
-        // The list is intact after any panic: each change to it is one call.
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.list)
+            .iter()
+            .map(|progress| progress.report())
+            .collect()
     }
 }
 
@@ -113,9 +112,7 @@ impl WorkGuard {
 impl Drop for WorkGuard {
     fn drop(&mut self) {
         self.progress.end_early();
-        self.running_work
-            .lock()
-            .retain(|one| !Arc::ptr_eq(one, &self.progress));
+        lock(&self.running_work.list).retain(|one| !Arc::ptr_eq(one, &self.progress));
     }
 }
 

@@ -18,12 +18,13 @@ use crate::agent::client::ClientProfile;
 use crate::agent::failure::strip_terminal_codes;
 use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::Pool;
-use crate::store::{ConversationRecord, Store};
+use crate::store::{Change, ConversationRecord, Store};
 use crate::transcript::TranscriptError;
-use crate::transcript::dialect::{Home, NewSession, Session};
+use crate::transcript::dialect::{Dialect, Home, NewSession, Session};
 use crate::transcript::index_cache::IndexCache;
 
 use super::backup::Backups;
+use super::effect::Ledger;
 use super::error::ConversationError;
 use super::events::Hub;
 use super::old_bytes::OldBytes;
@@ -72,6 +73,25 @@ pub struct Services {
 }
 
 impl Services {
+    /// The change that stores a record, and what it adds to the rest of the store.
+    pub(super) fn change(&self, record: ConversationRecord, ledger: Ledger) -> Change {
+        let (id, entry) = (record.id, self.catalog.get(&record.agent));
+        let added = entry.into_iter().flat_map(|entry| {
+            let root = entry.transcript_root();
+            ledger
+                .upstream
+                .iter()
+                .map(move |added| (id, root.clone(), added.clone()))
+        });
+        Change {
+            upstream: added.collect(),
+            lineage: ledger.lineage.into_iter().map(|entry| (id, entry)).collect(),
+            requests: ledger.requests,
+            conversation: Some(record),
+            ..Change::default()
+        }
+    }
+
     /// Copies a transcript into a new session; `make` writes the copy. The copy is noted before it is made, and is deleted
     /// unless a conversation later refers to it.
     ///
@@ -111,6 +131,17 @@ impl Services {
     /// A session that runs in the folder `cwd`, of the agent whose folder is `root`.
     pub(super) fn session<'a>(&'a self, root: &'a Path, cwd: &'a str, id: &'a UpstreamId) -> Session<'a> {
         self.home(root).session(Some(cwd), id.as_str())
+    }
+
+    /// The dialect of an agent's transcripts, and a session of them. `None` if it is not known where the agent keeps them.
+    pub(super) fn transcript<'a>(
+        &'a self,
+        agent: &AgentName,
+        cwd: &'a str,
+        id: &'a UpstreamId,
+    ) -> Option<(&'static dyn Dialect, Session<'a>)> {
+        let (root, format) = self.catalog.get(agent)?.listed_transcripts()?;
+        Some((format.dialect(), self.session(root, cwd, id)))
     }
 
     /// Runs work on a thread that may block.

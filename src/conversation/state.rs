@@ -24,7 +24,7 @@ use crate::store::{ConversationRecord, RestingState};
 use super::answer::{CallKey, Caller};
 use super::destination::Destination;
 use super::edit::TurnEdit;
-use super::effect::{DeathInvolvement, Effect, Fork, Now, Work};
+use super::effect::{DeathInvolvement, Effect, Fork, Now, OpenedSession, Work};
 use super::error::ConversationError;
 use super::prompt_queue::{DroppedPrompt, PromptRequest, held_prompt_view};
 use super::reported_settings::shown_settings;
@@ -174,13 +174,19 @@ pub struct LiveSession {
     pub has_exclusive_process: bool,
 }
 
-/// The session of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Session {
-    /// Not open.
-    Closed,
-    /// Open.
-    Live(LiveSession),
+impl LiveSession {
+    /// A session that was just opened.
+    #[must_use]
+    pub fn new(opened: &OpenedSession, has_exclusive_process: bool) -> Self {
+        Self {
+            upstream_id: opened.upstream_id.clone(),
+            via: opened.resumed.via,
+            preamble: opened.preamble.clone(),
+            can_reopen: opened.can_reopen,
+            needs_new_process: false,
+            has_exclusive_process,
+        }
+    }
 }
 
 /// An operation of the conversation that needs work outside the state machine. Only one runs at a time: the next begins
@@ -304,8 +310,8 @@ pub struct Model<R> {
     pub kind: &'static AgentKind,
     /// Limits and deadlines.
     pub rules: Rules,
-    /// The session.
-    pub session: Session,
+    /// The session, while it is open.
+    pub session: Option<LiveSession>,
     /// The running turn.
     pub turn: Option<Turn<R>>,
     /// Prompts that wait for the running turn. The record lists each of them too; a prompt that only the record lists is held.
@@ -346,7 +352,7 @@ impl<R> Model<R> {
             record,
             kind,
             rules,
-            session: Session::Closed,
+            session: None,
             turn: None,
             queue: VecDeque::new(),
             operation: None,
@@ -425,7 +431,7 @@ impl<R> Model<R> {
         if let Some(usage) = &self.session_info.usage {
             view.usage = usage.read().ok();
         }
-        view.live = matches!(self.session, Session::Live(_));
+        view.live = self.session.is_some();
         view
     }
 
@@ -456,7 +462,7 @@ impl<R> Model<R> {
     /// Whether the actor may end: nothing is open, runs or waits.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
-        self.session == Session::Closed
+        self.session.is_none()
             && self.turn.is_none()
             && self.queue.is_empty()
             && self.due_turn.is_none()

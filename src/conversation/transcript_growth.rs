@@ -5,11 +5,13 @@
 //! request that a transcript is checked again. It does not read transcripts itself.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bridge_protocol::history::Checkpoint;
 use bridge_protocol::{ConversationId, UpstreamId};
 use tokio::sync::Notify;
+
+use super::lock::lock;
 
 /// How many transcripts may be requested at once: more than the number of turns that end during one check.
 const MAX_REQUESTED: usize = 1_024;
@@ -114,7 +116,7 @@ impl RecheckQueue {
     /// Requests a check of a session's transcript, because a turn of the conversation `ended` on it. `None` means that the
     /// session is no longer a head, so that a running turn does not run on it.
     pub fn request(&self, upstream_id: &UpstreamId, ended: Option<ConversationId>) {
-        let mut noted = self.lock();
+        let mut noted = lock(&self.requested);
         let (asked, all) = &mut *noted;
         if asked.len() < MAX_REQUESTED || asked.contains_key(upstream_id) {
             asked.entry(upstream_id.clone()).or_default().extend(ended);
@@ -125,10 +127,6 @@ impl RecheckQueue {
         self.wake.notify_one();
     }
 
-    fn lock(&self) -> MutexGuard<'_, RequestedRechecks> {
-        self.requested.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until a check is requested, or the system has reported a change.
     pub async fn wait(&self) {
         self.wake.notified().await;
@@ -137,7 +135,7 @@ impl RecheckQueue {
     /// Takes the requests since the last call.
     #[must_use]
     pub fn take(&self) -> RequestedRechecks {
-        std::mem::take(&mut *self.lock())
+        std::mem::take(&mut *lock(&self.requested))
     }
 }
 

@@ -210,7 +210,7 @@ impl<R> Model<R> {
             (OperationKind::Move { destination, undoes }, WorkResult::Moved(answer)) => {
                 self.files_moved(answer, destination, undoes, caller);
             }
-            (OperationKind::Repair, WorkResult::Repaired((answer, made))) => {
+            (OperationKind::Repair, WorkResult::Repaired(answer, made)) => {
                 self.repaired(answer, made, caller);
             }
             (OperationKind::CheckArrival(death), WorkResult::ArrivalChecked(arrival)) => {

@@ -116,12 +116,9 @@ const FILES_SUFFIX: &str = ".files";
 /// A copy of a transcript that no conversation refers to yet. Dropping it deletes the file and its plan, unless the copy was
 /// committed.
 #[derive(Debug)]
-pub struct UncommittedCopy(Option<CopyFiles>);
-
-/// The files of an uncommitted copy.
-#[derive(Debug)]
-struct CopyFiles {
-    transcript: PathBuf,
+pub struct UncommittedCopy {
+    /// `None` once it is decided what becomes of the copy.
+    transcript: Option<PathBuf>,
     plan: PathBuf,
 }
 
@@ -129,9 +126,8 @@ impl UncommittedCopy {
     /// Keeps the copy, because a conversation refers to it now. Deletes its plan on a blocking thread: a later start with a
     /// store restored from a backup may not know the conversation, and would delete the transcript by the plan.
     pub fn commit(mut self) {
-        let Some(CopyFiles { plan, .. }) = self.0.take() else {
-            return;
-        };
+        self.transcript = None;
+        let plan = std::mem::take(&mut self.plan);
         // What could not be deleted is in the log.
         let remove = move || drop(remove(&plan));
         match Handle::try_current() {
@@ -142,7 +138,7 @@ impl UncommittedCopy {
 
     /// Keeps the copy and its plan, because a conversation may refer to it. The next start decides.
     pub fn leave_to_next_start(mut self) {
-        self.0 = None;
+        self.transcript = None;
     }
 
     /// Deletes the copy on a blocking thread, and waits. Dropping it instead deletes it on the caller's thread.
@@ -162,12 +158,12 @@ impl UncommittedCopy {
 
 impl Drop for UncommittedCopy {
     fn drop(&mut self) {
-        let Some(CopyFiles { transcript, plan }) = &self.0 else {
+        let Some(transcript) = &self.transcript else {
             return;
         };
         match remove_copy(transcript) {
             // What could not be deleted is in the log.
-            Ok(()) => drop(remove(plan)),
+            Ok(()) => drop(remove(&self.plan)),
             Err(error) => {
                 tracing::warn!(path = %transcript.display(), error = chain_text(&error), "could not delete a copy that no conversation uses");
             }
@@ -222,10 +218,10 @@ impl CopyPlans {
     /// A complete copy, after [`record_complete`](Self::record_complete).
     #[must_use]
     pub fn uncommitted(&self, upstream_id: &UpstreamId, transcript: PathBuf) -> UncommittedCopy {
-        UncommittedCopy(Some(CopyFiles {
-            transcript,
+        UncommittedCopy {
+            transcript: Some(transcript),
             plan: self.path(upstream_id),
-        }))
+        }
     }
 
     /// Records the identity of a complete copy. Only that file may be deleted later.

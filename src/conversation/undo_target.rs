@@ -56,14 +56,14 @@ pub(super) fn find_undo_target(
 /// present head would no longer be the head. An agent whose transcripts cannot be read here is trusted to have the session.
 fn check_session_exists(services: &Services, earlier: &EarlierHead) -> Result<(), ConversationError> {
     let link = &earlier.link;
-    let entry = services.agent(&link.agent)?;
-    let Some((root, format)) = entry.listed_transcripts() else {
-        return Ok(());
-    };
+    services.agent(&link.agent)?;
     let is_gone = |id: &UpstreamId| {
-        let found = format.dialect().find(services.session(root, &link.cwd, id));
-        // If the transcript cannot be checked, it may exist.
-        found.is_err_and(|error| error.is_absence()) && !backup::may_have_backup(services, root, id)
+        let found = services.transcript(&link.agent, &link.cwd, id);
+        found.is_some_and(|(dialect, session)| {
+            // If the transcript cannot be checked, it may exist.
+            dialect.find(session).is_err_and(|error| error.is_absence())
+                && !backup::may_have_backup(services, session.home.root, id)
+        })
     };
     // Agents create a transcript with the first turn. A branch without turns is made again from its source, and a session
     // that was never written is replaced by a new one.

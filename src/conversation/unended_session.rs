@@ -3,7 +3,7 @@
 //! Owns when such a session counts as ended. Decides nothing about conversations.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
@@ -14,6 +14,7 @@ use crate::agent::pool::Agent;
 use crate::agent::sweep::DescendantWatch;
 use crate::agent::wire::SessionHandle;
 
+use super::lock::lock;
 use super::uncommitted_copies::UncommittedCopy;
 use super::upstream::UpstreamSession;
 
@@ -84,24 +85,19 @@ impl UnendedSession {
     /// and the session's own process has ended, or until a dying agent and all its children have ended. If a transcript is
     /// moved or deleted earlier, it comes back as a stub. Returns whether the session has ended.
     ///
-    /// If the agent does not close the session, it is abandoned. With `by_force` the agent's process is ended instead, because
+    /// If the agent does not close the session, it is abandoned. With a limit, the agent's process is ended instead, because
     /// two turns must never run in one session; other conversations in that process are notified and continue in a new one.
-    pub(super) async fn close_and_wait(
-        &self,
-        mut session: UpstreamSession,
-        by_force: bool,
-        grace: Duration,
-    ) -> bool {
+    pub(super) async fn close_and_wait(&self, mut session: UpstreamSession, limit: Option<Duration>) -> bool {
         session
             .copy
             .take()
             .into_iter()
             .for_each(|copy| self.remove_copy_later(copy));
-        if by_force {
+        if limit.is_some() {
             // The process may be stopped soon, so it gets no new sessions.
             session.lease.retire();
         }
-        let deadline = if by_force { grace } else { session.deadline };
+        let deadline = limit.unwrap_or(session.deadline);
         let end = Instant::now() + deadline;
         let handle = self.handle.as_str();
         let mut closed = self.close(deadline).await;
@@ -123,7 +119,7 @@ impl UnendedSession {
                 }
                 has_ended
             }
-            Err(error) if by_force => {
+            Err(error) if limit.is_some() => {
                 tracing::warn!(handle, %error, "the agent ignored a cancel and did not end the session; its process is ended");
                 session.lease.terminate(
                     "it was stopped because it ignored the cancel of another conversation's turn and did not end that \
@@ -191,14 +187,11 @@ impl UnendedSession {
 
     /// Deletes a copy once the session has ended. The session was or may have been opened from that copy.
     pub(super) fn remove_copy_later(&self, copy: UncommittedCopy) {
-        self.copies
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(copy);
+        lock(&self.copies).push(copy);
     }
 
     fn take_copies(&self) -> Vec<UncommittedCopy> {
-        std::mem::take(&mut *self.copies.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.copies))
     }
 
     /// Waits until the pool has ended the agent with all its children, up to its deadlines. Returns whether that succeeded.

@@ -11,7 +11,6 @@ use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::Resumed;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn;
-use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
@@ -30,7 +29,7 @@ use crate::agent::wire::{Attachment, SessionHandle};
 use super::closed_sessions::ClosedSessions;
 use super::effect::{EditorSettings, OpenedSession};
 use super::error::ConversationError;
-use super::reported_settings::{agree, has_category};
+use super::reported_settings::{agree, current_mode, has_category};
 use super::services::{Services, chain_text, now};
 use super::transcript_growth::PromptTally;
 pub use super::uncommitted_copies::UncommittedCopy;
@@ -303,7 +302,7 @@ async fn open_attached(
         .mode
         .or(changed.as_ref().map(|(last, _)| (*last).to_owned()));
     if let Err(refused) = configure(entry, &calls, handle, &settings, None, &answer.info).await {
-        giving_up.closed.close(session, false, Duration::ZERO);
+        giving_up.closed.close(session);
         return Err(refused);
     }
     if let Some((_, modes)) = changed {
@@ -385,16 +384,7 @@ pub async fn configure(
         }
     }
     if let Some(mode) = &settings.mode {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Modes {
-            current_mode_id: Option<String>,
-        }
-        let current = known
-            .modes
-            .as_ref()
-            .and_then(|modes| modes.read::<Modes>().ok())
-            .and_then(|modes| modes.current_mode_id);
+        let current = known.modes.as_ref().and_then(current_mode);
         if current.as_ref() != Some(mode) {
             let result = calls
                 .set_mode(handle, mode, params(&|asked| asked.mode.is_some()))

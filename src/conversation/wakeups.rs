@@ -4,7 +4,7 @@
 //! a sleeping machine or a changed clock delays nothing for long. What survives a restart is stored by the conversations.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bridge_protocol::ConversationId;
@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use super::lock::lock;
 use super::services::now;
 
 /// After how long without a line from its agent a turn frees its slot. A tool that runs for long uses no model, and an
@@ -70,7 +71,7 @@ impl WakeupQueue {
 
     /// Sets the time at which a conversation is woken. `None` removes it.
     pub fn set(&self, id: ConversationId, at: Option<Timestamp>) {
-        let mut due = self.lock();
+        let mut due = lock(&self.due);
         due.retain(|(_, waiting)| *waiting != id);
         due.extend(at.map(|at| (at, id)));
         drop(due);
@@ -79,7 +80,7 @@ impl WakeupQueue {
 
     /// Schedules a conversation that could not be woken for a later time, unless another time was set since.
     fn retry_later(&self, id: ConversationId, at: Timestamp) {
-        let mut due = self.lock();
+        let mut due = lock(&self.due);
         if !due.iter().any(|(_, waiting)| *waiting == id) {
             due.insert((at, id));
         }
@@ -117,16 +118,11 @@ impl WakeupQueue {
     }
 
     fn next(&self) -> Option<(Timestamp, ConversationId)> {
-        self.lock().first().copied()
+        lock(&self.due).first().copied()
     }
 
     fn remove_due(&self, at: Timestamp, id: ConversationId) -> bool {
-        self.lock().remove(&(at, id))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<(Timestamp, ConversationId)>> {
-        // The set is intact after any panic: each change to it is one call.
-        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.due).remove(&(at, id))
     }
 }
 

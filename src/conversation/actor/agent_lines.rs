@@ -18,7 +18,6 @@ use crate::conversation::client_request::ClientRequest;
 use crate::conversation::effect::{DeathInvolvement, Input};
 use crate::conversation::events::{EncodedEvent, Subscriber};
 use crate::conversation::services::now;
-use crate::conversation::state::Session;
 use crate::conversation::transcript_growth::TranscriptGrowth;
 use crate::conversation::upstream::upstream_json;
 
@@ -290,7 +289,7 @@ impl Actor {
         }
         let at = time::text(now());
         let mut is_foreign = growth.rewritten;
-        let is_live = matches!(&self.model.session, Session::Live(live) if live.upstream_id == *id);
+        let is_live = matches!(&self.model.session, Some(live) if live.upstream_id == *id);
         if let Some(session) = self.session.as_mut().filter(|_| is_live) {
             let tally = session.prompt_tally;
             let is_exceeded = session.prompt_tally.detect_foreign_prompts(growth.prompts);
@@ -350,7 +349,7 @@ impl Actor {
             .iter()
             .filter(|_| !for_editor)
             .filter_map(EncodedEvent::to_update);
-        let is_open = matches!(self.model.session, Session::Live(_));
+        let is_open = self.model.session.is_some();
         let event = Event::Snapshot {
             conversation: self.model.view(),
             gap,

@@ -34,11 +34,10 @@ use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::resource::UnrecordedResource;
 use crate::conversation::running_work::{Progress, WorkGuard};
 use crate::conversation::services::{Services, SessionRef, chain_text, now};
-use crate::conversation::state::Session;
 use crate::conversation::undo_target;
 use crate::conversation::upstream::{self, conversation_error};
 use crate::conversation::writer::PendingWrite;
-use crate::store::{Change, ConversationRecord, CutShortPrompt};
+use crate::store::{Change, CutShortPrompt};
 
 use super::{Actor, Job, Message, Reply};
 
@@ -78,7 +77,7 @@ impl Actor {
             Effect::Detach => {
                 self.forget_requests();
                 if let Some(session) = self.session.take() {
-                    self.closed_sessions.close(session, false, Duration::ZERO);
+                    self.closed_sessions.close(session);
                 }
             }
             Effect::Attach => {
@@ -136,7 +135,6 @@ impl Actor {
                         false => Urgency::Now,
                     },
                     exclusive_process: apart,
-                    closing_sessions: self.closed_sessions.being_closed(),
                     closed_sessions: self.closed_sessions.clone(),
                 };
                 let climb = climbing::climb(Arc::clone(&self.services), request);
@@ -245,7 +243,7 @@ impl Actor {
             }
             Disposition::Leave => {
                 if let Some(session) = std::mem::take(&mut self.last_resource).leave_to_next_start() {
-                    self.closed_sessions.close(session, false, Duration::ZERO);
+                    self.closed_sessions.close(session);
                 }
             }
         }
@@ -254,7 +252,7 @@ impl Actor {
     /// What the last job made, with its session closed.
     fn take_resource_without_session(&mut self) -> UnrecordedResource {
         if let Some(session) = self.last_resource.session.take() {
-            self.closed_sessions.close(session, false, Duration::ZERO);
+            self.closed_sessions.close(session);
         }
         std::mem::take(&mut self.last_resource)
     }
@@ -332,10 +330,14 @@ impl Actor {
             return;
         };
         let on_disk = &self.model.writer.on_disk;
-        let change = Change {
-            may_use_reserve: record.id == on_disk.id && record.turn.is_none() && on_disk.turn.is_some(),
-            ..self.store_change(record.clone(), parts.iter().map(|part| &part.ledger))
-        };
+        let mut ledger = Ledger::default();
+        parts.iter().for_each(|part| ledger.append(part.ledger.clone()));
+        let erases = ledger.erases_content;
+        let mut change = self.services.change(record.clone(), ledger);
+        change.may_use_reserve = record.id == on_disk.id && record.turn.is_none() && on_disk.turn.is_some();
+        if erases {
+            deleting::erase_answers(&self.services.store, &mut change);
+        }
         let restored = parts.iter().find_map(|part| match &part.milestone {
             Milestone::SessionOpened(opened) if opened.resumed.via == Via::Archive => {
                 Some(opened.upstream_id.clone())
@@ -357,33 +359,6 @@ impl Actor {
             }
             Box::new(Input::WriteDone(result))
         }));
-    }
-
-    /// The change to commit: a record and the ledgers that are written with it.
-    fn store_change<'a>(
-        &self,
-        record: ConversationRecord,
-        ledgers: impl Iterator<Item = &'a Ledger> + Clone,
-    ) -> Change {
-        let id = record.id;
-        let root = self.services.catalog.get(&record.agent);
-        let root = root.map(|entry| entry.transcript_root());
-        let lineage = ledgers.clone().flat_map(|ledger| &ledger.lineage);
-        let upstream = ledgers.clone().flat_map(|ledger| &ledger.upstream);
-        let erases = ledgers.clone().any(|ledger| ledger.erases_content);
-        let change = Change {
-            lineage: lineage.map(|entry| (id, entry.clone())).collect(),
-            upstream: upstream
-                .filter_map(|held| Some((id, root.clone()?, held.clone())))
-                .collect(),
-            requests: ledgers.flat_map(|ledger| &ledger.requests).cloned().collect(),
-            conversation: Some(record),
-            ..Change::default()
-        };
-        match erases {
-            true => deleting::erase_answers(&self.services.store, change),
-            false => change,
-        }
     }
 
     /// Passes a change to the store immediately, so that changes keep their order.
@@ -412,10 +387,8 @@ impl Actor {
     /// Finds the end of the open session's transcript. The result keeps its position among the writes.
     fn anchor(&mut self, turn_id: TurnId) {
         let record = &self.model.record;
-        let open = match &self.model.session {
-            Session::Live(live) => Some(&live.upstream_id),
-            Session::Closed => record.chain.head().map(|head| &head.upstream_id),
-        };
+        let head = record.chain.head().map(|head| &head.upstream_id);
+        let open = self.model.open_session().or(head);
         let head = open.map(|id| SessionRef::in_conversation(record, id));
         // Whether the earlier prompt arrived cannot be determined after this prompt is sent.
         let unjudged = |cut: &&CutShortPrompt| cut.arrived.is_none();
@@ -494,7 +467,7 @@ impl Actor {
                 let is_foreign = session.prompt_tally.take_foreign();
                 session.prompt_tally.add_sent_prompt();
                 session.prompt = Some(request);
-                if let Session::Live(live) = &self.model.session
+                if let Some(live) = &self.model.session
                     && is_foreign
                 {
                     let upstream_id = live.upstream_id.clone();
@@ -537,8 +510,8 @@ impl Actor {
         let session = self.session.take();
         let services = Arc::clone(&self.services);
         let record = self.model.record.clone();
-        let grace = Duration::from_millis(self.model.rules.cancel_grace_ms);
-        let closed = session.map(|session| self.closed_sessions.close(session, by_force, grace));
+        let limit = by_force.then(|| Duration::from_millis(self.model.rules.cancel_grace_ms));
+        let closed = session.map(|session| self.closed_sessions.close_within(session, limit));
         let all = self.closed_sessions.clone();
         self.closing = Some(Job::without_resource(job, async move {
             if let Some(closed) = closed {
@@ -594,7 +567,7 @@ impl Actor {
         };
         let message = Message::TakeOverSession(opened, Box::new(session), self.client.clone());
         if let Err(Message::TakeOverSession(_, session, _)) = (self.deliver)(id, message) {
-            self.closed_sessions.close(*session, false, Duration::ZERO);
+            self.closed_sessions.close(*session);
         }
     }
 }

@@ -112,8 +112,8 @@ impl Actor {
             if runs && let Err(error) = session.lease.calls().cancel(&session.attachment.handle, None) {
                 tracing::warn!(%error, "the cancellation could not be sent");
             }
-            let grace = Duration::from_millis(self.model.rules.cancel_grace_ms);
-            self.closed_sessions.close(session, runs, grace);
+            let limit = runs.then(|| Duration::from_millis(self.model.rules.cancel_grace_ms));
+            self.closed_sessions.close_within(session, limit);
         }
     }
 

@@ -1,7 +1,6 @@
 //! Finds in the transcripts the place where a branch leaves its source. Blocks.
 
 use std::io::ErrorKind;
-use std::path::Path;
 
 use bridge_protocol::link::{LineageEntry, Link};
 use bridge_protocol::{CheckpointId, UpstreamId};
@@ -9,7 +8,7 @@ use jiff::Timestamp;
 
 use crate::agent::catalog::AgentEntry;
 use crate::conversation::error::{ConversationError, StoreFailure};
-use crate::conversation::history::{History, HistoryPrefix, MessagePosition, PrefixEnd, TranscriptScope};
+use crate::conversation::history::{BranchPoint, History, MessagePosition, TranscriptScope};
 use crate::conversation::services::{Services, chain_text};
 use crate::conversation::transcript_facts;
 use crate::store::ConversationRecord;
@@ -17,38 +16,18 @@ use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::{CheckpointRef, PlaceRef};
 use crate::transcript::transcript_list::Format;
 
-/// Where a branch leaves its source.
-#[derive(Clone, Debug)]
-pub(super) struct BranchPoint {
-    /// The session, and the last checkpoint in it that the branch keeps.
-    pub end: PrefixEnd,
-    /// The agent's own id of a message of the last turn, for a fork at that message.
-    pub fork_message_id: Option<String>,
-    /// How many turns the branch keeps, if they were counted.
-    pub turns: Option<u64>,
-}
-
-/// Where an edit branches, and how many turns it replaces.
-#[derive(Clone, Debug)]
-pub(super) struct EditPoint {
-    /// Where it branches; `None` if the replaced turn is the first one.
-    pub branch_point: Option<BranchPoint>,
-    /// How many turns of the current history the edit drops.
-    pub dropped: u64,
-}
-
 /// Finds the branch point at a place that the caller named.
 ///
 /// # Errors
 /// [`ConversationError::CheckpointNotFound`] or [`ConversationError::NotFound`] if the place is not in the conversation, and
-/// as [`History::prefix_through`].
+/// as [`History::point_after_message`].
 pub(super) fn named_point(
     services: &Services,
     entry: &AgentEntry,
     record: &ConversationRecord,
     at: &PlaceRef,
 ) -> Result<BranchPoint, ConversationError> {
-    let (root, format) = readable_transcripts(entry, " at a place")?;
+    let format = readable_transcripts(entry, " at a place")?;
     if let PlaceRef::Checkpoint(place) = at
         && format.dialect().abilities().can_copy
     {
@@ -56,19 +35,16 @@ pub(super) fn named_point(
         let session = UpstreamId::new(place.upstream_id.as_str());
         return match has_session(services, record, &session)? {
             true => Ok(BranchPoint {
-                end: PrefixEnd {
-                    session,
-                    checkpoint: CheckpointId::new(at.to_string()),
-                },
-                fork_message_id: None,
+                session,
+                checkpoint: CheckpointId::new(at.to_string()),
                 turns: None,
             }),
             false => Err(no_such_place_error(at)),
         };
     }
     let (mut history, spot) = find_in_history(services, record, at)?;
-    let kept = history.prefix_through(spot)?;
-    point_of_prefix(root, format, kept)?.ok_or_else(|| no_such_place_error(at))
+    let point = history.point_after_message(spot)?;
+    point.ok_or_else(|| no_such_place_error(at))
 }
 
 /// Whether a session belongs or belonged to a conversation.
@@ -97,20 +73,15 @@ pub(super) fn point_before_time(
     record: &ConversationRecord,
     at: Timestamp,
 ) -> Result<Option<BranchPoint>, ConversationError> {
-    let (root, format) = readable_transcripts(entry, " while a turn runs")?;
+    readable_transcripts(entry, " while a turn runs")?;
     let mut history = History::current(
         services,
         record,
         &lineage(services, record)?,
         TranscriptScope::AgentFiles,
     )?;
-    let end = history.end_before_time(at);
-    let Some(end) = end else { return Ok(None) };
-    Ok(Some(BranchPoint {
-        fork_message_id: fork_message_id(root, format, &end)?,
-        end,
-        turns: None,
-    }))
+    let point = history.point_before_time(at);
+    Ok(point.map(|point| BranchPoint { turns: None, ..point }))
 }
 
 /// The place at the end of a session; `None` if it has no turn yet.
@@ -123,16 +94,11 @@ pub(super) fn point_at_end(
     record: &ConversationRecord,
     from: &UpstreamId,
 ) -> Result<Option<BranchPoint>, ConversationError> {
-    let (root, format) = readable_transcripts(entry, " while a turn runs")?;
+    readable_transcripts(entry, " while a turn runs")?;
     let until = last_checkpoint_of(services, entry, &record.cwd, from)?;
-    let Some(until) = until else { return Ok(None) };
-    let end = PrefixEnd {
+    Ok(until.map(|checkpoint| BranchPoint {
         session: from.clone(),
-        checkpoint: until,
-    };
-    Ok(Some(BranchPoint {
-        fork_message_id: fork_message_id(root, format, &end)?,
-        end,
+        checkpoint,
         turns: None,
     }))
 }
@@ -156,7 +122,8 @@ pub(super) fn last_checkpoint_of(
     }
 }
 
-/// Finds the branch point before the turn at a place, for an edit that replaces that turn.
+/// Finds the branch point before the turn at a place, for an edit that replaces that turn, and how many turns of the current
+/// history the edit drops. There is no point if the replaced turn is the first one.
 ///
 /// # Errors
 /// As [`named_point`].
@@ -165,8 +132,8 @@ pub(super) fn point_before_turn(
     entry: &AgentEntry,
     record: &ConversationRecord,
     at: &PlaceRef,
-) -> Result<EditPoint, ConversationError> {
-    let (root, format) = readable_transcripts(entry, " before a turn")?;
+) -> Result<(Option<BranchPoint>, u64), ConversationError> {
+    readable_transcripts(entry, " before a turn")?;
     let mut current = History::current(
         services,
         record,
@@ -186,17 +153,15 @@ pub(super) fn point_before_turn(
         )));
     }
     let (history, spot) = find_in_history(services, record, at)?;
-    let kept = history.prefix_before_turn(spot)?;
-    let turns = current.turns() as u64;
-    let dropped = match current.position_of(at) {
-        Some(_) => turns.saturating_sub(kept.turns),
+    let point = history.point_before_turn(spot)?;
+    let kept = point.as_ref().and_then(|point| point.turns).unwrap_or(0);
+    let shared = match current.position_of(at) {
+        Some(_) => kept,
         // The place is in an earlier history, which may begin with the same turns as the current one.
-        None => turns.saturating_sub(current.turns_shared_with(&history).min(kept.turns)),
+        None => current.turns_shared_with(&history).min(kept),
     };
-    Ok(EditPoint {
-        branch_point: point_of_prefix(root, format, kept)?,
-        dropped,
-    })
+    let dropped = (current.turns() as u64).saturating_sub(shared);
+    Ok((point, dropped))
 }
 
 /// Finds the history that contains a place: the current one, or else the one that ended with the place's session.
@@ -256,29 +221,20 @@ fn link_from_entry(entry: &LineageEntry) -> Link {
     }
 }
 
-fn point_of_prefix(
-    root: &Path,
-    format: Format,
-    kept: HistoryPrefix,
-) -> Result<Option<BranchPoint>, ConversationError> {
-    let Some(end) = kept.end else { return Ok(None) };
-    Ok(Some(BranchPoint {
-        fork_message_id: fork_message_id(root, format, &end)?,
-        end,
-        turns: Some(kept.turns),
-    }))
-}
-
 /// The agent's own id of a message of the turn at a place, for agents that fork at a message because their transcripts
 /// cannot be cut.
-fn fork_message_id(
-    root: &Path,
-    format: Format,
-    end: &PrefixEnd,
+///
+/// # Errors
+/// If the transcript cannot be read.
+pub(super) fn fork_message_id(
+    entry: &AgentEntry,
+    point: &BranchPoint,
 ) -> Result<Option<String>, ConversationError> {
-    let until: Option<CheckpointRef> = end.checkpoint.as_str().parse().ok();
-    let Some(until) = until else { return Ok(None) };
-    let item = format.dialect().fork_point(root, end.session.as_str(), &until);
+    let until: Option<CheckpointRef> = point.checkpoint.as_str().parse().ok();
+    let Some(((root, format), until)) = entry.listed_transcripts().zip(until) else {
+        return Ok(None);
+    };
+    let item = format.dialect().fork_point(root, point.session.as_str(), &until);
     item.map_err(|error| ConversationError::from_damage(&error, |why| why))
 }
 
@@ -300,11 +256,9 @@ pub(super) fn cut_error(error: &TranscriptError) -> ConversationError {
     }
 }
 
-fn readable_transcripts<'a>(
-    entry: &'a AgentEntry,
-    when: &str,
-) -> Result<(&'a Path, Format), ConversationError> {
-    entry.listed_transcripts().ok_or_else(|| {
+fn readable_transcripts(entry: &AgentEntry, when: &str) -> Result<Format, ConversationError> {
+    let listed = entry.listed_transcripts();
+    listed.map(|(_, format)| format).ok_or_else(|| {
         ConversationError::Unsupported(format!(
             "the agent {} offers no fork{when} and its transcripts cannot be cut",
             entry.name

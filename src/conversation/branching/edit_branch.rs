@@ -2,13 +2,12 @@
 //! remains to be sent.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, Via};
 
 use super::BranchJob;
-use super::branch_points::{self, BranchPoint, EditPoint};
+use super::branch_points;
 use crate::agent::pool::Urgency;
 use crate::chain::{Chain, NewLink};
 use crate::conversation::climbing::{self, ClimbRequest, acquire_process};
@@ -16,7 +15,7 @@ use crate::conversation::edit::EditBranch;
 use crate::conversation::effect::{NewBranch, OpenedSession};
 use crate::conversation::error::ConversationError;
 use crate::conversation::folder::check_folder;
-use crate::conversation::history::{History, TranscriptScope};
+use crate::conversation::history::{BranchPoint, History, TranscriptScope};
 use crate::conversation::resource::UnrecordedResource;
 use crate::conversation::services::now;
 use crate::conversation::upstream::{self, OpenMode, UpstreamSession};
@@ -44,10 +43,7 @@ impl BranchJob {
         let record = self.record.clone();
         let left = self
             .blocking(move |services, entry| branch_points::point_before_turn(services, entry, &record, &at));
-        let EditPoint {
-            branch_point: place,
-            dropped,
-        } = left.await?;
+        let (place, dropped) = left.await?;
         let Some(place) = place else {
             let (edited, session) = self.new_session().await?;
             return Ok((EditBranch { dropped, ..edited }, session));
@@ -124,10 +120,7 @@ impl BranchJob {
                 return Ok((edited(opened, link), session));
             }
             Ok((_, session)) => {
-                closed
-                    .close(session, false, Duration::ZERO)
-                    .wait_until_closed()
-                    .await;
+                closed.close(session).wait_until_closed().await;
                 not_opened_error("the branch that was cut")
             }
             Err(error) => error,
@@ -150,8 +143,6 @@ impl BranchJob {
             refused: Vec::new(),
             urgency: Urgency::Now,
             exclusive_process: false,
-            // A new branch has a new id, so no session with that id is being closed.
-            closing_sessions: Vec::new(),
             closed_sessions: self.closed_sessions.clone(),
         };
         climbing::climb(Arc::clone(&self.services), request).await
@@ -164,7 +155,7 @@ impl BranchJob {
         why: &ConversationError,
     ) -> Result<(EditBranch, UpstreamSession), ()> {
         let (services, entry, record) = (&self.services, &self.entry, &self.record);
-        let until = place.end.checkpoint.clone();
+        let until = place.checkpoint.clone();
         let told = self.blocking(move |services, _| {
             let at: Option<CheckpointRef> = until.as_str().parse().ok();
             let Some(at) = at else { return Ok(None) };
@@ -209,8 +200,8 @@ impl BranchJob {
         };
         let link = NewLink {
             relation: Relation::Follows,
-            from_upstream_id: Some(place.end.session.clone()),
-            from_checkpoint_id: Some(place.end.checkpoint.clone()),
+            from_upstream_id: Some(place.session.clone()),
+            from_checkpoint_id: Some(place.checkpoint.clone()),
             ..NewLink::new(
                 answer.upstream_id.clone(),
                 record.agent.clone(),

@@ -1,7 +1,5 @@
 //! Forks of sessions that the agent has never opened, so that it does not know the turns in their transcripts.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use super::BranchJob;
@@ -38,7 +36,7 @@ impl BranchJob {
         let (opening, record) = (OpenMode::Resume(self.source.clone()), &self.record);
         let (cwd, settings) = (&record.cwd, &record.settings);
         match upstream::open_session(services, entry, lease, &opening, cwd, settings, closed).await {
-            Ok((session, _)) => closed.close(session, false, Duration::ZERO).has_ended().await,
+            Ok((session, _)) => closed.close(session).has_ended().await,
             Err(error) => {
                 let error = chain_text(&error);
                 tracing::warn!(upstream_id = %self.source, error, "could not open a session to fork it");

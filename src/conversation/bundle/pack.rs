@@ -3,7 +3,7 @@
 //! Owns how files get into the archive. Each file is read twice, first for the hash in the manifest and then for the
 //! archive, and its content must be the same both times. Memory use is a few buffers. Blocks.
 
-use std::io::{self, Write};
+use std::io::{self, BufReader, Write};
 use std::path::Path;
 
 use indicatif::BinaryBytes;
@@ -31,7 +31,8 @@ pub(in crate::conversation) fn hash_files(
     for (index, part) in parts.iter().enumerate() {
         let file = part.open().map_err(file_error("open", &part.path))?;
         let mut hashing = HashingReader::new(file, part.bytes, progress);
-        drain(&mut hashing).map_err(|error| read_error(&part.path, error))?;
+        let mut reader = BufReader::with_capacity(BUFFER_BYTES, &mut hashing);
+        io::copy(&mut reader, &mut io::sink()).map_err(|error| read_error(&part.path, error))?;
         let sha256 = hashing
             .digest()
             .ok_or_else(|| BundleError::Changed(part.path.clone()))?;
@@ -109,18 +110,6 @@ fn header(path: &str, bytes: u64, at: u64) -> io::Result<tar::Header> {
     header.set_mtime(at);
     header.set_cksum();
     Ok(header)
-}
-
-fn drain(reader: &mut impl io::Read) -> io::Result<()> {
-    let mut buffer = vec![0; BUFFER_BYTES];
-    loop {
-        match reader.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
 }
 
 fn read_error(path: &Path, error: io::Error) -> BundleError {

@@ -164,27 +164,17 @@ fn check_room(folder: &Path, needed: u64) -> Result<(), BundleError> {
 
 /// Reads to the end, so that the checksum is verified, and checks that only padding follows.
 fn check_end(path: &Path, decoder: impl Read) -> Result<(), BundleError> {
+    let more = || BundleError::Invalid(format!("{} has more data after its end", path.display()));
     let mut rest = decoder.take(PADDING_LIMIT_BYTES);
     let mut buffer = vec![0; 64 * 1024];
     loop {
-        let count = rest.read(&mut buffer).map_err(invalid_bundle(path))?;
-        if count == 0 {
-            break;
-        }
-        if buffer[..count].iter().any(|byte| *byte != 0) {
-            return Err(BundleError::Invalid(format!(
-                "{} has more data after its end",
-                path.display()
-            )));
+        match rest.read(&mut buffer).map_err(invalid_bundle(path))? {
+            0 if rest.limit() == 0 => return Err(more()),
+            0 => return Ok(()),
+            count if buffer[..count].iter().any(|byte| *byte != 0) => return Err(more()),
+            _ => {}
         }
     }
-    if rest.limit() == 0 {
-        return Err(BundleError::Invalid(format!(
-            "{} has more data after its end",
-            path.display()
-        )));
-    }
-    Ok(())
 }
 
 fn open(path: &Path) -> Result<Archive, BundleError> {

@@ -14,7 +14,7 @@ use crate::archive::MissingTurns;
 use crate::conversation::backup;
 use crate::conversation::error::ConversationError;
 use crate::conversation::recovery::{Climb, Goal, Inspection, StepFailure};
-use crate::conversation::services::{Services, SessionRef, chain_text};
+use crate::conversation::services::{Services, chain_text};
 use crate::conversation::transcript_facts;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
@@ -173,10 +173,7 @@ impl Climber {
         };
         let (key, sought, head) = (backup::session_key(root, id), goal.clone(), id.clone());
         let work = self.blocking(move |services, entry, record| {
-            let put_back = |id: &UpstreamId| {
-                let cwd = SessionRef::in_conversation(record, id).cwd;
-                backup::restore(services, entry, Some(&cwd), id)
-            };
+            let put_back = |id: &UpstreamId| backup::restore_session(services, entry, record, id);
             for older in sought.ancestors.iter().map(|ancestor| &ancestor.upstream_id) {
                 if let Err(error) = put_back(older)
                     && !error.is_absence()

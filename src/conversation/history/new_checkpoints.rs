@@ -95,7 +95,7 @@ impl History {
         let prompts: Vec<String> = turns.iter().map(|turn| prompt(*turn)).collect();
         let mut unread = None;
         for (turn, prompt) in turns.into_iter().zip(prompts) {
-            let Ok(Some(checkpoint)) = self.checkpoint(before + turn) else {
+            let Some(checkpoint) = self.checkpoint(before + turn) else {
                 unread.get_or_insert(turn);
                 continue;
             };

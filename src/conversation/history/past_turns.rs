@@ -54,7 +54,7 @@ impl History {
                     complete: false,
                 };
                 for number in session.transcript.turn(turn) {
-                    if let Ok(Some(read)) = session.read_or_gap(|open| open.message(number), &mut self.gaps) {
+                    if let Some(read) = session.read_or_gap(|open| open.message(number), &mut self.gaps) {
                         add_message(&mut past, read, is_told_before);
                     }
                 }

@@ -4,28 +4,21 @@ use bridge_protocol::history::{GapKind, HistoryGap};
 use bridge_protocol::{CheckpointId, UpstreamId};
 use jiff::Timestamp;
 
-use super::History;
+use super::{History, SessionTranscript};
 use crate::conversation::error::ConversationError;
 use crate::conversation::transcript_facts;
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::message::Part;
 
-/// The part of a history before a position.
+/// Where a branch leaves a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) struct HistoryPrefix {
-    /// Where the prefix ends; `None` if it is empty.
-    pub end: Option<PrefixEnd>,
-    /// How many turns it contains, including an unfinished last one.
-    pub turns: u64,
-}
-
-/// Where a prefix of a history ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) struct PrefixEnd {
+pub(in super::super) struct BranchPoint {
     /// The session to branch.
     pub session: UpstreamId,
-    /// The last checkpoint in it.
+    /// The last checkpoint in it that the branch keeps.
     pub checkpoint: CheckpointId,
+    /// How many turns the branch keeps, an unfinished last one included, if they were counted.
+    pub turns: Option<u64>,
 }
 
 /// The position of a message in a history.
@@ -73,19 +66,18 @@ impl History {
         gaps.find(is_it).map(|gap| gap.detail.as_str())
     }
 
-    /// The part of the history that remains when the turn that a message belongs to is replaced.
+    /// Where the history ends that remains when the turn that a message belongs to is replaced. `None` if nothing remains.
     ///
     /// # Errors
     /// [`ConversationError::TranscriptDamaged`] if it is the first turn and earlier turns cannot be read, so that it is unknown
     /// what a new session would lack; [`ConversationError::Unsupported`] if the message is before the first turn, or the agent
     /// cannot branch there.
-    pub(in super::super) fn prefix_before_turn(
+    pub(in super::super) fn point_before_turn(
         &self,
         spot: MessagePosition,
-    ) -> Result<HistoryPrefix, ConversationError> {
-        let nothing = HistoryPrefix { end: None, turns: 0 };
+    ) -> Result<Option<BranchPoint>, ConversationError> {
         let Some(session) = self.sessions.get(spot.session) else {
-            return Ok(nothing);
+            return Ok(None);
         };
         let Some(own) = session.transcript.turn_of(spot.message) else {
             return Err(ConversationError::Unsupported(
@@ -94,10 +86,7 @@ impl History {
         };
         let turns = session.turns_before + own;
         if turns > 0 {
-            return Ok(HistoryPrefix {
-                end: self.end_after_turns(turns),
-                turns: turns as u64,
-            });
+            return Ok(self.point_after_turns(turns));
         }
         // Messages before the first turn, such as the summary of a compaction, are kept.
         let Some(before) = session.transcript.turn(own).start.checked_sub(1) else {
@@ -109,7 +98,7 @@ impl History {
             };
             self.refuse_unread()?;
             return match self.gaps.listed.iter().find(is_lost) {
-                None => Ok(nothing),
+                None => Ok(None),
                 Some(gap) => Err(ConversationError::TranscriptDamaged(format!(
                     "the turns before that one cannot be read (session {}: {}) and would be lost; sessionctl reset \
                      starts a new chat",
@@ -123,24 +112,14 @@ impl History {
                 session.agent
             )));
         }
-        Ok(HistoryPrefix {
-            end: Some(PrefixEnd {
-                session: session.upstream_id.clone(),
-                checkpoint: transcript_facts::make_checkpoint_id(
-                    &session.agent,
-                    &session.file_owner(before),
-                    &session.transcript.record_id(before),
-                ),
-            }),
-            turns: 0,
-        })
+        Ok(Some(session.point_at_message(before, 0)))
     }
 
     /// How many turns at the beginning are the same as in another history, or copies of those.
     pub(in super::super) fn turns_shared_with(&mut self, other: &Self) -> u64 {
         let mut shared = 0;
         while let Some(theirs) = other.checkpoint_id_of_turn(shared) {
-            let Ok(Some(own)) = self.checkpoint(shared) else {
+            let Some(own) = self.checkpoint(shared) else {
                 break;
             };
             if own.id != theirs && own.origin.as_ref() != Some(&theirs) {
@@ -152,17 +131,18 @@ impl History {
     }
 
     /// The place after the first `turns` turns.
-    fn end_after_turns(&self, turns: usize) -> Option<PrefixEnd> {
+    fn point_after_turns(&self, turns: usize) -> Option<BranchPoint> {
         let last = turns.checked_sub(1)?;
         let session = self.sessions.get(self.session_of_turn(last))?;
-        Some(PrefixEnd {
+        Some(BranchPoint {
             session: session.upstream_id.clone(),
             checkpoint: session.checkpoint_id(last - session.turns_before),
+            turns: Some(turns as u64),
         })
     }
 
     /// The place after the last turn that began before `at`, according to the times in the records.
-    pub(in super::super) fn end_before_time(&mut self, at: Timestamp) -> Option<PrefixEnd> {
+    pub(in super::super) fn point_before_time(&mut self, at: Timestamp) -> Option<BranchPoint> {
         for number in (0..self.turns()).rev() {
             let place = self.session_of_turn(number);
             let session = self.sessions.get_mut(place)?;
@@ -175,25 +155,24 @@ impl History {
                 None => number + 1 < self.turns(),
             };
             if is_before {
-                return self.end_after_turns(number + 1);
+                return self.point_after_turns(number + 1);
             }
         }
         None
     }
 
-    /// The part of the history up to a message. If that is the last message of its turn, the prefix ends after the turn.
-    /// Otherwise it ends after the last message up to which every tool call has its result. Codex branches only after whole
-    /// turns, so there the prefix always ends after the turn.
+    /// The place after a message. If that is the last message of its turn, it is the place after the turn. Otherwise it is after the last message up to which every tool call has its result. Codex branches only after whole
+    /// turns, so there it is always after the turn.
     ///
     /// # Errors
     /// [`ConversationError::Unsupported`] for a message before the first turn of Codex,
     /// [`ConversationError::TranscriptDamaged`] if the messages before it cannot be read.
-    pub(in super::super) fn prefix_through(
+    pub(in super::super) fn point_after_message(
         &mut self,
         spot: MessagePosition,
-    ) -> Result<HistoryPrefix, ConversationError> {
+    ) -> Result<Option<BranchPoint>, ConversationError> {
         let Some(session) = self.sessions.get(spot.session) else {
-            return Ok(HistoryPrefix { end: None, turns: 0 });
+            return Ok(None);
         };
         let only_whole_turns = !session.transcript.can_end_within_turns();
         let turn = session.transcript.turn_of(spot.message);
@@ -203,10 +182,7 @@ impl History {
             .as_ref()
             .is_some_and(|messages| only_whole_turns || spot.message + 1 >= messages.end)
         {
-            return Ok(HistoryPrefix {
-                end: self.end_after_turns(turns),
-                turns: turns as u64,
-            });
+            return Ok(self.point_after_turns(turns));
         }
         if only_whole_turns {
             return Err(ConversationError::Unsupported(format!(
@@ -216,18 +192,8 @@ impl History {
         }
         let start = messages.map_or(spot.message, |messages| messages.start);
         let last = self.last_message_without_open_call(spot.session, start..=spot.message)?;
-        let end = self.sessions.get(spot.session).map(|session| PrefixEnd {
-            session: session.upstream_id.clone(),
-            checkpoint: transcript_facts::make_checkpoint_id(
-                &session.agent,
-                &session.file_owner(last),
-                &session.transcript.record_id(last),
-            ),
-        });
-        Ok(HistoryPrefix {
-            end,
-            turns: turns as u64,
-        })
+        let session = self.sessions.get(spot.session);
+        Ok(session.map(|session| session.point_at_message(last, turns)))
     }
 
     /// The last of these messages up to which every tool call has its result; the first message if there is none.
@@ -242,7 +208,7 @@ impl History {
             return Ok(last);
         };
         for number in messages {
-            let Some(read) = session.read_or_gap(|open| open.message(number), &mut self.gaps)? else {
+            let Some(read) = session.read_or_gap(|open| open.message(number), &mut self.gaps) else {
                 self.refuse_unread()?;
                 return Err(ConversationError::TranscriptDamaged(
                     "the messages before that place cannot be read".to_owned(),
@@ -260,5 +226,20 @@ impl History {
             }
         }
         Ok(last)
+    }
+}
+
+impl SessionTranscript {
+    /// The place after a message of the transcript, up to which the history has this many turns.
+    fn point_at_message(&self, message: usize, turns: usize) -> BranchPoint {
+        BranchPoint {
+            session: self.upstream_id.clone(),
+            checkpoint: transcript_facts::make_checkpoint_id(
+                &self.agent,
+                &self.file_owner(message),
+                &self.transcript.record_id(message),
+            ),
+            turns: Some(turns as u64),
+        }
     }
 }

@@ -16,7 +16,7 @@ use bridge_protocol::{AgentName, ConversationId, UpstreamId};
 use super::super::answer::{Answer, CallKey};
 use super::super::backup::unpack_backup_of_missing;
 use super::super::checking::{check_answer, check_session, check_unpacked_backup, readable_root};
-use super::super::effect::Call;
+use super::super::effect::{Call, Ledger};
 use super::super::error::ConversationError;
 use super::super::folder::usable_stored_folder;
 use super::super::naming::{check_title, shortened_title};
@@ -24,19 +24,18 @@ use super::super::services::{Services, chain_text, now};
 use super::super::state::view_of_record;
 use super::super::transcript_facts;
 use super::Registry;
+use super::transcripts::AgentFolder;
 use crate::agent::catalog::AgentEntry;
 use crate::chain::NewLink;
-use crate::store::{Change, ConversationRecord, TranscriptRoot};
+use crate::store::{ConversationRecord, TranscriptRoot};
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Home;
 use crate::transcript::origin::Origin;
-use crate::transcript::transcript_list::{Format, listed_title};
+use crate::transcript::transcript_list::listed_title;
 
 /// The copies of a transcript with one id in an agent's folder; at least one.
 pub(super) struct LocatedTranscript {
-    pub(super) entry: Arc<AgentEntry>,
-    pub(super) root: PathBuf,
-    pub(super) format: Format,
+    pub(super) folder: AgentFolder,
     pub(super) id: UpstreamId,
     pub(super) paths: Vec<PathBuf>,
 }
@@ -49,6 +48,7 @@ impl LocatedTranscript {
         cwd: Option<&str>,
     ) -> Result<(PathBuf, Origin), ConversationError> {
         let recorded = self
+            .folder
             .format
             .dialect()
             .find_with_origin(home.session(cwd, self.id.as_str()));
@@ -109,7 +109,7 @@ impl Registry {
         let services = Arc::clone(&self.services);
         let read = move || {
             let held = locate_transcript(&entries, &id)?;
-            let (dialect, home) = (held.format.dialect(), services.home(&held.root));
+            let (dialect, home) = (held.folder.format.dialect(), services.home(&held.folder.root));
             let (path, mut origin) = held.choose_copy(home, given.as_deref())?;
             if origin.turns == 0 {
                 let path = path.display();
@@ -124,10 +124,10 @@ impl Registry {
             origin.title = origin
                 .title
                 .filter(|title| !title.is_empty())
-                .or_else(|| listed_title(&path, held.format));
+                .or_else(|| listed_title(&path, held.folder.format));
             // What another program writes after this size counts as new.
             let bytes = path.metadata().ok().map(|metadata| metadata.len());
-            let archived = dialect.unarchive_command(&held.root, &path).is_some();
+            let archived = dialect.unarchive_command(&held.folder.root, &path).is_some();
             let session = home.session(Some(&cwd), id.as_str());
             // A last prompt without an answer does not count as a turn, unless the last line is torn: that may be its answer.
             let on_disk = transcript_facts::log_unreadable(dialect.turn_counts(session, None));
@@ -136,7 +136,7 @@ impl Registry {
             origin.turns -= usize::from(is_unanswered);
             let findings = dialect.resume_obstacles(session, &path);
             let missing = missing_beginning(&held, home, &cwd);
-            Ok((held.entry, cwd, origin, missing, archived, bytes, findings))
+            Ok((held.folder.entry, cwd, origin, missing, archived, bytes, findings))
         };
         let (entry, cwd, origin, missing, archived, bytes, findings) =
             self.run_read("conversation/adopt", None, read).await?;
@@ -154,7 +154,7 @@ impl Registry {
             None => self.title_of_deleted(&adoption.upstream_id, &entry.transcript_root())?,
             given => given,
         };
-        let (record, mut change) = adopted_record(adoption, &entry, cwd, origin);
+        let (record, mut ledger) = adopted_record(adoption, entry.name.clone(), cwd, origin);
         let view = view_of_record(&record);
         let answer = Answer::from_value(&AdoptAnswer {
             conversation: view.clone(),
@@ -163,9 +163,9 @@ impl Registry {
             findings,
         })?;
         let request = request.map(|request| request.to_answered_record(&answer, now()));
-        change.requests.extend(request);
-        let committed = self.services.store.commit(change).await;
-        committed?;
+        ledger.requests.extend(request);
+        let change = self.services.change(record, ledger);
+        self.services.store.commit(change).await?;
         self.services.announce_new(view);
         Ok(answer)
     }
@@ -210,15 +210,12 @@ impl Registry {
         let Some(head) = record.chain.head().cloned() else {
             return Ok(false);
         };
-        let entry = self.services.catalog.get(&head.agent);
-        let Some((root, format)) = entry.and_then(|entry| entry.listed_transcripts()) else {
-            return Ok(false);
-        };
-        let root = root.to_path_buf();
         let look = self.services.blocking(move |services| {
-            let dialect = format.dialect();
-            let found = dialect.find(services.session(&root, &head.cwd, &head.upstream_id));
-            found.is_ok_and(|path| dialect.unarchive_command(&root, &path).is_some())
+            let found = services.transcript(&head.agent, &head.cwd, &head.upstream_id);
+            found.is_some_and(|(dialect, session)| {
+                let path = dialect.find(session);
+                path.is_ok_and(|path| dialect.unarchive_command(session.home.root, &path).is_some())
+            })
         });
         Ok(look.await?)
     }
@@ -292,7 +289,7 @@ impl Registry {
                 }
                 Err(error) => return Err(error),
             };
-            let (dialect, home) = (held.format.dialect(), services.home(&held.root));
+            let (dialect, home) = (held.folder.format.dialect(), services.home(&held.folder.root));
             // With one copy there is nothing to compare, so its folder need not be read first.
             if let [only] = held.paths.as_slice() {
                 return check_answer(dialect.check(home.session(None, held.id.as_str()), only));
@@ -382,15 +379,14 @@ impl Registry {
     }
 }
 
-/// The conversation that is made of a transcript, and the change that stores it.
+/// The conversation that is made of a transcript, and what is stored with it.
 fn adopted_record(
     adoption: Adopt,
-    entry: &AgentEntry,
+    agent: AgentName,
     cwd: String,
     origin: Origin,
-) -> (ConversationRecord, Change) {
+) -> (ConversationRecord, Ledger) {
     let at = now();
-    let agent = entry.name.clone();
     let mut record = ConversationRecord::new(ConversationId::mint(), agent.clone(), cwd.clone(), at);
     let own_title = origin.title.unwrap_or_default();
     record.title = shortened_title(&adoption.title.unwrap_or(own_title));
@@ -419,30 +415,24 @@ fn adopted_record(
         carried_turns: origin.turns as u64,
         written: true,
         // `Adopted`, however the session was made, so that no undo treats the link as a change of this daemon.
-        ..NewLink::new(adoption.upstream_id.clone(), agent, cwd, LinkReason::Adopted)
+        ..NewLink::new(adoption.upstream_id, agent, cwd, LinkReason::Adopted)
     };
     let appended = record.chain.append(link, fidelity, at);
-    let entries = appended.entries.into_iter();
-    let change = Change {
-        lineage: entries.map(|entry| (record.id, entry)).collect(),
-        upstream: vec![(record.id, entry.transcript_root(), adoption.upstream_id)],
-        conversation: Some(record.clone()),
-        ..Change::default()
-    };
-    (record, change)
+    (record, Ledger::with_links(appended.entries, Vec::new()))
 }
 
 /// The session whose file contains the beginning of a transcript, if that file is missing: the history lacks that part.
 /// Blocks.
 fn missing_beginning(held: &LocatedTranscript, home: Home<'_>, cwd: &str) -> Vec<MissingSession> {
     let files = held
+        .folder
         .format
         .dialect()
         .files(home.session(Some(cwd), held.id.as_str()));
     let missing = files.ok().and_then(|(_, missing)| missing);
     let told = missing.map(|missing| MissingSession {
         upstream_id: missing.upstream_id.into(),
-        agent: held.entry.name.clone(),
+        agent: held.folder.entry.name.clone(),
         detail: format!("{} begins in it: {}", held.id, missing.detail),
     });
     told.into_iter().collect()
@@ -459,15 +449,13 @@ pub(super) fn locate_transcript(
     let mut held = Vec::new();
     let mut problems = Vec::new();
     for entry in entries {
-        let Some((root, format)) = entry.listed_transcripts() else {
+        let Some(folder) = AgentFolder::of(entry) else {
             continue;
         };
-        match format.dialect().locate(root, id.as_str()) {
+        match folder.format.dialect().locate(&folder.root, id.as_str()) {
             Ok(paths) if paths.is_empty() => {}
             Ok(paths) => held.push(LocatedTranscript {
-                entry: Arc::clone(entry),
-                root: root.to_path_buf(),
-                format,
+                folder,
                 id: id.clone(),
                 paths,
             }),
@@ -479,7 +467,10 @@ pub(super) fn locate_transcript(
     if held.len() > 1 {
         return Err(ConversationError::AmbiguousAgents {
             name: id.to_string(),
-            agents: held.into_iter().map(|held| held.entry.name.clone()).collect(),
+            agents: held
+                .into_iter()
+                .map(|held| held.folder.entry.name.clone())
+                .collect(),
         });
     }
     held.pop().ok_or_else(|| {

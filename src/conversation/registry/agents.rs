@@ -163,11 +163,7 @@ async fn reset_all(registry: &Arc<Registry>, agent: &AgentName) -> Result<(), Co
     let mut left = Vec::new();
     let mut last = None;
     for id in registry.conversations_of_agent(agent).await? {
-        let cleared = match registry.call(id, Call::Reset, None) {
-            Ok(answer) => answer.await.unwrap_or(Err(ConversationError::Lost)),
-            Err(error) => Err(error),
-        };
-        match cleared {
+        match registry.ask(id, Call::Reset).await {
             // A conversation that was deleted meanwhile has no chain to clear.
             Ok(_) | Err(ConversationError::Deleted { .. }) => {}
             Err(error) => {

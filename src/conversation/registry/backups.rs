@@ -4,14 +4,12 @@
 //! the next turn, when the session is closed, and each day.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_protocol::keep::{KeepAnswer, KeepTotal, KeptFile, RestoreAnswer};
 use bridge_protocol::{AgentName, ConversationId, UpstreamId};
 use jiff::Timestamp;
-use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
 use super::super::answer::CallKey;
@@ -20,6 +18,7 @@ use super::super::error::ConversationError;
 use super::super::running_work::StopMeter;
 use super::super::services::{Services, SessionRef, chain_text, now};
 use super::super::transcript_growth::TranscriptGrowth;
+use super::transcripts::AgentFolder;
 use super::unclaimed_backups::{root_of, unclaimed};
 use super::{Registry, panic_text};
 use crate::agent::catalog::AgentEntry;
@@ -29,7 +28,6 @@ use crate::paths::names::PASSED;
 use crate::store::{StoreError, TranscriptRoot};
 use crate::transcript::TranscriptError;
 use crate::transcript::meter::with_meter;
-use crate::transcript::transcript_list::Format;
 
 /// How long after a pass over all sessions the next one begins, in milliseconds.
 const PASS_INTERVAL_MS: i64 = 24 * 60 * 60 * 1_000;
@@ -51,9 +49,7 @@ pub enum SessionSelector {
 
 /// A session that a caller names, and where it is.
 struct NamedSession {
-    entry: Arc<AgentEntry>,
-    root: PathBuf,
-    format: Format,
+    folder: AgentFolder,
     cwd: Option<String>,
     id: UpstreamId,
 }
@@ -84,15 +80,14 @@ impl RequestedSessions {
         };
         let is_there = |named: &NamedSession| {
             let cwd = named.cwd.as_deref().unwrap_or_default();
-            named
-                .format
-                .dialect()
-                .find(services.session(&named.root, cwd, &id))
+            let dialect = named.folder.format.dialect();
+            dialect
+                .find(services.session(&named.folder.root, cwd, &id))
                 .is_ok()
         };
         let mut found = self.candidates;
         found.retain(|named| {
-            named.cwd.is_some() || has_backup(services, &named.root, &named.id) || is_there(named)
+            named.cwd.is_some() || has_backup(services, &named.folder.root, &named.id) || is_there(named)
         });
         match found.len() {
             0 => Err(ConversationError::NotFound {
@@ -101,7 +96,10 @@ impl RequestedSessions {
             1 => Ok(found),
             _ => Err(ConversationError::AmbiguousAgents {
                 name: id.to_string(),
-                agents: found.iter().map(|named| named.entry.name.clone()).collect(),
+                agents: found
+                    .iter()
+                    .map(|named| named.folder.entry.name.clone())
+                    .collect(),
             }),
         }
     }
@@ -201,7 +199,7 @@ impl Registry {
                     replaced: false,
                     rewritten: true,
                 };
-                Handle::current().block_on(self.report_growth(owner, growth));
+                self.report_growth(owner, growth);
             }
         }
     }
@@ -366,15 +364,16 @@ impl Registry {
             };
             for named in &named {
                 let session = SessionRef {
-                    agent: named.entry.name.clone(),
+                    agent: named.folder.entry.name.clone(),
                     cwd: named.cwd.clone().unwrap_or_default(),
                     upstream_id: named.id.clone(),
                 };
-                if let Some(error) = back_up(&services, &named.entry, &session, BackupMode::Compressed).error
+                if let Some(error) =
+                    back_up(&services, &named.folder.entry, &session, BackupMode::Compressed).error
                 {
                     return Err(error.into());
                 }
-                let held = archive.archived_files(&backup::session_key(&named.root, &named.id));
+                let held = archive.archived_files(&backup::session_key(&named.folder.root, &named.id));
                 let held = held?;
                 answer.kept.extend(held.into_iter().map(|file| KeptFile {
                     path: file.path.to_string_lossy().into_owned(),
@@ -424,7 +423,7 @@ impl Registry {
             for (index, named) in named.iter().enumerate() {
                 let is_head = index + 1 == count;
                 registry.refuse_restore_of_open(named)?;
-                let put = restore(&services, &named.entry, named.cwd.as_deref(), &named.id);
+                let put = restore(&services, &named.folder.entry, named.cwd.as_deref(), &named.id);
                 match put {
                     Ok(paths) => {
                         is_any_kept = true;
@@ -459,12 +458,12 @@ impl Registry {
     /// [`ConversationError::Busy`], with the command that closes the session.
     fn refuse_restore_of_open(&self, named: &NamedSession) -> Result<(), ConversationError> {
         let cwd = named.cwd.as_deref().unwrap_or_default();
-        let (services, root) = (&self.services, &named.root);
-        let is_missing = backup::is_missing(services, root, named.format, cwd, &named.id);
+        let (services, root) = (&self.services, &named.folder.root);
+        let is_missing = backup::is_missing(services, root, named.folder.format, cwd, &named.id);
         if !is_missing || !backup::may_have_backup(services, root, &named.id) {
             return Ok(());
         }
-        for holder in self.holders(&named.id, Some(&named.entry.transcript_root()))? {
+        for holder in self.holders(&named.id, Some(&named.folder.entry.transcript_root()))? {
             let shown = self.view(holder)?;
             if shown.live && shown.head.as_ref() == Some(&named.id) {
                 return Err(ConversationError::Busy(format!(
@@ -499,9 +498,9 @@ impl Registry {
                     };
                     return Err(ConversationError::NotFound { what });
                 }
-                for NamedSession { entry, cwd, .. } in &named {
+                for NamedSession { folder, cwd, .. } in &named {
                     let cwd = cwd.as_deref().unwrap_or_default();
-                    self.services.check_project(entry, cwd).await?;
+                    self.services.check_project(&folder.entry, cwd).await?;
                 }
                 Ok(RequestedSessions {
                     candidates: named,
@@ -524,27 +523,15 @@ impl Registry {
         id: &UpstreamId,
         agent: Option<&AgentName>,
     ) -> Result<Vec<NamedSession>, ConversationError> {
-        let entries = match agent {
-            Some(name) => vec![self.services.agent(name)?],
-            None => self.services.catalog.entries().to_vec(),
-        };
-        let mut found: Vec<NamedSession> = Vec::new();
-        for entry in entries {
-            let Some((root, format)) = entry.listed_transcripts() else {
-                continue;
-            };
-            // Agents that share a folder of transcripts share the session.
-            if found.iter().all(|named| named.root != root) {
-                found.push(NamedSession {
-                    root: root.to_owned(),
-                    format,
-                    cwd: self.cwd_of(id, &entry.transcript_root())?,
-                    id: id.clone(),
-                    entry,
-                });
-            }
-        }
-        Ok(found)
+        let folders = self.roots_of_sessions(agent)?.into_iter();
+        let named = folders.map(|folder| {
+            Ok(NamedSession {
+                cwd: self.cwd_of(id, &folder.entry.transcript_root())?,
+                id: id.clone(),
+                folder,
+            })
+        });
+        named.collect()
     }
 
     /// The folder of a session, from a conversation that has it.
@@ -562,12 +549,8 @@ impl Registry {
 }
 
 fn named_session(services: &Services, session: SessionRef) -> Option<NamedSession> {
-    let entry = services.catalog.get(&session.agent)?;
-    let (root, format) = entry.listed_transcripts()?;
     Some(NamedSession {
-        root: root.to_owned(),
-        format,
-        entry: Arc::clone(entry),
+        folder: AgentFolder::of(services.catalog.get(&session.agent)?)?,
         cwd: Some(session.cwd),
         id: session.upstream_id,
     })
@@ -575,9 +558,9 @@ fn named_session(services: &Services, session: SessionRef) -> Option<NamedSessio
 
 /// How many acknowledged turns of a session its backup lacks; 0 if that is unknown.
 fn missing_turns_of(services: &Services, named: &NamedSession) -> Result<u64, ConversationError> {
-    let acknowledged = backup::acknowledged_turns(services, &named.entry.transcript_root(), &named.id);
+    let acknowledged = backup::acknowledged_turns(services, &named.folder.entry.transcript_root(), &named.id);
     let acknowledged = acknowledged?.unwrap_or(0);
-    let key = backup::session_key(&named.root, &named.id);
+    let key = backup::session_key(&named.folder.root, &named.id);
     let later = services.backups.archive.missing_turns(&key, acknowledged);
     Ok(later?.map_or(0, MissingTurns::turns))
 }

@@ -218,11 +218,7 @@ impl Registry {
 /// The session of a conversation's head, and the size of its transcript in bytes.
 fn head_size(services: &Services, record: &ConversationRecord) -> Option<(UpstreamId, u64)> {
     let head = record.chain.head()?;
-    let entry = services.catalog.get(&head.agent)?;
-    let (root, format) = entry.listed_transcripts()?;
-    let path = format
-        .dialect()
-        .find(services.session(root, &record.cwd, &head.upstream_id))
-        .ok()?;
+    let (dialect, session) = services.transcript(&head.agent, &record.cwd, &head.upstream_id)?;
+    let path = dialect.find(session).ok()?;
     Some((head.upstream_id.clone(), path.metadata().ok()?.len()))
 }

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bridge_protocol::ConversationId;
@@ -20,6 +20,7 @@ use tokio::sync::watch;
 
 use super::super::answer::{Answer, CallKey, MadeConversation};
 use super::super::error::ConversationError;
+use super::super::lock::lock;
 use super::super::services::{chain_text, now};
 use super::Registry;
 use crate::store::{Change, RequestId, RequestRecord};
@@ -51,16 +52,11 @@ struct RunningCallGuard {
 
 impl Drop for RunningCallGuard {
     fn drop(&mut self) {
-        self.registry.running_calls.lock().remove(&self.key);
+        lock(&self.registry.running_calls.calls).remove(&self.key);
     }
 }
 
 impl RunningCalls {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ScopedKey, RunningCall>> {
-        // A poisoned lock is safe to use: each change to the map is one call.
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The running call with this key.
     ///
     /// # Errors
@@ -70,7 +66,7 @@ impl RunningCalls {
         of: Option<ConversationId>,
         request: &CallKey,
     ) -> Result<Option<watch::Receiver<CallResult>>, ConversationError> {
-        match self.lock().get(&(of, request.id.clone())) {
+        match lock(&self.calls).get(&(of, request.id.clone())) {
             Some(running) if request.has_same_content(&running.fingerprint) => {
                 Ok(Some(running.outcome.clone()))
             }
@@ -179,7 +175,7 @@ impl Registry {
             fingerprint: request.fingerprint.clone(),
             outcome: outcome.clone(),
         };
-        self.running_calls.lock().insert(place.clone(), running);
+        lock(&self.running_calls.calls).insert(place.clone(), running);
         let listed = RunningCallGuard {
             registry: Arc::clone(self),
             key: place,

@@ -2,21 +2,19 @@
 
 use std::sync::Arc;
 
-use bridge_protocol::link::LineageEntry;
 use bridge_protocol::raw::PromptContent;
 use jiff::Timestamp;
 
 use super::super::actor::Message;
 use super::super::arrival::find_prompt;
-use super::super::effect::PromptArrival;
+use super::super::effect::{Ledger, PromptArrival};
 use super::super::error::ConversationError;
 use super::super::lost_parts;
 use super::super::services::{Services, now};
 use super::super::transition::{EndedTurn, EndedUnfinished, end_turn_of_previous_run};
 use super::Registry;
 use crate::store::{
-    Change, ConversationRecord, CutShortPrompt, PendingContinuation, RequestRecord, RestingState,
-    SalvagedRecord,
+    ConversationRecord, CutShortPrompt, PendingContinuation, RequestRecord, RestingState, SalvagedRecord,
 };
 
 impl Registry {
@@ -48,15 +46,13 @@ impl Registry {
                 continue;
             }
             let record = self.record_to_start(SalvagedRecord { record, lost });
+            let result = stored_turn_result(&self.services, &record, ended.ended_turn.as_ref())?;
+            let ledger = Ledger {
+                requests: result.into_iter().collect(),
+                ..Ledger::with_links(ended.lineage, Vec::new())
+            };
             // Queued now and awaited together: a thousand interrupted turns cost a few syncs.
-            writes.push(
-                store.commit(Change {
-                    requests: stored_turn_result(&self.services, &record, ended.ended_turn.as_ref())?
-                        .into_iter()
-                        .collect(),
-                    ..with_lineage(&self.services, record, ended.lineage)
-                }),
-            );
+            writes.push(store.commit(self.services.change(record, ledger)));
         }
         for write in writes {
             write.await?;
@@ -79,23 +75,6 @@ fn stored_turn_result(
         result: ended.answer(record).to_json().ok(),
         ..kept
     }))
-}
-
-/// The change that stores a record and its new lineage entries.
-fn with_lineage(services: &Services, record: ConversationRecord, lineage: Vec<LineageEntry>) -> Change {
-    let id = record.id;
-    let entry = services.catalog.get(&record.agent);
-    let upstream = entry.into_iter().flat_map(|entry| {
-        let root = entry.transcript_root();
-        let ids = lineage.iter().map(|entry| entry.upstream_id.clone());
-        ids.map(move |held| (id, root.clone(), held))
-    });
-    Change {
-        upstream: upstream.collect(),
-        lineage: lineage.into_iter().map(|entry| (id, entry)).collect(),
-        conversation: Some(record),
-        ..Change::default()
-    }
 }
 
 /// Drops a continuation that is due: it may have been sent, and the store may have lost the record of that. A continuation

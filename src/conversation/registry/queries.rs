@@ -53,52 +53,36 @@ impl Registry {
         gap: bool,
     ) -> Option<Vec<SnapshotMark>> {
         let mut shown = Vec::new();
-        let busy: Vec<ConversationId> = {
+        let mut ids: Vec<ConversationId> = {
             let live = self.lock();
             let busy = live
                 .iter()
                 .filter(|(_, entry)| entry.published.borrow().state != ConversationState::Idle);
             busy.map(|(id, _)| *id).collect()
         };
-        for id in busy {
-            if let Some(snapshot) = self.live_snapshot(id, gap).await {
-                shown.push((id, snapshot.sequence));
-                subscriber.deliver_when_room(&snapshot).await.then_some(())?;
-            }
-        }
-        let seen: HashSet<ConversationId> = shown.iter().map(|(id, _)| *id).collect();
+        let busy: HashSet<ConversationId> = ids.iter().copied().collect();
         let unfinished = self.services.store.unfinished().unwrap_or_else(|error| {
             tracing::error!(%error, "cannot send a subscriber the conversations that are not idle");
             Vec::new()
         });
-        for (read, id) in unfinished.into_iter().enumerate() {
+        ids.extend(unfinished.into_iter().filter(|id| !busy.contains(id)));
+        if gap && ids.is_empty() {
+            let newest = self.find_page(&Filter::default(), None, 1).await;
+            let newest = newest.unwrap_or_else(|error| {
+                tracing::error!(%error, "cannot tell a subscriber that it missed events");
+                Vec::new()
+            });
+            ids.extend(newest.into_iter().map(|(_, id)| id));
+        }
+        for (read, id) in ids.into_iter().enumerate() {
             if read > 0 && read % RECORDS_PER_STEP == 0 {
                 tokio::task::yield_now().await;
-            }
-            if seen.contains(&id) {
-                continue;
             }
             // A live snapshot comes first: a turn may have begun meanwhile, which the record does not show.
             let live = self.live_snapshot(id, gap).await;
             if let Some(snapshot) = live.or_else(|| self.recorded_snapshot(id, gap)) {
                 shown.push((id, snapshot.sequence));
                 subscriber.deliver_when_room(&snapshot).await.then_some(())?;
-            }
-        }
-        if gap && shown.is_empty() {
-            let newest = self
-                .find_page(&Filter::default(), None, 1)
-                .await
-                .unwrap_or_else(|error| {
-                    tracing::error!(%error, "cannot tell a subscriber that it missed events");
-                    Vec::new()
-                });
-            for (_, id) in newest {
-                let live = self.live_snapshot(id, gap).await;
-                if let Some(snapshot) = live.or_else(|| self.recorded_snapshot(id, gap)) {
-                    shown.push((id, snapshot.sequence));
-                    subscriber.deliver_when_room(&snapshot).await.then_some(())?;
-                }
             }
         }
         Some(shown)

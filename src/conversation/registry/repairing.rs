@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use super::super::answer::{Answer, CallKey};
 use super::super::effect::Call;
 use super::super::error::ConversationError;
-use super::super::repairing::{self, CheckedTranscript};
+use super::super::repairing;
 use super::super::services::{Services, chain_text, now};
 use super::Registry;
 use super::adopting::{LocatedTranscript, locate_transcript};
@@ -129,26 +129,19 @@ fn repair_unowned(
     held: &LocatedTranscript,
     request: Option<&CallKey>,
 ) -> Result<Answer, ConversationError> {
-    let home = services.home(&held.root);
+    let (home, dialect) = (services.home(&held.folder.root), held.folder.format.dialect());
     let (path, origin) = held.choose_copy(home, None)?;
-    let report = held
-        .format
-        .dialect()
-        .check(home.session(origin.cwd.as_deref(), held.id.as_str()), &path)?;
-    let damaged = CheckedTranscript {
-        root: &held.root,
-        id: &held.id,
-        path,
-        report,
-    };
-    let (answer, copied) = repairing::make_repaired_copy(services, &held.entry, &damaged, None)?;
+    let session = home.session(origin.cwd.as_deref(), held.id.as_str());
+    let (answer, copied) = repairing::make_repaired_copy(services, dialect, session, &path, None)?;
     let answer = Answer::Checked(Box::new(answer));
-    let Some(copied) = copied else { return Ok(answer) };
+    let Some((copy, _)) = copied else {
+        return Ok(answer);
+    };
     let failed = |error: TranscriptError| ConversationError::StoreFailed((&error).into());
     if let Some(request) = request {
         let noted = services
             .copy_plans
-            .record_request(&services.store, &copied.upstream_id, &request.id);
+            .record_request(&services.store, &copy.upstream_id, &request.id);
         noted.map_err(failed)?;
         let change = Change {
             requests: vec![request.to_answered_record(&answer, now())],
@@ -157,8 +150,8 @@ fn repair_unowned(
         let committed = Handle::current().block_on(services.store.commit(change));
         committed?;
     }
-    match services.copy_plans.remove_plan(&copied.upstream_id) {
-        Ok(()) => copied.copy.commit(),
+    match services.copy_plans.remove_plan(&copy.upstream_id) {
+        Ok(()) => copy.uncommitted.commit(),
         Err(error) if request.is_none() => return Err(failed(error)),
         // The answer is committed already; the next start keeps the copy.
         Err(error) => {
@@ -166,7 +159,7 @@ fn repair_unowned(
                 error = chain_text(&error),
                 "the plan of a repaired copy stays until the next start"
             );
-            copied.copy.leave_to_next_start();
+            copy.uncommitted.leave_to_next_start();
         }
     }
     Ok(answer)

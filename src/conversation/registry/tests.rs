@@ -381,20 +381,14 @@ async fn what_is_remembered_of_closed_sessions_is_bounded_and_leaves_with_their_
     let closed = ClosedSessions::default();
     for _ in 0..2 * ClosedSessions::MAX_REMEMBERED {
         let session = stage.open_session().await;
-        closed
-            .close(session, false, Duration::ZERO)
-            .wait_until_closed()
-            .await;
+        closed.close(session).wait_until_closed().await;
         assert!(closed.len() <= ClosedSessions::MAX_REMEMBERED);
     }
     let refused = closed.clone().wait_until_ended().await;
     assert!(matches!(refused, Err(ConversationError::Busy(_))), "{refused:?}");
     let last = stage.open_session().await;
     stage.stop_agents().await;
-    closed
-        .close(last, false, Duration::ZERO)
-        .wait_until_closed()
-        .await;
+    closed.close(last).wait_until_closed().await;
     assert_eq!(closed.len(), 1);
     assert_eq!(closed.wait_until_ended().await, Ok(()));
 }
@@ -482,10 +476,7 @@ async fn what_is_opened_again_waits_for_the_end_of_an_agent_that_is_dying() {
     let session = stage.open_session().await;
     let agent = session.lease.agent();
     let closed = ClosedSessions::default();
-    closed
-        .close(session, false, Duration::ZERO)
-        .wait_until_closed()
-        .await;
+    closed.close(session).wait_until_closed().await;
     assert_eq!(closed.wait_for_writers().await, Ok(()), "no turn runs in it");
     assert!(!agent.has_stopped());
     agent.terminate("a test ends it");

@@ -9,7 +9,7 @@ use std::iter::Peekable;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use bridge_protocol::id::MIN_PREFIX_CHARS;
 use bridge_protocol::transcript::{Transcript, TranscriptPage};
@@ -17,6 +17,7 @@ use bridge_protocol::{AgentName, ConversationId, Cursor, UpstreamId};
 use jiff::Timestamp;
 
 use super::super::error::{Candidate, ConversationError};
+use super::super::lock::lock;
 use super::super::page::PageRoom;
 use super::super::read_queues::ReadClass;
 use super::super::services::Services;
@@ -40,16 +41,27 @@ pub struct TranscriptFilter {
     pub query: Option<String>,
 }
 
-/// A folder of transcripts that is listed.
-pub(super) struct ListedFolder {
-    pub(super) agent: AgentName,
-    pub(super) folder: PathBuf,
+/// An agent's folder of transcripts.
+pub(super) struct AgentFolder {
+    pub(super) entry: Arc<AgentEntry>,
+    pub(super) root: PathBuf,
     pub(super) format: Format,
-    root: TranscriptRoot,
+}
+
+impl AgentFolder {
+    /// `None` if it is not known where the agent keeps its transcripts.
+    pub(super) fn of(entry: &Arc<AgentEntry>) -> Option<Self> {
+        let (root, format) = entry.listed_transcripts()?;
+        Some(Self {
+            entry: Arc::clone(entry),
+            root: root.to_owned(),
+            format,
+        })
+    }
 }
 
 /// A folder of transcripts and its entries.
-pub(super) type FolderTranscripts = (ListedFolder, Vec<Arc<ListedTranscript>>);
+pub(super) type FolderTranscripts = (AgentFolder, Vec<Arc<ListedTranscript>>);
 
 impl Registry {
     /// One page of transcripts, newest first: at most `limit`, and fewer if they are large.
@@ -68,18 +80,14 @@ impl Registry {
         };
         let roots = self.listed_folders(filter.agent.as_ref())?;
         let services = Arc::clone(&self.services);
-        let mut unwatched = self
-            .unwatched
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let mut unwatched = lock(&self.unwatched).clone();
         unwatched.retain(|unwatched| {
-            let is_listed = |root: &ListedFolder| root.folder.to_string_lossy() == *unwatched.path;
+            let is_listed = |root: &AgentFolder| root.root.to_string_lossy() == *unwatched.path;
             after.is_none() && roots.iter().any(is_listed)
         });
         // A list of one agent's transcripts does not wait for another agent's folder.
         let folder = match roots.as_slice() {
-            [only] => Some(only.folder.clone()),
+            [only] => Some(only.root.clone()),
             _ => None,
         };
         let place = self.services.read_queues.list_queue(folder);
@@ -89,7 +97,7 @@ impl Registry {
             for (root, shelf) in roots.iter().zip(shelves) {
                 let mut shelf = shelf.blocking_lock();
                 if after.is_none() || !shelf.is_scanned() {
-                    shelf.scan(&root.folder, root.format);
+                    shelf.scan(&root.root, root.format);
                 }
                 unreadable.extend(shelf.unreadable().map(|path| path.to_string_lossy().into_owned()));
                 found.push(shelf.entries_after(after.as_ref()).cloned().collect::<Vec<_>>());
@@ -109,12 +117,9 @@ impl Registry {
     }
 
     /// The list of a folder, as last scanned.
-    fn transcript_list(&self, root: &ListedFolder) -> Arc<tokio::sync::Mutex<TranscriptList>> {
-        let mut shelves = self
-            .transcript_lists
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(shelves.entry(root.folder.clone()).or_default())
+    fn transcript_list(&self, root: &AgentFolder) -> Arc<tokio::sync::Mutex<TranscriptList>> {
+        let mut shelves = lock(&self.transcript_lists);
+        Arc::clone(shelves.entry(root.root.clone()).or_default())
     }
 
     /// Completes the id of a session that a caller names by its first characters. Searches the transcripts, the backups and the
@@ -225,7 +230,7 @@ impl Registry {
             let sessions = services.backups.archive.sessions();
             let mut sessions = sessions?;
             sessions.retain(|session| {
-                let is_of = |root: &ListedFolder| root.folder == session.key.root;
+                let is_of = |root: &AgentFolder| root.root == session.key.root;
                 !session.is_released
                     && session.key.upstream_id.starts_with(&prefix)
                     && roots.iter().any(is_of)
@@ -249,7 +254,7 @@ impl Registry {
         let (roots, prefix) = (self.roots_of_sessions(agent)?, prefix.to_owned());
         let shelves: Vec<_> = roots.iter().map(|root| self.transcript_list(root)).collect();
         let look = move || {
-            let has = |root: &ListedFolder| root.format.dialect().locate(&root.folder, &prefix);
+            let has = |root: &AgentFolder| root.format.dialect().locate(&root.root, &prefix);
             if roots
                 .iter()
                 .any(|root| has(root).is_ok_and(|paths| !paths.is_empty()))
@@ -259,7 +264,7 @@ impl Registry {
             let mut unread = None;
             for (root, shelf) in roots.iter().zip(shelves) {
                 let mut shelf = shelf.blocking_lock();
-                shelf.scan(&root.folder, root.format);
+                shelf.scan(&root.root, root.format);
                 for path in shelf.unreadable() {
                     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
                     match root.format.upstream_id(name) {
@@ -293,7 +298,10 @@ impl Registry {
     }
 
     /// The folders in which a session may be; none if transcripts of the agent cannot be listed.
-    fn roots_of_sessions(&self, agent: Option<&AgentName>) -> Result<Vec<ListedFolder>, ConversationError> {
+    pub(super) fn roots_of_sessions(
+        &self,
+        agent: Option<&AgentName>,
+    ) -> Result<Vec<AgentFolder>, ConversationError> {
         match self.listed_folders(agent) {
             Err(ConversationError::Unsupported(_)) => Ok(Vec::new()),
             roots => roots,
@@ -307,7 +315,7 @@ impl Registry {
         let looked = tokio::task::spawn_blocking(move || {
             let all = roots.into_iter().zip(shelves).map(|(root, shelf)| {
                 let mut shelf = shelf.blocking_lock();
-                shelf.scan(&root.folder, root.format);
+                shelf.scan(&root.root, root.format);
                 for path in shelf.unreadable() {
                     tracing::warn!(path = %path.display(), "a transcript cannot be read; a move leaves it where it is");
                 }
@@ -323,24 +331,18 @@ impl Registry {
     pub(super) fn listed_folders(
         &self,
         agent: Option<&AgentName>,
-    ) -> Result<Vec<ListedFolder>, ConversationError> {
+    ) -> Result<Vec<AgentFolder>, ConversationError> {
         let Some(agent) = agent else {
-            let mut roots: Vec<ListedFolder> = Vec::new();
-            for root in self
-                .services
-                .catalog
-                .entries()
-                .iter()
-                .filter_map(|entry| listed_folder(entry))
-            {
-                if roots.iter().all(|other| other.folder != root.folder) {
+            let mut roots: Vec<AgentFolder> = Vec::new();
+            for root in self.services.catalog.entries().iter().filter_map(AgentFolder::of) {
+                if roots.iter().all(|other| other.root != root.root) {
                     roots.push(root);
                 }
             }
             return Ok(roots);
         };
         let entry = self.services.agent(agent)?;
-        let root = listed_folder(&entry).ok_or_else(|| {
+        let root = AgentFolder::of(&entry).ok_or_else(|| {
             ConversationError::Unsupported(format!(
                 "the transcripts of {agent} cannot be listed: how agents of kind {} keep them is not known",
                 entry.kind
@@ -356,19 +358,9 @@ fn candidates(titles: BTreeMap<String, String>) -> Vec<Candidate> {
     candidates.take(CANDIDATES_LIMIT).collect()
 }
 
-fn listed_folder(entry: &AgentEntry) -> Option<ListedFolder> {
-    let (folder, format) = entry.listed_transcripts()?;
-    Some(ListedFolder {
-        agent: entry.name.clone(),
-        folder: folder.to_owned(),
-        format,
-        root: entry.transcript_root(),
-    })
-}
-
 /// The first transcripts that match the filter, in the order of all roots together. Each root's are sorted already.
 fn collect_page<'a, I: Iterator<Item = &'a Arc<ListedTranscript>>>(
-    mut roots: Vec<(&ListedFolder, Peekable<I>)>,
+    mut roots: Vec<(&AgentFolder, Peekable<I>)>,
     filter: &TranscriptFilter,
     limit: usize,
     services: &Services,
@@ -393,8 +385,8 @@ fn collect_page<'a, I: Iterator<Item = &'a Arc<ListedTranscript>>>(
 
 /// Takes the newest transcript of all roots.
 fn newest_entry<'a, 'r, I: Iterator<Item = &'a Arc<ListedTranscript>>>(
-    roots: &mut [(&'r ListedFolder, Peekable<I>)],
-) -> Option<(&'r ListedFolder, &'a ListedTranscript)> {
+    roots: &mut [(&'r AgentFolder, Peekable<I>)],
+) -> Option<(&'r AgentFolder, &'a ListedTranscript)> {
     let firsts = roots.iter_mut().enumerate();
     let firsts = firsts.filter_map(|(index, (_, entries))| Some((ListPosition::of(entries.peek()?), index)));
     let (_, index) = firsts.min()?;
@@ -453,14 +445,14 @@ fn device_and_inode(path: &str) -> Option<(u64, u64)> {
 }
 
 fn transcript(
-    root: &ListedFolder,
+    root: &AgentFolder,
     entry: &ListedTranscript,
     services: &Services,
 ) -> Result<Transcript, StoreError> {
     let upstream_id = UpstreamId::new(entry.upstream_id.as_str());
     Ok(Transcript {
-        agent: root.agent.clone(),
-        conversation_id: owning_conversation(&services.store, &upstream_id, &root.root)?,
+        agent: root.entry.name.clone(),
+        conversation_id: owning_conversation(&services.store, &upstream_id, &root.entry.transcript_root())?,
         upstream_id,
         cwd: entry.cwd.clone(),
         title: entry.title.clone(),

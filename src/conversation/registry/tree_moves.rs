@@ -134,12 +134,7 @@ impl Registry {
     /// As for the move.
     pub async fn plan_tree(&self, tree: Tree) -> Result<TreeMoveAnswer, ConversationError> {
         let (_, planned) = self.plan_request(&TreeMoveRequest::Move(tree)).await?;
-        Ok(TreeMoveAnswer {
-            plan: planned.planned_moves,
-            left_out: planned.left_out,
-            kept: planned.backed_up_only,
-            ..TreeMoveAnswer::default()
-        })
+        Ok(planned.answer)
     }
 
     /// Moves everything that ran in a folder. The move continues if the caller disconnects.
@@ -319,38 +314,35 @@ impl Registry {
     ) -> Result<TreeMoveAnswer, ConversationError> {
         // Waits for a running adoption or import to commit. Later ones are refused.
         drop(self.creation_lock.lock().await);
-        let (mut tree, mut planned) = self.plan_request(wanted).await?;
         let mut held = PausedConversations::new(self);
+        let carried = self.pause_and_move_tree(wanted, request, &mut held).await;
+        held.resume_conversations().await;
+        carried
+    }
+
+    async fn pause_and_move_tree(
+        self: &Arc<Self>,
+        wanted: &TreeMoveRequest,
+        request: Option<CallKey>,
+        held: &mut PausedConversations,
+    ) -> Result<TreeMoveAnswer, ConversationError> {
+        let (mut tree, mut planned) = self.plan_request(wanted).await?;
         loop {
             let missing = held.not_paused(planned.parts.iter().map(|part| part.conversation_id));
             if missing.is_empty() {
                 break;
             }
             for id in missing {
-                if let Err(error) = held.pause(id).await {
-                    held.resume_conversations().await;
-                    return Err(with_conversation(id, error));
-                }
+                let paused = held.pause(id).await;
+                paused.map_err(|error| with_conversation(id, error))?;
             }
             // Planned again, because the conversations may have changed until they were paused.
-            match self.plan_request(wanted).await {
-                Ok(again) => (tree, planned) = again,
-                Err(error) => {
-                    held.resume_conversations().await;
-                    return Err(error);
-                }
-            }
+            (tree, planned) = self.plan_request(wanted).await?;
         }
-        let mut answer = TreeMoveAnswer {
-            plan: std::mem::take(&mut planned.planned_moves),
-            left_out: std::mem::take(&mut planned.left_out),
-            kept: std::mem::take(&mut planned.backed_up_only),
-            ..TreeMoveAnswer::default()
-        };
         if planned.parts.is_empty() && planned.unowned_steps.is_empty() {
-            held.resume_conversations().await;
-            return Ok(answer);
+            return Ok(planned.answer);
         }
+        let mut answer = planned.answer;
         let files = answer.plan.iter().filter(|one| one.kind != MovedKind::Metadata);
         answer.moved = files.count() as u64;
         let begun = TreeMoveDescription {
@@ -360,14 +352,11 @@ impl Registry {
                 TreeMoveRequest::Move { .. } => None,
                 TreeMoveRequest::Undo(id) => Some(*id),
             },
-            asked: request.clone(),
+            asked: request,
             number: 0,
         };
-        let carried = self
-            .move_paused_tree(begun, planned.unowned_steps, planned.neighbours, answer)
-            .await;
-        held.resume_conversations().await;
-        carried
+        self.move_paused_tree(begun, planned.unowned_steps, planned.neighbours, answer)
+            .await
     }
 
     /// Carries out a planned move while all its conversations are paused.
@@ -390,16 +379,16 @@ impl Registry {
             .services
             .blocking(|services| TreeMove::begin(&services.data_folder, begun));
         let mut known = record_result(begin.await)?;
-        for part in parts {
-            let (id, destination) = (part.conversation_id, Destination::Tree(part.forth));
-            let gone =
-                self.move_conversation(id, destination, undoes.is_some(), &neighbours, work.progress());
-            if let Err(error) = gone.await {
-                let back = self.undo_tree_steps(known, None).await;
-                return Err(with_undo_failure(back, with_conversation(id, error)));
+        let moved = async {
+            for part in parts {
+                let (id, destination) = (part.conversation_id, Destination::Tree(part.forth));
+                self.move_conversation(id, destination, undoes.is_some(), &neighbours, work.progress())
+                    .await
+                    .map_err(|error| with_conversation(id, error))?;
             }
-        }
-        let rest = match self.move_unowned_files(known.id, rest, work.progress()).await {
+            self.move_unowned_files(known.id, rest, work.progress()).await
+        };
+        let rest = match moved.await {
             Ok(rest) => rest,
             Err(error) => return Err(with_undo_failure(self.undo_tree_steps(known, None).await, error)),
         };
@@ -444,8 +433,7 @@ impl Registry {
             neighbours: neighbours.clone(),
             progress,
         };
-        let answer = self.call(id, call, None)?.await;
-        answer.map_err(|_| ConversationError::Lost)?.map(drop)
+        self.ask(id, call).await.map(drop)
     }
 
     /// Moves the files that belong to no conversation. They move back unless the returned move is committed.

@@ -12,35 +12,37 @@ use crate::conversation::effect::{
 };
 use crate::conversation::error::ConversationError;
 use crate::conversation::reported_settings::record_session_info;
-use crate::conversation::state::{Model, OperationKind, Session, view_of_record};
+use crate::conversation::state::{Model, OperationKind, view_of_record};
 use crate::store::{ConversationRecord, RestingState};
 
 impl<R> Model<R> {
     /// Makes a branch, or refuses if something else has to end first.
     pub(super) fn fork(&mut self, fork: Fork, caller: Caller<R>) {
-        let busy = self.turn.is_some();
-        let refusal = if fork.in_place && busy {
-            Some(
-                "a turn is running; wait for its end or cancel it, or fork into a new conversation instead of in place",
-            )
-        } else if self.operation.is_some() || fork.in_place && self.closing.is_some() {
-            Some("the session is being opened, closed or branched; try again when that is done")
-        } else {
-            None
-        };
-        let from = match (refusal, &fork.at) {
-            (Some(refusal), _) => Err(ConversationError::Busy(refusal.to_owned())),
-            (None, Some(at)) => Ok(Some(UpstreamId::new(at.upstream_id()))),
-            (None, None) => self.head_to_branch(),
+        let from = match &fork.at {
+            Some(at) => Ok(Some(UpstreamId::new(at.upstream_id()))),
+            None => self.head_to_branch(),
         };
         match from {
             Ok(Some(from)) => {
                 let kind = OperationKind::Branch(fork.clone());
+                let busy = self.turn.is_some();
                 self.start(kind, caller, Work::Branch { fork, from, busy });
             }
             Ok(None) => self.fork_without_history(fork, caller),
             Err(error) => self.answer(caller, Err(error)),
         }
+    }
+
+    /// Why no branch can be made now.
+    pub(super) fn refusal_to_fork(&self, fork: &Fork) -> Option<ConversationError> {
+        let why = if fork.in_place && self.turn.is_some() {
+            "a turn is running; wait for its end or cancel it, or fork into a new conversation instead of in place"
+        } else if self.operation.is_some() || fork.in_place && self.closing.is_some() {
+            "the session is being opened, closed or branched; try again when that is done"
+        } else {
+            return None;
+        };
+        Some(ConversationError::Busy(why.to_owned()))
     }
 
     /// The session of the head. `None` if the agent has never been sent anything.
@@ -178,7 +180,7 @@ impl<R> Model<R> {
 
     /// Uses the session that a fork opened for this conversation, unless another one is open or being opened.
     pub(super) fn session_handed_over(&mut self, opened: OpenedSession) {
-        let is_free = self.session == Session::Closed && self.operation.is_none() && self.closing.is_none();
+        let is_free = self.session.is_none() && self.operation.is_none() && self.closing.is_none();
         if is_free && !self.stopping {
             self.announce(opened);
         } else {

@@ -14,7 +14,7 @@ use crate::conversation::effect::{
 use crate::conversation::error::ConversationError;
 use crate::conversation::prompt_queue::PromptRequest;
 use crate::conversation::reported_settings::merge_settings;
-use crate::conversation::state::{Model, OperationKind, Session, Turn, TurnPhase};
+use crate::conversation::state::{Model, OperationKind, Turn, TurnPhase};
 use crate::store::RequestRecord;
 
 impl<R> Model<R> {
@@ -107,7 +107,9 @@ impl<R> Model<R> {
                 };
                 self.move_to(destination, undoes, work, caller);
             }
-            Call::Repair { progress } => self.repair(progress, caller),
+            Call::Repair { progress } => {
+                self.start_when_closed(OperationKind::Repair, caller, Work::Repair { progress });
+            }
             Call::Respond {
                 interrupt_id,
                 outcome,
@@ -116,9 +118,8 @@ impl<R> Model<R> {
             } => {
                 self.respond(&interrupt_id, outcome, by, turn_id, caller);
             }
-            Call::PauseForMove => self.pause_for_move(caller),
-            Call::ResumeAfterMove => {
-                self.is_paused = false;
+            Call::PauseForMove | Call::ResumeAfterMove => {
+                self.is_paused = matches!(call, Call::PauseForMove);
                 self.answer(caller, Ok(Answer::Done));
             }
             Call::Close => self.close(caller),
@@ -155,7 +156,18 @@ impl<R> Model<R> {
                     .to_owned(),
             ));
         }
-        (self.stopping && !ends_something).then_some(ConversationError::ShuttingDown)
+        if self.stopping && !ends_something {
+            return Some(ConversationError::ShuttingDown);
+        }
+        match call {
+            Call::Fork(fork) => self.refusal_to_fork(fork),
+            Call::Edit { .. } => self.refusal_to_edit(),
+            Call::Undo { .. } => self.busy_for_history_change("undo"),
+            Call::Move { .. } | Call::PauseForMove => self.refusal_to_leave_agent("move"),
+            Call::Repair { .. } => self.refusal_to_leave_agent("be repaired"),
+            Call::Reset | Call::Delete { .. } => self.busy_with("a turn is running; cancel it first"),
+            _ => None,
+        }
     }
 
     /// Returns the caller if the call is new. Otherwise the call is answered, or waits together with the first one.
@@ -265,7 +277,7 @@ impl<R> Model<R> {
             TurnPhase::Recording | TurnPhase::Ending => {}
             TurnPhase::Sent | TurnPhase::Accepted => {
                 // If the agent is dead, its transcript is being checked, which ends the turn.
-                if !again && self.session != Session::Closed {
+                if !again && self.session.is_some() {
                     self.cancel_questions();
                     self.effects.push(Effect::SendCancel(params));
                     self.effects
@@ -322,7 +334,7 @@ impl<R> Model<R> {
 
     /// The report for a session that is already open.
     pub(super) fn live_resume_report(&self) -> Option<Resumed> {
-        let Session::Live(live) = &self.session else {
+        let Some(live) = &self.session else {
             return None;
         };
         let upstream_id = live.upstream_id.clone();
@@ -375,7 +387,7 @@ impl<R> Model<R> {
             return;
         }
         let settings = Box::new(wanted);
-        if self.session == Session::Closed {
+        if self.session.is_none() {
             self.write_update(title, Some(settings), caller);
             return;
         }

@@ -12,7 +12,7 @@ use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::effect::{PromptArrival, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::prompt_queue::PromptRequest;
-use crate::conversation::state::{Model, OperationKind, Session, Turn, TurnPhase};
+use crate::conversation::state::{Model, OperationKind, Turn, TurnPhase};
 use crate::store::{CutShortPrompt, PendingContinuation, RestingState, TurnPhase as Progress};
 
 impl<R> Model<R> {
@@ -274,7 +274,7 @@ impl<R> Model<R> {
             )
         };
         let is_apart = self.record.continuation.as_ref().is_some_and(|it| it.apart);
-        if let Session::Live(live) = &mut self.session
+        if let Some(live) = &mut self.session
             && is_apart
         {
             // A client had the session opened meanwhile, in a shared process.

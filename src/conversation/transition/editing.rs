@@ -16,7 +16,7 @@ use crate::conversation::effect::{CallChange, Deadline, Disposition, Effect, Led
 use crate::conversation::error::ConversationError;
 use crate::conversation::prompt_queue::PromptRequest;
 use crate::conversation::running_work::Progress;
-use crate::conversation::state::{LiveSession, Model, OperationKind, Session, Turn, TurnPhase};
+use crate::conversation::state::{LiveSession, Model, OperationKind, Turn, TurnPhase};
 use crate::store::{AnsweredInterrupt, ConversationRecord, PendingEdit, RestingState};
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::moving::SharedRemainingForks;
@@ -24,22 +24,23 @@ use crate::transcript::moving::SharedRemainingForks;
 impl<R> Model<R> {
     /// Begins a turn that replaces an earlier one, or refuses if something runs.
     pub(super) fn edit(&mut self, at: PlaceRef, asked: PromptRequest<R>) {
-        // The branch of a cancelled edit is given up first, as before a prompt.
-        let kind = self.operation.as_ref().map(|op| &op.kind);
-        let is_cancelled =
-            self.turn.is_none() && self.queue.is_empty() && matches!(kind, Some(OperationKind::Edit(_)));
-        if let Some(busy) = self.busy_for_history_change("edit").filter(|_| !is_cancelled) {
-            self.answer(asked.caller, Err(busy));
-            return;
-        }
         self.start_turn(asked);
         if let Some(turn) = &mut self.turn {
             turn.edit = Some(TurnEdit { at, branch: None });
         }
     }
 
+    /// Why no edit can begin now.
+    pub(super) fn refusal_to_edit(&self) -> Option<ConversationError> {
+        // The branch of a cancelled edit is given up first, as before a prompt.
+        let kind = self.operation.as_ref().map(|op| &op.kind);
+        let is_cancelled =
+            self.turn.is_none() && self.queue.is_empty() && matches!(kind, Some(OperationKind::Edit(_)));
+        self.busy_for_history_change("edit").filter(|_| !is_cancelled)
+    }
+
     /// Why the history cannot be changed in place now.
-    fn busy_for_history_change(&self, what: &str) -> Option<ConversationError> {
+    pub(super) fn busy_for_history_change(&self, what: &str) -> Option<ConversationError> {
         self.busy_with(&format!(
             "a turn is running; wait for its end or cancel it, then {what}"
         ))
@@ -52,11 +53,8 @@ impl<R> Model<R> {
     }
 
     /// The session that is open.
-    pub(super) fn open_session(&self) -> Option<&UpstreamId> {
-        match &self.session {
-            Session::Live(live) => Some(&live.upstream_id),
-            Session::Closed => None,
-        }
+    pub fn open_session(&self) -> Option<&UpstreamId> {
+        self.session.as_ref().map(|live| &live.upstream_id)
     }
 
     /// Continues an edit whose prompt was not sent: makes its branch, or sends the prompt there. Returns whether there is one.
@@ -110,14 +108,7 @@ impl<R> Model<R> {
         } = edited;
         self.drop_session();
         self.effects.push(Effect::Attach);
-        self.session = Session::Live(LiveSession {
-            upstream_id: opened.upstream_id,
-            via: opened.resumed.via,
-            preamble: opened.preamble,
-            can_reopen: opened.can_reopen,
-            needs_new_process: false,
-            has_exclusive_process: false,
-        });
+        self.session = Some(LiveSession::new(&opened, false));
         self.apply_session_info(opened.session_info);
         if let Some(turn) = &mut self.turn {
             turn.resumed = Some(opened.resumed);
@@ -220,10 +211,6 @@ impl<R> Model<R> {
 
     /// Undoes the last change made in place, after the lineage was read to find it.
     pub(super) fn undo(&mut self, session: Option<UpstreamId>, caller: Caller<R>, progress: Arc<Progress>) {
-        if let Some(busy) = self.busy_for_history_change("undo") {
-            self.answer(caller, Err(busy));
-            return;
-        }
         self.start(
             OperationKind::Undo(progress),
             caller,
@@ -247,7 +234,10 @@ impl<R> Model<R> {
                     neighbours: SharedRemainingForks::default(),
                     progress,
                 };
-                self.move_to(destination, true, work, caller);
+                match self.refusal_to_leave_agent("move") {
+                    Some(refusal) => self.answer(caller, Err(refusal)),
+                    None => self.move_to(destination, true, work, caller),
+                }
             }
             None => {
                 let error = ConversationError::Conflict(format!(

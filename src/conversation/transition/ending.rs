@@ -13,7 +13,7 @@ use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Deadline, DeathInvolvement, Effect, Ledger, Milestone};
 use crate::conversation::error::ConversationError;
 use crate::conversation::naming::shortened_title;
-use crate::conversation::state::{Model, Session, Turn, TurnPhase};
+use crate::conversation::state::{Model, Turn, TurnPhase};
 use crate::store::{RequestRecord, RestingState, TurnPhase as Progress};
 use crate::transcript::summary::title_of;
 
@@ -72,7 +72,7 @@ impl<R> Model<R> {
                 });
             }
             FailureKind::AgentDied | FailureKind::DaemonRestarted => {
-                if self.session != Session::Closed {
+                if self.session.is_some() {
                     self.orphan_questions_of_dead_agent();
                 }
                 self.reopen_withdrawn_questions();
@@ -140,7 +140,7 @@ impl<R> Model<R> {
             .head()
             .map_or_else(|| "".into(), |link| link.upstream_id.clone());
         // A live agent must be notified that there is no answer. Without a session, the questions are orphans.
-        if self.session != Session::Closed {
+        if self.session.is_some() {
             self.cancel_questions();
         }
         self.remove_from_queue_record();
@@ -216,7 +216,7 @@ impl<R> Model<R> {
         }
         match &self.session {
             // Its own process ends with the turn.
-            Session::Live(live) if live.has_exclusive_process => {
+            Some(live) if live.has_exclusive_process => {
                 self.effects.push(Effect::Arm(Deadline::Idle, 0));
             }
             _ => self.arm_idle(),
@@ -260,7 +260,7 @@ impl<R> Model<R> {
 
     /// The agent's process ended.
     pub(super) fn agent_died(&mut self, status: &str, stderr_tail: &str, part: DeathInvolvement) {
-        let was_open = matches!(self.session, Session::Live(_));
+        let was_open = self.session.is_some();
         self.orphan_questions();
         self.drop_session();
         let mut failure = failure::agent_died(status, stderr_tail);

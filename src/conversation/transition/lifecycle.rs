@@ -8,7 +8,7 @@ use crate::chain::ClearReason;
 use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::effect::{CallChange, Deadline, Effect, Ledger, Now, Work};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::{Closing, Model, Operation, OperationKind, Session, Stage, TurnPhase};
+use crate::conversation::state::{Closing, Model, Operation, OperationKind, Stage, TurnPhase};
 use crate::store::{ReportedSettings, RestingState};
 
 impl<R> Model<R> {
@@ -25,7 +25,7 @@ impl<R> Model<R> {
         } else if self.operation.is_some() {
             let error = ConversationError::Busy("the session is being opened; try again".to_owned());
             self.answer(caller, Err(error));
-        } else if self.session == Session::Closed {
+        } else if self.session.is_none() {
             self.answer(caller, Ok(Answer::Done));
         } else if self.close_would_lose() {
             let error = ConversationError::Conflict(format!(
@@ -41,7 +41,7 @@ impl<R> Model<R> {
     }
 
     fn can_reopen(&self) -> bool {
-        matches!(&self.session, Session::Live(live) if live.can_reopen)
+        matches!(&self.session, Some(live) if live.can_reopen)
     }
 
     /// Whether closing the open session would lose history, because nothing could bring it back.
@@ -63,12 +63,8 @@ impl<R> Model<R> {
 
     /// Closes the session and then clears the chain or deletes the conversation.
     pub(super) fn close_then(&mut self, kind: OperationKind, caller: Caller<R>, delete_transcripts: bool) {
-        if let Some(busy) = self.busy_with("a turn is running; cancel it first") {
-            self.answer(caller, Err(busy));
-            return;
-        }
         self.set_operation(kind, caller, Stage::Closing(None));
-        if self.session == Session::Closed && !delete_transcripts {
+        if self.session.is_none() && !delete_transcripts {
             self.continue_when_closed(Vec::new());
         } else {
             self.begin_close(Vec::new(), delete_transcripts);
@@ -77,7 +73,7 @@ impl<R> Model<R> {
 
     /// Begins an operation that works on the transcripts, once the session is closed.
     pub(super) fn start_when_closed(&mut self, kind: OperationKind, caller: Caller<R>, work: Work) {
-        if self.session == Session::Closed {
+        if self.session.is_none() {
             self.start(kind, caller, work);
             return;
         }
@@ -103,7 +99,7 @@ impl<R> Model<R> {
             by_force,
         });
         self.closing = Some(Closing { number, callers });
-        self.session = Session::Closed;
+        self.session = None;
     }
 
     /// Closes a session whose agent ignored a cancellation. The next session is opened after that, so that two turns never
@@ -117,7 +113,7 @@ impl<R> Model<R> {
     /// The session must be opened in another process before its next use. Until then it stays open here, because tools of its
     /// agent may be running.
     pub(super) fn leave_process_later(&mut self) {
-        if let Session::Live(live) = &mut self.session {
+        if let Some(live) = &mut self.session {
             live.needs_new_process = true;
         }
     }
@@ -125,7 +121,7 @@ impl<R> Model<R> {
     /// Whether the session must be opened in another process, and can be: this process runs no part of a turn, and no
     /// question is open in it.
     pub(super) fn must_change_process(&self) -> bool {
-        let Session::Live(live) = &self.session else {
+        let Some(live) = &self.session else {
             return false;
         };
         let is_between_turns = self
@@ -141,7 +137,7 @@ impl<R> Model<R> {
     /// Whether the session can be closed on the daemon's own initiative: nothing runs or waits, and it can be brought back
     /// unchanged.
     pub fn can_leave_agent(&self) -> bool {
-        let Session::Live(live) = &self.session else {
+        let Some(live) = &self.session else {
             return false;
         };
         live.can_reopen && live.preamble.is_none() && self.is_quiet() && !self.has_open_question()
@@ -269,7 +265,7 @@ impl<R> Model<R> {
 
     /// Sets the deadline after which an idle conversation hibernates, so that its agent's memory is freed.
     pub(super) fn arm_idle(&mut self) {
-        if self.rules.idle_ms > 0 && matches!(self.session, Session::Live(_)) {
+        if self.rules.idle_ms > 0 && self.session.is_some() {
             self.effects.push(Effect::Arm(Deadline::Idle, self.rules.idle_ms));
         }
     }
@@ -322,7 +318,7 @@ impl<R> Model<R> {
                 if let Some(turn) = &mut self.turn {
                     let again = std::mem::replace(&mut turn.cancelled, true);
                     turn.was_cut_by_daemon_stop |= !again;
-                    if self.session != Session::Closed {
+                    if self.session.is_some() {
                         if !again {
                             self.effects.push(Effect::SendCancel(None));
                         }

@@ -8,23 +8,11 @@ use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::destination::Destination;
 use crate::conversation::effect::{CallChange, Ledger, Work};
 use crate::conversation::error::ConversationError;
-use crate::conversation::state::{Model, OperationKind, Session};
+use crate::conversation::state::{Model, OperationKind};
 
 impl<R> Model<R> {
-    /// Starts nothing new until the conversation is released. Refused if something else has to end first. Not durable.
-    pub(super) fn pause_for_move(&mut self, caller: Caller<R>) {
-        let refusal = self.refusal_to_leave_agent("move");
-        self.is_paused = refusal.is_none();
-        let answer = refusal.map_or(Ok(Answer::Done), Err);
-        self.answer(caller, answer);
-    }
-
-    /// Begins a move, or refuses if something else has to end first.
+    /// Begins a move.
     pub(super) fn move_to(&mut self, destination: Destination, undoes: bool, work: Work, caller: Caller<R>) {
-        if let Some(refusal) = self.refusal_to_leave_agent("move") {
-            self.answer(caller, Err(refusal));
-            return;
-        }
         if destination.is_reached(&self.record) {
             // The files are there already, and the record says so.
             let answer = Answer::Moved(Box::new(MoveAnswer {
@@ -56,7 +44,7 @@ impl<R> Model<R> {
             None
         };
         let refusal = refusal.map(|why| ConversationError::Busy(why.to_owned()));
-        let would_lose = self.session != Session::Closed && self.close_would_lose();
+        let would_lose = self.session.is_some() && self.close_would_lose();
         refusal.or_else(|| {
             would_lose.then(|| {
                 ConversationError::Conflict(format!(

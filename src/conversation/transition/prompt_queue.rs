@@ -13,7 +13,7 @@ use crate::conversation::effect::{Effect, Ledger, Milestone};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::prompt_queue::{DroppedPrompt, PromptRequest};
 use crate::conversation::state::{Model, OpenRequest, Turn, TurnPhase};
-use crate::store::{PendingContinuation, RequestRecord, RestingState};
+use crate::store::{PendingContinuation, QueuedPromptRecord, RequestRecord, RestingState};
 
 impl<R> Model<R> {
     /// Begins a turn, or queues its prompt.
@@ -125,9 +125,7 @@ impl<R> Model<R> {
         let Some(asked) = self.queue.remove(index) else {
             return;
         };
-        if let Some(place) = asked.queue_position {
-            self.record.waiting.remove(&place);
-        }
+        self.unlist(&asked);
         self.note_change();
         let refusal = Err(ConversationError::StoreFailed(error));
         self.answer(asked.caller, refusal);
@@ -232,18 +230,10 @@ impl<R> Model<R> {
                 continue;
             }
             was_named |= turn_id == Some(&asked.turn_id);
-            if let Some(place) = asked.queue_position {
-                self.record.waiting.remove(&place);
-            }
+            self.unlist(&asked);
             prompts.push(self.cancelled_prompt(asked.caller, asked.turn_id));
         }
-        let held = self
-            .held_prompts()
-            .filter(|(_, prompt)| is_meant(&prompt.turn_id));
-        for place in held.map(|(place, _)| place).collect::<Vec<_>>() {
-            let Some(prompt) = self.record.waiting.remove(&place) else {
-                continue;
-            };
+        for prompt in self.take_held_prompts(is_meant) {
             was_named |= turn_id == Some(&prompt.turn_id);
             let caller = Caller {
                 reply: None,
@@ -379,9 +369,7 @@ impl<R> Model<R> {
         self.hold_released_prompts();
         let mut prompts = Vec::new();
         for asked in std::mem::take(&mut self.queue) {
-            if let Some(place) = asked.queue_position {
-                self.record.waiting.remove(&place);
-            }
+            self.unlist(&asked);
             prompts.push(DroppedPrompt {
                 caller: asked.caller,
                 result: Err(ConversationError::ShuttingDown),
@@ -393,17 +381,31 @@ impl<R> Model<R> {
         }
     }
 
+    /// Removes a prompt of the queue from the record.
+    fn unlist(&mut self, asked: &PromptRequest<R>) {
+        if let Some(place) = asked.queue_position {
+            self.record.waiting.remove(&place);
+        }
+    }
+
+    /// Takes these held prompts out of the record.
+    fn take_held_prompts(&mut self, is_meant: impl Fn(&TurnId) -> bool) -> Vec<QueuedPromptRecord> {
+        let held = self
+            .held_prompts()
+            .filter(|(_, prompt)| is_meant(&prompt.turn_id));
+        let places: Vec<u64> = held.map(|(place, _)| place).collect();
+        let waiting = &mut self.record.waiting;
+        places.iter().filter_map(|place| waiting.remove(place)).collect()
+    }
+
     /// Removes the held prompts from the record. Returns the answers for callers that repeat their calls.
     pub(super) fn remove_held_prompts(&mut self) -> Vec<RequestRecord> {
-        let mut told = Vec::new();
-        for place in self.held_prompts().map(|(place, _)| place).collect::<Vec<_>>() {
-            let Some(prompt) = self.record.waiting.remove(&place) else {
-                continue;
-            };
+        let held = self.take_held_prompts(|_| true).into_iter();
+        let cancelled = held.filter_map(|prompt| {
             let result = Answer::Turn(Box::new(self.cancelled_before_start(prompt.turn_id)));
-            told.extend(self.answered_request_record(prompt.request.as_ref(), &result));
-        }
-        told
+            self.answered_request_record(prompt.request.as_ref(), &result)
+        });
+        cancelled.collect()
     }
 
     /// Releases all held prompts.

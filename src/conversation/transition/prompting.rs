@@ -9,7 +9,7 @@ use crate::agent::failure::{self, Evidence};
 use crate::agent::message::{INVALID_REQUEST, PARSE_ERROR, REQUEST_CANCELLED};
 use crate::conversation::effect::{Deadline, DeathInvolvement, Effect, Ledger, Milestone};
 use crate::conversation::error::{ConversationError, StoreFailure};
-use crate::conversation::state::{Model, Session, Turn, TurnPhase};
+use crate::conversation::state::{Model, Turn, TurnPhase};
 use crate::store::{Anchor, PendingTurn, RequestRecord};
 
 use super::calls::with_preamble;
@@ -35,7 +35,7 @@ impl<R> Model<R> {
         let Some(turn) = self.turn.as_mut().filter(is_it) else {
             return;
         };
-        let Session::Live(live) = &self.session else {
+        let Some(live) = &self.session else {
             // The agent died meanwhile. Nothing was written or sent.
             turn.phase = TurnPhase::Waiting;
             return;
@@ -108,7 +108,7 @@ impl<R> Model<R> {
             self.revert_prompt();
             return;
         }
-        let (Some(turn), Session::Live(live)) = (&mut self.turn, &self.session) else {
+        let (Some(turn), Some(live)) = (&mut self.turn, &self.session) else {
             return;
         };
         turn.phase = TurnPhase::Sent;
@@ -190,7 +190,7 @@ impl<R> Model<R> {
             self.note_change();
         }
         self.accept_prompt();
-        if let Session::Live(live) = &mut self.session {
+        if let Some(live) = &mut self.session {
             live.preamble = None;
         }
         if is_in_session && self.record.chain.mark_written() {
@@ -311,7 +311,7 @@ impl<R> Model<R> {
     /// The agent does not know the session that it had open. It did not take the prompt, so the climb continues with the
     /// next way.
     fn prompt_refused(&mut self, message: String) {
-        let (Session::Live(live), Some(turn)) = (&self.session, &self.turn) else {
+        let (Some(live), Some(turn)) = (&self.session, &self.turn) else {
             return;
         };
         // If the session was opened for this prompt, the way shows which rungs have been tried. A session that served
@@ -326,7 +326,7 @@ impl<R> Model<R> {
 
     /// Leaves a session that did not take the prompt. Ways that were tried for this prompt are not tried again.
     fn leave_session_and_climb(&mut self, via: Via, message: String) {
-        let Session::Live(live) = &self.session else {
+        let Some(live) = &self.session else {
             return;
         };
         let refusal = (live.upstream_id.clone(), via, message);

@@ -1,33 +1,17 @@
 //! Repairing the head: the session is closed, its transcript is copied, and the chain continues with the copy.
 
-use std::sync::Arc;
-
 use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::link::{LinkReason, RollCause};
 
 use crate::chain::NewLink;
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{CallChange, NewBranch, Work};
-use crate::conversation::running_work::Progress;
+use crate::conversation::effect::{CallChange, NewBranch};
 use crate::conversation::state::{Model, OperationKind};
 use crate::store::RestingState;
 
 impl<R> Model<R> {
-    /// Begins a repair, or refuses if something else has to end first.
-    pub(super) fn repair(&mut self, progress: Arc<Progress>, caller: Caller<R>) {
-        match self.refusal_to_leave_agent("be repaired") {
-            Some(refusal) => self.answer(caller, Err(refusal)),
-            None => self.start_when_closed(OperationKind::Repair, caller, Work::Repair { progress }),
-        }
-    }
-
     /// The transcript was checked, and a copy was made if there was something to repair.
-    pub(super) fn repaired(
-        &mut self,
-        found: Box<CheckAnswer>,
-        made: Option<Box<NewBranch>>,
-        caller: Caller<R>,
-    ) {
+    pub(super) fn repaired(&mut self, found: Box<CheckAnswer>, made: Option<NewBranch>, caller: Caller<R>) {
         let answer = Answer::Checked(found);
         let Some(made) = made else {
             // A repeated call gets the same answer, even if the transcript has changed.

@@ -11,7 +11,7 @@ use crate::conversation::effect::{
 };
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::reported_settings::record_session_info;
-use crate::conversation::state::{LiveSession, Model, OperationKind, Session, Stage, Turn, TurnPhase};
+use crate::conversation::state::{LiveSession, Model, OperationKind, Stage, Turn, TurnPhase};
 use crate::store::{Anchor, ConversationRecord, RestingState};
 
 /// How much of each reason the lineage keeps, in characters: an agent may answer with the end of its standard error.
@@ -53,7 +53,7 @@ impl<R> Model<R> {
             self.begin_close(Vec::new(), false);
             return;
         }
-        if let Session::Live(_) = self.session {
+        if self.session.is_some() {
             if self.is_editing() {
                 // Callers that wait for the session get the head, once it is known which session that is.
                 return;
@@ -193,17 +193,9 @@ impl<R> Model<R> {
     pub(super) fn announce(&mut self, opened: OpenedSession) {
         self.effects.push(Effect::Attach);
         self.effects.push(Effect::KeepCopy);
-        self.session = Session::Live(LiveSession {
-            upstream_id: opened.upstream_id.clone(),
-            via: opened.resumed.via,
-            preamble: opened.preamble,
-            can_reopen: opened.can_reopen,
-            needs_new_process: false,
-            has_exclusive_process: self
-                .turn
-                .as_ref()
-                .is_some_and(|turn| turn.needs_exclusive_process),
-        });
+        let turn = self.turn.as_ref();
+        let is_exclusive = turn.is_some_and(|turn| turn.needs_exclusive_process);
+        self.session = Some(LiveSession::new(&opened, is_exclusive));
         // The interrupted prompt stays recorded until a turn settles it.
         let is_cut = self.record.cut.is_some();
         let is_told_so = self.record.resting == RestingState::Interrupted && is_cut;
@@ -356,9 +348,9 @@ impl<R> Model<R> {
 
     /// Drops the open session. What it still sends is ignored, and its questions end, unless they are kept for the next agent.
     pub(super) fn drop_session(&mut self) {
-        if let Session::Live(_) = self.session {
+        if self.session.is_some() {
             self.cancel_questions();
-            self.session = Session::Closed;
+            self.session = None;
             self.effects.push(Effect::Detach);
         }
     }
@@ -368,7 +360,7 @@ impl<R> Model<R> {
         self.now = now;
         let announced = announced.trim();
         let is_news = |live: &LiveSession| !announced.is_empty() && live.upstream_id.as_str() != announced;
-        if !matches!(&self.session, Session::Live(live) if is_news(live)) {
+        if !matches!(&self.session, Some(live) if is_news(live)) {
             return self.take_effects();
         }
         if self.is_editing() {
@@ -385,7 +377,7 @@ impl<R> Model<R> {
             }
             return self.end_step();
         }
-        let Session::Live(live) = &mut self.session else {
+        let Some(live) = &mut self.session else {
             return self.end_step();
         };
         let from = std::mem::replace(&mut live.upstream_id, announced.into());

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use futures_util::TryFutureExt;
-
 use super::super::{Actor, Job};
 use crate::conversation::backup::BackupMode;
 use crate::conversation::destination::Destination;
@@ -60,7 +58,6 @@ impl Actor {
         let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
         let (closed, counted) = (self.closed_sessions.clone(), Arc::clone(&progress));
         let repairing = repairing::repair_head(services, record, closed, counted);
-        let repairing = repairing.map_ok(|(repaired, made)| (WorkResult::Repaired(repaired), made));
         self.job = Some(Job::new(job, repairing).changing_files(Some(progress)));
     }
 }

@@ -39,10 +39,7 @@ impl PausedConversations {
     pub(super) async fn pause(&mut self, id: ConversationId) -> Result<(), ConversationError> {
         // If its task fails before it answers, the conversation counts as paused: the pause survives the failure.
         self.ids.insert(id);
-        let held = match self.registry.call(id, Call::PauseForMove, None) {
-            Ok(answer) => answer.await.unwrap_or(Err(ConversationError::Lost)),
-            Err(error) => Err(error),
-        };
+        let held = self.registry.ask(id, Call::PauseForMove).await;
         if !matches!(held, Ok(_) | Err(ConversationError::Lost)) {
             self.ids.remove(&id);
         }
@@ -70,10 +67,7 @@ async fn release(registry: &Arc<Registry>, ids: HashSet<ConversationId>) {
     for id in ids {
         // The mailbox may be full, or the task may have failed before it answered.
         while let Err(ConversationError::Busy(_) | ConversationError::Lost) =
-            match registry.call(id, Call::ResumeAfterMove, None) {
-                Ok(answer) => answer.await.unwrap_or(Err(ConversationError::Lost)),
-                Err(error) => Err(error),
-            }
+            registry.ask(id, Call::ResumeAfterMove).await
         {
             if registry.stop.is_cancelled() {
                 return;

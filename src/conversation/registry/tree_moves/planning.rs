@@ -8,8 +8,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bridge_protocol::UpstreamId;
-use bridge_protocol::conversation::{MovedKind, PlannedMove};
+use bridge_protocol::conversation::MovedKind;
+use bridge_protocol::transcript::TreeMoveAnswer;
 use uuid::Uuid;
 
 use super::super::super::destination::{Destination, Tree};
@@ -37,11 +37,8 @@ pub(super) struct TreeMovePlan {
     pub(super) parts: Vec<MovedConversation>,
     /// The steps for files that belong to no conversation.
     pub(super) unowned_steps: Vec<MoveStep>,
-    /// The whole plan, as the answer describes it.
-    pub(super) planned_moves: Vec<PlannedMove>,
-    pub(super) left_out: Vec<String>,
-    /// Sessions of the conversations whose transcript is missing and that have only a backup.
-    pub(super) backed_up_only: Vec<UpstreamId>,
+    /// The answer, except what is moved and how that is undone.
+    pub(super) answer: TreeMoveAnswer,
     /// The forks that stay in the folders of moving sessions.
     pub(super) neighbours: SharedRemainingForks,
 }
@@ -65,7 +62,7 @@ pub(super) fn plan(
             planned.add_conversation(services, &record, MovedConversation::new(tree, &record))?;
         }
     }
-    let leaving = unowned_transcripts(tree, shelved, &held, &mut planned.left_out);
+    let leaving = unowned_transcripts(tree, shelved, &held, &mut planned.answer.left_out);
     let mut neighbours = RemainingForks::of(leaving.iter().map(|(_, path, _)| path.to_path_buf()).collect());
     let mut targets = Targets::new();
     for (root, path, cwd) in &leaving {
@@ -107,7 +104,7 @@ fn unowned_transcripts<'a>(
             let entries = entries.iter().filter(ran_there);
             let count = entries.filter(|entry| !held.contains(&entry.upstream_id)).count();
             if count > 0 {
-                let agent = &root.agent;
+                let agent = &root.entry.name;
                 let why = match root.format.dialect().abilities().has_fixed_folder {
                     true => format!(
                         "{agent} resumes only in the folders that their transcripts name, which this version cannot change"
@@ -133,7 +130,7 @@ fn unowned_transcripts<'a>(
                 is_stored_in(tree, &first, &folder).then_some(first)
             });
             match began {
-                Some(cwd) => leaving.push((root.folder.as_path(), &*entry.path, cwd)),
+                Some(cwd) => leaving.push((root.root.as_path(), &*entry.path, cwd)),
                 None if tree.new_path(&entry.cwd).is_some() => left_out.push(format!(
                     "{} ended in {}, but is stored with the sessions of another folder; it was not moved",
                     entry.path.display(),
@@ -243,12 +240,13 @@ fn plan_unowned_undo(
         if !to.exists() {
             let gone = to.display();
             planned
+                .answer
                 .left_out
                 .push(format!("{gone} was moved again or deleted"));
             continue;
         }
         if held.contains(&*session) {
-            planned.left_out.push(format!(
+            planned.answer.left_out.push(format!(
                 "the session {session} now belongs to a conversation and was not moved"
             ));
             continue;
@@ -272,12 +270,12 @@ impl TreeMovePlan {
         let destination = Destination::Tree(part.forth.clone());
         match moving::dry_run(services, record, &destination, &self.neighbours) {
             Ok(answer) => {
-                self.planned_moves.extend(answer.plan);
-                self.left_out.extend(answer.left_out);
+                self.answer.plan.extend(answer.plan);
+                self.answer.left_out.extend(answer.left_out);
                 // A session may belong to several conversations.
                 let kept = answer.kept.into_iter();
-                let new: Vec<_> = kept.filter(|id| !self.backed_up_only.contains(id)).collect();
-                self.backed_up_only.extend(new);
+                let new: Vec<_> = kept.filter(|id| !self.answer.kept.contains(id)).collect();
+                self.answer.kept.extend(new);
                 self.parts.push(part);
                 Ok(())
             }
@@ -286,7 +284,8 @@ impl TreeMovePlan {
                 | ConversationError::NotFound { .. }
                 | ConversationError::UnknownAgent { .. }),
             ) => {
-                self.left_out
+                self.answer
+                    .left_out
                     .push(format!("conversation {} was not moved: {error}", record.id));
                 Ok(())
             }
@@ -300,25 +299,26 @@ impl TreeMovePlan {
             match targets.get(&step.to) {
                 None => {
                     targets.insert(step.to.clone(), step.from.clone());
-                    self.planned_moves.push(moving::planned_move(&step));
+                    self.answer.plan.push(moving::planned_move(&step));
                     self.unowned_steps.push(step);
                 }
                 // A file that two sessions share is moved once.
                 Some(from) if *from == step.from => {}
-                Some(from) => self.left_out.push(format!(
+                Some(from) => self.answer.left_out.push(format!(
                     "{} was not moved, because {} moves to the same place",
                     step.from.display(),
                     from.display()
                 )),
             }
         }
-        self.left_out.extend(session.left_out);
+        self.answer.left_out.extend(session.left_out);
     }
 
     /// Adds the memory that an agent keeps of a project, if the project's transcripts move.
     fn add_project_memory(&mut self, targets: &mut Targets) -> Result<(), ConversationError> {
         let transcripts = self
-            .planned_moves
+            .answer
+            .plan
             .iter()
             .filter(|told| told.kind == MovedKind::Transcript);
         let moved: Vec<_> = transcripts

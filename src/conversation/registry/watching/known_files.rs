@@ -101,64 +101,45 @@ impl KnownFiles {
                 }
             }
         };
-        match known {
-            Some(seen) if seen.is_same_file(identity) && seen.bytes <= new.bytes => {
-                let (bytes, is_gone) = (new.bytes, false);
-                (
-                    KnownFile {
-                        bytes,
-                        is_missing: is_gone,
-                        ..seen
-                    },
-                    FileComparison::Known,
-                )
-            }
+        let Some(seen) = known else {
+            return (new, FileComparison::New);
+        };
+        let is_same = seen.is_same_file(identity);
+        if is_same && seen.bytes <= new.bytes {
+            let seen = KnownFile {
+                bytes: new.bytes,
+                is_missing: false,
+                ..seen
+            };
+            return (seen, FileComparison::Known);
+        }
+        let was_cut = seen.judged_bytes > seen.bytes;
+        let old = KnownFile {
+            judged_bytes: seen.judged_bytes.max(new.bytes),
+            last_reported_prompt: seen.last_reported_prompt,
+            ..new.clone()
+        };
+        let replaced = if seen.is_missing {
             // The file is being restored and may be incomplete: everything up to the judged length is old.
-            Some(seen) if seen.is_missing => {
-                let judged = seen.judged_bytes.max(new.bytes);
-                let told = seen.last_reported_prompt;
-                (
-                    KnownFile {
-                        judged_bytes: judged,
-                        last_reported_prompt: told,
-                        ..new
-                    },
-                    FileComparison::Replaced,
-                )
-            }
+            old
+        } else if is_same {
             // The file shrank in place: a copy is being written over it, or it was cut off and continues from there.
-            Some(seen) if seen.is_same_file(identity) => {
-                let is_cut = seen.judged_bytes > seen.bytes;
-                let cut_at = if is_cut {
+            KnownFile {
+                cut_at: if was_cut {
                     seen.cut_at.min(new.bytes)
                 } else {
                     new.bytes
-                };
-                let judged = seen.judged_bytes.max(new.bytes);
-                let told = seen.last_reported_prompt;
-                (
-                    KnownFile {
-                        judged_bytes: judged,
-                        cut_at,
-                        last_reported_prompt: told,
-                        ..new
-                    },
-                    FileComparison::Replaced,
-                )
+                },
+                ..old
             }
+        } else {
             // Another file replaced it. Its present content is old and is not reported.
-            Some(_) => {
-                let judged = new.bytes;
-                (
-                    KnownFile {
-                        judged_bytes: judged,
-                        ..new
-                    },
-                    FileComparison::Replaced,
-                )
+            KnownFile {
+                judged_bytes: new.bytes,
+                ..new
             }
-            None => (new, FileComparison::New),
-        }
+        };
+        (replaced, FileComparison::Replaced)
     }
 
     /// Stores the state of a file.

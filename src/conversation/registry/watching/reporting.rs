@@ -2,6 +2,7 @@
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::event::Event;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -12,8 +13,8 @@ use super::super::Registry;
 
 impl Registry {
     /// Reports a transcript change to its conversation or, if that has no task, to the subscribers of all conversations.
-    /// Waits for room in the mailbox.
-    pub(in crate::conversation::registry) async fn report_growth(
+    /// Blocks until there is room in the mailbox.
+    pub(in crate::conversation::registry) fn report_growth(
         &self,
         id: ConversationId,
         growth: TranscriptGrowth,
@@ -25,7 +26,7 @@ impl Registry {
         };
         let left = match mailbox {
             None => Some(growth),
-            Some(mailbox) => send_growth(&mailbox, growth, &self.stop).await,
+            Some(mailbox) => Handle::current().block_on(send_growth(&mailbox, growth, &self.stop)),
         };
         let Some(growth) = left else { return };
         if growth.rewritten {

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use super::outside::not_resumable;
 use super::world::World;
 use crate::conversation::answer::Answer;
-use crate::conversation::state::Session;
 
 fn failure_of(world: &World, reply: u32) -> (FailureKind, Option<String>) {
     let Ok(Answer::Turn(turn)) = &world.answers[&reply] else {
@@ -26,7 +25,7 @@ fn signed_out() -> Value {
 #[test]
 fn a_session_that_cannot_be_reopened_stays_in_a_retired_agent() {
     let mut world = World::running();
-    if let Session::Live(live) = &mut world.model.session {
+    if let Some(live) = &mut world.model.session {
         live.can_reopen = false;
     }
     world.refuses(signed_out());

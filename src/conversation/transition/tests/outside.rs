@@ -188,12 +188,9 @@ impl World {
                 via: BranchedVia::Cut,
                 opened_session: None,
             });
-            (Box::new(answer), head.map(Box::new))
+            WorkResult::Repaired(Box::new(answer), head)
         });
-        self.apply(Input::WorkDone {
-            job,
-            found: result.map(WorkResult::Repaired),
-        });
+        self.apply(Input::WorkDone { job, found: result });
     }
 
     /// What the last job made is undone.

@@ -15,7 +15,7 @@ use super::words::word;
 use super::world::World;
 use crate::chain::CHAIN_LIMIT;
 use crate::conversation::effect::{Call, Deadline, Input, PromptArrival};
-use crate::conversation::state::{OperationKind, Session, Stage, TurnPhase};
+use crate::conversation::state::{OperationKind, Stage, TurnPhase};
 use crate::store::Anchor;
 
 /// A world with what the random steps need to know of it, and what was seen of each turn.
@@ -297,7 +297,7 @@ impl Run {
                         );
                     }
                     assert!(self.attached, "a prompt to no session");
-                    let Session::Live(live) = &self.world.model.session else {
+                    let Some(live) = &self.world.model.session else {
                         panic!("{turn} was sent to no session");
                     };
                     let branch = sent.edit.as_ref().and_then(|edit| edit.unaccepted());
@@ -399,7 +399,7 @@ impl Run {
         }
         assert_eq!(
             self.attached,
-            model.session != Session::Closed,
+            model.session.is_some(),
             "session and lines are not one"
         );
         let arrives = op.is_some_and(|op| matches!(op.stage, Stage::Writing));
