@@ -32,7 +32,7 @@ impl RecordId {
 impl<'a> IdRef<'a> {
     pub(super) fn new(text: &'a str) -> Self {
         // Only the canonical form may be stored as a number. Otherwise two different ids could become one.
-        folded(text.as_bytes()).map_or(Self::Text(text), Self::Uuid)
+        canonical_uuid(text).map_or(Self::Text(text), Self::Uuid)
     }
 
     pub(super) fn to_owned(self) -> RecordId {
@@ -51,45 +51,12 @@ impl<'a> IdRef<'a> {
 }
 
 /// Parses a UUID in lower case with hyphens.
-fn folded(text: &[u8]) -> Option<u128> {
-    const HYPHENS: [usize; 4] = [8, 13, 18, 23];
-    let text: &[u8; 36] = text.try_into().ok()?;
-    if HYPHENS.iter().any(|place| text[*place] != b'-') {
-        return None;
-    }
-    let (mut value, mut seen) = (0u128, 0);
-    for part in [
-        &text[..8],
-        &text[9..13],
-        &text[14..18],
-        &text[19..23],
-        &text[24..],
-    ] {
-        let mut digits = 0u64;
-        for byte in part {
-            let digit = DIGITS[usize::from(*byte)];
-            seen |= digit;
-            digits = digits << 4 | u64::from(digit);
-        }
-        value = value << (4 * part.len()) | u128::from(digits);
-    }
-    (seen != NO_DIGIT).then_some(value)
+fn canonical_uuid(text: &str) -> Option<u128> {
+    const HYPHENATED_CHARS: usize = 36;
+    let may_be = text.len() == HYPHENATED_CHARS && !text.bytes().any(|byte| byte.is_ascii_uppercase());
+    let uuid = may_be.then(|| Uuid::try_parse(text))?.ok()?;
+    Some(uuid.as_u128())
 }
-
-/// The value of a byte that is no digit. Combined with any digit, the result still shows that one was invalid.
-const NO_DIGIT: u8 = u8::MAX;
-
-/// The value of each byte as a lower-case hexadecimal digit.
-static DIGITS: [u8; 256] = {
-    let mut table = [NO_DIGIT; 256];
-    let digits = b"0123456789abcdef";
-    let mut value = 0;
-    while value < digits.len() {
-        table[digits[value] as usize] = value as u8;
-        value += 1;
-    }
-    table
-};
 
 #[cfg(test)]
 mod tests {
