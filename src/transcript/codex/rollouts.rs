@@ -416,14 +416,6 @@ impl OpenTranscript for OpenRollout {
         None
     }
 
-    /// Codex does not record commands that its adapter answers itself, so only a rollout without messages has a limit.
-    fn max_turns(&self) -> u64 {
-        match self.history.messages() {
-            0 => 0,
-            _ => u64::MAX,
-        }
-    }
-
     fn max_recorded_turns(&self) -> Option<u64> {
         Some(self.history.max_recorded_turns())
     }
