@@ -58,7 +58,7 @@ pub(crate) enum Grammar {
     /// nowhere else. Lone surrogates are valid. NUL bytes and byte order marks around a record are ignored.
     JavaScript,
     /// As in `serde_json`: only UTF-8 and pairs of surrogates, nothing but white space around the record, and a
-    /// depth of at most [`SERDE_DEPTH`].
+    /// depth of at most [`SERDE_DEPTH`]. Its limit for the size of numbers does not count here.
     Serde,
 }
 
@@ -115,7 +115,6 @@ pub(crate) struct Pruner {
     word: &'static [u8],
     /// The state of the current string in the strict grammar.
     strict: Strict,
-    magnitude: Magnitude,
     record: Vec<u8>,
     spans: Vec<ValueSpan>,
     has_more: bool,
@@ -167,18 +166,6 @@ enum Digits {
     Power,
 }
 
-/// The magnitude of a number: `serde_json` refuses a number that is too large for a floating-point number. All numbers with the
-/// largest possible power of ten are accepted here.
-#[derive(Debug, Clone, Copy, Default)]
-struct Magnitude {
-    /// The number of digits before the point, from the first one that is not zero. Negative if the fraction begins with zeros.
-    places: i32,
-    /// Whether a digit other than zero was read.
-    has_digit: bool,
-    power: i32,
-    is_power_negative: bool,
-}
-
 impl Pruner {
     /// Creates a pruner for lines of a format.
     pub(crate) fn new(table: &'static Table) -> Self {
@@ -196,7 +183,6 @@ impl Pruner {
             name: Vec::new(),
             word: &[],
             strict: Strict::default(),
-            magnitude: Magnitude::default(),
             record: Vec::new(),
             spans: Vec::new(),
             has_more: false,
@@ -320,7 +306,6 @@ impl Pruner {
             State::Number(digits) => match digits.next(byte) {
                 Some(next) => {
                     self.copy(&[byte]);
-                    self.magnitude.take(next, byte);
                     State::Number(next)
                 }
                 None if digits.can_end() => {
@@ -469,8 +454,6 @@ impl Pruner {
                     b'0' => Digits::Zero,
                     _ => Digits::Whole,
                 };
-                self.magnitude = Magnitude::default();
-                self.magnitude.take(digits, byte);
                 State::Number(digits)
             }
             b't' => self.begin_word("true"),
@@ -600,10 +583,6 @@ impl Pruner {
     }
 
     fn end_number(&mut self) {
-        if self.is_strict() && self.magnitude.is_too_large() {
-            self.state = State::Garbage;
-            return;
-        }
         self.state = State::CommaOrEnd;
         if self.value.is_none() {
             return;
@@ -636,39 +615,6 @@ impl Digits {
 
     fn can_end(self) -> bool {
         matches!(self, Self::Zero | Self::Whole | Self::Fraction | Self::Power)
-    }
-}
-
-impl Magnitude {
-    /// The power of ten of the first digit of the largest floating-point number.
-    const LARGEST_POWER: i32 = f64::MAX_10_EXP;
-
-    /// Adds a byte of the number. `what` is the part of the number that it belongs to.
-    fn take(&mut self, what: Digits, byte: u8) {
-        match what {
-            Digits::Zero | Digits::Whole => {
-                self.has_digit |= byte != b'0';
-                self.places += i32::from(self.has_digit);
-            }
-            Digits::Fraction => {
-                self.has_digit |= byte != b'0';
-                self.places -= i32::from(!self.has_digit);
-            }
-            Digits::Sign => self.is_power_negative = byte == b'-',
-            Digits::Power => {
-                let digit = i32::from(byte.saturating_sub(b'0'));
-                self.power = self.power.saturating_mul(10).saturating_add(digit);
-            }
-            Digits::Minus | Digits::Point | Digits::Exponent => {}
-        }
-    }
-
-    fn is_too_large(self) -> bool {
-        let power = match self.is_power_negative {
-            true => -self.power,
-            false => self.power,
-        };
-        self.has_digit && self.places.saturating_add(power) > Self::LARGEST_POWER + 1
     }
 }
 
