@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -20,9 +20,6 @@ use crate::files::{none_if_absent, open_file};
 
 /// The size of the buffer, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
-
-/// How much of the end of a file is checked again before it is moved, in bytes.
-const TAIL_BYTES: u64 = 4096;
 
 /// How many files are copied in parallel.
 const PARALLEL_COPIES: usize = 4;
@@ -50,12 +47,6 @@ pub struct RunningMove {
     /// For tests: stops after this many changes on disk, as if the program were killed.
     #[cfg(test)]
     pub(super) stop_after_changes: Option<std::sync::atomic::AtomicUsize>,
-}
-
-/// The state of a source when it was copied.
-struct SourceState {
-    identity: FileIdentity,
-    tail: Vec<u8>,
 }
 
 impl RunningMove {
@@ -105,7 +96,7 @@ impl RunningMove {
         let leaving: Vec<PathBuf> = leaving.map(|step| step.from.clone()).collect();
         open_files::check_not_open(&leaving)?;
         let copied = self.copy_all(&steps, watched.on_bytes)?;
-        let (seen, written): (Vec<SourceState>, Vec<Option<FileIdentity>>) = copied.into_iter().unzip();
+        let (seen, written): (Vec<FileIdentity>, Vec<Option<FileIdentity>>) = copied.into_iter().unzip();
         let in_place = steps.iter().map(MoveStep::is_in_place);
         let in_place = in_place.collect::<Result<Vec<bool>, _>>()?;
         let moved = steps.iter().enumerate().map(|(number, step)| {
@@ -136,12 +127,12 @@ impl RunningMove {
                 continue;
             }
             let kept = self.original_path(number, step);
-            seen[number].check(&step.from)?;
+            check_unchanged(&seen[number], &step.from)?;
             folders.extend(step.from.parent().map(Path::to_owned));
             rename(&step.from, &kept)?;
             self.count_change()?;
             // A process that had the file open may have written to it until now.
-            seen[number].check_bytes(&kept, &step.from)?;
+            check_moved(&seen[number], &kept, &step.from)?;
             if in_place[number] {
                 rename(&self.temporary[number], &step.to)?;
                 self.count_change()?;
@@ -188,7 +179,7 @@ impl RunningMove {
         &self,
         steps: &[MoveStep],
         watch: ProgressCallback<'_>,
-    ) -> Result<Vec<(SourceState, Option<FileIdentity>)>, TranscriptError> {
+    ) -> Result<Vec<(FileIdentity, Option<FileIdentity>)>, TranscriptError> {
         let next = AtomicUsize::new(0);
         let work = || {
             let mut copied = Vec::new();
@@ -228,7 +219,7 @@ impl RunningMove {
         number: usize,
         step: &MoveStep,
         watch: ProgressCallback<'_>,
-    ) -> Result<(SourceState, Option<FileIdentity>), TranscriptError> {
+    ) -> Result<(FileIdentity, Option<FileIdentity>), TranscriptError> {
         make_folder(step.to.parent().unwrap_or(Path::new("/")))?;
         let seen = self.copy(number, step, watch)?;
         Ok((seen, self.new_file(number, step)?))
@@ -240,7 +231,7 @@ impl RunningMove {
         number: usize,
         step: &MoveStep,
         watch: ProgressCallback<'_>,
-    ) -> Result<SourceState, TranscriptError> {
+    ) -> Result<FileIdentity, TranscriptError> {
         let temporary = self.temporary[number].clone();
         let source = open_file(&step.from).map_err(TranscriptError::io("open", &step.from))?;
         let before = source
@@ -261,11 +252,8 @@ impl RunningMove {
         set.map_err(TranscriptError::io("set the time of", &temporary))?;
         made.sync().map_err(TranscriptError::io("sync", &temporary))?;
         comparison::check_lines(&step.from, &temporary, watch)?;
-        let seen = SourceState {
-            identity: FileIdentity::of(&before),
-            tail: tail(&source, before.len()).map_err(TranscriptError::io("read", &step.from))?,
-        };
-        seen.check(&step.from)?;
+        let seen = FileIdentity::of(&before);
+        check_unchanged(&seen, &step.from)?;
         Ok(seen)
     }
 
@@ -324,38 +312,25 @@ impl Drop for RunningMove {
     }
 }
 
-impl SourceState {
-    /// Checks that the source is unchanged.
-    fn check(&self, path: &Path) -> Result<(), TranscriptError> {
-        let metadata = fs::symlink_metadata(path).map_err(TranscriptError::io("read", path))?;
-        if !self.identity.matches(&metadata) {
-            let path = path.to_owned();
-            return Err(TranscriptError::Changed { path });
-        }
-        self.check_bytes(path, path)
-    }
-
-    /// Checks that a file has the length and the last bytes that the source had.
-    fn check_bytes(&self, path: &Path, source: &Path) -> Result<(), TranscriptError> {
-        let file = open_file(path).map_err(TranscriptError::io("open", path))?;
-        let looked = file
-            .metadata()
-            .and_then(|metadata| Ok((metadata.len(), tail(&file, self.identity.bytes)?)));
-        let (length, tail) = looked.map_err(TranscriptError::io("read", path))?;
-        if length == self.identity.bytes && tail == self.tail {
-            return Ok(());
-        }
-        let path = source.to_owned();
-        Err(TranscriptError::Changed { path })
+/// Checks that a source is the file that was copied.
+fn check_unchanged(seen: &FileIdentity, path: &Path) -> Result<(), TranscriptError> {
+    let metadata = fs::symlink_metadata(path).map_err(TranscriptError::io("read", path))?;
+    let path = path.to_owned();
+    match seen.matches(&metadata) {
+        true => Ok(()),
+        false => Err(TranscriptError::Changed { path }),
     }
 }
 
-/// The last bytes of a file of this length.
-fn tail(mut file: &File, bytes: u64) -> io::Result<Vec<u8>> {
-    let mut tail = Vec::new();
-    file.seek(SeekFrom::Start(bytes.saturating_sub(TAIL_BYTES)))?;
-    file.take(TAIL_BYTES).read_to_end(&mut tail)?;
-    Ok(tail)
+/// Checks that the original `kept` of a source has not changed until it was moved, perhaps to another file system.
+fn check_moved(seen: &FileIdentity, kept: &Path, source: &Path) -> Result<(), TranscriptError> {
+    let found = FileIdentity::at(kept).map_err(TranscriptError::io("read", kept))?;
+    let is_renamed = (found.device, found.inode) == (seen.device, seen.inode);
+    let path = source.to_owned();
+    match found.bytes == seen.bytes && (!is_renamed || found == *seen) {
+        true => Ok(()),
+        false => Err(TranscriptError::Changed { path }),
+    }
 }
 
 /// Writes the new content of a file. Returns how many lines were too long to be changed.
