@@ -6,7 +6,7 @@ mod copying;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::MutexGuard;
@@ -14,7 +14,7 @@ use std::sync::MutexGuard;
 use super::list::{ArchivedCopy, BUFFER_BYTES, CopyList, FileStamp, is_transcript, open};
 use super::restoring::{CopyOrigin, RelocationLookup};
 use super::{ArchivedFile, MissingTurns, SessionKey};
-use crate::files::durable::{self, NewFile};
+use crate::files::durable;
 use crate::files::identity::Hashed;
 use crate::files::set_aside::{Unreadable, set_aside};
 use crate::files::{entries, is_absence, none_if_absent};
@@ -233,16 +233,11 @@ impl<'a> SessionFolder<'a> {
     }
 
     fn write_list(&self) -> Result<(), TranscriptError> {
-        let written = || -> io::Result<()> {
-            let new = self.path.join(NEW_LIST_FILE);
-            let mut file = NewFile::create_or_replace(&new)?;
-            file.write_all(&self.list.text()?)?;
-            file.sync()?;
-            durable::rename(&new, &self.path.join(LIST_FILE))?;
-            // Also syncs the names of the copies that the list names.
-            durable::sync_folder(&self.path)
-        };
-        written().map_err(TranscriptError::io("write", &self.path.join(LIST_FILE)))
+        let list = self.path.join(LIST_FILE);
+        // Also syncs the names of the copies that the list names.
+        let write = |text: Vec<u8>| durable::write_as(&self.path.join(NEW_LIST_FILE), &list, &text);
+        let written = self.list.text().and_then(write);
+        written.map_err(TranscriptError::io("write", &list))
     }
 
     /// Returns each copy with the name of the file that it is a copy of.

@@ -48,7 +48,7 @@ pub struct Part {
 
 impl Part {
     /// A file that is not compressed and has its own name.
-    fn plain(path: &Path, name: String, bytes: u64) -> Self {
+    pub(crate) fn plain(path: &Path, name: String, bytes: u64) -> Self {
         Self {
             path: path.to_owned(),
             name,

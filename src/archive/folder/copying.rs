@@ -13,7 +13,7 @@ use crate::archive::list::{ArchivedCopy, BUFFER_BYTES, FileStamp, is_transcript}
 use crate::files::digest::sha256;
 use crate::files::durable;
 use crate::files::identity::Hashed;
-use crate::files::is_shortage;
+use crate::files::{is_one_of, is_shortage};
 use crate::paths::ownership::NO_LINK;
 use crate::transcript::TranscriptError;
 use crate::transcript::moving::comparison::begins_with_lines_of;
@@ -140,13 +140,7 @@ impl SessionFolder<'_> {
         turns: Option<u64>,
     ) -> Result<(), TranscriptError> {
         if let Some(bytes) = self.usable_bytes(name, link)? {
-            let part = Part {
-                path: self.path.join(&link.file),
-                name: name.to_owned(),
-                bytes,
-                is_compressed: false,
-                borrowed_name: None,
-            };
+            let part = Part::plain(&self.path.join(&link.file), name.to_owned(), bytes);
             let folder = link.folder.clone();
             self.copy(&part, &SourceFacts { folder, turns })?;
         }
@@ -295,6 +289,5 @@ fn can_never_link(error: &io::Error) -> bool {
         Errno::NOTSUP,
         Errno::NOSYS,
     ];
-    let code = error.raw_os_error();
-    code.is_some_and(|code| never.iter().any(|errno| errno.raw_os_error() == code))
+    is_one_of(error, &never)
 }

@@ -64,7 +64,9 @@ impl Copy {
                 .map(|line| serde_json::from_str(line).expect("a record"))
                 .collect(),
             repairs: made,
-            findings: reading::check(&folder.path().join(format!("{NEW}.jsonl"))).expect("a check").findings,
+            findings: reading::check(&folder.path().join(format!("{NEW}.jsonl")))
+                .expect("a check")
+                .findings,
             _folder: folder,
         }
     }
