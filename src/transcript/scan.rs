@@ -8,7 +8,6 @@
 
 mod filter;
 mod lines;
-mod nesting;
 mod strict;
 mod strings;
 
@@ -19,7 +18,6 @@ use super::lines::text_of_same_length;
 pub(crate) use filter::Filter;
 pub(super) use filter::{BEGINNING_BYTES, ID_LIMIT_BYTES};
 pub(super) use lines::{LinePosition, PrunedLine, PrunedLines};
-use nesting::Nesting;
 use strict::Strict;
 use strings::{special, trim_cut, unfinished};
 
@@ -64,6 +62,8 @@ pub(crate) enum Grammar {
 
 /// The maximum depth of nested objects and arrays that `serde_json` reads.
 pub(super) const SERDE_DEPTH: usize = 127;
+/// The same for the other grammar: far more than any agent writes, so that a line of nothing but brackets takes little memory.
+const DEPTH_LIMIT: usize = 1 << 20;
 
 /// What to read of each line of a format.
 #[derive(Debug, Clone, Copy)]
@@ -97,7 +97,8 @@ impl PrunedRecord<'_> {
 pub(crate) struct Pruner {
     table: &'static Table,
     state: State,
-    nesting: Nesting,
+    /// The open brackets, and whether each is an object's.
+    nesting: Vec<bool>,
     /// The outermost open containers. Nothing is copied from deeper ones.
     levels: [Level; LEVELS],
     /// The member whose name was read last, if it is copied.
@@ -172,7 +173,7 @@ impl Pruner {
         Self {
             table,
             state: State::Before,
-            nesting: Nesting::default(),
+            nesting: Vec::new(),
             levels: Default::default(),
             member: None,
             value: None,
@@ -256,7 +257,7 @@ impl Pruner {
 
     /// How many objects and arrays are open.
     pub(crate) fn depth(&self) -> usize {
-        self.nesting.depth()
+        self.nesting.len()
     }
 
     fn is_strict(&self) -> bool {
@@ -297,7 +298,7 @@ impl Pruner {
             }
             State::ValueOrEnd if byte == b']' => self.close(byte),
             State::Value | State::ValueOrEnd => self.begin_value(byte),
-            State::CommaOrEnd => match (byte, self.nesting.is_object()) {
+            State::CommaOrEnd => match (byte, self.nesting.last() == Some(&true)) {
                 (b',', true) => State::Name,
                 (b',', false) => State::Value,
                 (b'}', true) | (b']', false) => self.close(byte),
@@ -423,7 +424,7 @@ impl Pruner {
     }
 
     fn begin_value(&mut self, byte: u8) -> State {
-        let value = match self.nesting.is_object() {
+        let value = match self.nesting.last() == Some(&true) {
             true => self.member.take().map(|(name, filter)| (*name, filter)),
             false => self.element().map(|filter| ("", filter)),
         };
@@ -474,7 +475,12 @@ impl Pruner {
 
     fn open(&mut self, value: Option<&'static Filter>, byte: u8) -> State {
         let is_object = byte == b'{';
-        if self.is_strict() && self.nesting.depth() == SERDE_DEPTH {
+        let limit = if self.is_strict() {
+            SERDE_DEPTH
+        } else {
+            DEPTH_LIMIT
+        };
+        if self.nesting.len() == limit {
             return State::Garbage;
         }
         let (start, span) = (self.record.len(), self.spans.len().wrapping_sub(1));
@@ -486,7 +492,7 @@ impl Pruner {
                 self.end_span(span, start);
             }
         }
-        if let Some(level) = self.levels.get_mut(self.nesting.depth()) {
+        if let Some(level) = self.levels.get_mut(self.nesting.len()) {
             *level = Level {
                 filter: entered,
                 elements: 0,
@@ -509,7 +515,7 @@ impl Pruner {
             self.end_span(level.span, level.start);
         }
         self.nesting.pop();
-        if self.nesting.depth() == 0 {
+        if self.nesting.is_empty() {
             State::After
         } else {
             State::CommaOrEnd
@@ -518,7 +524,7 @@ impl Pruner {
 
     /// The innermost open container, if it is among the outermost [`LEVELS`].
     fn level(&mut self) -> Option<&mut Level> {
-        self.levels.get_mut(self.nesting.depth().wrapping_sub(1))
+        self.levels.get_mut(self.nesting.len().wrapping_sub(1))
     }
 
     /// The memory that the pruned record takes.
