@@ -30,11 +30,7 @@ pub fn index(path: &Path) -> Result<Index, TranscriptError> {
 /// # Errors
 /// [`TranscriptError::Io`] if it cannot be opened or read.
 pub fn check(path: &Path) -> Result<CheckReport, TranscriptError> {
-    let subagents = Subagents::new(path);
-    check_with(path, |file| match file {
-        SideFile::ToolResult(name) => path.with_file_name(name).exists(),
-        SideFile::Subagent(agent) => subagents.has(agent),
-    })
+    check_in_place(path, Path::new(""), Path::new(""))
 }
 
 /// Checks a transcript below the folder `root` that replaces the one at the same path below `agents`. Side files of either
@@ -47,17 +43,14 @@ pub fn check_in_place(path: &Path, root: &Path, agents: &Path) -> Result<CheckRe
         .strip_prefix(root)
         .map_or_else(|_| path.to_owned(), |below| agents.join(below));
     let own = (Subagents::new(path), Subagents::new(&original));
-    check_with(path, |file| match file {
+    let is_there = |file: &SideFile| match file {
         SideFile::ToolResult(name) => {
             let named = original.with_file_name(name);
             let below = named.strip_prefix(agents);
             named.exists() || below.is_ok_and(|below| root.join(below).exists())
         }
         SideFile::Subagent(agent) => own.0.has(agent) || own.1.has(agent),
-    })
-}
-
-fn check_with(path: &Path, is_there: impl Fn(&SideFile) -> bool) -> Result<CheckReport, TranscriptError> {
+    };
     let id = path.file_stem().unwrap_or_default().to_string_lossy();
     check::check(open(path)?, &id, is_there).map_err(TranscriptError::io("read", path))
 }
