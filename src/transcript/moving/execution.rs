@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::super::TranscriptError;
 use super::super::copy::{make_folder, sync_folder};
 use super::super::meter::ProgressReader;
 use super::super::relocate::rewrite_lines;
+use super::super::threads;
 use super::journal::{self, KIND, MoveDescription};
 use super::{MoveStep, comparison, is_same_file, open_files};
 use crate::files::durable::{NewFile, missing_folders, temporary_path};
@@ -180,38 +180,23 @@ impl RunningMove {
         steps: &[MoveStep],
         watch: ProgressCallback<'_>,
     ) -> Result<Vec<(FileIdentity, Option<FileIdentity>)>, TranscriptError> {
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mut copied = Vec::new();
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                let Some(step) = steps.get(number) else {
-                    return Ok(copied);
-                };
-                let one = self.copy_one(number, step, watch);
+        let has_failed = AtomicBool::new(false);
+        let numbered: Vec<(usize, &MoveStep)> = steps.iter().enumerate().collect();
+        let copied = threads::for_each(
+            &numbered,
+            PARALLEL_COPIES,
+            || (),
+            |(number, step), ()| {
                 // After a failure no other copy is started.
-                let one = one.inspect_err(|_| next.store(steps.len(), Ordering::Relaxed));
-                copied.push((number, one?));
-            }
-        };
-        let mut copied = thread::scope(|scope| {
-            // The copies can be made with fewer threads.
-            let other = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
-            let others: Vec<_> = (1..PARALLEL_COPIES.min(steps.len())).filter_map(other).collect();
-            let mut copied = work();
-            for other in others {
-                let more = other
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                copied = copied.and_then(|mut copied: Vec<_>| {
-                    copied.extend(more?);
-                    Ok(copied)
-                });
-            }
-            copied
-        })?;
-        copied.sort_by_key(|(number, _)| *number);
-        Ok(copied.into_iter().map(|(_, one)| one).collect())
+                let one = (!has_failed.load(Ordering::Relaxed)).then(|| self.copy_one(*number, step, watch));
+                has_failed.fetch_or(matches!(one, Some(Err(_))), Ordering::Relaxed);
+                one
+            },
+        );
+        let copied = copied.into_iter().flatten().flatten();
+        let copied = copied.collect::<Result<Vec<_>, TranscriptError>>()?;
+        assert_eq!(copied.len(), steps.len(), "a thread that copied panicked");
+        Ok(copied)
     }
 
     fn copy_one(
