@@ -186,7 +186,7 @@ impl Checker<'_> {
     fn finish(mut self) -> CheckReport {
         let history = std::mem::take(&mut self.history).finish();
         let history = history.map(|(book, _)| book).unwrap_or_default();
-        if self.records == 0 || (history.turn_starts().is_empty() && !self.context.is_continuation) {
+        if self.records == 0 || (history.turns.is_empty() && !self.context.is_continuation) {
             let detail = if self.records == 0 {
                 "it contains no record of a session: Codex refuses to resume the session"
             } else {
@@ -210,7 +210,7 @@ impl Checker<'_> {
             self.findings.add_refusal(1, FindingKind::MissingSource, detail);
         }
         let (calls, unasked) = self.calls.take().unwrap_or_default().unmatched();
-        let told: HashSet<u64> = history.offsets().collect();
+        let told: HashSet<u64> = history.entries.iter().map(|entry| entry.offset).collect();
         for (place, tool) in calls
             .into_iter()
             .filter(|(place, _)| told.contains(&place.offset))

@@ -22,13 +22,13 @@ use crate::transcript::scan::{PrunedLine, PrunedLines, Scanned};
 
 /// The position of one message.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
-    offset: u64,
+pub(super) struct Entry {
+    pub(super) offset: u64,
     /// Its ordinal, or its line in a file without ordinals.
     number: u32,
-    part: u16,
+    pub(super) part: u16,
     is_ordinal: bool,
-    kind: EntryKind,
+    pub(super) kind: EntryKind,
 }
 
 /// The kind of a message, as far as the lines around it show.
@@ -54,10 +54,10 @@ struct TurnName {
 #[derive(Debug, Clone, Default)]
 pub struct CodexHistory {
     /// The session of each part, the oldest first.
-    parts: Vec<String>,
-    entries: Vec<Entry>,
+    pub(super) parts: Vec<String>,
+    pub(super) entries: Vec<Entry>,
     /// The first message of each turn, and the names of the turns.
-    turns: Vec<u32>,
+    pub(super) turns: Vec<u32>,
     names: Vec<TurnName>,
     /// The content of the last part's first line.
     pub meta: Meta,
@@ -68,7 +68,7 @@ pub struct CodexHistory {
     /// How many records are damaged or missing.
     pub damaged_records: u64,
     /// How many turns were removed because the user went back.
-    rolled_back_turns: u64,
+    pub(super) rolled_back_turns: u64,
 }
 
 /// Reads the parts of a history one after another, the oldest first.
@@ -382,20 +382,6 @@ impl CodexHistory {
         self.entries.len()
     }
 
-    /// The last message that is a compaction.
-    #[must_use]
-    pub fn last_compaction(&self) -> Option<usize> {
-        let is_summary = |entry: &Entry| entry.kind == EntryKind::Summary;
-        self.entries.iter().rposition(is_summary)
-    }
-
-    /// How many of the messages from `first` on an agent sends. Errors in place of replies are not sent to the model.
-    #[must_use]
-    pub fn count_sent_from(&self, first: usize) -> usize {
-        let entries = self.entries.iter().skip(first);
-        entries.filter(|entry| entry.kind != EntryKind::Failure).count()
-    }
-
     /// How many messages a compaction left for the model, including its summary. Reads the file of its part.
     ///
     /// # Errors
@@ -409,58 +395,6 @@ impl CodexHistory {
             let before = self.entries.iter().take(compaction);
             before.filter(|entry| entry.kind == EntryKind::Prompt).count() + 1
         }))
-    }
-
-    /// The offsets of the messages in the files of their parts.
-    pub(super) fn offsets(&self) -> impl Iterator<Item = u64> {
-        self.entries.iter().map(|entry| entry.offset)
-    }
-
-    /// The first message of each turn.
-    #[must_use]
-    pub fn turn_starts(&self) -> &[u32] {
-        &self.turns
-    }
-
-    /// The largest number of turns of which the files have a record: removed turns count, and each compaction may have been
-    /// a turn of its own. More may have run.
-    #[must_use]
-    pub fn max_recorded_turns(&self) -> u64 {
-        let compactions = self
-            .entries
-            .iter()
-            .filter(|entry| entry.kind == EntryKind::Summary);
-        self.turns.len() as u64 + self.rolled_back_turns + compactions.count() as u64
-    }
-
-    /// The offset of a message's record in the file of the last part. `None` if it is in another file.
-    #[must_use]
-    pub fn offset(&self, message: usize) -> Option<u64> {
-        let entry = self.entries.get(message)?;
-        (usize::from(entry.part) + 1 == self.parts.len()).then_some(entry.offset)
-    }
-
-    /// The id of a message's record within its file. Empty if there is no such message.
-    #[must_use]
-    pub fn record_id(&self, message: usize) -> String {
-        self.entries
-            .get(message)
-            .map(Entry::record_id)
-            .unwrap_or_default()
-    }
-
-    /// The part that contains a message.
-    #[must_use]
-    pub fn part_of(&self, message: usize) -> usize {
-        self.entries
-            .get(message)
-            .map_or(0, |entry| usize::from(entry.part))
-    }
-
-    /// The session whose file contains a message.
-    #[must_use]
-    pub fn owner(&self, message: usize) -> Option<&str> {
-        self.parts.get(self.part_of(message)).map(String::as_str)
     }
 
     /// The id of a turn in its file, and the session to which the file belongs.
@@ -542,7 +476,7 @@ impl CodexHistory {
 }
 
 impl Entry {
-    fn record_id(&self) -> String {
+    pub(super) fn record_id(&self) -> String {
         format!("{}{}", if self.is_ordinal { "o" } else { "l" }, self.number)
     }
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use crate::files::open_with_metadata;
 use crate::transcript::TranscriptError;
 use crate::transcript::check::CheckReport;
-use crate::transcript::codex::history::{AppendHandling, CodexHistory, HistoryReader};
+use crate::transcript::codex::history::{AppendHandling, CodexHistory, Entry, EntryKind, HistoryReader};
 use crate::transcript::codex::{self, HistoryBase, HistoryEnd, LastTurn, Meta, check, is_packed, read_meta};
 use crate::transcript::dialect::{HistoryFiles, MissingSource};
 use crate::transcript::file_read::FileChange;
@@ -362,26 +362,35 @@ impl OpenTranscript for OpenRollout {
     }
 
     fn loaded_messages(&mut self) -> Result<usize, TranscriptError> {
-        let Some(compaction) = self.history.last_compaction() else {
-            return Ok(self.history.count_sent_from(0));
+        let entries = &self.history.entries;
+        // Errors in place of replies are not sent to the model.
+        let sent_from = |first: usize| {
+            let entries = entries.iter().skip(first);
+            entries.filter(|entry| entry.kind != EntryKind::Failure).count()
         };
-        let Some(path) = self.paths.get(self.history.part_of(compaction)) else {
-            return Ok(self.history.count_sent_from(compaction));
+        let is_summary = |entry: &Entry| entry.kind == EntryKind::Summary;
+        let Some(compaction) = entries.iter().rposition(is_summary) else {
+            return Ok(sent_from(0));
+        };
+        let Some(path) = self.paths.get(usize::from(entries[compaction].part)) else {
+            return Ok(sent_from(compaction));
         };
         let kept = self.history.kept_messages(text::open(path)?.0, compaction);
-        Ok(kept.map_err(TranscriptError::io("read", path))? + self.history.count_sent_from(compaction + 1))
+        Ok(kept.map_err(TranscriptError::io("read", path))? + sent_from(compaction + 1))
     }
 
     fn turn_starts(&self) -> &[u32] {
-        self.history.turn_starts()
+        &self.history.turns
     }
 
     fn offset(&self, message: usize) -> Option<u64> {
-        self.history.offset(message)
+        let entry = self.history.entries.get(message)?;
+        (usize::from(entry.part) + 1 == self.history.parts.len()).then_some(entry.offset)
     }
 
     fn record_id(&self, message: usize) -> String {
-        self.history.record_id(message)
+        let entry = self.history.entries.get(message);
+        entry.map(Entry::record_id).unwrap_or_default()
     }
 
     fn find(&self, owner: &str, record_id: &str) -> Option<usize> {
@@ -389,7 +398,8 @@ impl OpenTranscript for OpenRollout {
     }
 
     fn message(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
-        let part = self.history.part_of(message);
+        let entry = self.history.entries.get(message);
+        let part = entry.map_or(0, |entry| usize::from(entry.part));
         let Some(path) = self.paths.get(part) else {
             return Ok(None);
         };
@@ -417,7 +427,10 @@ impl OpenTranscript for OpenRollout {
     }
 
     fn max_recorded_turns(&self) -> Option<u64> {
-        Some(self.history.max_recorded_turns())
+        let entries = self.history.entries.iter();
+        // Each compaction may have been a turn of its own.
+        let compactions = entries.filter(|entry| entry.kind == EntryKind::Summary).count();
+        Some((self.history.turns.len() + compactions) as u64 + self.history.rolled_back_turns)
     }
 
     fn turn_end_id(&self, turn: usize) -> (String, Option<&str>) {
@@ -428,7 +441,8 @@ impl OpenTranscript for OpenRollout {
     }
 
     fn owner(&self, message: usize) -> Option<&str> {
-        self.history.owner(message)
+        let part = self.history.entries.get(message)?.part;
+        self.history.parts.get(usize::from(part)).map(String::as_str)
     }
 
     fn may_hold(&self, _own: &str, _owner: &str) -> bool {
@@ -513,7 +527,7 @@ pub fn rollout_size(path: &Path, upstream_id: &str) -> Result<RolloutSize, Trans
     let end = builder
         .read_part(text::open(path)?.0, upstream_id, HistoryEnd::default())
         .map_err(TranscriptError::io("read", path))?;
-    let turns = builder.finish().map_or(0, |(book, _)| book.turn_starts().len());
+    let turns = builder.finish().map_or(0, |(book, _)| book.turns.len());
     let bytes = end.whole_bytes;
     Ok(RolloutSize { turns, bytes })
 }

@@ -150,7 +150,7 @@ impl RolloutCache {
             let own = volume.files.last()?;
             let is_current =
                 own.path == path && own.read_state.is_unchanged(identity) && volume.files.iter().all(is_same);
-            is_current.then_some(volume.history.turn_starts().len() as u64)
+            is_current.then_some(volume.history.turns.len() as u64)
         })
     }
 }
