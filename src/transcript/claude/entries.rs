@@ -1,4 +1,4 @@
-//! The chain records of an index: 40 bytes each, and some more to find it by its uuid.
+//! The chain records of an index: 48 bytes each, and some more to find it by its uuid.
 //!
 //! Ids are stored whole, a uuid in 16 bytes and any other as text, so two records are never mistaken for one. Only
 //! `message.id` is stored as a hash, with a random key: if two replies had the same hash, they would be treated as one
@@ -11,7 +11,7 @@ use std::iter::successors;
 use hashbrown::HashTable;
 
 use super::facts::{ChainFacts, Role};
-use crate::transcript::record_id::{IdRef, RecordId};
+use crate::transcript::record_id::RecordId;
 
 /// The chain records of a transcript, in the order of the file.
 #[derive(Debug, Clone, Default)]
@@ -21,8 +21,8 @@ pub(super) struct Entries {
     firsts: HashTable<u32>,
     /// The last record with an id that several records have, by the first one. The last one counts.
     lasts: HashMap<u32, u32>,
-    /// Ids that are not uuids.
-    texts: Vec<Box<str>>,
+    /// How many bytes the ids take that are not uuids.
+    text_bytes: usize,
     /// The parents that were not yet in the file when they were named, by the record that names them.
     unknown_parents: BTreeMap<u32, RecordId>,
     logical_parents: BTreeMap<u32, LogicalParent>,
@@ -30,11 +30,10 @@ pub(super) struct Entries {
 }
 
 /// One record.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Entry {
     offset: u64,
-    /// A uuid, or the index of a text.
-    id: [u8; 16],
+    id: RecordId,
     /// A hash of `message.id`; 0 without one.
     message: u64,
     /// The first record with the parent's id.
@@ -66,10 +65,9 @@ const NO_PARENT: u32 = u32::MAX;
 const UNKNOWN_PARENT: u32 = u32::MAX - 1;
 
 const SIDECHAIN: u8 = 1;
-const TEXT_ID: u8 = 1 << 1;
-const FORKED: u8 = 1 << 2;
-const UNKNOWN: u8 = 1 << 3;
-const STEERING: u8 = 1 << 4;
+const FORKED: u8 = 1 << 1;
+const UNKNOWN: u8 = 1 << 2;
+const STEERING: u8 = 1 << 3;
 
 impl Entries {
     /// Creates empty entries for a later part of the same transcript, to be [appended](Self::append) to these.
@@ -85,7 +83,7 @@ impl Entries {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         let entry = Entry {
             offset,
-            id: [0; 16],
+            id: chain.uuid,
             message: chain.message_id.map_or(0, |id| self.message_hash(&id)),
             parent: NO_PARENT,
             role: chain.role,
@@ -99,7 +97,7 @@ impl Entries {
             named: chain.logical_parent,
             kept_tail: chain.kept_tail,
         });
-        self.push_entry(entry, chain.uuid, chain.parent, logical_parent);
+        self.push_entry(entry, chain.parent, logical_parent);
     }
 
     /// Adds the records of a later part of the transcript, which was created by [`Self::new_later_part`].
@@ -109,22 +107,17 @@ impl Entries {
             let parent = match entry.parent {
                 NO_PARENT => None,
                 UNKNOWN_PARENT => later.unknown_parents.get(&position).cloned(),
-                first => Some(later.id(first as usize).to_owned()),
+                first => Some(later.id(first as usize).clone()),
             };
-            let entry = Entry {
-                flags: entry.flags & !TEXT_ID,
-                ..*entry
-            };
-            let id = later.id(position as usize).to_owned();
-            self.push_entry(entry, id, parent, later.logical_parents.get(&position).cloned());
+            let logical_parent = later.logical_parents.get(&position).cloned();
+            self.push_entry(entry.clone(), parent, logical_parent);
         }
     }
 
-    /// Adds an entry, and sets its id and its parent.
+    /// Adds an entry, and sets its parent.
     fn push_entry(
         &mut self,
         mut entry: Entry,
-        id: RecordId,
         parent: Option<RecordId>,
         logical_parent: Option<LogicalParent>,
     ) {
@@ -134,20 +127,11 @@ impl Entries {
         else {
             return;
         };
-        let hash = self.hash(id.as_ref());
-        let first = self.first(hash, id.as_ref());
-        entry.id = match (id, first) {
-            (RecordId::Uuid(value), _) => value.to_be_bytes(),
-            (RecordId::Text(_), Some(first)) => {
-                entry.flags |= TEXT_ID;
-                self.entries[first as usize].id
-            }
-            (RecordId::Text(text), None) => {
-                entry.flags |= TEXT_ID;
-                self.texts.push(text);
-                (self.texts.len() as u128 - 1).to_be_bytes()
-            }
-        };
+        let hash = self.hasher.hash_one(&entry.id);
+        let first = self.first(hash, &entry.id);
+        if let RecordId::Text(text) = &entry.id {
+            self.text_bytes += text.len();
+        }
         entry.parent = NO_PARENT;
         self.entries.push(entry);
         match first {
@@ -155,15 +139,9 @@ impl Entries {
                 self.lasts.insert(first, position);
             }
             None => {
-                let Self {
-                    entries,
-                    firsts,
-                    texts,
-                    hasher,
-                    ..
-                } = self;
-                let again = |position: &u32| hasher.hash_one(id_of(entries, texts, *position as usize));
-                firsts.insert_unique(hash, position, again);
+                let (entries, hasher) = (&self.entries, &self.hasher);
+                let again = |position: &u32| hasher.hash_one(&entries[*position as usize].id);
+                self.firsts.insert_unique(hash, position, again);
             }
         }
         if let Some(parent) = parent {
@@ -190,24 +168,22 @@ impl Entries {
     /// Frees unused capacity.
     pub(super) fn shrink(&mut self) {
         self.entries.shrink_to_fit();
-        self.texts.shrink_to_fit();
     }
 
     /// About how much memory this takes, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
-        let texts = self.texts.iter().map(|text| text.len() + size_of::<Box<str>>());
         let unknown = self.unknown_parents.len() + 2 * self.logical_parents.len();
         self.entries.capacity() * size_of::<Entry>()
             + self.firsts.allocation_size()
-            + texts.sum::<usize>()
+            + self.text_bytes
             // The nodes of the trees, and the texts of the ids.
             + unknown * 2 * size_of::<RecordId>()
             + self.lasts.capacity() * 2 * size_of::<u64>()
     }
 
     /// The position of the record with this id, the last one if there are several.
-    pub(super) fn find(&self, id: IdRef<'_>) -> Option<usize> {
-        let first = self.first(self.hash(id), id)?;
+    pub(super) fn find(&self, id: &RecordId) -> Option<usize> {
+        let first = self.first(self.hasher.hash_one(id), id)?;
         Some(self.last(first))
     }
 
@@ -262,8 +238,8 @@ impl Entries {
         self.hasher.hash_one(message_id).max(1)
     }
 
-    pub(super) fn id(&self, position: usize) -> IdRef<'_> {
-        id_of(&self.entries, &self.texts, position)
+    pub(super) fn id(&self, position: usize) -> &RecordId {
+        &self.entries[position].id
     }
 
     pub(super) fn parent(&self, position: usize) -> Parent {
@@ -271,7 +247,7 @@ impl Entries {
             NO_PARENT => Parent::None,
             // The parent may have been written later.
             UNKNOWN_PARENT => match self.unknown_parents.get(&(position as u32)) {
-                Some(id) => self.find(id.as_ref()).map_or(Parent::Missing, Parent::Found),
+                Some(id) => self.find(id).map_or(Parent::Missing, Parent::Found),
                 None => Parent::None,
             },
             first => Parent::Found(self.last(first)),
@@ -282,7 +258,7 @@ impl Entries {
         let Some(LogicalParent { named, kept_tail }) = self.logical_parents.get(&(position as u32)) else {
             return Parent::None;
         };
-        let find = |id: &RecordId| self.find(id.as_ref());
+        let find = |id: &RecordId| self.find(id);
         // A compaction can only keep what precedes it.
         let tail = || kept_tail.as_ref().and_then(find).filter(|tail| *tail < position);
         match named.as_ref().and_then(find).or_else(tail) {
@@ -316,7 +292,7 @@ impl Entries {
     pub(super) fn missing_parents(&self) -> impl Iterator<Item = (usize, &RecordId)> {
         self.unknown_parents
             .iter()
-            .filter(|(_, parent)| self.find(parent.as_ref()).is_none())
+            .filter(|(_, parent)| self.find(parent).is_none())
             .map(|(position, parent)| (*position as usize, parent))
     }
 
@@ -331,28 +307,13 @@ impl Entries {
 
     /// The first record with an id that the record at `position` names. Usually it is the one just before.
     fn known(&self, position: u32, id: &RecordId) -> Option<u32> {
-        let id = id.as_ref();
         let before = position.checked_sub(1);
         let before = before.filter(|before| self.id(*before as usize) == id && self.lasts.is_empty());
-        before.or_else(|| self.first(self.hash(id), id))
+        before.or_else(|| self.first(self.hasher.hash_one(id), id))
     }
 
-    fn first(&self, hash: u64, id: IdRef<'_>) -> Option<u32> {
+    fn first(&self, hash: u64, id: &RecordId) -> Option<u32> {
         let is_it = |position: &u32| self.id(*position as usize) == id;
         self.firsts.find(hash, is_it).copied()
     }
-
-    fn hash(&self, id: IdRef<'_>) -> u64 {
-        self.hasher.hash_one(id)
-    }
-}
-
-fn id_of<'a>(entries: &[Entry], texts: &'a [Box<str>], position: usize) -> IdRef<'a> {
-    let entry = &entries[position];
-    let value = u128::from_be_bytes(entry.id);
-    if entry.flags & TEXT_ID == 0 {
-        return IdRef::Uuid(value);
-    }
-    let text = usize::try_from(value).ok().and_then(|number| texts.get(number));
-    IdRef::Text(text.map_or("", |text| text))
 }

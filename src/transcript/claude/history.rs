@@ -21,7 +21,7 @@ use crate::transcript::indexes::IndexedBranch;
 use crate::transcript::lines::line_text;
 use crate::transcript::message::{Part, Speaker, TranscriptMessage, TranscriptMessageKind};
 use crate::transcript::open_transcript::{Loss, OpenTranscript, damage_loss};
-use crate::transcript::record_id::IdRef;
+use crate::transcript::record_id::RecordId;
 
 /// The messages of a branch.
 #[derive(Debug, Default)]
@@ -170,7 +170,7 @@ impl<R: BufRead + Seek + Debug + Send> OpenTranscript for OpenClaudeTranscript<R
             let uuids = metadata.object("preservedMessages")?.array("uuids")?;
             let place = |uuid: &Json<'_>| {
                 let uuid: String = serde_json::from_str(uuid.get()).ok()?;
-                entries.find(IdRef::new(&uuid))
+                entries.find(&RecordId::new(&uuid))
             };
             let places = uuids.iter().filter_map(place);
             Some(places.filter(|place| *place < first && is_message(place)).count())
@@ -188,13 +188,13 @@ impl<R: BufRead + Seek + Debug + Send> OpenTranscript for OpenClaudeTranscript<R
     }
 
     fn find(&self, _owner: &str, record_id: &str) -> Option<usize> {
-        let (entries, id) = (&self.index().entries, IdRef::new(record_id));
+        let (entries, id) = (&self.index().entries, RecordId::new(record_id));
         let mut messages = self.history.messages.iter();
         // If several records have this uuid, the first one on the branch counts, but the index finds the last one.
         if entries.has_duplicates() {
-            return messages.position(|position| entries.id(*position as usize) == id);
+            return messages.position(|position| entries.id(*position as usize) == &id);
         }
-        let position = entries.find(id)?;
+        let position = entries.find(&id)?;
         let found = |message: &u32| (*message as usize).cmp(&position);
         self.history.messages.binary_search_by(found).ok()
     }
