@@ -26,8 +26,6 @@ use crate::transcript::parts::{is_lines, whole_lines};
 use crate::transcript::relocate::Relocation;
 use crate::transcript::transcript_list::Format;
 
-pub(super) use copying::SourceFacts;
-
 /// The name of the list's file.
 pub(super) const LIST_FILE: &str = "kept.json";
 
@@ -389,10 +387,7 @@ impl<'a> SessionFolder<'a> {
         name: &str,
         copies: &[ArchivedCopy],
     ) -> Result<Option<(usize, u64)>, TranscriptError> {
-        let mut usable = Vec::new();
-        for (index, copy) in copies.iter().enumerate() {
-            usable.extend(self.usable_bytes(name, copy)?.map(|bytes| (index, bytes)));
-        }
+        let mut usable = self.usable(name, copies)?;
         if usable.len() < 2 || !is_lines(Path::new(name)) {
             return Ok(usable.pop());
         }
@@ -407,10 +402,16 @@ impl<'a> SessionFolder<'a> {
     /// Returns the usable copies of the transcript, oldest first, and how many bytes of each text are valid.
     pub(super) fn usable_transcripts(&self) -> Result<Vec<(&ArchivedCopy, u64)>, TranscriptError> {
         let name = self.transcript().unwrap_or_default();
-        let copies = self.list.files.get(name).into_iter().flatten();
+        let copies = self.list.files.get(name).map_or(&[][..], Vec::as_slice);
+        let usable = self.usable(name, copies)?.into_iter();
+        Ok(usable.map(|(index, bytes)| (&copies[index], bytes)).collect())
+    }
+
+    /// Returns the indexes of the usable copies of a file, and how many bytes of each text are valid.
+    fn usable(&self, name: &str, copies: &[ArchivedCopy]) -> Result<Vec<(usize, u64)>, TranscriptError> {
         let mut usable = Vec::new();
-        for copy in copies {
-            usable.extend(self.usable_bytes(name, copy)?.map(|bytes| (copy, bytes)));
+        for (index, copy) in copies.iter().enumerate() {
+            usable.extend(self.usable_bytes(name, copy)?.map(|bytes| (index, bytes)));
         }
         Ok(usable)
     }
