@@ -1,7 +1,7 @@
 //! Carries out a move: copies, compares and renames files.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -225,10 +225,14 @@ impl RunningMove {
         let made = NewFile::create(&temporary);
         let mut made = made.map_err(TranscriptError::io("create", &temporary))?;
         self.count_change()?;
-        let unchanged = write_target(step, &source, before.len(), &mut made, watch)?;
-        if unchanged > 0 {
-            tracing::warn!(path = %step.from.display(), unchanged, "lines that are too long to be held go along as they are");
-        }
+        let read = ProgressReader::new((&source).take(before.len()), watch);
+        let mut reader = BufReader::with_capacity(BUFFER_BYTES, read);
+        let relocation = step.relocation();
+        let written = match relocation.is_empty() {
+            true => io::copy(&mut reader, &mut made),
+            false => rewrite_lines(reader, &mut made, &relocation),
+        };
+        written.map_err(TranscriptError::io("copy", &step.from))?;
         made.flush().map_err(TranscriptError::io("write", &temporary))?;
         // Keep the file's time, so that its position in lists and its expiry by the agent do not change.
         let set = before
@@ -316,25 +320,6 @@ fn check_moved(seen: &FileIdentity, kept: &Path, source: &Path) -> Result<(), Tr
         true => Ok(()),
         false => Err(TranscriptError::Changed { path }),
     }
-}
-
-/// Writes the new content of a file. Returns how many lines were too long to be changed.
-fn write_target(
-    step: &MoveStep,
-    source: &File,
-    bytes: u64,
-    writer: &mut dyn Write,
-    watch: ProgressCallback<'_>,
-) -> Result<u64, TranscriptError> {
-    let source = ProgressReader::new(source.take(bytes), watch);
-    let reader = BufReader::with_capacity(BUFFER_BYTES, source);
-    let relocation = step.relocation();
-    let written = rewrite_lines(reader, writer, &relocation);
-    let passed = written.map_err(TranscriptError::io("copy", &step.from))?;
-    Ok(match relocation.is_empty() {
-        true => 0,
-        false => passed,
-    })
 }
 
 /// Renames a file if the new name is free.
