@@ -17,7 +17,7 @@ use super::facts::{LineFacts, LineRole, MEMBERS};
 use super::item;
 use super::line::{HistoryEnd, Meta, RolloutLine};
 use crate::transcript::lines::{Lines, go_to, line_text};
-use crate::transcript::message::TranscriptMessage;
+use crate::transcript::message::{TranscriptMessage, TranscriptMessageKind};
 use crate::transcript::scan::{PrunedLine, PrunedLines, Scanned};
 
 /// The position of one message.
@@ -28,18 +28,8 @@ pub(super) struct Entry {
     number: u32,
     pub(super) part: u16,
     is_ordinal: bool,
-    pub(super) kind: EntryKind,
-}
-
-/// The kind of a message, as far as the lines around it show.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum EntryKind {
-    Prompt,
-    Item,
-    /// A text of the model during a compaction that was not prompted.
-    AgentNote,
-    Summary,
-    Failure,
+    /// The kind of the message, as far as the lines around it show.
+    pub(super) kind: TranscriptMessageKind,
 }
 
 #[derive(Debug, Clone)]
@@ -299,16 +289,16 @@ impl HistoryReader {
                     }
                     self.begin_turn();
                 }
-                self.push(offset, ordinal, EntryKind::Prompt);
+                self.push(offset, ordinal, TranscriptMessageKind::Prompt);
             }
-            LineRole::Item => self.push(offset, ordinal, EntryKind::Item),
+            LineRole::Item => self.push(offset, ordinal, TranscriptMessageKind::Ordinary),
             LineRole::Compacted => {
                 if !self.state.has_prompt && self.state.current_turn.is_some() {
                     for entry in &mut self.history.entries[self.state.pending..] {
-                        entry.kind = EntryKind::AgentNote;
+                        entry.kind = TranscriptMessageKind::AgentNote;
                     }
                 }
-                self.push(offset, ordinal, EntryKind::Summary);
+                self.push(offset, ordinal, TranscriptMessageKind::Summary);
             }
             LineRole::RolledBack(turns) => {
                 if self.is_at_end() {
@@ -317,7 +307,7 @@ impl HistoryReader {
                 self.roll_back(turns);
             }
             LineRole::Title(name) => self.history.title = name.or(self.history.title.take()),
-            LineRole::Failure => self.push(offset, ordinal, EntryKind::Failure),
+            LineRole::Failure => self.push(offset, ordinal, TranscriptMessageKind::Error),
             LineRole::Meta(_) | LineRole::Irrelevant => {}
         }
         ControlFlow::Continue(())
@@ -339,7 +329,7 @@ impl HistoryReader {
         self.history.turns.push(self.state.pending as u32);
     }
 
-    fn push(&mut self, offset: u64, ordinal: Option<u64>, sort: EntryKind) {
+    fn push(&mut self, offset: u64, ordinal: Option<u64>, sort: TranscriptMessageKind) {
         let number = ordinal.unwrap_or(self.state.lines);
         self.history.entries.push(Entry {
             offset,
@@ -393,7 +383,10 @@ impl CodexHistory {
         Ok(kept.flatten().unwrap_or_else(|| {
             // Versions that did not record it send the prompts and the summary.
             let before = self.entries.iter().take(compaction);
-            before.filter(|entry| entry.kind == EntryKind::Prompt).count() + 1
+            before
+                .filter(|entry| entry.kind == TranscriptMessageKind::Prompt)
+                .count()
+                + 1
         }))
     }
 

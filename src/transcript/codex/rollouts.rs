@@ -18,12 +18,12 @@ use std::sync::Arc;
 use crate::files::open_with_metadata;
 use crate::transcript::TranscriptError;
 use crate::transcript::check::CheckReport;
-use crate::transcript::codex::history::{AppendHandling, CodexHistory, Entry, EntryKind, HistoryReader};
+use crate::transcript::codex::history::{AppendHandling, CodexHistory, Entry, HistoryReader};
 use crate::transcript::codex::{self, HistoryBase, HistoryEnd, LastTurn, Meta, check, is_packed, read_meta};
 use crate::transcript::dialect::{HistoryFiles, MissingSource};
 use crate::transcript::file_read::FileChange;
 use crate::transcript::locate::file_name;
-use crate::transcript::message::TranscriptMessage;
+use crate::transcript::message::{TranscriptMessage, TranscriptMessageKind};
 use crate::transcript::open_transcript::{self, Loss, OpenTranscript};
 use crate::transcript::origin::{ForkedFrom, Origin};
 use crate::transcript::summary::END_BYTES;
@@ -366,9 +366,11 @@ impl OpenTranscript for OpenRollout {
         // Errors in place of replies are not sent to the model.
         let sent_from = |first: usize| {
             let entries = entries.iter().skip(first);
-            entries.filter(|entry| entry.kind != EntryKind::Failure).count()
+            entries
+                .filter(|entry| entry.kind != TranscriptMessageKind::Error)
+                .count()
         };
-        let is_summary = |entry: &Entry| entry.kind == EntryKind::Summary;
+        let is_summary = |entry: &Entry| entry.kind == TranscriptMessageKind::Summary;
         let Some(compaction) = entries.iter().rposition(is_summary) else {
             return Ok(sent_from(0));
         };
@@ -429,7 +431,9 @@ impl OpenTranscript for OpenRollout {
     fn max_recorded_turns(&self) -> Option<u64> {
         let entries = self.history.entries.iter();
         // Each compaction may have been a turn of its own.
-        let compactions = entries.filter(|entry| entry.kind == EntryKind::Summary).count();
+        let compactions = entries
+            .filter(|entry| entry.kind == TranscriptMessageKind::Summary)
+            .count();
         Some((self.history.turns.len() + compactions) as u64 + self.history.rolled_back_turns)
     }
 
