@@ -59,18 +59,12 @@ pub struct CodexHistory {
     pub damaged_records: u64,
     /// How many turns were removed because the user went back.
     pub(super) rolled_back_turns: u64,
+    state: ReadState,
 }
 
-/// Reads the parts of a history one after another, the oldest first.
-#[derive(Debug, Default)]
-pub struct HistoryReader {
-    history: CodexHistory,
-    state: HistoryReadState,
-}
-
-/// The state of a reader. With it, reading can continue after the file of the last part has grown.
+/// How far a history was read. With it, reading can continue after the file of the last part has grown.
 #[derive(Debug, Clone, Default)]
-pub struct HistoryReadState {
+struct ReadState {
     /// The last turn to read, and the part that contains it.
     until: Option<(u16, String)>,
     /// The turn that is running according to the file, its first message, and whether it has a prompt yet.
@@ -107,27 +101,15 @@ pub enum AppendHandling {
     ReadAgain,
 }
 
-impl HistoryReader {
-    /// Creates a reader that ends after the turn `until`, which is in the part of that number, or reads the last
-    /// part to its end.
+/// Reads the parts of a history one after another, the oldest first.
+impl CodexHistory {
+    /// Creates an empty history that ends after the turn `until`, which is in the part of that number, or with the end of the
+    /// last part.
     #[must_use]
-    pub fn new(until: Option<(u16, &str)>) -> Self {
-        Self {
-            history: CodexHistory::default(),
-            state: HistoryReadState {
-                until: until.map(|(part, id)| (part, id.to_owned())),
-                ..HistoryReadState::default()
-            },
-        }
-    }
-
-    /// Creates a reader that continues a history.
-    #[must_use]
-    pub fn resume(book: CodexHistory, mark: HistoryReadState) -> Self {
-        Self {
-            history: book,
-            state: mark,
-        }
+    pub fn up_to(until: Option<(u16, &str)>) -> Self {
+        let mut history = Self::default();
+        history.state.until = until.map(|(part, id)| (part, id.to_owned()));
+        history
     }
 
     /// Reads a part: the file of the session `upstream_id` up to `cut`. A truncated compressed file is read as far as
@@ -141,13 +123,13 @@ impl HistoryReader {
         upstream_id: &str,
         cut: HistoryEnd,
     ) -> io::Result<PartEnd> {
-        self.history.parts.push(upstream_id.to_owned());
-        self.history.meta = Meta::default();
-        self.state = HistoryReadState {
+        self.parts.push(upstream_id.to_owned());
+        self.meta = Meta::default();
+        self.state = ReadState {
             until: self.state.until.take(),
             is_end_reached: self.state.is_end_reached,
             cut,
-            ..HistoryReadState::default()
+            ..ReadState::default()
         };
         self.open_turn();
         self.read_appended(reader)
@@ -169,7 +151,7 @@ impl HistoryReader {
                 Ok(Some(line)) => line,
                 Ok(None) => return Ok(self.end_before_cut(growth)),
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    self.history.damaged_records += 1;
+                    self.damaged_records += 1;
                     return Ok(self.end_before_cut(AppendHandling::ReadAgain));
                 }
                 Err(error) => return Err(error),
@@ -200,7 +182,7 @@ impl HistoryReader {
         let last = self.state.last_ordinal;
         let end = self.state.cut.ordinal;
         if end.is_some_and(|end| last.is_none_or(|last| last + 1 < end)) {
-            self.history.damaged_records += 1;
+            self.damaged_records += 1;
         }
         self.part_end(growth)
     }
@@ -212,32 +194,24 @@ impl HistoryReader {
         }
     }
 
-    /// The history, and the state of the reader. `None` if the history does not contain the turn with which it should end.
+    /// Whether it contains the turn with which it should end, if any.
     #[must_use]
-    pub fn finish(self) -> Option<(CodexHistory, HistoryReadState)> {
-        if let Some((part, id)) = &self.state.until
-            && !self.state.is_end_reached
-        {
-            let last = self.history.names.last()?;
-            if last.part != *part || *last.id != **id {
-                return None;
-            }
-        }
-        Some((self.history, self.state))
+    pub fn has_its_end(&self) -> bool {
+        self.state.until.is_none() || self.state.is_end_reached || self.is_at_end()
     }
 
     fn part_number(&self) -> u16 {
-        u16::try_from(self.history.parts.len().saturating_sub(1)).unwrap_or(u16::MAX)
+        u16::try_from(self.parts.len().saturating_sub(1)).unwrap_or(u16::MAX)
     }
 
     fn open_turn(&mut self) {
-        self.state.pending = self.history.entries.len();
+        self.state.pending = self.entries.len();
         self.state.has_prompt = false;
     }
 
     /// Whether the last turn so far is the one with which the history should end.
     fn is_at_end(&self) -> bool {
-        let last = self.history.names.last();
+        let last = self.names.last();
         let wanted = self.state.until.as_ref();
         wanted.is_some_and(|(part, id)| last.is_some_and(|last| last.part == *part && *last.id == **id))
     }
@@ -250,7 +224,7 @@ impl HistoryReader {
             Scanned::Blank => {}
             Scanned::Garbage => {
                 let counts = self.state.cut.offset.is_none_or(|end| offset < end);
-                self.history.damaged_records += u64::from(counts && ended);
+                self.damaged_records += u64::from(counts && ended);
             }
             Scanned::Record(record) => {
                 let facts = LineFacts::of(&RolloutLine::of(record.fields()));
@@ -279,8 +253,8 @@ impl HistoryReader {
         let ordinal = facts.ordinal;
         match facts.role {
             // Versions that copied the history wrote the metadata of the forked session after the fork's own.
-            LineRole::Meta(meta) if self.history.meta == Meta::default() => self.history.meta = *meta,
-            LineRole::Context(cwd) => self.history.cwd = cwd.or(self.history.cwd.take()),
+            LineRole::Meta(meta) if self.meta == Meta::default() => self.meta = *meta,
+            LineRole::Context(cwd) => self.cwd = cwd.or(self.cwd.take()),
             LineRole::Prompt => {
                 self.state.prompts += 1;
                 if !self.state.has_prompt || self.state.current_turn.is_none() {
@@ -294,7 +268,7 @@ impl HistoryReader {
             LineRole::Item => self.push(offset, ordinal, TranscriptMessageKind::Ordinary),
             LineRole::Compacted => {
                 if !self.state.has_prompt && self.state.current_turn.is_some() {
-                    for entry in &mut self.history.entries[self.state.pending..] {
+                    for entry in &mut self.entries[self.state.pending..] {
                         entry.kind = TranscriptMessageKind::AgentNote;
                     }
                 }
@@ -306,7 +280,7 @@ impl HistoryReader {
                 }
                 self.roll_back(turns);
             }
-            LineRole::Title(name) => self.history.title = name.or(self.history.title.take()),
+            LineRole::Title(name) => self.title = name.or(self.title.take()),
             LineRole::Failure => self.push(offset, ordinal, TranscriptMessageKind::Error),
             LineRole::Meta(_) | LineRole::Irrelevant => {}
         }
@@ -318,20 +292,20 @@ impl HistoryReader {
             Some(id) => id.clone(),
             None => {
                 // Items before the prompt belong to the previous turn.
-                self.state.pending = self.history.entries.len();
+                self.state.pending = self.entries.len();
                 format!("t{}", self.state.prompts).into()
             }
         };
         self.state.has_prompt = true;
         let part = self.part_number();
-        self.history.names.push(TurnName { id, part });
+        self.names.push(TurnName { id, part });
         // A rollout never has more messages than fit.
-        self.history.turns.push(self.state.pending as u32);
+        self.turns.push(self.state.pending as u32);
     }
 
     fn push(&mut self, offset: u64, ordinal: Option<u64>, sort: TranscriptMessageKind) {
         let number = ordinal.unwrap_or(self.state.lines);
-        self.history.entries.push(Entry {
+        self.entries.push(Entry {
             offset,
             number: u32::try_from(number).unwrap_or(u32::MAX),
             part: self.part_number(),
@@ -342,13 +316,13 @@ impl HistoryReader {
 
     /// Removes the last turns, because the user went back. They stay in the file.
     fn roll_back(&mut self, turns: u64) {
-        let left = self.history.turns.len() as u64;
+        let left = self.turns.len() as u64;
         let kept = usize::try_from(left.saturating_sub(turns)).unwrap_or(0);
-        self.history.rolled_back_turns += left - kept as u64;
-        if let Some(first) = self.history.turns.get(kept) {
-            self.history.entries.truncate(*first as usize);
-            self.history.turns.truncate(kept);
-            self.history.names.truncate(kept);
+        self.rolled_back_turns += left - kept as u64;
+        if let Some(first) = self.turns.get(kept) {
+            self.entries.truncate(*first as usize);
+            self.turns.truncate(kept);
+            self.names.truncate(kept);
         }
         self.state.current_turn = None;
         self.open_turn();

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use crate::files::open_with_metadata;
 use crate::transcript::TranscriptError;
 use crate::transcript::check::CheckReport;
-use crate::transcript::codex::history::{AppendHandling, CodexHistory, Entry, HistoryReader};
+use crate::transcript::codex::history::{AppendHandling, CodexHistory, Entry};
 use crate::transcript::codex::{self, HistoryBase, HistoryEnd, LastTurn, Meta, check, is_packed, read_meta};
 use crate::transcript::dialect::{HistoryFiles, MissingSource};
 use crate::transcript::file_read::FileChange;
@@ -285,22 +285,21 @@ impl OpenRollout {
             return Ok(None);
         };
         let (mut text, before) = text::open(&last.path)?;
-        let mut builder = HistoryReader::resume(Arc::unwrap_or_clone(volume.history), volume.read_state);
+        let mut history = Arc::unwrap_or_clone(volume.history);
         let end = text
             .seek(SeekFrom::Start(last.read_state.whole_bytes))
-            .and_then(|_| builder.read_appended(&mut text))
+            .and_then(|_| history.read_appended(&mut text))
             .map_err(TranscriptError::io("read", &last.path))?;
-        let Some((book, mark)) = builder.finish() else {
+        if !history.has_its_end() {
             return Ok(None);
-        };
+        }
         // The file may have been replaced between the check and the read.
         if last.change() != FileChange::Grown {
             return Ok(None);
         }
         volume.files.push(CachedFile::new(&last.path, before, end));
         Ok(Some(CachedHistory {
-            history: Arc::new(book),
-            read_state: mark,
+            history: Arc::new(history),
             ..volume
         }))
     }
@@ -328,11 +327,11 @@ impl OpenRollout {
             }
             None => None,
         };
-        let mut builder = HistoryReader::new(until);
+        let mut history = CodexHistory::up_to(until);
         let mut files = Vec::new();
         for source in &sources {
             let (mut text, before) = text::open(&source.path)?;
-            let mut end = builder
+            let mut end = history
                 .read_part(&mut text, &source.upstream_id, source.cut)
                 .map_err(TranscriptError::io("read", &source.path))?;
             // Offsets in the compressed file differ from those in its text.
@@ -341,10 +340,11 @@ impl OpenRollout {
             }
             files.push(CachedFile::new(&source.path, before, end));
         }
-        let (book, mark) = builder.finish().ok_or_else(not_found)?;
+        if !history.has_its_end() {
+            return Err(not_found());
+        }
         Ok(CachedHistory {
-            history: Arc::new(book),
-            read_state: mark,
+            history: Arc::new(history),
             files,
             missing,
         })
@@ -527,13 +527,14 @@ pub struct RolloutSize {
 /// # Errors
 /// [`TranscriptError::Io`], also if a compressed file is truncated.
 pub fn rollout_size(path: &Path, upstream_id: &str) -> Result<RolloutSize, TranscriptError> {
-    let mut builder = HistoryReader::new(None);
-    let end = builder
+    let mut history = CodexHistory::default();
+    let end = history
         .read_part(text::open(path)?.0, upstream_id, HistoryEnd::default())
         .map_err(TranscriptError::io("read", path))?;
-    let turns = builder.finish().map_or(0, |(book, _)| book.turns.len());
-    let bytes = end.whole_bytes;
-    Ok(RolloutSize { turns, bytes })
+    Ok(RolloutSize {
+        turns: history.turns.len(),
+        bytes: end.whole_bytes,
+    })
 }
 
 /// Checks a rollout for damage, and the files that it continues.

@@ -8,7 +8,7 @@ use std::io::Cursor;
 use serde_json::{Value, json};
 
 use super::HistoryEnd;
-use super::history::{CodexHistory, HistoryReader};
+use super::history::CodexHistory;
 use crate::transcript::message::{Part, Speaker, TranscriptMessage, TranscriptMessageKind};
 
 /// A session of Codex 0.166.0: a reply, a tool, a limit, an interruption, a reply, a compaction, a reply.
@@ -16,13 +16,13 @@ pub(super) const ROOT: &str = include_str!("../../../tests/fixtures/transcripts/
 pub(super) const ROOT_ID: &str = "01a1fcbf-db36-73c1-ae0a-836a46b096da";
 
 fn book(parts: &[(&str, &str, HistoryEnd)], until: Option<(u16, &str)>) -> Option<CodexHistory> {
-    let mut builder = HistoryReader::new(until);
+    let mut builder = CodexHistory::up_to(until);
     for (id, text, cut) in parts {
         builder
             .read_part(text.as_bytes(), id, *cut)
             .expect("bytes are read");
     }
-    builder.finish().map(|(book, _)| book)
+    builder.has_its_end().then_some(builder)
 }
 
 fn whole(text: &str) -> CodexHistory {
