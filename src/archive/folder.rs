@@ -6,7 +6,7 @@ mod copying;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::MutexGuard;
@@ -14,7 +14,7 @@ use std::sync::MutexGuard;
 use super::list::{ArchivedCopy, BUFFER_BYTES, CopyList, FileStamp, is_transcript, open};
 use super::restoring::{CopyOrigin, RelocationLookup};
 use super::{ArchivedFile, MissingTurns, SessionKey};
-use crate::files::durable::{self, NewFile};
+use crate::files::durable;
 use crate::files::identity::Hashed;
 use crate::files::set_aside::{Unreadable, set_aside};
 use crate::files::{entries, is_absence, none_if_absent};
@@ -25,8 +25,6 @@ use crate::transcript::lines::{Lines, line_text};
 use crate::transcript::parts::{is_lines, whole_lines};
 use crate::transcript::relocate::Relocation;
 use crate::transcript::transcript_list::Format;
-
-pub(super) use copying::SourceFacts;
 
 /// The name of the list's file.
 pub(super) const LIST_FILE: &str = "kept.json";
@@ -233,16 +231,11 @@ impl<'a> SessionFolder<'a> {
     }
 
     fn write_list(&self) -> Result<(), TranscriptError> {
-        let written = || -> io::Result<()> {
-            let new = self.path.join(NEW_LIST_FILE);
-            let mut file = NewFile::create_or_replace(&new)?;
-            file.write_all(&self.list.text()?)?;
-            file.sync()?;
-            durable::rename(&new, &self.path.join(LIST_FILE))?;
-            // Also syncs the names of the copies that the list names.
-            durable::sync_folder(&self.path)
-        };
-        written().map_err(TranscriptError::io("write", &self.path.join(LIST_FILE)))
+        let list = self.path.join(LIST_FILE);
+        // Also syncs the names of the copies that the list names.
+        let write = |text: Vec<u8>| durable::write_as(&self.path.join(NEW_LIST_FILE), &list, &text);
+        let written = self.list.text().and_then(write);
+        written.map_err(TranscriptError::io("write", &list))
     }
 
     /// Returns each copy with the name of the file that it is a copy of.
@@ -394,10 +387,7 @@ impl<'a> SessionFolder<'a> {
         name: &str,
         copies: &[ArchivedCopy],
     ) -> Result<Option<(usize, u64)>, TranscriptError> {
-        let mut usable = Vec::new();
-        for (index, copy) in copies.iter().enumerate() {
-            usable.extend(self.usable_bytes(name, copy)?.map(|bytes| (index, bytes)));
-        }
+        let mut usable = self.usable(name, copies)?;
         if usable.len() < 2 || !is_lines(Path::new(name)) {
             return Ok(usable.pop());
         }
@@ -412,10 +402,16 @@ impl<'a> SessionFolder<'a> {
     /// Returns the usable copies of the transcript, oldest first, and how many bytes of each text are valid.
     pub(super) fn usable_transcripts(&self) -> Result<Vec<(&ArchivedCopy, u64)>, TranscriptError> {
         let name = self.transcript().unwrap_or_default();
-        let copies = self.list.files.get(name).into_iter().flatten();
+        let copies = self.list.files.get(name).map_or(&[][..], Vec::as_slice);
+        let usable = self.usable(name, copies)?.into_iter();
+        Ok(usable.map(|(index, bytes)| (&copies[index], bytes)).collect())
+    }
+
+    /// Returns the indexes of the usable copies of a file, and how many bytes of each text are valid.
+    fn usable(&self, name: &str, copies: &[ArchivedCopy]) -> Result<Vec<(usize, u64)>, TranscriptError> {
         let mut usable = Vec::new();
-        for copy in copies {
-            usable.extend(self.usable_bytes(name, copy)?.map(|bytes| (copy, bytes)));
+        for (index, copy) in copies.iter().enumerate() {
+            usable.extend(self.usable_bytes(name, copy)?.map(|bytes| (index, bytes)));
         }
         Ok(usable)
     }

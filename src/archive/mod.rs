@@ -27,7 +27,7 @@ use crate::paths::names::EntryKind;
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Dialect;
 use crate::transcript::locate::file_name;
-use folder::{SessionFolder, SourceFacts};
+use folder::SessionFolder;
 
 pub use pruning::{ArchiveTotal, ArchivedSession};
 pub use restore_marks::MissingTurns;
@@ -124,17 +124,14 @@ impl Archive {
             let below = transcript
                 .parent()
                 .and_then(|folder| folder.strip_prefix(&key.root).ok());
-            let mut origin = SourceFacts {
-                folder: below.and_then(Path::to_str).unwrap_or_default().to_owned(),
-                turns,
-            };
+            let below = below.and_then(Path::to_str).unwrap_or_default();
             let mut done = Ok(());
             for (index, part) in parts.iter().enumerate() {
                 // Only the first file, the transcript, has these facts.
-                let origin = std::mem::take(&mut origin);
+                let origin = if index == 0 { (below, turns) } else { ("", None) };
                 let kept = match is_packed {
-                    true => folder.compress(part, &origin),
-                    false => folder.link(part, &origin),
+                    true => folder.compress(part, origin),
+                    false => folder.link(part, origin),
                 };
                 match kept {
                     Ok(rewritten) => is_rewritten |= rewritten && index == 0,

@@ -1,7 +1,6 @@
 //! Joins the parts of a transcript that was deleted or truncated while its agent was writing. A copy has the beginning, and the
 //! transcript or a later copy has the rest.
 
-use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -27,6 +26,7 @@ pub(super) struct RejoinedCopy {
 }
 
 /// The source of the rest of a transcript.
+#[derive(Clone)]
 enum ContinuationSource {
     /// The agent's file, and its length in bytes when it was read.
     Transcript(PathBuf, u64),
@@ -96,14 +96,7 @@ impl SessionFolder<'_> {
                     best = Some(RejoinedCopy {
                         copy: (*copy).clone(),
                         bytes: *bytes,
-                        source: match &rest {
-                            ContinuationSource::Transcript(path, bytes) => {
-                                ContinuationSource::Transcript(path.clone(), *bytes)
-                            }
-                            ContinuationSource::Copy(copy, bytes) => {
-                                ContinuationSource::Copy(copy.clone(), *bytes)
-                            }
-                        },
+                        source: rest.clone(),
                         continuation,
                     });
                     if is_whole {
@@ -126,35 +119,6 @@ impl SessionFolder<'_> {
     }
 }
 
-/// A writer that tracks whether the written text ends with a newline.
-pub(super) struct NewlineTracker<'a> {
-    to: &'a mut dyn Write,
-    ends_with_newline: bool,
-}
-
-impl<'a> NewlineTracker<'a> {
-    pub(super) fn new(to: &'a mut dyn Write) -> Self {
-        Self {
-            to,
-            ends_with_newline: true,
-        }
-    }
-}
-
-impl Write for NewlineTracker<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.to.write(bytes)?;
-        self.ends_with_newline = bytes[..written]
-            .last()
-            .map_or(self.ends_with_newline, |byte| *byte == b'\n');
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.to.flush()
-    }
-}
-
 impl RejoinedCopy {
     /// Returns how many acknowledged turns the joined text lacks.
     pub(super) fn missing_turns(&self, acknowledged: u64) -> MissingTurns {
@@ -170,18 +134,20 @@ impl RejoinedCopy {
         })
     }
 
-    /// Writes the part that the rest adds to the copy. The caller has already written the copy.
+    /// Writes the part that the rest adds to the copy. The caller has already written the copy, which ends with a newline or
+    /// not.
     ///
     /// # Errors
     /// The system's error.
     pub(super) fn write_continuation(
         &self,
         folder: &SessionFolder<'_>,
-        to: &mut NewlineTracker<'_>,
+        ends_with_newline: bool,
+        to: &mut dyn Write,
     ) -> Result<(), TranscriptError> {
         let mut text = folder.continuation_text(&self.source)?;
         let mut write = || -> io::Result<()> {
-            if !to.ends_with_newline {
+            if !ends_with_newline {
                 to.write_all(b"\n")?;
             }
             let mut at = 0;
@@ -222,19 +188,34 @@ impl RejoinedCopy {
     /// [`TranscriptError::InUse`] if another process holds it open, [`TranscriptError::AlreadyExists`] if it has grown,
     /// [`TranscriptError::Io`] otherwise.
     pub(super) fn set_aside(&self, transcript: &Path) -> Result<(), TranscriptError> {
-        let ContinuationSource::Transcript(path, bytes) = &self.source else {
+        let ContinuationSource::Transcript(_, bytes) = &self.source else {
             return Ok(());
         };
-        open_files::check_not_open(std::slice::from_ref(path))?;
-        let why = "its beginning is missing; a copy with all of it takes its place".to_owned();
-        let aside = set_aside(transcript, &Unreadable::Damaged(why));
-        let aside = aside.map_err(TranscriptError::io("set aside", transcript))?;
-        let found = fs::metadata(&aside).map_err(TranscriptError::io("look at", &aside))?;
-        if found.len() != *bytes {
-            rename_if_free(&aside, transcript)?;
-            let path = transcript.to_owned();
-            return Err(TranscriptError::AlreadyExists { path });
-        }
-        Ok(())
+        let why = "its beginning is missing; a copy with all of it takes its place";
+        set_transcript_aside(transcript, why, |aside| {
+            let found = aside.metadata().map_err(TranscriptError::io("look at", aside))?;
+            Ok(found.len() == *bytes)
+        })
     }
+}
+
+/// Sets a transcript aside, unless an agent has written to it, so that it is not `as_found` any more.
+///
+/// # Errors
+/// [`TranscriptError::InUse`] if another process holds it open, [`TranscriptError::AlreadyExists`] if it has changed,
+/// [`TranscriptError::Io`] otherwise.
+pub(super) fn set_transcript_aside(
+    path: &Path,
+    why: &str,
+    as_found: impl Fn(&Path) -> Result<bool, TranscriptError>,
+) -> Result<(), TranscriptError> {
+    let own = path.to_owned();
+    open_files::check_not_open(std::slice::from_ref(&own))?;
+    let aside = set_aside(path, &Unreadable::Damaged(why.to_owned()));
+    let aside = aside.map_err(TranscriptError::io("set aside", path))?;
+    if as_found(&aside)? {
+        return Ok(());
+    }
+    rename_if_free(&aside, path)?;
+    Err(TranscriptError::AlreadyExists { path: own })
 }

@@ -9,13 +9,8 @@ use super::{Archive, SessionKey, pruning, root_name};
 use crate::files::{durable, entries, set_aside};
 use crate::transcript::TranscriptError;
 
-/// Which sessions the archived sessions of a root continue.
-struct ContinuedSessions {
-    /// For each session: the session that it continues, and whether it was released.
-    by_session: BTreeMap<String, (Option<String>, bool)>,
-    /// Whether every session could be read. If not, an unknown session may continue any other.
-    are_all_known: bool,
-}
+/// For each archived session of a root: the session that it continues, and whether it was released.
+type ContinuedSessions = BTreeMap<String, (Option<String>, bool)>;
 
 impl Archive {
     /// Deletes all copies of a session and its restore mark. Completes interrupted removals, which may be of this session.
@@ -43,10 +38,7 @@ impl Archive {
         is_used: impl Fn(&str) -> bool,
     ) -> Result<(), TranscriptError> {
         self.complete_removals()?;
-        let ContinuedSessions {
-            by_session: kept,
-            are_all_known,
-        } = self.read_bases(root)?;
+        let (kept, are_all_known) = self.read_bases(root)?;
         let is_going = |id: &str, is_released: bool| ids.contains(id) || is_released && !is_used(id);
         let (going, staying): (Vec<_>, Vec<_>) = kept
             .iter()
@@ -93,13 +85,13 @@ impl Archive {
     /// # Errors
     /// [`TranscriptError::Io`].
     pub fn bases(&self, root: &Path) -> Result<BTreeSet<String>, TranscriptError> {
-        let kept = self.read_bases(root)?.by_session;
+        let kept = self.read_bases(root)?.0;
         Ok(kept.into_values().filter_map(|(base, _)| base).collect())
     }
 
-    /// Reads which sessions the archived sessions of a root continue. A session that cannot be read is logged and
-    /// omitted.
-    fn read_bases(&self, root: &Path) -> Result<ContinuedSessions, TranscriptError> {
+    /// Reads which sessions the archived sessions of a root continue, and whether every session could be read. If not, an
+    /// unknown session may continue any other. A session that cannot be read is logged and omitted.
+    fn read_bases(&self, root: &Path) -> Result<(ContinuedSessions, bool), TranscriptError> {
         let mut kept = BTreeMap::new();
         let mut are_all_known = true;
         let root = self.check_own_folder(self.folder.join(root_name(root)))?;
@@ -126,10 +118,7 @@ impl Archive {
                 false
             });
         }
-        Ok(ContinuedSessions {
-            by_session: kept,
-            are_all_known,
-        })
+        Ok((kept, are_all_known))
     }
 
     /// Deletes the copies in the folder of a session. The folder is renamed first, so that a partly deleted session is never

@@ -2,25 +2,25 @@
 //! a file that differs. The transcript is restored last, after the files that belong to it.
 
 use std::fs;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, Write};
 use std::path::{Component, Path, PathBuf};
 
 use super::folder::{LIST_FILE, SessionFolder};
 use super::list::{ArchivedCopy, BUFFER_BYTES, is_transcript};
-use super::rejoining::{NewlineTracker, RejoinedCopy};
+use super::rejoining::{RejoinedCopy, set_transcript_aside};
 use super::{Archive, MissingTurns, SessionKey, root_name};
 use crate::files::digest::sha256;
 use crate::files::durable::unfinished_path;
 use crate::files::identity::Hashed;
-use crate::files::set_aside::{Unreadable, set_aside};
+use crate::files::set_aside::Unreadable;
 use crate::files::{is_absence, none_if_absent, refuse_links_below};
 use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
 use crate::transcript::codex::rollouts::LINEAGE_LIMIT;
-use crate::transcript::copy::{fill_temporary, make_folder, rename_if_free, settle};
+use crate::transcript::copy::{fill_temporary, make_folder, settle};
 use crate::transcript::dialect::Dialect;
+use crate::transcript::meter::Metered;
 use crate::transcript::moving::comparison::begins_with_lines_of;
-use crate::transcript::moving::open_files;
 use crate::transcript::parts::{is_lines, open_text};
 use crate::transcript::relocate::{Relocation, rewrite_lines};
 
@@ -255,31 +255,26 @@ fn has_all_copied(folder: &SessionFolder<'_>, there: &[PathBuf]) -> Result<bool,
     other.map_or(Ok(false), |path| Err(TranscriptError::AlreadyExists { path }))
 }
 
-/// Writes the text of a copy and applies `relocation` to its records, if the file has records. The text must have at least
-/// `bytes` bytes.
+/// Writes the text of a copy, applies `relocation` to its records if the file has records, and adds what continues it. Stops
+/// if no caller waits for the result any more. Returns the length of the copy in bytes.
 ///
 /// # Errors
 /// [`TranscriptError::Io`], also if the copy is damaged.
-pub(super) fn write_copy_text(
-    (copy, bytes): (&ArchivedCopy, u64),
-    text: impl Read,
+pub(super) fn write_copy(
+    folder: &SessionFolder<'_>,
+    copy: (&ArchivedCopy, u64),
     path: &Path,
-    relocation: &Relocation,
+    (relocation, rejoined): (&Relocation, Option<&RejoinedCopy>),
     to: &mut dyn Write,
-) -> Result<(), TranscriptError> {
-    let mut text = Hashed::new(text);
-    let mut poured = || -> io::Result<()> {
+) -> Result<u64, TranscriptError> {
+    let (copy, bytes) = rejoined.map_or(copy, |rejoined| (&rejoined.copy, rejoined.bytes));
+    let mut text = Hashed::new(Metered::new(folder.text(copy, bytes)?, bytes));
+    let mut pour = || -> io::Result<()> {
         if relocation.is_empty() || !is_lines(path) {
             io::copy(&mut text, to)?;
         } else {
             let reader = BufReader::with_capacity(BUFFER_BYTES, &mut text);
-            let unchanged = rewrite_lines(reader, to, relocation)?;
-            if unchanged > 0 {
-                tracing::warn!(
-                    unchanged,
-                    "lines are too long to be changed; they are restored as they are"
-                );
-            }
+            rewrite_lines(reader, to, relocation)?;
         }
         let (digest, read) = text.digest_and_bytes();
         if read < bytes {
@@ -293,7 +288,12 @@ pub(super) fn write_copy_text(
             )),
         }
     };
-    poured().map_err(TranscriptError::io("restore", path))
+    pour().map_err(TranscriptError::io("restore", path))?;
+    if let Some(rejoined) = rejoined {
+        let ends_with_newline = text.last_byte().is_none_or(|last| last == b'\n');
+        rejoined.write_continuation(folder, ends_with_newline, to)?;
+    }
+    Ok(bytes)
 }
 
 /// Restores a file from its copy, unless a file of its name exists. A blank transcript in its place is set aside after the
@@ -327,18 +327,14 @@ fn restore_file(
     // Use the same name in each attempt, so that the next one finds what a kill left.
     let new = unfinished_path(parent, &sha256(name.as_bytes())[..16], "restored");
     none_if_absent(fs::remove_file(&new)).map_err(TranscriptError::io("remove", &new))?;
-    let (temporary, ()) = fill_temporary(&new, |writer: &mut dyn Write| {
-        let copy = rejoined.map_or((copy, bytes), |rejoined| (&rejoined.copy, rejoined.bytes));
-        let mut writer = NewlineTracker::new(writer);
-        write_copy_text(copy, folder.text(copy.0, copy.1)?, path, relocation, &mut writer)?;
-        rejoined.map_or(Ok(()), |rejoined| {
-            rejoined.write_continuation(folder, &mut writer)
-        })
+    let (temporary, _) = fill_temporary(&new, |writer: &mut dyn Write| {
+        write_copy(folder, (copy, bytes), path, (relocation, rejoined), writer)
     })?;
     if let Some(rejoined) = rejoined.filter(|_| is_rest) {
         rejoined.set_aside(path)?;
     } else if is_in_the_way {
-        set_blank_aside(path)?;
+        let is_blank = |at: &Path| is_blank(at).map_err(TranscriptError::io("read", at));
+        set_transcript_aside(path, "it holds nothing but zeros", is_blank)?;
     }
     placing(
         new.metadata()
@@ -351,28 +347,4 @@ fn restore_file(
         Err(TranscriptError::AlreadyExists { .. }) if !is_transcript(name) => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-/// Sets a blank transcript aside, unless an agent has written to it since it was found to be blank.
-///
-/// # Errors
-/// [`TranscriptError::InUse`] if another process holds it open, [`TranscriptError::AlreadyExists`] if it is no longer blank,
-/// [`TranscriptError::Io`] otherwise.
-pub(super) fn set_blank_aside(path: &Path) -> Result<(), TranscriptError> {
-    open_files::check_not_open(&[path.to_owned()])?;
-    let is_blank = |at: &Path| is_blank(at).map_err(TranscriptError::io("read", at));
-    let is_written = || TranscriptError::AlreadyExists {
-        path: path.to_owned(),
-    };
-    if !is_blank(path)? {
-        return Err(is_written());
-    }
-    let why = Unreadable::Damaged("it holds nothing but zeros".to_owned());
-    let aside = set_aside(path, &why).map_err(TranscriptError::io("set aside", path))?;
-    // An agent may have written to it in between.
-    if !is_blank(&aside)? {
-        rename_if_free(&aside, path)?;
-        return Err(is_written());
-    }
-    Ok(())
 }

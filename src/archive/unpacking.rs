@@ -14,8 +14,8 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use super::folder::SessionFolder;
 use super::list::is_transcript;
 use super::pruning::is_digest;
-use super::rejoining::{NewlineTracker, RejoinedCopy};
-use super::restoring::{HistorySession, RelocationLookup, target_paths, write_copy_text};
+use super::rejoining::RejoinedCopy;
+use super::restoring::{HistorySession, RelocationLookup, target_paths, write_copy};
 use super::{Archive, SessionKey};
 use crate::files::durable::NewFile;
 use crate::files::{entries, is_absence};
@@ -23,7 +23,6 @@ use crate::paths::names::UNPACKED;
 use crate::transcript::TranscriptError;
 use crate::transcript::copy::make_folder;
 use crate::transcript::dialect::Dialect;
-use crate::transcript::meter::Metered;
 use crate::transcript::relocate::Relocation;
 
 /// The limit for unused unpacked files, in bytes: enough for a few long transcripts. The latest folder remains even if it is
@@ -192,27 +191,21 @@ impl Archive {
     }
 }
 
-/// Unpacks a file from its copy. The file need not survive a crash, so it is not synced. Stops if no caller waits for the
-/// result any more. Returns the length of the copy in bytes.
+/// Unpacks a file from its copy. The file need not survive a crash, so it is not synced. Returns the length of the copy in
+/// bytes.
 fn unpack_file(
     folder: &SessionFolder<'_>,
     name: &str,
     path: &Path,
-    (relocation, rejoined): (&Relocation, Option<&RejoinedCopy>),
+    changes: (&Relocation, Option<&RejoinedCopy>),
 ) -> Result<u64, TranscriptError> {
-    let Some((copy, bytes)) = folder.best(name)? else {
+    let Some(copy) = folder.best(name)? else {
         return Ok(0);
     };
-    let (copy, bytes) = rejoined.map_or((copy, bytes), |rejoined| (&rejoined.copy, rejoined.bytes));
     make_folder(path.parent().unwrap_or(path))?;
     let failed = |error| TranscriptError::io("write", path)(error);
     let mut file = NewFile::create(path).map_err(failed)?;
-    let text = Metered::new(folder.text(copy, bytes)?, bytes);
-    let mut writer = NewlineTracker::new(&mut file);
-    write_copy_text((copy, bytes), text, path, relocation, &mut writer)?;
-    if let Some(rejoined) = rejoined {
-        rejoined.write_continuation(folder, &mut writer)?;
-    }
+    let bytes = write_copy(folder, copy, path, changes, &mut file)?;
     file.flush().map_err(failed)?;
     Ok(bytes)
 }

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::durable::{self, NewFile};
+use super::durable;
 use super::set_aside::Unreadable;
 
 /// The version of appended lines.
@@ -89,14 +89,9 @@ impl CheckedFile {
     /// # Errors
     /// The system's error.
     pub(crate) fn replace<N: Serialize>(path: &Path, lines: &[N]) -> io::Result<Self> {
-        let new = incomplete_name(path);
         let lines = lines.iter().map(|line| encode(VERSION, line));
         let lines = lines.collect::<io::Result<Vec<_>>>()?.concat();
-        let mut file = NewFile::create_or_replace(&new)?;
-        file.write_all(&lines)?;
-        file.sync()?;
-        durable::rename(&new, path)?;
-        durable::sync_folder(path.parent().unwrap_or(Path::new(".")))?;
+        durable::write_as(&incomplete_name(path), path, &lines)?;
         Ok(Self {
             path: path.to_owned(),
             file: OpenOptions::new().append(true).open(path)?,

@@ -9,28 +9,14 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
 
 /// Encodes bytes as lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes
-        .iter()
-        .flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 0x0F)]])
-        .map(char::from)
-        .collect()
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Decodes hexadecimal digits. `None` for any other text.
 pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes();
-    if !digits.len().is_multiple_of(2) {
+    if !text.len().is_multiple_of(2) || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
-    digits
-        .chunks_exact(2)
-        .map(|pair| Some((digit(pair[0])? << 4) | digit(pair[1])?))
-        .collect()
-}
-
-fn digit(character: u8) -> Option<u8> {
-    char::from(character)
-        .to_digit(16)
-        .and_then(|digit| u8::try_from(digit).ok())
+    let pairs = (0..text.len()).step_by(2).map(|at| &text[at..at + 2]);
+    pairs.map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
 }

@@ -90,17 +90,24 @@ impl Write for NewFile {
 /// # Errors
 /// The system's error. The file is unchanged then.
 pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    let temporary = path.with_extension("new");
-    let written = NewFile::create_or_replace(&temporary).and_then(|mut file| {
+    write_as(&path.with_extension("new"), path, content)
+}
+
+/// As [`write`], with this temporary name, which is the same in each call.
+///
+/// # Errors
+/// As [`write`].
+pub(crate) fn write_as(temporary: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
+    let written = NewFile::create_or_replace(temporary).and_then(|mut file| {
         file.write_all(content)?;
         file.sync()
     });
     if written.is_err() {
         // Return the first error.
-        fs::remove_file(&temporary).unwrap_or_default();
+        fs::remove_file(temporary).unwrap_or_default();
     }
     written?;
-    rename(&temporary, path)?;
+    rename(temporary, path)?;
     sync_folder_of(path)
 }
 

@@ -108,6 +108,7 @@ pub(crate) struct Hashed<T> {
     inner: T,
     hash: Sha256,
     bytes: u64,
+    last_byte: Option<u8>,
 }
 
 impl<T> Hashed<T> {
@@ -116,6 +117,7 @@ impl<T> Hashed<T> {
             inner,
             hash: Sha256::new(),
             bytes: 0,
+            last_byte: None,
         }
     }
 
@@ -129,9 +131,15 @@ impl<T> Hashed<T> {
         (self.digest(), self.bytes)
     }
 
+    /// Returns the last byte so far.
+    pub(crate) fn last_byte(&self) -> Option<u8> {
+        self.last_byte
+    }
+
     fn add(&mut self, bytes: &[u8]) {
         self.hash.update(bytes);
         self.bytes += bytes.len() as u64;
+        self.last_byte = bytes.last().copied().or(self.last_byte);
     }
 }
 

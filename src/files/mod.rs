@@ -123,7 +123,8 @@ pub(crate) fn is_passing(error: &io::Error) -> bool {
     is_shortage(error) || is_one_of(error, &failures)
 }
 
-fn is_one_of(error: &io::Error, all: &[rustix::io::Errno]) -> bool {
+/// Whether an error has one of these numbers.
+pub(crate) fn is_one_of(error: &io::Error, all: &[rustix::io::Errno]) -> bool {
     all.iter()
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }

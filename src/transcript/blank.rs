@@ -1,7 +1,7 @@
 //! Transcripts without any content, not even damaged records: empty files, and files of zeros as a loss of power leaves them.
 //! Blocks.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
 use crate::files::open_file;
@@ -14,18 +14,14 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// # Errors
 /// The system's error; a folder cannot be read.
 pub fn is_blank(path: &Path) -> io::Result<bool> {
-    let mut file = open_file(path)?;
-    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut reader = BufReader::with_capacity(BUFFER_BYTES, open_file(path)?);
     loop {
-        let read = match file.read(&mut buffer) {
-            Ok(0) => return Ok(true),
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        if buffer[..read].iter().any(|byte| *byte != 0) {
-            return Ok(false);
+        let piece = reader.fill_buf()?;
+        if piece.iter().any(|byte| *byte != 0) || piece.is_empty() {
+            return Ok(piece.is_empty());
         }
+        let read = piece.len();
+        reader.consume(read);
     }
 }
 

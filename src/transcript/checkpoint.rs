@@ -7,6 +7,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::files::digest::from_hex;
+
 /// The position after a turn: the turn's last record in an upstream session of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CheckpointRef {
@@ -60,13 +62,15 @@ impl FromStr for CheckpointRef {
     type Err = MalformedRef;
 
     fn from_str(text: &str) -> Result<Self, MalformedRef> {
-        let [agent, upstream_id, record_uuid] = read_parts(text, CHECKPOINT_MARK).ok_or(MalformedRef {
-            expected: "checkpoint",
-        })?;
-        Ok(Self {
+        let read = read_parts(text, CHECKPOINT_MARK).map(|[agent, upstream_id, record_uuid]| Self {
             agent,
             upstream_id,
             record_uuid,
+        });
+        // Each position has one id.
+        let read = read.filter(|read| read.to_string() == text);
+        read.ok_or(MalformedRef {
+            expected: "checkpoint",
         })
     }
 }
@@ -81,12 +85,12 @@ impl FromStr for MessageRef {
     type Err = MalformedRef;
 
     fn from_str(text: &str) -> Result<Self, MalformedRef> {
-        let [upstream_id, record_uuid] =
-            read_parts(text, MESSAGE_MARK).ok_or(MalformedRef { expected: "message" })?;
-        Ok(Self {
+        let read = read_parts(text, MESSAGE_MARK).map(|[upstream_id, record_uuid]| Self {
             upstream_id,
             record_uuid,
-        })
+        });
+        let read = read.filter(|read| read.to_string() == text);
+        read.ok_or(MalformedRef { expected: "message" })
     }
 }
 
@@ -153,7 +157,7 @@ fn write_parts<const N: usize>(
     Ok(())
 }
 
-/// The inverse of [`write_parts`]. Accepts exactly what that writes, so that each position has one id.
+/// The inverse of [`write_parts`]. Accepts more than that writes, so the caller compares.
 fn read_parts<const N: usize>(text: &str, mark: &str) -> Option<[String; N]> {
     let mut pieces = text.split('.');
     if pieces.next() != Some(mark) {
@@ -164,34 +168,14 @@ fn read_parts<const N: usize>(text: &str, mark: &str) -> Option<[String; N]> {
 }
 
 fn read_part(piece: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(piece.len());
-    let mut rest = piece.as_bytes();
-    while let Some((&byte, tail)) = rest.split_first() {
-        rest = tail;
-        if byte.is_ascii_alphanumeric() || byte == b'-' {
-            bytes.push(byte);
-            continue;
-        }
-        let ([high, low], tail) = (byte == b'_').then(|| rest.split_first_chunk::<2>()).flatten()?;
-        rest = tail;
-        let value = hex_digit(*high)? * 16 + hex_digit(*low)?;
-        if value.is_ascii_alphanumeric() || value == b'-' {
-            return None;
-        }
-        bytes.push(value);
+    let mut plain = piece.split('_');
+    let mut bytes = plain.next()?.as_bytes().to_vec();
+    for rest in plain {
+        let (code, plain) = rest.split_at_checked(2)?;
+        bytes.extend(from_hex(code)?);
+        bytes.extend(plain.as_bytes());
     }
-    if bytes.is_empty() {
-        return None;
-    }
-    String::from_utf8(bytes).ok()
-}
-
-fn hex_digit(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    }
+    String::from_utf8(bytes).ok().filter(|part| !part.is_empty())
 }
 
 #[cfg(test)]

@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 use super::TranscriptError;
 use super::claude::Index;
-use super::claude::history::ClaudeHistory;
-use super::claude::reading::OpenClaudeTranscript;
+use super::claude::history::{ClaudeHistory, OpenClaudeTranscript};
 use super::codex::rollouts::RolloutCache;
 use super::dialect::{TranscriptState, TurnEnd};
 pub use super::file_read::FileVersion;
@@ -68,11 +67,16 @@ impl IndexCache {
     ///
     /// # Errors
     /// As [`IndexCache::index`], and [`TranscriptError::RecordNotFound`] if there is no record `until`.
-    pub fn open(&self, path: &Path, until: Option<&str>) -> Result<OpenClaudeTranscript, TranscriptError> {
+    pub fn open(
+        &self,
+        path: &Path,
+        until: Option<&str>,
+    ) -> Result<OpenClaudeTranscript<BufReader<File>>, TranscriptError> {
         self.with_index(path, |indexed, file| {
+            let reader = BufReader::with_capacity(READ_BYTES, file);
             Ok(OpenClaudeTranscript::new(
                 path,
-                file,
+                reader,
                 indexed.branch(path, until)?,
             ))
         })

@@ -4,11 +4,13 @@
 //! such. Buffers one line at a time, up to a limit. Pure: knows neither files nor the meaning of a line.
 
 use std::borrow::Cow;
-use std::io::{self, BufRead, Seek};
+use std::io::{self, BufRead, Read, Seek};
 
 /// The longest line that is buffered, in bytes. Prompts with pictures make lines of some tens of megabytes.
 /// Longer lines are skipped like garbage, so that a damaged file cannot exhaust the memory.
 pub const LINE_LIMIT_BYTES: usize = 256 * 1024 * 1024;
+/// How much of a longer line is read at once to skip it, in bytes.
+const SKIPPED_BYTES: u64 = 64 * 1024;
 
 /// One line, without its newline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,38 +61,30 @@ impl<R: BufRead> Lines<R> {
     pub fn next_line(&mut self) -> io::Result<Option<RawLine<'_>>> {
         self.buffer.clear();
         let offset = self.offset;
-        let mut oversized = false;
+        let (mut oversized, mut limit) = (false, LINE_LIMIT_BYTES as u64 + 1);
         loop {
-            let available = match self.reader.fill_buf() {
-                Ok(available) => available,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            };
-            let newline = memchr::memchr(b'\n', available);
-            let taken = newline.unwrap_or(available.len());
-            if self.buffer.len() + taken > LINE_LIMIT_BYTES {
-                oversized = true;
-                self.buffer = Vec::new();
+            let mut piece = self.reader.by_ref().take(limit);
+            let read = piece.read_until(b'\n', &mut self.buffer)? as u64;
+            self.offset += read;
+            if read < limit || self.buffer.ends_with(b"\n") {
+                break;
             }
-            if !oversized {
-                self.buffer.extend_from_slice(&available[..taken]);
-            }
-            let at_end = available.is_empty();
-            let consumed = taken + usize::from(newline.is_some());
-            self.reader.consume(consumed);
-            self.offset += consumed as u64;
-            if newline.is_some() || at_end {
-                if at_end && self.offset == offset {
-                    return Ok(None);
-                }
-                return Ok(Some(RawLine {
-                    offset,
-                    bytes: &self.buffer,
-                    oversized,
-                    ended: newline.is_some(),
-                }));
-            }
+            (oversized, limit) = (true, SKIPPED_BYTES);
+            self.buffer = Vec::new();
         }
+        if self.offset == offset {
+            return Ok(None);
+        }
+        let ended = self.buffer.pop_if(|last| *last == b'\n').is_some();
+        if oversized {
+            self.buffer.clear();
+        }
+        Ok(Some(RawLine {
+            offset,
+            bytes: &self.buffer,
+            oversized,
+            ended,
+        }))
     }
 }
 

@@ -39,23 +39,23 @@ pub fn with_meter<T>(meter: Arc<dyn Meter>, work: impl FnOnce() -> T) -> T {
 /// A reader that counts its bytes for the work in progress on the thread that created it, whichever thread reads.
 pub struct Metered<R> {
     reader: R,
-    meter: Option<Arc<dyn Meter>>,
+    meter: SharedMeter,
 }
 
 impl<R> Metered<R> {
     /// Counts what is read from `reader`, which is expected to have `bytes` bytes; 0 if that is not known.
     pub fn new(reader: R, bytes: u64) -> Self {
-        let SharedMeter(meter) = SharedMeter::new(bytes);
-        Self { reader, meter }
+        Self {
+            reader,
+            meter: SharedMeter::new(bytes),
+        }
     }
 }
 
 impl<R: Read> Read for Metered<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(buffer)?;
-        if let Some(meter) = &self.meter {
-            meter.count_bytes(count as u64)?;
-        }
+        self.meter.count_bytes(count as u64)?;
         Ok(count)
     }
 }

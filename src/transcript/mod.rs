@@ -44,6 +44,7 @@ pub mod summary;
 pub mod syncing;
 #[cfg(test)]
 pub(crate) mod tests;
+mod threads;
 pub mod transcript_list;
 pub mod turn_counts;
 pub mod watch;

@@ -115,9 +115,6 @@ pub trait OpenTranscript: fmt::Debug + Send {
     /// How many prompts it contains, abandoned branches included, if they can be distinguished from other records.
     fn prompts(&self) -> Option<u64>;
 
-    /// The largest number of turns that may have run in it.
-    fn max_turns(&self) -> u64;
-
     /// The largest number of turns that may be recorded in it, if its agent does not record every turn. It is then
     /// unknown whether more turns ran.
     fn max_recorded_turns(&self) -> Option<u64> {

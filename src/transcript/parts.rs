@@ -48,7 +48,7 @@ pub struct Part {
 
 impl Part {
     /// A file that is not compressed and has its own name.
-    fn plain(path: &Path, name: String, bytes: u64) -> Self {
+    pub(crate) fn plain(path: &Path, name: String, bytes: u64) -> Self {
         Self {
             path: path.to_owned(),
             name,
@@ -63,10 +63,7 @@ impl Part {
     /// # Errors
     /// The system's error.
     pub fn open(&self) -> io::Result<Box<dyn Read>> {
-        match self.is_compressed {
-            true => Ok(Box::new(DecompressedReader::sequential(open_file(&self.path)?)?)),
-            false => Ok(Box::new(open_file(&self.path)?)),
-        }
+        open_content(&self.path, self.is_compressed)
     }
 }
 
@@ -75,10 +72,15 @@ impl Part {
 /// # Errors
 /// The system's error.
 pub fn open_text(path: &Path) -> io::Result<Box<dyn Read>> {
-    match is_packed(path) {
-        true => Ok(Box::new(DecompressedReader::sequential(open_file(path)?)?)),
-        false => Ok(Box::new(open_file(path)?)),
-    }
+    open_content(path, is_packed(path))
+}
+
+fn open_content(path: &Path, is_compressed: bool) -> io::Result<Box<dyn Read>> {
+    let file = open_file(path)?;
+    Ok(match is_compressed {
+        true => Box::new(DecompressedReader::sequential(file)?),
+        false => Box::new(file),
+    })
 }
 
 /// The single file of a session without side files. For a link: its target, under the name of the link.
@@ -109,14 +111,8 @@ fn plain_name(path: &Path) -> String {
 /// # Errors
 /// [`TranscriptError::Io`] when it cannot be read.
 pub fn rollout_part(rollout: &Path) -> Result<Part, TranscriptError> {
-    let mut part = Part {
-        path: rollout.to_owned(),
-        name: plain_name(rollout),
-        bytes: 0,
-        is_compressed: is_packed(rollout),
-        borrowed_name: None,
-    };
-    part.bytes = if part.is_compressed {
+    let is_compressed = is_packed(rollout);
+    let bytes = if is_compressed {
         // A compressed rollout no longer changes.
         let count = || -> io::Result<u64> {
             let (file, metadata) = open_with_metadata(rollout)?;
@@ -127,7 +123,10 @@ pub fn rollout_part(rollout: &Path) -> Result<Part, TranscriptError> {
     } else {
         whole_lines(rollout)?
     };
-    Ok(part)
+    Ok(Part {
+        is_compressed,
+        ..Part::plain(rollout, plain_name(rollout), bytes)
+    })
 }
 
 /// The files of a session and what was not included.

@@ -5,91 +5,28 @@ use uuid::Uuid;
 /// The id of a record: 16 bytes for a UUID, otherwise text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum RecordId {
-    Uuid(u128),
+    Uuid([u8; 16]),
     Text(Box<str>),
-}
-
-/// A borrowed [`RecordId`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum IdRef<'a> {
-    Uuid(u128),
-    Text(&'a str),
 }
 
 impl RecordId {
     pub(super) fn new(text: &str) -> Self {
-        IdRef::new(text).to_owned()
-    }
-
-    pub(super) fn as_ref(&self) -> IdRef<'_> {
-        match self {
-            Self::Uuid(value) => IdRef::Uuid(*value),
-            Self::Text(text) => IdRef::Text(text),
-        }
-    }
-}
-
-impl<'a> IdRef<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
+        const HYPHENATED_CHARS: usize = 36;
         // Only the canonical form may be stored as a number. Otherwise two different ids could become one.
-        folded(text.as_bytes()).map_or(Self::Text(text), Self::Uuid)
-    }
-
-    pub(super) fn to_owned(self) -> RecordId {
-        match self {
-            Self::Uuid(value) => RecordId::Uuid(value),
-            Self::Text(text) => RecordId::Text(text.into()),
+        let may_be = text.len() == HYPHENATED_CHARS && !text.bytes().any(|byte| byte.is_ascii_uppercase());
+        match may_be.then(|| Uuid::try_parse(text)) {
+            Some(Ok(uuid)) => Self::Uuid(uuid.into_bytes()),
+            _ => Self::Text(text.into()),
         }
     }
 
-    pub(super) fn text(self) -> String {
+    pub(super) fn text(&self) -> String {
         match self {
-            Self::Uuid(value) => Uuid::from_u128(value).hyphenated().to_string(),
-            Self::Text(text) => text.into(),
+            Self::Uuid(bytes) => Uuid::from_bytes(*bytes).hyphenated().to_string(),
+            Self::Text(text) => text.to_string(),
         }
     }
 }
-
-/// Parses a UUID in lower case with hyphens.
-fn folded(text: &[u8]) -> Option<u128> {
-    const HYPHENS: [usize; 4] = [8, 13, 18, 23];
-    let text: &[u8; 36] = text.try_into().ok()?;
-    if HYPHENS.iter().any(|place| text[*place] != b'-') {
-        return None;
-    }
-    let (mut value, mut seen) = (0u128, 0);
-    for part in [
-        &text[..8],
-        &text[9..13],
-        &text[14..18],
-        &text[19..23],
-        &text[24..],
-    ] {
-        let mut digits = 0u64;
-        for byte in part {
-            let digit = DIGITS[usize::from(*byte)];
-            seen |= digit;
-            digits = digits << 4 | u64::from(digit);
-        }
-        value = value << (4 * part.len()) | u128::from(digits);
-    }
-    (seen != NO_DIGIT).then_some(value)
-}
-
-/// The value of a byte that is no digit. Combined with any digit, the result still shows that one was invalid.
-const NO_DIGIT: u8 = u8::MAX;
-
-/// The value of each byte as a lower-case hexadecimal digit.
-static DIGITS: [u8; 256] = {
-    let mut table = [NO_DIGIT; 256];
-    let digits = b"0123456789abcdef";
-    let mut value = 0;
-    while value < digits.len() {
-        table[digits[value] as usize] = value as u8;
-        value += 1;
-    }
-    table
-};
 
 #[cfg(test)]
 mod tests {
@@ -98,7 +35,7 @@ mod tests {
     #[test]
     fn each_id_is_told_as_it_was_written() {
         let uuid = "0b7e5b0e-1f7c-4d3a-9a51-8d6f2c3e4a5b";
-        assert!(matches!(IdRef::new(uuid), IdRef::Uuid(_)));
+        assert!(matches!(RecordId::new(uuid), RecordId::Uuid(_)));
         for text in [
             uuid,
             "",
@@ -108,7 +45,7 @@ mod tests {
             "0b7e5b0e-1f7c-4d3a-9a51-8d6f2c3e4a5g",
             "0b7e5b0e-1f7c-4d3a-9a5108d6f2c3e4a5b",
         ] {
-            assert_eq!(RecordId::new(text).as_ref().text(), text);
+            assert_eq!(RecordId::new(text).text(), text);
         }
     }
 }

@@ -258,15 +258,9 @@ impl<'a> EditableRecord<'a> {
     /// Parses the record in a line, whatever surrounds it. `None` if there is no record.
     #[must_use]
     pub fn parse(line: &'a str) -> Option<Self> {
-        Self::parse_as(line, Fields::parse)
-    }
-
-    /// As [`EditableRecord::parse`], with other members than the record's own, such as those of its payload.
-    #[must_use]
-    pub fn parse_as(line: &'a str, fields: impl FnOnce(&'a str) -> Option<Fields<'a>>) -> Option<Self> {
         let text = std::str::from_utf8(trimmed(line.as_bytes())).ok()?;
         Some(Self {
-            fields: fields(text)?,
+            fields: Fields::parse(text)?,
             text,
             start: text.as_ptr() as usize - line.as_ptr() as usize,
         })

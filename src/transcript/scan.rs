@@ -8,7 +8,6 @@
 
 mod filter;
 mod lines;
-mod nesting;
 mod strict;
 mod strings;
 
@@ -19,7 +18,6 @@ use super::lines::text_of_same_length;
 pub(crate) use filter::Filter;
 pub(super) use filter::{BEGINNING_BYTES, ID_LIMIT_BYTES};
 pub(super) use lines::{LinePosition, PrunedLine, PrunedLines};
-use nesting::Nesting;
 use strict::Strict;
 use strings::{special, trim_cut, unfinished};
 
@@ -58,12 +56,14 @@ pub(crate) enum Grammar {
     /// nowhere else. Lone surrogates are valid. NUL bytes and byte order marks around a record are ignored.
     JavaScript,
     /// As in `serde_json`: only UTF-8 and pairs of surrogates, nothing but white space around the record, and a
-    /// depth of at most [`SERDE_DEPTH`].
+    /// depth of at most [`SERDE_DEPTH`]. Its limit for the size of numbers does not count here.
     Serde,
 }
 
 /// The maximum depth of nested objects and arrays that `serde_json` reads.
 pub(super) const SERDE_DEPTH: usize = 127;
+/// The same for the other grammar: far more than any agent writes, so that a line of nothing but brackets takes little memory.
+const DEPTH_LIMIT: usize = 1 << 20;
 
 /// What to read of each line of a format.
 #[derive(Debug, Clone, Copy)]
@@ -97,7 +97,8 @@ impl PrunedRecord<'_> {
 pub(crate) struct Pruner {
     table: &'static Table,
     state: State,
-    nesting: Nesting,
+    /// The open brackets, and whether each is an object's.
+    nesting: Vec<bool>,
     /// The outermost open containers. Nothing is copied from deeper ones.
     levels: [Level; LEVELS],
     /// The member whose name was read last, if it is copied.
@@ -115,7 +116,6 @@ pub(crate) struct Pruner {
     word: &'static [u8],
     /// The state of the current string in the strict grammar.
     strict: Strict,
-    magnitude: Magnitude,
     record: Vec<u8>,
     spans: Vec<ValueSpan>,
     has_more: bool,
@@ -167,25 +167,13 @@ enum Digits {
     Power,
 }
 
-/// The magnitude of a number: `serde_json` refuses a number that is too large for a floating-point number. All numbers with the
-/// largest possible power of ten are accepted here.
-#[derive(Debug, Clone, Copy, Default)]
-struct Magnitude {
-    /// The number of digits before the point, from the first one that is not zero. Negative if the fraction begins with zeros.
-    places: i32,
-    /// Whether a digit other than zero was read.
-    has_digit: bool,
-    power: i32,
-    is_power_negative: bool,
-}
-
 impl Pruner {
     /// Creates a pruner for lines of a format.
     pub(crate) fn new(table: &'static Table) -> Self {
         Self {
             table,
             state: State::Before,
-            nesting: Nesting::default(),
+            nesting: Vec::new(),
             levels: Default::default(),
             member: None,
             value: None,
@@ -196,7 +184,6 @@ impl Pruner {
             name: Vec::new(),
             word: &[],
             strict: Strict::default(),
-            magnitude: Magnitude::default(),
             record: Vec::new(),
             spans: Vec::new(),
             has_more: false,
@@ -270,7 +257,7 @@ impl Pruner {
 
     /// How many objects and arrays are open.
     pub(crate) fn depth(&self) -> usize {
-        self.nesting.depth()
+        self.nesting.len()
     }
 
     fn is_strict(&self) -> bool {
@@ -311,7 +298,7 @@ impl Pruner {
             }
             State::ValueOrEnd if byte == b']' => self.close(byte),
             State::Value | State::ValueOrEnd => self.begin_value(byte),
-            State::CommaOrEnd => match (byte, self.nesting.is_object()) {
+            State::CommaOrEnd => match (byte, self.nesting.last() == Some(&true)) {
                 (b',', true) => State::Name,
                 (b',', false) => State::Value,
                 (b'}', true) | (b']', false) => self.close(byte),
@@ -320,7 +307,6 @@ impl Pruner {
             State::Number(digits) => match digits.next(byte) {
                 Some(next) => {
                     self.copy(&[byte]);
-                    self.magnitude.take(next, byte);
                     State::Number(next)
                 }
                 None if digits.can_end() => {
@@ -438,7 +424,7 @@ impl Pruner {
     }
 
     fn begin_value(&mut self, byte: u8) -> State {
-        let value = match self.nesting.is_object() {
+        let value = match self.nesting.last() == Some(&true) {
             true => self.member.take().map(|(name, filter)| (*name, filter)),
             false => self.element().map(|filter| ("", filter)),
         };
@@ -469,8 +455,6 @@ impl Pruner {
                     b'0' => Digits::Zero,
                     _ => Digits::Whole,
                 };
-                self.magnitude = Magnitude::default();
-                self.magnitude.take(digits, byte);
                 State::Number(digits)
             }
             b't' => self.begin_word("true"),
@@ -491,7 +475,12 @@ impl Pruner {
 
     fn open(&mut self, value: Option<&'static Filter>, byte: u8) -> State {
         let is_object = byte == b'{';
-        if self.is_strict() && self.nesting.depth() == SERDE_DEPTH {
+        let limit = if self.is_strict() {
+            SERDE_DEPTH
+        } else {
+            DEPTH_LIMIT
+        };
+        if self.nesting.len() == limit {
             return State::Garbage;
         }
         let (start, span) = (self.record.len(), self.spans.len().wrapping_sub(1));
@@ -503,7 +492,7 @@ impl Pruner {
                 self.end_span(span, start);
             }
         }
-        if let Some(level) = self.levels.get_mut(self.nesting.depth()) {
+        if let Some(level) = self.levels.get_mut(self.nesting.len()) {
             *level = Level {
                 filter: entered,
                 elements: 0,
@@ -526,7 +515,7 @@ impl Pruner {
             self.end_span(level.span, level.start);
         }
         self.nesting.pop();
-        if self.nesting.depth() == 0 {
+        if self.nesting.is_empty() {
             State::After
         } else {
             State::CommaOrEnd
@@ -535,7 +524,7 @@ impl Pruner {
 
     /// The innermost open container, if it is among the outermost [`LEVELS`].
     fn level(&mut self) -> Option<&mut Level> {
-        self.levels.get_mut(self.nesting.depth().wrapping_sub(1))
+        self.levels.get_mut(self.nesting.len().wrapping_sub(1))
     }
 
     /// The memory that the pruned record takes.
@@ -600,10 +589,6 @@ impl Pruner {
     }
 
     fn end_number(&mut self) {
-        if self.is_strict() && self.magnitude.is_too_large() {
-            self.state = State::Garbage;
-            return;
-        }
         self.state = State::CommaOrEnd;
         if self.value.is_none() {
             return;
@@ -636,39 +621,6 @@ impl Digits {
 
     fn can_end(self) -> bool {
         matches!(self, Self::Zero | Self::Whole | Self::Fraction | Self::Power)
-    }
-}
-
-impl Magnitude {
-    /// The power of ten of the first digit of the largest floating-point number.
-    const LARGEST_POWER: i32 = f64::MAX_10_EXP;
-
-    /// Adds a byte of the number. `what` is the part of the number that it belongs to.
-    fn take(&mut self, what: Digits, byte: u8) {
-        match what {
-            Digits::Zero | Digits::Whole => {
-                self.has_digit |= byte != b'0';
-                self.places += i32::from(self.has_digit);
-            }
-            Digits::Fraction => {
-                self.has_digit |= byte != b'0';
-                self.places -= i32::from(!self.has_digit);
-            }
-            Digits::Sign => self.is_power_negative = byte == b'-',
-            Digits::Power => {
-                let digit = i32::from(byte.saturating_sub(b'0'));
-                self.power = self.power.saturating_mul(10).saturating_add(digit);
-            }
-            Digits::Minus | Digits::Point | Digits::Exponent => {}
-        }
-    }
-
-    fn is_too_large(self) -> bool {
-        let power = match self.is_power_negative {
-            true => -self.power,
-            false => self.power,
-        };
-        self.has_digit && self.places.saturating_add(power) > Self::LARGEST_POWER + 1
     }
 }
 

@@ -13,7 +13,7 @@ use crate::archive::list::{ArchivedCopy, BUFFER_BYTES, FileStamp, is_transcript}
 use crate::files::digest::sha256;
 use crate::files::durable;
 use crate::files::identity::Hashed;
-use crate::files::is_shortage;
+use crate::files::{is_one_of, is_shortage};
 use crate::paths::ownership::NO_LINK;
 use crate::transcript::TranscriptError;
 use crate::transcript::moving::comparison::begins_with_lines_of;
@@ -22,35 +22,27 @@ use crate::transcript::parts::{Part, is_lines};
 /// The compression level: zstd's own default, about 300 MB/s.
 const COMPRESSION_LEVEL: i32 = 3;
 
-/// Facts about the file that is linked or copied. Empty unless it is the transcript.
-#[derive(Clone, Debug, Default)]
-pub(in crate::archive) struct SourceFacts {
-    /// See [`ArchivedCopy::folder`].
-    pub(in crate::archive) folder: String,
-    /// See [`ArchivedCopy::turns`].
-    pub(in crate::archive) turns: Option<u64>,
-}
+/// Facts about the file that is linked or copied: [`ArchivedCopy::folder`] and [`ArchivedCopy::turns`]. Empty unless it is the
+/// transcript.
+pub(in crate::archive) type SourceFacts<'a> = (&'a str, Option<u64>);
 
 impl SessionFolder<'_> {
     /// Links a file of the agent. Returns whether the file is known to be shorter than before.
     pub(in crate::archive) fn link(
         &mut self,
         part: &Part,
-        origin: &SourceFacts,
+        origin: SourceFacts<'_>,
     ) -> Result<bool, TranscriptError> {
         let stamp = FileStamp::of(&part.path).map_err(TranscriptError::io("look at", &part.path))?;
         let newest = self.list.files.get(&part.name).and_then(|copies| copies.last());
         let newest = newest.cloned();
         match &newest {
             Some(copy) if self.is_link_to(copy, &stamp) || copy.source == stamp => {
-                let folder = origin.folder.clone();
-                self.put(
-                    &part.name,
-                    ArchivedCopy {
-                        folder,
-                        ..copy.clone()
-                    },
-                );
+                let kept = ArchivedCopy {
+                    folder: origin.0.to_owned(),
+                    ..copy.clone()
+                };
+                self.put(&part.name, kept);
                 return Ok(copy.is_link() && stamp.bytes < copy.bytes);
             }
             // The agent no longer writes to a file that it compressed.
@@ -69,7 +61,7 @@ impl SessionFolder<'_> {
                     file,
                     bytes: stamp.bytes,
                     source: stamp,
-                    folder: origin.folder.clone(),
+                    folder: origin.0.to_owned(),
                     ..ArchivedCopy::default()
                 };
                 self.put(&part.name, link);
@@ -87,7 +79,7 @@ impl SessionFolder<'_> {
     pub(in crate::archive) fn compress(
         &mut self,
         part: &Part,
-        origin: &SourceFacts,
+        origin: SourceFacts<'_>,
     ) -> Result<bool, TranscriptError> {
         let stamp = FileStamp::of(&part.path).map_err(TranscriptError::io("look at", &part.path))?;
         self.compress_other_links(part, &stamp)?;
@@ -140,15 +132,8 @@ impl SessionFolder<'_> {
         turns: Option<u64>,
     ) -> Result<(), TranscriptError> {
         if let Some(bytes) = self.usable_bytes(name, link)? {
-            let part = Part {
-                path: self.path.join(&link.file),
-                name: name.to_owned(),
-                bytes,
-                is_compressed: false,
-                borrowed_name: None,
-            };
-            let folder = link.folder.clone();
-            self.copy(&part, &SourceFacts { folder, turns })?;
+            let part = Part::plain(&self.path.join(&link.file), name.to_owned(), bytes);
+            self.copy(&part, (&link.folder, turns))?;
         }
         self.drop_copies(name, |copy| copy.file == link.file);
         Ok(())
@@ -177,7 +162,7 @@ impl SessionFolder<'_> {
 
     /// Copies the new part of a file. Deletes copies that differ from the beginning of the file only by the folder in their
     /// records. Returns true if the file does not continue its newest copy.
-    fn copy(&mut self, part: &Part, origin: &SourceFacts) -> Result<bool, TranscriptError> {
+    fn copy(&mut self, part: &Part, (folder, turns): SourceFacts<'_>) -> Result<bool, TranscriptError> {
         let place = self.path.clone();
         // Room is lacking where the copy is written.
         let failed = |error| match is_shortage(&error) {
@@ -195,12 +180,9 @@ impl SessionFolder<'_> {
             Some(copy) => self.extended(copy.clone(), part, stamp).map_err(failed)?,
             None => None,
         };
-        let folder = origin.folder.clone();
         if let (Some(copy), Some(grown)) = (newest, grown) {
-            let turns = match grown.bytes == copy.bytes {
-                true => origin.turns.or(copy.turns),
-                false => origin.turns,
-            };
+            let turns = turns.or(copy.turns.filter(|_| grown.bytes == copy.bytes));
+            let folder = folder.to_owned();
             self.put(
                 &part.name,
                 ArchivedCopy {
@@ -221,8 +203,8 @@ impl SessionFolder<'_> {
         let new = ArchivedCopy {
             file: self.new_file("zst"),
             sha256: sha256(b""),
-            folder,
-            turns: origin.turns,
+            folder: folder.to_owned(),
+            turns,
             ..ArchivedCopy::default()
         };
         let path = self.path.join(&new.file);
@@ -295,6 +277,5 @@ fn can_never_link(error: &io::Error) -> bool {
         Errno::NOTSUP,
         Errno::NOSYS,
     ];
-    let code = error.raw_os_error();
-    code.is_some_and(|code| never.iter().any(|errno| errno.raw_os_error() == code))
+    is_one_of(error, &never)
 }

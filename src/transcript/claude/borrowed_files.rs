@@ -96,34 +96,25 @@ pub fn collect_borrowed(
                     if name.as_ref().is_some_and(|name| claimed.names.contains(name)) {
                         continue;
                     }
-                    (
-                        path,
-                        name.and_then(|name| find_result(project, &own, name, claimed)),
-                    )
+                    let found = name.and_then(|name| find_result(project, &own, name, claimed));
+                    (path, found.map(|part| (part, None)))
                 }
                 SideFile::Subagent(agent) => {
                     let name = format!("agent-{agent}.jsonl");
-                    if claimed.subagents.contains(&(project.to_owned(), name.clone())) {
+                    if claimed.subagents.contains(&(project.to_owned(), name)) {
                         continue;
                     }
-                    let found = subagents.find(agent).filter(|path| is_within(project, path));
-                    (
-                        agent,
-                        found.and_then(|path| side_part(&path, format!("{own}/subagents/{name}"))),
-                    )
+                    (agent, find_subagent(&subagents, project, &own, agent))
                 }
             };
-            let Some(part) =
-                found.filter(|part| part.name.len() <= NAME_LIMIT_BYTES && files.len() < FILE_LIMIT)
-            else {
+            let has_room =
+                |(part, _): &(Part, _)| part.name.len() <= NAME_LIMIT_BYTES && files.len() < FILE_LIMIT;
+            let Some((part, meta)) = found.filter(has_room) else {
                 missing.push(quoted(named));
                 continue;
             };
             if matches!(file, SideFile::Subagent(_)) {
                 unread.push(part.clone());
-                // The subagent's task. Not every subagent has this file.
-                let beside = part.name.replace(".jsonl", ".meta.json");
-                let meta = side_part(&part.path.with_extension("meta.json"), beside);
                 files.extend(meta);
             }
             claimed.add(project, &part);
@@ -141,8 +132,22 @@ fn files_named_by(part: &Part) -> io::Result<(BTreeSet<SideFile>, bool)> {
     named_files(BufReader::with_capacity(READ_BYTES, file))
 }
 
+/// The transcript of a subagent under its name in the copy, and the file with its task, which not every subagent has.
+pub(super) fn find_subagent(
+    subagents: &Subagents<'_>,
+    project: &Path,
+    own: &str,
+    agent: &str,
+) -> Option<(Part, Option<Part>)> {
+    let path = subagents.find(agent).filter(|path| is_within(project, path))?;
+    let name = format!("{own}/subagents/agent-{agent}.jsonl");
+    let task = name.replace(".jsonl", ".meta.json");
+    let task = side_part(&path.with_extension("meta.json"), task);
+    Some((side_part(&path, name)?, task))
+}
+
 /// Whether the path from the project's folder to a file contains no link.
-pub(super) fn is_within(project: &Path, path: &Path) -> bool {
+fn is_within(project: &Path, path: &Path) -> bool {
     let Ok(rest) = path.strip_prefix(project) else {
         return false;
     };

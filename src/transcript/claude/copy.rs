@@ -67,7 +67,7 @@ pub(super) fn with_files<'a>(
     let made = create_in(folder, new_id, COPY, |writer| {
         let written = write(&mut files, writer);
         // Before the transcript is renamed, so that no transcript ever names files that do not exist.
-        let written = written.and_then(|()| files.settle());
+        let written = written.and_then(|()| files.settle(false));
         written.map_err(TranscriptError::io(action, source))
     })?;
     files.keep_copies();

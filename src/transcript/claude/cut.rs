@@ -135,7 +135,7 @@ pub fn copy_borrowed_files(transcript: &Path) -> Result<(), TranscriptError> {
         }
         Ok(Verdict::Drop)
     });
-    let brought = looked.and_then(|()| files.settle_into_existing());
+    let brought = looked.and_then(|()| files.settle(true));
     brought.map_err(TranscriptError::io("bring the files beside", transcript))
 }
 

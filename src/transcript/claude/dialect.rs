@@ -219,9 +219,9 @@ impl Dialect for Claude {
         let branch = branch.ok_or_else(|| TranscriptError::NothingToResume {
             upstream_id: id.to_owned(),
         })?;
-        let made = repair::repair(source, &index, &branch, new.folder(), &new.id)?;
+        let repairs = repair::repair(source, &index, &branch, new.folder(), &new.id)?;
         Ok(RepairedCopy {
-            repairs: made.repairs,
+            repairs,
             last_uuid: Some(branch.leaf_uuid.clone()),
             turns: branch.prompt_offsets.len() as u64,
             is_whole: branch.missing_parents == 0,
@@ -296,7 +296,7 @@ fn on_disk(library: &IndexCache, path: &Path, until: Option<&str>) -> Result<Tur
     let turns_at_most = if book.cut_by_compaction {
         u64::MAX
     } else {
-        turns + book.agent_notes() as u64
+        turns + open.agent_notes() as u64
     };
     let anywhere = || {
         let index = library.index(path).ok()?;
@@ -318,7 +318,7 @@ fn on_disk(library: &IndexCache, path: &Path, until: Option<&str>) -> Result<Tur
     let last_turn = open.turns().checked_sub(1).map(|last| open.turn(last));
     let last_is_cut = match last_turn {
         None => false,
-        Some(messages) => messages.len() == 1 || book.ends_torn() && !open.ends_with_reply()?,
+        Some(messages) => messages.len() == 1 || open.ends_torn() && !open.ends_with_reply()?,
     };
     Ok(TurnCounts {
         is_last_cut_off: last_is_cut,

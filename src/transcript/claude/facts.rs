@@ -116,7 +116,7 @@ impl RecordFacts {
 impl ChainFacts {
     /// The uuid's text.
     pub(in crate::transcript) fn uuid(&self) -> String {
-        self.uuid.as_ref().text()
+        self.uuid.text()
     }
 
     /// Whether it is a message of the conversation, not of a subagent.

@@ -6,7 +6,7 @@ use super::entries::Parent;
 use super::facts::Role;
 use super::index::Index;
 use super::walk::Selection;
-use crate::transcript::record_id::IdRef;
+use crate::transcript::record_id::RecordId;
 
 /// A reply of the model: by a hash of its id, or by its position if it has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -87,7 +87,7 @@ impl Index {
     fn parent_on(&self, branch: &Selection, position: usize) -> Option<(usize, bool)> {
         match branch.join_at(self.entries.offset(position)) {
             Some(join) => {
-                let parent = self.entries.find(IdRef::new(join.parent.as_deref()?))?;
+                let parent = self.entries.find(&RecordId::new(join.parent.as_deref()?))?;
                 Some((parent, true))
             }
             None => match self.entries.parent(position) {

@@ -1,9 +1,11 @@
-//! The messages and turns of a branch, which can be read one by one.
+//! The messages and turns of a branch, and an open transcript that reads them one by one.
 //!
 //! Owns which records of an index are messages of the branch and which turn each belongs to, four bytes per message.
-//! A message is decoded when it is requested. Pure over any buffered reader; knows neither files nor conversations.
+//! A message is decoded when it is requested. Pure over any buffered reader; knows no conversations.
 
-use std::io::{self, BufRead, Seek};
+use std::fmt::Debug;
+use std::io::{BufRead, Seek};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memchr::memmem;
@@ -11,12 +13,15 @@ use memchr::memmem;
 use super::Index;
 use super::entries::Parent;
 use super::facts::Role;
+use super::record::Record;
+use crate::transcript::TranscriptError;
 use crate::transcript::dialect::TurnEnd;
 use crate::transcript::fields::Json;
 use crate::transcript::indexes::IndexedBranch;
 use crate::transcript::lines::line_text;
 use crate::transcript::message::{Part, Speaker, TranscriptMessage, TranscriptMessageKind};
-use crate::transcript::record_id::IdRef;
+use crate::transcript::open_transcript::{Loss, OpenTranscript, damage_loss};
+use crate::transcript::record_id::RecordId;
 
 /// The messages of a branch.
 #[derive(Debug, Default)]
@@ -29,26 +34,17 @@ pub struct ClaudeHistory {
     /// How many records name a parent that is missing. Something is lost at each of them.
     pub missing_parents: usize,
     /// How many records are damaged or missing.
-    pub damaged_records: u64,
+    damaged_records: u64,
     /// How many records on the branch, or following its end, are of unknown kinds, so that the history omits them.
-    pub unknown_records: u64,
+    unknown_records: u64,
     /// Whether the branch begins with a compaction whose earlier messages are not in this transcript.
     pub cut_by_compaction: bool,
 }
 
-impl ClaudeHistory {
-    /// Reads the messages up to the record `until`, or of the live branch. `None` if there is no such record.
-    ///
-    /// # Errors
-    /// The reader's error.
-    pub fn read(reader: impl BufRead, until: Option<&str>) -> io::Result<Option<Self>> {
-        Index::read(reader).map(|index| Self::of(&Arc::new(index), until))
-    }
+impl IndexedBranch for ClaudeHistory {
+    type Index = Index;
 
-    /// The messages up to the record `until`, or of the live branch, of a transcript that was indexed. `None` if
-    /// there is no such record.
-    #[must_use]
-    pub fn of(index: &Arc<Index>, until: Option<&str>) -> Option<Self> {
+    fn of(index: &Arc<Index>, until: Option<&str>) -> Option<Self> {
         let mut book = Self {
             index: Arc::clone(index),
             damaged_records: index.garbage_lines(),
@@ -76,35 +72,39 @@ impl ClaudeHistory {
         Some(book)
     }
 
-    /// The largest number of turns that may have been in the transcript. No limit if a compaction left the earlier messages
-    /// elsewhere.
-    #[must_use]
-    pub fn max_turns(&self) -> u64 {
-        match self.cut_by_compaction {
-            true => u64::MAX,
-            false => self.index.max_turns(),
+    fn turn_starts(&self) -> &[u32] {
+        &self.turns
+    }
+
+    fn memory_bytes(&self) -> usize {
+        (self.messages.capacity() + self.turns.capacity()) * size_of::<u32>()
+    }
+}
+
+/// An open transcript, with its messages up to a record or of its live branch.
+#[derive(Debug)]
+pub struct OpenClaudeTranscript<R> {
+    /// The positions of its messages.
+    pub history: Arc<ClaudeHistory>,
+    path: PathBuf,
+    reader: R,
+}
+
+impl<R: BufRead + Seek> OpenClaudeTranscript<R> {
+    /// Wraps a transcript that is open already and whose messages are known.
+    pub(in crate::transcript) fn new(path: &Path, reader: R, history: Arc<ClaudeHistory>) -> Self {
+        Self {
+            history,
+            path: path.to_owned(),
+            reader,
         }
-    }
-
-    /// How many prompts the transcript has, abandoned branches included.
-    #[must_use]
-    pub fn prompts(&self) -> u64 {
-        self.index.prompts()
-    }
-
-    /// Whether the transcript's last line is incomplete.
-    #[must_use]
-    pub fn ends_torn(&self) -> bool {
-        self.index.ends_torn()
     }
 
     /// How many of the messages are the agent's own commands, which the user typed too, or their output.
     #[must_use]
     pub fn agent_notes(&self) -> usize {
-        let roles = self
-            .messages
-            .iter()
-            .map(|position| self.index.entries.role(*position as usize));
+        let positions = self.history.messages.iter();
+        let roles = positions.map(|position| self.index().entries.role(*position as usize));
         roles.filter(|role| *role == Role::Aside).count()
     }
 
@@ -112,45 +112,65 @@ impl ClaudeHistory {
     /// the agent filled in.
     ///
     /// # Errors
-    /// The reader's error.
-    pub fn ends_with_reply(&self, reader: impl BufRead + Seek) -> io::Result<bool> {
-        let Some(last) = self.messages.last() else {
+    /// [`TranscriptError::Io`].
+    pub fn ends_with_reply(&mut self) -> Result<bool, TranscriptError> {
+        let Some(last) = self.history.messages.last().copied() else {
             return Ok(false);
         };
-        let ends = self.index.record_at(reader, *last as usize, |record, _| {
+        let ends = self.record(last as usize, |record, _| {
             record.has_kind("assistant") && !record.is_filler() && record.turn_end() != TurnEnd::Open
         })?;
         Ok(ends.unwrap_or(false))
     }
 
-    /// How many messages there are.
-    #[must_use]
-    pub fn messages(&self) -> usize {
-        self.messages.len()
+    fn index(&self) -> &Index {
+        &self.history.index
     }
 
-    /// How many messages of the live branch an agent loads: those after the last compaction, and those that the compaction
-    /// kept.
-    ///
-    /// # Errors
-    /// The reader's error.
-    pub fn loaded_messages(&self, reader: impl BufRead + Seek) -> io::Result<usize> {
-        let Some(walk) = self.index.walk(None, false) else {
+    /// The position of a message in the index.
+    fn position(&self, message: usize) -> Option<usize> {
+        let position = self.history.messages.get(message)?;
+        Some(*position as usize)
+    }
+
+    /// Reads a record and its line. `None` if the transcript was changed and another record is at its offset.
+    fn record<T>(
+        &mut self,
+        position: usize,
+        tell: impl FnOnce(&Record<'_>, &[u8]) -> T,
+    ) -> Result<Option<T>, TranscriptError> {
+        let read = self.history.index.record_at(&mut self.reader, position, tell);
+        read.map_err(TranscriptError::io("read", &self.path))
+    }
+}
+
+impl<R: BufRead + Seek + Debug + Send> OpenTranscript for OpenClaudeTranscript<R> {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn messages(&self) -> usize {
+        self.history.messages.len()
+    }
+
+    fn loaded_messages(&mut self) -> Result<usize, TranscriptError> {
+        let index = Arc::clone(&self.history.index);
+        let Some(walk) = index.walk(None, false) else {
             return Ok(0);
         };
-        let entries = &self.index.entries;
+        let entries = &index.entries;
         let is_message = |position: &usize| entries.role(*position) != Role::Other;
         let behind = walk.positions().filter(is_message).count();
         let first = walk.positions().next().unwrap_or_default();
         if matches!(entries.logical_parent(first), Parent::None) {
             return Ok(behind);
         }
-        let kept = self.index.record_at(reader, first, |record, _| {
+        let kept = self.record(first, |record, _| {
             let metadata = record.fields.object("compactMetadata")?;
             let uuids = metadata.object("preservedMessages")?.array("uuids")?;
             let place = |uuid: &Json<'_>| {
                 let uuid: String = serde_json::from_str(uuid.get()).ok()?;
-                entries.find(IdRef::new(&uuid))
+                entries.find(&RecordId::new(&uuid))
             };
             let places = uuids.iter().filter_map(place);
             Some(places.filter(|place| *place < first && is_message(place)).count())
@@ -158,69 +178,50 @@ impl ClaudeHistory {
         Ok(behind + kept.flatten().unwrap_or(0))
     }
 
-    /// The uuid of a message's record. Empty if there is no such message.
-    #[must_use]
-    pub fn uuid(&self, message: usize) -> String {
-        let position = self.messages.get(message);
-        position.map_or_else(String::new, |position| self.id(*position).text())
+    fn turn_starts(&self) -> &[u32] {
+        &self.history.turns
     }
 
-    /// The offset of a message's record. `None` if there is no such message.
-    #[must_use]
-    pub fn offset(&self, message: usize) -> Option<u64> {
-        let position = self.messages.get(message)?;
-        Some(self.index.entries.offset(*position as usize))
+    fn record_id(&self, message: usize) -> String {
+        let position = self.position(message);
+        position.map_or_else(String::new, |position| self.index().entries.id(position).text())
     }
 
-    /// How many turns, of all branches, begin at or before a record in the file. `None` if there is no such record.
-    #[must_use]
-    pub fn turns_begun_until(&self, uuid: &str) -> Option<usize> {
-        let offset = self.index.offset_of(uuid)?;
-        let has_begun = |start: &u32| self.offset(*start as usize).is_some_and(|begin| begin <= offset);
-        Some(self.turns.partition_point(has_begun))
-    }
-
-    /// The message whose record has this uuid.
-    #[must_use]
-    pub fn find(&self, uuid: &str) -> Option<usize> {
-        let id = IdRef::new(uuid);
+    fn find(&self, _owner: &str, record_id: &str) -> Option<usize> {
+        let (entries, id) = (&self.index().entries, RecordId::new(record_id));
+        let mut messages = self.history.messages.iter();
         // If several records have this uuid, the first one on the branch counts, but the index finds the last one.
-        if self.index.entries.has_duplicates() {
-            return self.messages.iter().position(|position| self.id(*position) == id);
+        if entries.has_duplicates() {
+            return messages.position(|position| entries.id(*position as usize) == &id);
         }
-        let position = self.index.entries.find(id)?;
+        let position = entries.find(&id)?;
         let found = |message: &u32| (*message as usize).cmp(&position);
-        self.messages.binary_search_by(found).ok()
+        self.history.messages.binary_search_by(found).ok()
     }
 
-    fn id(&self, position: u32) -> IdRef<'_> {
-        self.index.entries.id(position as usize)
+    fn offset(&self, message: usize) -> Option<u64> {
+        let position = self.position(message)?;
+        Some(self.index().entries.offset(position))
     }
 
-    /// Reads a message. `None` if the transcript was changed and another record is at its offset.
-    ///
-    /// # Errors
-    /// The reader's error.
-    pub fn message(
-        &self,
-        reader: impl BufRead + Seek,
-        message: usize,
-    ) -> io::Result<Option<TranscriptMessage>> {
-        let Some(position) = self.messages.get(message).map(|position| *position as usize) else {
+    fn message(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
+        let Some(position) = self.position(message) else {
             return Ok(None);
         };
-        self.index.record_at(reader, position, |record, line| {
+        let entries = &self.index().entries;
+        let (id, role) = (entries.id(position).text(), entries.role(position));
+        self.record(position, |record, line| {
             // A record without known content is reported as a whole.
             let parts = record
                 .parts()
                 .unwrap_or_else(|| vec![Part::unknown_form(&line_text(line))]);
             TranscriptMessage {
-                record_id: self.index.entries.id(position).text(),
+                record_id: id,
                 speaker: match record.has_kind("assistant") {
                     true => Speaker::Model,
                     false => Speaker::User,
                 },
-                kind: if self.index.entries.role(position) == Role::Prompt {
+                kind: if role == Role::Prompt {
                     TranscriptMessageKind::Prompt
                 } else if record.is_filler() {
                     TranscriptMessageKind::Error
@@ -242,45 +243,50 @@ impl ClaudeHistory {
         })
     }
 
-    /// As [`ClaudeHistory::message`], but a tool's result is not decoded and only has a length.
-    ///
-    /// # Errors
-    /// The reader's error.
-    pub fn outline(
-        &self,
-        mut reader: impl BufRead + Seek,
-        message: usize,
-    ) -> io::Result<Option<TranscriptMessage>> {
-        let position = self.messages.get(message).map(|position| *position as usize);
-        if let Some(position) = position
-            && self.index.entries.role(position) == Role::ToolResult
-        {
-            let id = self.index.entries.id(position).text();
-            let answer = self.index.line_at(&mut reader, position, |line| {
+    /// Does not decode a tool's result.
+    fn outline(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
+        let index = Arc::clone(&self.history.index);
+        let is_result = |position: &usize| index.entries.role(*position) == Role::ToolResult;
+        if let Some(position) = self.position(message).filter(is_result) {
+            let id = index.entries.id(position).text();
+            let answer = index.line_at(&mut self.reader, position, |line| {
                 let is_here = memmem::find(line, id.as_bytes()).is_some();
                 is_here.then(|| TranscriptMessage::tool_result_outline(id, line.len() as u64))
-            })?;
+            });
+            let answer = answer.map_err(TranscriptError::io("read", &self.path))?;
             if answer.is_some() {
                 return Ok(answer);
             }
         }
-        self.message(reader, message)
-    }
-}
-
-impl IndexedBranch for ClaudeHistory {
-    type Index = Index;
-
-    fn of(index: &Arc<Index>, until: Option<&str>) -> Option<Self> {
-        Self::of(index, until)
+        self.message(message)
     }
 
-    fn turn_starts(&self) -> &[u32] {
-        &self.turns
+    fn losses(&self) -> Vec<Loss> {
+        let compacted = self.history.cut_by_compaction.then_some(Loss::Compacted);
+        let damage = damage_loss(self.history.damaged_records);
+        damage.into_iter().chain(compacted).collect()
     }
 
-    fn memory_bytes(&self) -> usize {
-        (self.messages.capacity() + self.turns.capacity()) * size_of::<u32>()
+    fn prompts(&self) -> Option<u64> {
+        Some(self.index().prompts())
+    }
+
+    fn copied_turns(&self, last: &str) -> Option<usize> {
+        if let Some(turn) = self.find("", last).and_then(|last| self.turn_of(last)) {
+            return Some(turn + 1);
+        }
+        // The user went back to before it. Copied turns are before it in the file, and new ones after it.
+        let offset = self.index().offset_of(last)?;
+        let has_begun = |start: &u32| self.offset(*start as usize).is_some_and(|begin| begin <= offset);
+        Some(self.history.turns.partition_point(has_begun))
+    }
+
+    fn ends_torn(&self) -> bool {
+        self.index().ends_torn()
+    }
+
+    fn unknown_records(&self) -> u64 {
+        self.history.unknown_records
     }
 }
 
@@ -299,6 +305,20 @@ mod tests {
         r#"{"type":"assistant","uuid":"e","parentUuid":"u2","isApiErrorMessage":true,"message":{"content":"limit"},"forkedFrom":{"sessionId":"o","messageUuid":"m"}}"#,
     ];
 
+    type Opened = OpenClaudeTranscript<Cursor<Vec<u8>>>;
+
+    fn opened(text: &str, until: Option<&str>) -> Opened {
+        let index = Arc::new(Index::read(text.as_bytes()).unwrap());
+        let history = Arc::new(ClaudeHistory::of(&index, until).unwrap());
+        OpenClaudeTranscript::new(Path::new(""), Cursor::new(text.into()), history)
+    }
+
+    /// The same after the file got another content.
+    fn changed(book: &Opened, text: &str) -> Opened {
+        let history = Arc::clone(&book.history);
+        OpenClaudeTranscript::new(Path::new(""), Cursor::new(text.into()), history)
+    }
+
     #[test]
     fn records_of_kinds_that_are_not_known_are_counted_on_the_branch_and_on_its_end() {
         let record = |kind: &str, uuid: &str, parent: &str| {
@@ -306,10 +326,7 @@ mod tests {
         };
         let count = |lines: &[String], until| {
             let bytes = lines.join("\n");
-            ClaudeHistory::read(bytes.as_bytes(), until)
-                .unwrap()
-                .unwrap()
-                .unknown_records
+            opened(&bytes, until).unknown_records()
         };
         let mut lines: Vec<String> = LINES.iter().map(|line| (*line).to_owned()).collect();
         for kind in crate::transcript::claude::record::CHAIN_KINDS {
@@ -338,13 +355,13 @@ mod tests {
             )
         };
         let bytes = [LINES[1], &result("r1"), &LINES[2].replace("u1", "r1")].join("\n");
-        let book = ClaudeHistory::read(bytes.as_bytes(), None).unwrap().unwrap();
-        let outline = |message, text: &str| book.outline(Cursor::new(text), message).unwrap();
+        let book = opened(&bytes, None);
+        let outline = |message, text: &str| changed(&book, text).outline(message).unwrap();
         let length = result("r1").len() as u64;
         let answer = TranscriptMessage::tool_result_outline("r1".to_owned(), length);
         assert_eq!(outline(1, &bytes), Some(answer));
         for message in [0, 2] {
-            let whole = book.message(Cursor::new(&bytes), message).unwrap();
+            let whole = changed(&book, &bytes).message(message).unwrap();
             assert_eq!(outline(message, &bytes), whole);
         }
         // Another record stands there.
@@ -354,15 +371,15 @@ mod tests {
     #[test]
     fn a_transcript_that_changed_meanwhile_gives_nothing() {
         let bytes = LINES.join("\n");
-        let book = ClaudeHistory::read(bytes.as_bytes(), None).unwrap().unwrap();
-        for changed in [
+        let book = opened(&bytes, None);
+        for text in [
             String::new(),
             "x".repeat(bytes.len()),
             bytes.replace("\"e\"", "\"f\""),
         ] {
-            assert_eq!(book.message(Cursor::new(changed), 4).unwrap(), None);
+            assert_eq!(changed(&book, &text).message(4).unwrap(), None);
         }
-        let empty = ClaudeHistory::read(&b""[..], None).unwrap().unwrap();
+        let empty = opened("", None);
         assert_eq!((empty.messages(), empty.turn_starts().len()), (0, 0));
     }
 }

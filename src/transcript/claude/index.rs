@@ -9,7 +9,7 @@ use crate::transcript::claude::record::Record;
 use crate::transcript::dialect::TurnEnd;
 use crate::transcript::indexes::{GrowingIndex, ReadExtent};
 use crate::transcript::lines::{Lines, go_to, line_text};
-use crate::transcript::record_id::{IdRef, RecordId};
+use crate::transcript::record_id::RecordId;
 use crate::transcript::scan::{PrunedLines, Scanned};
 
 /// The positions of the chain records of a transcript and their parents.
@@ -123,7 +123,7 @@ impl Index {
     /// Whether a record with the same uuid was added before.
     #[must_use]
     pub(in crate::transcript) fn holds(&self, chain: &ChainFacts) -> bool {
-        self.entries.find(chain.uuid.as_ref()).is_some()
+        self.entries.find(&chain.uuid).is_some()
     }
 
     /// The offset of the last title that the user gave.
@@ -162,7 +162,7 @@ impl Index {
     /// The offset of the record with this uuid, the last one if there are several.
     #[must_use]
     pub(in crate::transcript) fn offset_of(&self, uuid: &str) -> Option<u64> {
-        let position = self.entries.find(IdRef::new(uuid))?;
+        let position = self.entries.find(&RecordId::new(uuid))?;
         Some(self.entries.offset(position))
     }
 
@@ -179,14 +179,14 @@ impl Index {
         let position = self.entries.first_at_or_after(offset);
         position < self.entries.len()
             && self.entries.offset(position) == offset
-            && self.entries.id(position) == IdRef::new(uuid)
+            && self.entries.id(position) == &RecordId::new(uuid)
     }
 
     /// The offsets of the records that name a missing parent, with the parent's uuid.
     pub(in crate::transcript) fn missing_parents(&self) -> impl Iterator<Item = (u64, String)> {
         self.entries
             .missing_parents()
-            .map(|(position, parent)| (self.entries.offset(position), parent.as_ref().text()))
+            .map(|(position, parent)| (self.entries.offset(position), parent.text()))
     }
 
     /// How many prompts are before `offset`, abandoned branches included.
@@ -279,7 +279,7 @@ impl Index {
             let text = line_text(line);
             let record = Record::parse(&text)?;
             let uuid = record.fields.text("uuid")?;
-            (IdRef::new(&uuid) == self.entries.id(position)).then(|| tell(&record, line))
+            (&RecordId::new(&uuid) == self.entries.id(position)).then(|| tell(&record, line))
         })
     }
 
@@ -326,7 +326,7 @@ impl Index {
     /// Walks back from the record `until`, or from the last record of the live branch.
     pub(super) fn walk(&self, until: Option<&str>, follow_compaction: bool) -> Option<Walk> {
         if let Some(uuid) = until {
-            let leaf = self.entries.find(IdRef::new(uuid))?;
+            let leaf = self.entries.find(&RecordId::new(uuid))?;
             return Some(Walk::from(&self.entries, leaf, follow_compaction));
         }
         let newest = self.newest_message()?;
@@ -363,7 +363,7 @@ impl Index {
             return None;
         };
         let entries = &self.entries;
-        let marked = entries.find(mark.as_ref())?;
+        let marked = entries.find(mark)?;
         let message = entries.nearest_message(marked)?;
         if entries.is_sidechain(marked) || message == newest || entries.has_ancestor(newest, marked) {
             return None;

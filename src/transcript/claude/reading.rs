@@ -5,21 +5,14 @@
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use super::Index;
 use super::check::{self, SideFile};
-use super::history::ClaudeHistory;
 use crate::transcript::TranscriptError;
 use crate::transcript::check::CheckReport;
-use crate::transcript::indexes::IndexedBranch;
-use crate::transcript::message::TranscriptMessage;
-use crate::transcript::open_transcript::{self, Loss, OpenTranscript};
 use crate::transcript::parts::own_folder;
-use crate::transcript::reading::{READ_BYTES, open};
+use crate::transcript::reading::open;
 
 /// The folder of a session that contains its subagents' transcripts.
 const SUBAGENTS: &str = "subagents";
@@ -37,11 +30,7 @@ pub fn index(path: &Path) -> Result<Index, TranscriptError> {
 /// # Errors
 /// [`TranscriptError::Io`] if it cannot be opened or read.
 pub fn check(path: &Path) -> Result<CheckReport, TranscriptError> {
-    let subagents = Subagents::new(path);
-    check_with(path, |file| match file {
-        SideFile::ToolResult(name) => path.with_file_name(name).exists(),
-        SideFile::Subagent(agent) => subagents.has(agent),
-    })
+    check_in_place(path, Path::new(""), Path::new(""))
 }
 
 /// Checks a transcript below the folder `root` that replaces the one at the same path below `agents`. Side files of either
@@ -54,17 +43,14 @@ pub fn check_in_place(path: &Path, root: &Path, agents: &Path) -> Result<CheckRe
         .strip_prefix(root)
         .map_or_else(|_| path.to_owned(), |below| agents.join(below));
     let own = (Subagents::new(path), Subagents::new(&original));
-    check_with(path, |file| match file {
+    let is_there = |file: &SideFile| match file {
         SideFile::ToolResult(name) => {
             let named = original.with_file_name(name);
             let below = named.strip_prefix(agents);
             named.exists() || below.is_ok_and(|below| root.join(below).exists())
         }
         SideFile::Subagent(agent) => own.0.has(agent) || own.1.has(agent),
-    })
-}
-
-fn check_with(path: &Path, is_there: impl Fn(&SideFile) -> bool) -> Result<CheckReport, TranscriptError> {
+    };
     let id = path.file_stem().unwrap_or_default().to_string_lossy();
     check::check(open(path)?, &id, is_there).map_err(TranscriptError::io("read", path))
 }
@@ -126,109 +112,6 @@ impl<'a> Subagents<'a> {
 fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.path())
-}
-
-/// An open transcript, with its messages up to a record or of its live branch.
-#[derive(Debug)]
-pub struct OpenClaudeTranscript {
-    /// The positions of its messages.
-    pub history: Arc<ClaudeHistory>,
-    path: PathBuf,
-    reader: BufReader<File>,
-}
-
-impl OpenClaudeTranscript {
-    /// Wraps a transcript that is open already and whose messages are known.
-    pub(in crate::transcript) fn new(path: &Path, file: File, book: Arc<ClaudeHistory>) -> Self {
-        Self {
-            history: book,
-            path: path.to_owned(),
-            reader: BufReader::with_capacity(READ_BYTES, file),
-        }
-    }
-
-    /// As [`ClaudeHistory::ends_with_reply`].
-    ///
-    /// # Errors
-    /// [`TranscriptError::Io`].
-    pub fn ends_with_reply(&mut self) -> Result<bool, TranscriptError> {
-        let read = self.history.ends_with_reply(&mut self.reader);
-        read.map_err(TranscriptError::io("read", &self.path))
-    }
-}
-
-impl OpenTranscript for OpenClaudeTranscript {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn messages(&self) -> usize {
-        self.history.messages()
-    }
-
-    fn loaded_messages(&mut self) -> Result<usize, TranscriptError> {
-        let read = self.history.loaded_messages(&mut self.reader);
-        read.map_err(TranscriptError::io("read", &self.path))
-    }
-
-    fn turn_starts(&self) -> &[u32] {
-        self.history.turn_starts()
-    }
-
-    fn record_id(&self, message: usize) -> String {
-        self.history.uuid(message)
-    }
-
-    fn find(&self, _owner: &str, record_id: &str) -> Option<usize> {
-        self.history.find(record_id)
-    }
-
-    fn offset(&self, message: usize) -> Option<u64> {
-        self.history.offset(message)
-    }
-
-    fn message(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
-        let read = self.history.message(&mut self.reader, message);
-        read.map_err(TranscriptError::io("read", &self.path))
-    }
-
-    /// Does not decode a tool's result.
-    fn outline(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
-        let read = self.history.outline(&mut self.reader, message);
-        read.map_err(TranscriptError::io("read", &self.path))
-    }
-
-    fn losses(&self) -> Vec<Loss> {
-        let compacted = self.history.cut_by_compaction.then_some(Loss::Compacted);
-        open_transcript::damage_loss(self.history.damaged_records)
-            .into_iter()
-            .chain(compacted)
-            .collect()
-    }
-
-    fn prompts(&self) -> Option<u64> {
-        Some(self.history.prompts())
-    }
-
-    fn max_turns(&self) -> u64 {
-        self.history.max_turns()
-    }
-
-    fn copied_turns(&self, last: &str) -> Option<usize> {
-        match self.history.find(last).and_then(|last| self.turn_of(last)) {
-            Some(turn) => Some(turn + 1),
-            // The user went back to before it. Copied turns are before it in the file, and new ones after it.
-            None => self.history.turns_begun_until(last),
-        }
-    }
-
-    fn ends_torn(&self) -> bool {
-        self.history.ends_torn()
-    }
-
-    fn unknown_records(&self) -> u64 {
-        self.history.unknown_records
-    }
 }
 
 #[cfg(test)]

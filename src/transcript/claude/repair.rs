@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::iter::{Copied, Peekable};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::slice;
 
 use bridge_protocol::check::{FindingKind, Repairs};
@@ -47,15 +47,6 @@ const COPIED_FROM_CALL: [&str; 7] = [
     "timestamp",
 ];
 
-/// A repaired copy.
-#[derive(Debug)]
-pub struct Repaired {
-    /// Its path.
-    pub path: PathBuf,
-    /// What was changed.
-    pub repairs: Repairs,
-}
-
 /// Whether a repaired copy no longer has a finding of this kind.
 #[must_use]
 pub fn can_fix(kind: FindingKind) -> bool {
@@ -71,7 +62,7 @@ pub fn can_fix(kind: FindingKind) -> bool {
 }
 
 /// Writes the repaired copy of a branch into `folder`, which is created if it is missing. `index` is the index of
-/// `source`.
+/// `source`. Returns what was changed.
 ///
 /// # Errors
 /// [`TranscriptError::InvalidId`] for a new id that cannot be a file name, [`TranscriptError::AlreadyExists`] if it is taken,
@@ -82,12 +73,12 @@ pub fn repair(
     branch: &Selection,
     folder: &Path,
     new_id: &str,
-) -> Result<Repaired, TranscriptError> {
+) -> Result<Repairs, TranscriptError> {
     let unanswered = unanswered(reading::open(source)?, branch);
     let unanswered = unanswered.map_err(TranscriptError::io("read", source))?;
     let lines = open_lines(source)?;
     let mut repairs = Repairs::default();
-    let path = with_files("repair", source, folder, new_id, |files, writer| {
+    with_files("repair", source, folder, new_id, |files, writer| {
         let mut repairer = Repairer {
             index,
             branch,
@@ -105,7 +96,7 @@ pub fn repair(
         repairer.end(writer)
     })?;
     repairs.left_out += u64::from(index.ends_torn());
-    Ok(Repaired { path, repairs })
+    Ok(repairs)
 }
 
 struct Repairer<'a, 'b> {

@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 
 use crate::files::durable::{self, NewFile, sync_folder, unfinished_path};
 use crate::files::none_if_absent;
-use crate::transcript::claude::borrowed_files::{Claimed, find_result, is_within};
+use crate::transcript::claude::borrowed_files::{Claimed, find_result, find_subagent};
 use crate::transcript::claude::check::{SideFile, named_files};
 use crate::transcript::claude::reading::Subagents;
 use crate::transcript::copy::FILES;
 use crate::transcript::lines::text_of_same_length;
-use crate::transcript::parts::{self, Part, is_lines, side_part};
+use crate::transcript::parts::{self, Part, is_lines};
 use crate::transcript::relocate::{RESULTS, Relocation, named_results, result_name, rewrite_lines};
 use crate::transcript::rewrite::{EditableRecord, Edits};
 
@@ -133,11 +133,12 @@ impl<'a> SideFiles<'a> {
         Ok(())
     }
 
-    /// Syncs the copies and renames their folder to its final name.
+    /// Syncs the copies and renames their folder to its final name. If that name `may_exist`, adds the copies to the folder
+    /// instead; existing files are not replaced.
     ///
     /// # Errors
     /// The system's error, and [`io::ErrorKind::AlreadyExists`] if the name is taken.
-    pub(in crate::transcript) fn settle(&mut self) -> io::Result<()> {
+    pub(in crate::transcript) fn settle(&mut self, may_exist: bool) -> io::Result<()> {
         for part in std::mem::take(&mut self.pending) {
             self.copy(&part)?;
         }
@@ -146,28 +147,14 @@ impl<'a> SideFiles<'a> {
         };
         sync_folders(&made.folder)?;
         let place = self.folder.join(self.new_id);
-        if place.symlink_metadata().is_ok() {
+        if may_exist {
+            join_folders(&made.folder, &place)?;
+        } else if place.symlink_metadata().is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
+        } else {
+            durable::rename(&made.folder, &place)?;
+            made.folder = place;
         }
-        durable::rename(&made.folder, &place)?;
-        made.folder = place;
-        sync_folder(self.folder)
-    }
-
-    /// As [`settle`](Self::settle), but adds the copies to a folder that may exist. Existing files are not replaced.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub(in crate::transcript) fn settle_into_existing(mut self) -> io::Result<()> {
-        for part in std::mem::take(&mut self.pending) {
-            self.copy(&part)?;
-        }
-        let Some(made) = &self.copy_folder else {
-            return Ok(());
-        };
-        sync_folders(&made.folder)?;
-        let place = self.folder.join(self.new_id);
-        join_folders(&made.folder, &place)?;
         sync_folder(self.folder)
     }
 
@@ -218,27 +205,19 @@ impl<'a> SideFiles<'a> {
     }
 
     fn copy_named_subagent(&mut self, agent: &str) -> io::Result<()> {
-        let found = self.subagents.find(agent);
         let own = self.folder.join(self.new_id);
-        let found = found.filter(|path| is_within(self.project, path) && !path.starts_with(&own));
-        let Some(path) = found else {
-            return Ok(());
-        };
-        let name = format!("{}{SUBAGENTS}agent-{agent}.jsonl", self.new_id);
-        let Some(part) = side_part(&path, name.clone()) else {
+        let found = find_subagent(&self.subagents, self.project, self.new_id, agent);
+        let Some((part, meta)) = found.filter(|(part, _)| !part.path.starts_with(&own)) else {
             return Ok(());
         };
         // The session that owns the file.
-        let below = path.strip_prefix(self.project).ok();
+        let below = part.path.strip_prefix(self.project).ok();
         let session = below.and_then(|below| below.iter().next()?.to_str());
         if let Some(session) = session {
             let sessions = &mut self.relocation.sessions;
             sessions.insert(session.to_owned(), self.new_id.to_owned());
         }
-        if let Some(meta) = side_part(
-            &path.with_extension("meta.json"),
-            name.replace(".jsonl", ".meta.json"),
-        ) {
+        if let Some(meta) = meta {
             self.copy(&meta)?;
         }
         self.schedule_subagent(part)

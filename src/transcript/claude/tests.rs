@@ -2,8 +2,9 @@ use std::io::Cursor;
 
 use proptest::prelude::*;
 
-use super::history::ClaudeHistory;
+use super::history::{ClaudeHistory, OpenClaudeTranscript};
 use super::*;
+use crate::transcript::indexes::IndexedBranch;
 use crate::transcript::tests::{ToldTurn, told};
 
 /// A transcript in the making: one line a call.
@@ -137,8 +138,9 @@ fn how_turns_end() {
     for (number, (script, ends_with_reply, reply)) in table.into_iter().enumerate() {
         assert_eq!(said(&script.live()), [("p", reply)], "case {number}");
         let bytes = script.bytes();
-        let book = ClaudeHistory::read(&bytes[..], None).expect("memory can be read");
-        let ends = book.expect("a branch").ends_with_reply(Cursor::new(&bytes));
+        let index = Index::read(&bytes[..]).expect("memory can be read");
+        let book = ClaudeHistory::of(&index.into(), None).expect("a branch");
+        let ends = OpenClaudeTranscript::new("".as_ref(), Cursor::new(&bytes), book.into()).ends_with_reply();
         assert_eq!(
             ends.expect("memory can be read"),
             ends_with_reply,

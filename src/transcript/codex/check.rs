@@ -15,7 +15,7 @@ use std::io::{self, BufRead};
 use bridge_protocol::check::FindingKind;
 
 use super::facts::{LineFacts, LineRole, MEMBERS};
-use super::history::HistoryReader;
+use super::history::CodexHistory;
 use super::line::{Meta, RolloutLine};
 use crate::transcript::check::{Calls, CheckReport, Findings, UNCHECKED_CALLS_NOTE, quoted};
 use crate::transcript::lines::LINE_LIMIT_BYTES;
@@ -44,7 +44,7 @@ pub fn check(reader: impl BufRead, standing: &RolloutContext<'_>) -> io::Result<
         context: standing,
         findings: Findings::default(),
         records: 0,
-        history: HistoryReader::default(),
+        history: CodexHistory::default(),
         last_ordinal: None,
         calls: Some(Calls::default()),
         version: None,
@@ -72,7 +72,7 @@ struct Checker<'a> {
     findings: Findings,
     records: u64,
     /// Turns before which the user went back are in the file, but not in the history.
-    history: HistoryReader,
+    history: CodexHistory,
     last_ordinal: Option<u64>,
     /// `None` if some calls or results were not read.
     calls: Option<Calls>,
@@ -184,9 +184,8 @@ impl Checker<'_> {
     }
 
     fn finish(mut self) -> CheckReport {
-        let history = std::mem::take(&mut self.history).finish();
-        let history = history.map(|(book, _)| book).unwrap_or_default();
-        if self.records == 0 || (history.turn_starts().is_empty() && !self.context.is_continuation) {
+        let history = std::mem::take(&mut self.history);
+        if self.records == 0 || (history.turns.is_empty() && !self.context.is_continuation) {
             let detail = if self.records == 0 {
                 "it contains no record of a session: Codex refuses to resume the session"
             } else {
@@ -210,7 +209,7 @@ impl Checker<'_> {
             self.findings.add_refusal(1, FindingKind::MissingSource, detail);
         }
         let (calls, unasked) = self.calls.take().unwrap_or_default().unmatched();
-        let told: HashSet<u64> = history.offsets().collect();
+        let told: HashSet<u64> = history.entries.iter().map(|entry| entry.offset).collect();
         for (place, tool) in calls
             .into_iter()
             .filter(|(place, _)| told.contains(&place.offset))

@@ -17,29 +17,19 @@ use super::facts::{LineFacts, LineRole, MEMBERS};
 use super::item;
 use super::line::{HistoryEnd, Meta, RolloutLine};
 use crate::transcript::lines::{Lines, go_to, line_text};
-use crate::transcript::message::TranscriptMessage;
+use crate::transcript::message::{TranscriptMessage, TranscriptMessageKind};
 use crate::transcript::scan::{PrunedLine, PrunedLines, Scanned};
 
 /// The position of one message.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
-    offset: u64,
+pub(super) struct Entry {
+    pub(super) offset: u64,
     /// Its ordinal, or its line in a file without ordinals.
     number: u32,
-    part: u16,
+    pub(super) part: u16,
     is_ordinal: bool,
-    kind: EntryKind,
-}
-
-/// The kind of a message, as far as the lines around it show.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum EntryKind {
-    Prompt,
-    Item,
-    /// A text of the model during a compaction that was not prompted.
-    AgentNote,
-    Summary,
-    Failure,
+    /// The kind of the message, as far as the lines around it show.
+    pub(super) kind: TranscriptMessageKind,
 }
 
 #[derive(Debug, Clone)]
@@ -54,10 +44,10 @@ struct TurnName {
 #[derive(Debug, Clone, Default)]
 pub struct CodexHistory {
     /// The session of each part, the oldest first.
-    parts: Vec<String>,
-    entries: Vec<Entry>,
+    pub(super) parts: Vec<String>,
+    pub(super) entries: Vec<Entry>,
     /// The first message of each turn, and the names of the turns.
-    turns: Vec<u32>,
+    pub(super) turns: Vec<u32>,
     names: Vec<TurnName>,
     /// The content of the last part's first line.
     pub meta: Meta,
@@ -68,19 +58,13 @@ pub struct CodexHistory {
     /// How many records are damaged or missing.
     pub damaged_records: u64,
     /// How many turns were removed because the user went back.
-    rolled_back_turns: u64,
+    pub(super) rolled_back_turns: u64,
+    state: ReadState,
 }
 
-/// Reads the parts of a history one after another, the oldest first.
-#[derive(Debug, Default)]
-pub struct HistoryReader {
-    history: CodexHistory,
-    state: HistoryReadState,
-}
-
-/// The state of a reader. With it, reading can continue after the file of the last part has grown.
+/// How far a history was read. With it, reading can continue after the file of the last part has grown.
 #[derive(Debug, Clone, Default)]
-pub struct HistoryReadState {
+struct ReadState {
     /// The last turn to read, and the part that contains it.
     until: Option<(u16, String)>,
     /// The turn that is running according to the file, its first message, and whether it has a prompt yet.
@@ -117,27 +101,15 @@ pub enum AppendHandling {
     ReadAgain,
 }
 
-impl HistoryReader {
-    /// Creates a reader that ends after the turn `until`, which is in the part of that number, or reads the last
-    /// part to its end.
+/// Reads the parts of a history one after another, the oldest first.
+impl CodexHistory {
+    /// Creates an empty history that ends after the turn `until`, which is in the part of that number, or with the end of the
+    /// last part.
     #[must_use]
-    pub fn new(until: Option<(u16, &str)>) -> Self {
-        Self {
-            history: CodexHistory::default(),
-            state: HistoryReadState {
-                until: until.map(|(part, id)| (part, id.to_owned())),
-                ..HistoryReadState::default()
-            },
-        }
-    }
-
-    /// Creates a reader that continues a history.
-    #[must_use]
-    pub fn resume(book: CodexHistory, mark: HistoryReadState) -> Self {
-        Self {
-            history: book,
-            state: mark,
-        }
+    pub fn up_to(until: Option<(u16, &str)>) -> Self {
+        let mut history = Self::default();
+        history.state.until = until.map(|(part, id)| (part, id.to_owned()));
+        history
     }
 
     /// Reads a part: the file of the session `upstream_id` up to `cut`. A truncated compressed file is read as far as
@@ -151,13 +123,13 @@ impl HistoryReader {
         upstream_id: &str,
         cut: HistoryEnd,
     ) -> io::Result<PartEnd> {
-        self.history.parts.push(upstream_id.to_owned());
-        self.history.meta = Meta::default();
-        self.state = HistoryReadState {
+        self.parts.push(upstream_id.to_owned());
+        self.meta = Meta::default();
+        self.state = ReadState {
             until: self.state.until.take(),
             is_end_reached: self.state.is_end_reached,
             cut,
-            ..HistoryReadState::default()
+            ..ReadState::default()
         };
         self.open_turn();
         self.read_appended(reader)
@@ -179,7 +151,7 @@ impl HistoryReader {
                 Ok(Some(line)) => line,
                 Ok(None) => return Ok(self.end_before_cut(growth)),
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    self.history.damaged_records += 1;
+                    self.damaged_records += 1;
                     return Ok(self.end_before_cut(AppendHandling::ReadAgain));
                 }
                 Err(error) => return Err(error),
@@ -210,7 +182,7 @@ impl HistoryReader {
         let last = self.state.last_ordinal;
         let end = self.state.cut.ordinal;
         if end.is_some_and(|end| last.is_none_or(|last| last + 1 < end)) {
-            self.history.damaged_records += 1;
+            self.damaged_records += 1;
         }
         self.part_end(growth)
     }
@@ -222,32 +194,24 @@ impl HistoryReader {
         }
     }
 
-    /// The history, and the state of the reader. `None` if the history does not contain the turn with which it should end.
+    /// Whether it contains the turn with which it should end, if any.
     #[must_use]
-    pub fn finish(self) -> Option<(CodexHistory, HistoryReadState)> {
-        if let Some((part, id)) = &self.state.until
-            && !self.state.is_end_reached
-        {
-            let last = self.history.names.last()?;
-            if last.part != *part || *last.id != **id {
-                return None;
-            }
-        }
-        Some((self.history, self.state))
+    pub fn has_its_end(&self) -> bool {
+        self.state.until.is_none() || self.state.is_end_reached || self.is_at_end()
     }
 
     fn part_number(&self) -> u16 {
-        u16::try_from(self.history.parts.len().saturating_sub(1)).unwrap_or(u16::MAX)
+        u16::try_from(self.parts.len().saturating_sub(1)).unwrap_or(u16::MAX)
     }
 
     fn open_turn(&mut self) {
-        self.state.pending = self.history.entries.len();
+        self.state.pending = self.entries.len();
         self.state.has_prompt = false;
     }
 
     /// Whether the last turn so far is the one with which the history should end.
     fn is_at_end(&self) -> bool {
-        let last = self.history.names.last();
+        let last = self.names.last();
         let wanted = self.state.until.as_ref();
         wanted.is_some_and(|(part, id)| last.is_some_and(|last| last.part == *part && *last.id == **id))
     }
@@ -260,7 +224,7 @@ impl HistoryReader {
             Scanned::Blank => {}
             Scanned::Garbage => {
                 let counts = self.state.cut.offset.is_none_or(|end| offset < end);
-                self.history.damaged_records += u64::from(counts && ended);
+                self.damaged_records += u64::from(counts && ended);
             }
             Scanned::Record(record) => {
                 let facts = LineFacts::of(&RolloutLine::of(record.fields()));
@@ -289,8 +253,8 @@ impl HistoryReader {
         let ordinal = facts.ordinal;
         match facts.role {
             // Versions that copied the history wrote the metadata of the forked session after the fork's own.
-            LineRole::Meta(meta) if self.history.meta == Meta::default() => self.history.meta = *meta,
-            LineRole::Context(cwd) => self.history.cwd = cwd.or(self.history.cwd.take()),
+            LineRole::Meta(meta) if self.meta == Meta::default() => self.meta = *meta,
+            LineRole::Context(cwd) => self.cwd = cwd.or(self.cwd.take()),
             LineRole::Prompt => {
                 self.state.prompts += 1;
                 if !self.state.has_prompt || self.state.current_turn.is_none() {
@@ -299,16 +263,16 @@ impl HistoryReader {
                     }
                     self.begin_turn();
                 }
-                self.push(offset, ordinal, EntryKind::Prompt);
+                self.push(offset, ordinal, TranscriptMessageKind::Prompt);
             }
-            LineRole::Item => self.push(offset, ordinal, EntryKind::Item),
+            LineRole::Item => self.push(offset, ordinal, TranscriptMessageKind::Ordinary),
             LineRole::Compacted => {
                 if !self.state.has_prompt && self.state.current_turn.is_some() {
-                    for entry in &mut self.history.entries[self.state.pending..] {
-                        entry.kind = EntryKind::AgentNote;
+                    for entry in &mut self.entries[self.state.pending..] {
+                        entry.kind = TranscriptMessageKind::AgentNote;
                     }
                 }
-                self.push(offset, ordinal, EntryKind::Summary);
+                self.push(offset, ordinal, TranscriptMessageKind::Summary);
             }
             LineRole::RolledBack(turns) => {
                 if self.is_at_end() {
@@ -316,8 +280,8 @@ impl HistoryReader {
                 }
                 self.roll_back(turns);
             }
-            LineRole::Title(name) => self.history.title = name.or(self.history.title.take()),
-            LineRole::Failure => self.push(offset, ordinal, EntryKind::Failure),
+            LineRole::Title(name) => self.title = name.or(self.title.take()),
+            LineRole::Failure => self.push(offset, ordinal, TranscriptMessageKind::Error),
             LineRole::Meta(_) | LineRole::Irrelevant => {}
         }
         ControlFlow::Continue(())
@@ -328,20 +292,20 @@ impl HistoryReader {
             Some(id) => id.clone(),
             None => {
                 // Items before the prompt belong to the previous turn.
-                self.state.pending = self.history.entries.len();
+                self.state.pending = self.entries.len();
                 format!("t{}", self.state.prompts).into()
             }
         };
         self.state.has_prompt = true;
         let part = self.part_number();
-        self.history.names.push(TurnName { id, part });
+        self.names.push(TurnName { id, part });
         // A rollout never has more messages than fit.
-        self.history.turns.push(self.state.pending as u32);
+        self.turns.push(self.state.pending as u32);
     }
 
-    fn push(&mut self, offset: u64, ordinal: Option<u64>, sort: EntryKind) {
+    fn push(&mut self, offset: u64, ordinal: Option<u64>, sort: TranscriptMessageKind) {
         let number = ordinal.unwrap_or(self.state.lines);
-        self.history.entries.push(Entry {
+        self.entries.push(Entry {
             offset,
             number: u32::try_from(number).unwrap_or(u32::MAX),
             part: self.part_number(),
@@ -352,13 +316,13 @@ impl HistoryReader {
 
     /// Removes the last turns, because the user went back. They stay in the file.
     fn roll_back(&mut self, turns: u64) {
-        let left = self.history.turns.len() as u64;
+        let left = self.turns.len() as u64;
         let kept = usize::try_from(left.saturating_sub(turns)).unwrap_or(0);
-        self.history.rolled_back_turns += left - kept as u64;
-        if let Some(first) = self.history.turns.get(kept) {
-            self.history.entries.truncate(*first as usize);
-            self.history.turns.truncate(kept);
-            self.history.names.truncate(kept);
+        self.rolled_back_turns += left - kept as u64;
+        if let Some(first) = self.turns.get(kept) {
+            self.entries.truncate(*first as usize);
+            self.turns.truncate(kept);
+            self.names.truncate(kept);
         }
         self.state.current_turn = None;
         self.open_turn();
@@ -382,20 +346,6 @@ impl CodexHistory {
         self.entries.len()
     }
 
-    /// The last message that is a compaction.
-    #[must_use]
-    pub fn last_compaction(&self) -> Option<usize> {
-        let is_summary = |entry: &Entry| entry.kind == EntryKind::Summary;
-        self.entries.iter().rposition(is_summary)
-    }
-
-    /// How many of the messages from `first` on an agent sends. Errors in place of replies are not sent to the model.
-    #[must_use]
-    pub fn count_sent_from(&self, first: usize) -> usize {
-        let entries = self.entries.iter().skip(first);
-        entries.filter(|entry| entry.kind != EntryKind::Failure).count()
-    }
-
     /// How many messages a compaction left for the model, including its summary. Reads the file of its part.
     ///
     /// # Errors
@@ -407,60 +357,11 @@ impl CodexHistory {
         Ok(kept.flatten().unwrap_or_else(|| {
             // Versions that did not record it send the prompts and the summary.
             let before = self.entries.iter().take(compaction);
-            before.filter(|entry| entry.kind == EntryKind::Prompt).count() + 1
+            before
+                .filter(|entry| entry.kind == TranscriptMessageKind::Prompt)
+                .count()
+                + 1
         }))
-    }
-
-    /// The offsets of the messages in the files of their parts.
-    pub(super) fn offsets(&self) -> impl Iterator<Item = u64> {
-        self.entries.iter().map(|entry| entry.offset)
-    }
-
-    /// The first message of each turn.
-    #[must_use]
-    pub fn turn_starts(&self) -> &[u32] {
-        &self.turns
-    }
-
-    /// The largest number of turns of which the files have a record: removed turns count, and each compaction may have been
-    /// a turn of its own. More may have run.
-    #[must_use]
-    pub fn max_recorded_turns(&self) -> u64 {
-        let compactions = self
-            .entries
-            .iter()
-            .filter(|entry| entry.kind == EntryKind::Summary);
-        self.turns.len() as u64 + self.rolled_back_turns + compactions.count() as u64
-    }
-
-    /// The offset of a message's record in the file of the last part. `None` if it is in another file.
-    #[must_use]
-    pub fn offset(&self, message: usize) -> Option<u64> {
-        let entry = self.entries.get(message)?;
-        (usize::from(entry.part) + 1 == self.parts.len()).then_some(entry.offset)
-    }
-
-    /// The id of a message's record within its file. Empty if there is no such message.
-    #[must_use]
-    pub fn record_id(&self, message: usize) -> String {
-        self.entries
-            .get(message)
-            .map(Entry::record_id)
-            .unwrap_or_default()
-    }
-
-    /// The part that contains a message.
-    #[must_use]
-    pub fn part_of(&self, message: usize) -> usize {
-        self.entries
-            .get(message)
-            .map_or(0, |entry| usize::from(entry.part))
-    }
-
-    /// The session whose file contains a message.
-    #[must_use]
-    pub fn owner(&self, message: usize) -> Option<&str> {
-        self.parts.get(self.part_of(message)).map(String::as_str)
     }
 
     /// The id of a turn in its file, and the session to which the file belongs.
@@ -542,7 +443,7 @@ impl CodexHistory {
 }
 
 impl Entry {
-    fn record_id(&self) -> String {
+    pub(super) fn record_id(&self) -> String {
         format!("{}{}", if self.is_ordinal { "o" } else { "l" }, self.number)
     }
 }

@@ -7,7 +7,6 @@
 use crate::transcript::fields::{Fields, Json};
 use crate::transcript::message::{Part, Speaker, TranscriptMessage, TranscriptMessageKind};
 
-use super::history::EntryKind;
 use super::line::RolloutLine;
 
 /// Beginnings of texts that Codex writes in the user's name, for files too old to record the author.
@@ -82,46 +81,34 @@ fn owners(item: &Fields<'_>) -> Option<Vec<String>> {
     Some(owners.collect())
 }
 
-/// Decodes a message. `None` if the line is not what `entry` says.
-pub(super) fn message(line: &RolloutLine<'_>, entry: EntryKind) -> Option<TranscriptMessage> {
+/// Decodes a message of this kind, as far as it is known from the lines around it. `None` if the line is another one.
+pub(super) fn message(line: &RolloutLine<'_>, mut kind: TranscriptMessageKind) -> Option<TranscriptMessage> {
     let payload = &line.payload;
-    let (speaker, sort, parts) = match entry {
-        EntryKind::Summary => {
+    let said = |text: Option<String>| text.map(Part::Text).into_iter().collect();
+    let (speaker, parts) = match kind {
+        TranscriptMessageKind::Summary => {
             let text = payload.text("message").filter(|text| !text.is_empty());
-            (
-                Speaker::User,
-                TranscriptMessageKind::Summary,
-                text.map(Part::Text).into_iter().collect(),
-            )
+            (Speaker::User, said(text))
         }
-        EntryKind::Failure => {
+        TranscriptMessageKind::Error => {
             let error = payload.object("error");
-            let text = match &error {
-                Some(error) => error.text("message"),
-                None => payload.text("message"),
-            };
-            (
-                Speaker::Model,
-                TranscriptMessageKind::Error,
-                text.map(Part::Text).into_iter().collect(),
-            )
+            let text = error.as_ref().unwrap_or(payload).text("message");
+            (Speaker::Model, said(text))
         }
-        EntryKind::Prompt => (Speaker::User, TranscriptMessageKind::Prompt, parts(payload)?),
-        EntryKind::Item | EntryKind::AgentNote => {
+        TranscriptMessageKind::Prompt => (Speaker::User, parts(payload)?),
+        TranscriptMessageKind::Ordinary | TranscriptMessageKind::AgentNote => {
             let speaker = speaker(payload)?;
-            let is_of_harness = speaker == Speaker::User && payload.text("type")? == "message";
-            let sort = if is_of_harness || entry == EntryKind::AgentNote {
-                TranscriptMessageKind::AgentNote
-            } else {
-                TranscriptMessageKind::Ordinary
-            };
-            (speaker, sort, parts(payload)?)
+            if speaker == Speaker::User && payload.text("type")? == "message" {
+                // The agent wrote it in the user's name.
+                kind = TranscriptMessageKind::AgentNote;
+            }
+            (speaker, parts(payload)?)
         }
     };
     Some(TranscriptMessage {
         record_id: String::new(),
         speaker,
-        kind: sort,
+        kind,
         at: line.written_at.clone(),
         parts,
         copied_from: None,

@@ -5,21 +5,19 @@
 
 use std::collections::BTreeMap;
 
-use super::line::{LineKind, RolloutLine};
 use crate::transcript::rewrite::{EditableRecord, Edits, LineChange, token};
 
-/// The paths of the members that name a session. In a session's first line, `id` is one too.
+/// The paths of the members that name a session.
 const NAMES: [&[&str]; 8] = [
-    &["session_id"],
-    &["thread_id"],
-    &["forked_from_id"],
-    &["history_base", "thread_id"],
-    &["latest_token_usage_record", "thread_id"],
-    &["latest_token_usage_record", "session_id"],
-    &["resume_metadata", "dynamic_tools", "thread_id"],
-    &["parent_thread_id"],
+    &["payload", "session_id"],
+    &["payload", "thread_id"],
+    &["payload", "forked_from_id"],
+    &["payload", "history_base", "thread_id"],
+    &["payload", "latest_token_usage_record", "thread_id"],
+    &["payload", "latest_token_usage_record", "session_id"],
+    &["payload", "resume_metadata", "dynamic_tools", "thread_id"],
+    &["payload", "parent_thread_id"],
 ];
-
 /// Session ids and their replacements.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Renaming {
@@ -45,21 +43,16 @@ impl LineChange for Renaming {
         if self.tokens.is_empty() {
             return;
         }
-        let mut kind = LineKind::Other;
-        let payload = |text| {
-            let line = RolloutLine::parse(text)?;
-            kind = line.kind;
-            Some(line.payload)
-        };
-        let text = std::str::from_utf8(line).ok();
-        let Some(record) = text.and_then(|text| EditableRecord::parse_as(text, payload)) else {
+        let Some(record) = std::str::from_utf8(line).ok().and_then(EditableRecord::parse) else {
             return;
         };
-        let own: &[&[&str]] = match kind {
+        let own: &[&[&str]] = match record.fields.str("type").as_deref() {
             // Items are sent to the model and must not change.
-            LineKind::Item => return,
-            LineKind::Meta => &[&["id"]],
-            _ => &[],
+            Some("response_item") => return,
+            Some("session_meta") => &[&["payload", "id"]],
+            // The first line of early versions.
+            None => &[&["id"]],
+            Some(_) => &[],
         };
         for path in own.iter().chain(&NAMES) {
             let Some(place) = record.position(path) else {

@@ -18,12 +18,12 @@ use std::sync::Arc;
 use crate::files::open_with_metadata;
 use crate::transcript::TranscriptError;
 use crate::transcript::check::CheckReport;
-use crate::transcript::codex::history::{AppendHandling, CodexHistory, HistoryReader};
+use crate::transcript::codex::history::{AppendHandling, CodexHistory, Entry};
 use crate::transcript::codex::{self, HistoryBase, HistoryEnd, LastTurn, Meta, check, is_packed, read_meta};
 use crate::transcript::dialect::{HistoryFiles, MissingSource};
 use crate::transcript::file_read::FileChange;
 use crate::transcript::locate::file_name;
-use crate::transcript::message::TranscriptMessage;
+use crate::transcript::message::{TranscriptMessage, TranscriptMessageKind};
 use crate::transcript::open_transcript::{self, Loss, OpenTranscript};
 use crate::transcript::origin::{ForkedFrom, Origin};
 use crate::transcript::summary::END_BYTES;
@@ -285,22 +285,21 @@ impl OpenRollout {
             return Ok(None);
         };
         let (mut text, before) = text::open(&last.path)?;
-        let mut builder = HistoryReader::resume(Arc::unwrap_or_clone(volume.history), volume.read_state);
+        let mut history = Arc::unwrap_or_clone(volume.history);
         let end = text
             .seek(SeekFrom::Start(last.read_state.whole_bytes))
-            .and_then(|_| builder.read_appended(&mut text))
+            .and_then(|_| history.read_appended(&mut text))
             .map_err(TranscriptError::io("read", &last.path))?;
-        let Some((book, mark)) = builder.finish() else {
+        if !history.has_its_end() {
             return Ok(None);
-        };
+        }
         // The file may have been replaced between the check and the read.
         if last.change() != FileChange::Grown {
             return Ok(None);
         }
         volume.files.push(CachedFile::new(&last.path, before, end));
         Ok(Some(CachedHistory {
-            history: Arc::new(book),
-            read_state: mark,
+            history: Arc::new(history),
             ..volume
         }))
     }
@@ -328,11 +327,11 @@ impl OpenRollout {
             }
             None => None,
         };
-        let mut builder = HistoryReader::new(until);
+        let mut history = CodexHistory::up_to(until);
         let mut files = Vec::new();
         for source in &sources {
             let (mut text, before) = text::open(&source.path)?;
-            let mut end = builder
+            let mut end = history
                 .read_part(&mut text, &source.upstream_id, source.cut)
                 .map_err(TranscriptError::io("read", &source.path))?;
             // Offsets in the compressed file differ from those in its text.
@@ -341,10 +340,11 @@ impl OpenRollout {
             }
             files.push(CachedFile::new(&source.path, before, end));
         }
-        let (book, mark) = builder.finish().ok_or_else(not_found)?;
+        if !history.has_its_end() {
+            return Err(not_found());
+        }
         Ok(CachedHistory {
-            history: Arc::new(book),
-            read_state: mark,
+            history: Arc::new(history),
             files,
             missing,
         })
@@ -362,26 +362,37 @@ impl OpenTranscript for OpenRollout {
     }
 
     fn loaded_messages(&mut self) -> Result<usize, TranscriptError> {
-        let Some(compaction) = self.history.last_compaction() else {
-            return Ok(self.history.count_sent_from(0));
+        let entries = &self.history.entries;
+        // Errors in place of replies are not sent to the model.
+        let sent_from = |first: usize| {
+            let entries = entries.iter().skip(first);
+            entries
+                .filter(|entry| entry.kind != TranscriptMessageKind::Error)
+                .count()
         };
-        let Some(path) = self.paths.get(self.history.part_of(compaction)) else {
-            return Ok(self.history.count_sent_from(compaction));
+        let is_summary = |entry: &Entry| entry.kind == TranscriptMessageKind::Summary;
+        let Some(compaction) = entries.iter().rposition(is_summary) else {
+            return Ok(sent_from(0));
+        };
+        let Some(path) = self.paths.get(usize::from(entries[compaction].part)) else {
+            return Ok(sent_from(compaction));
         };
         let kept = self.history.kept_messages(text::open(path)?.0, compaction);
-        Ok(kept.map_err(TranscriptError::io("read", path))? + self.history.count_sent_from(compaction + 1))
+        Ok(kept.map_err(TranscriptError::io("read", path))? + sent_from(compaction + 1))
     }
 
     fn turn_starts(&self) -> &[u32] {
-        self.history.turn_starts()
+        &self.history.turns
     }
 
     fn offset(&self, message: usize) -> Option<u64> {
-        self.history.offset(message)
+        let entry = self.history.entries.get(message)?;
+        (usize::from(entry.part) + 1 == self.history.parts.len()).then_some(entry.offset)
     }
 
     fn record_id(&self, message: usize) -> String {
-        self.history.record_id(message)
+        let entry = self.history.entries.get(message);
+        entry.map(Entry::record_id).unwrap_or_default()
     }
 
     fn find(&self, owner: &str, record_id: &str) -> Option<usize> {
@@ -389,7 +400,8 @@ impl OpenTranscript for OpenRollout {
     }
 
     fn message(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
-        let part = self.history.part_of(message);
+        let entry = self.history.entries.get(message);
+        let part = entry.map_or(0, |entry| usize::from(entry.part));
         let Some(path) = self.paths.get(part) else {
             return Ok(None);
         };
@@ -416,16 +428,13 @@ impl OpenTranscript for OpenRollout {
         None
     }
 
-    /// Codex does not record commands that its adapter answers itself, so only a rollout without messages has a limit.
-    fn max_turns(&self) -> u64 {
-        match self.history.messages() {
-            0 => 0,
-            _ => u64::MAX,
-        }
-    }
-
     fn max_recorded_turns(&self) -> Option<u64> {
-        Some(self.history.max_recorded_turns())
+        let entries = self.history.entries.iter();
+        // Each compaction may have been a turn of its own.
+        let compactions = entries
+            .filter(|entry| entry.kind == TranscriptMessageKind::Summary)
+            .count();
+        Some((self.history.turns.len() + compactions) as u64 + self.history.rolled_back_turns)
     }
 
     fn turn_end_id(&self, turn: usize) -> (String, Option<&str>) {
@@ -436,7 +445,8 @@ impl OpenTranscript for OpenRollout {
     }
 
     fn owner(&self, message: usize) -> Option<&str> {
-        self.history.owner(message)
+        let part = self.history.entries.get(message)?.part;
+        self.history.parts.get(usize::from(part)).map(String::as_str)
     }
 
     fn may_hold(&self, _own: &str, _owner: &str) -> bool {
@@ -517,13 +527,14 @@ pub struct RolloutSize {
 /// # Errors
 /// [`TranscriptError::Io`], also if a compressed file is truncated.
 pub fn rollout_size(path: &Path, upstream_id: &str) -> Result<RolloutSize, TranscriptError> {
-    let mut builder = HistoryReader::new(None);
-    let end = builder
+    let mut history = CodexHistory::default();
+    let end = history
         .read_part(text::open(path)?.0, upstream_id, HistoryEnd::default())
         .map_err(TranscriptError::io("read", path))?;
-    let turns = builder.finish().map_or(0, |(book, _)| book.turn_starts().len());
-    let bytes = end.whole_bytes;
-    Ok(RolloutSize { turns, bytes })
+    Ok(RolloutSize {
+        turns: history.turns.len(),
+        bytes: end.whole_bytes,
+    })
 }
 
 /// Checks a rollout for damage, and the files that it continues.

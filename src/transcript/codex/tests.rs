@@ -8,7 +8,7 @@ use std::io::Cursor;
 use serde_json::{Value, json};
 
 use super::HistoryEnd;
-use super::history::{CodexHistory, HistoryReader};
+use super::history::CodexHistory;
 use crate::transcript::message::{Part, Speaker, TranscriptMessage, TranscriptMessageKind};
 
 /// A session of Codex 0.166.0: a reply, a tool, a limit, an interruption, a reply, a compaction, a reply.
@@ -16,13 +16,13 @@ pub(super) const ROOT: &str = include_str!("../../../tests/fixtures/transcripts/
 pub(super) const ROOT_ID: &str = "01a1fcbf-db36-73c1-ae0a-836a46b096da";
 
 fn book(parts: &[(&str, &str, HistoryEnd)], until: Option<(u16, &str)>) -> Option<CodexHistory> {
-    let mut builder = HistoryReader::new(until);
+    let mut builder = CodexHistory::up_to(until);
     for (id, text, cut) in parts {
         builder
             .read_part(text.as_bytes(), id, *cut)
             .expect("bytes are read");
     }
-    builder.finish().map(|(book, _)| book)
+    builder.has_its_end().then_some(builder)
 }
 
 fn whole(text: &str) -> CodexHistory {
@@ -30,12 +30,12 @@ fn whole(text: &str) -> CodexHistory {
 }
 
 fn read(book: &CodexHistory, texts: &[&str]) -> Vec<TranscriptMessage> {
-    let read = |message| {
-        let text = texts[book.part_of(message)];
+    let read = |message: usize| {
+        let text = texts[usize::from(book.entries[message].part)];
         let read = book.message(Cursor::new(text), message).expect("bytes are read");
         read.expect("a message")
     };
-    (0..book.messages()).map(read).collect()
+    (0..book.entries.len()).map(read).collect()
 }
 
 /// A message in a few words.
@@ -119,12 +119,12 @@ fn rollouts_of_older_versions() {
     );
     assert_eq!(book.turn_name(1), Some(("t2", "s")));
     assert_eq!(
-        (book.record_id(1), book.find("s", "l3")),
+        (book.entries[1].record_id(), book.find("s", "l3")),
         ("l3".to_owned(), Some(1))
     );
     assert_eq!(book.find("s", "t1"), Some(2));
     let first = self::book(&[("s", &old, HistoryEnd::default())], Some((0, "t1"))).expect("a book");
-    assert_eq!((first.turn_starts().len(), first.messages()), (1, 3));
+    assert_eq!((first.turns.len(), first.entries.len()), (1, 3));
 
     // The first ones had no envelope; the reasoning is told as far as it is there.
     let bare = concat!(
@@ -263,7 +263,7 @@ fn items_in_each_form() {
         line(None, "brand_new", json!({})),
         "{}\n[]\n7\n".to_owned(),
     ] {
-        assert_eq!(whole(&left_out).messages(), 0, "{left_out}");
+        assert_eq!(whole(&left_out).entries.len(), 0, "{left_out}");
     }
 }
 
@@ -285,7 +285,7 @@ fn a_turn_that_was_taken_back_is_left_out_and_can_still_be_named() {
     assert_eq!(prompts(&named, &[&gone]), ["one", "two"]);
     for (turns, left) in [(0, 2), (2, 0), (u64::MAX, 0)] {
         let text = format!("{said}{}", back(turns));
-        assert_eq!(whole(&text).turn_starts().len(), left, "{turns}");
+        assert_eq!(whole(&text).turns.len(), left, "{turns}");
     }
 }
 
@@ -308,7 +308,7 @@ fn a_second_prompt_within_a_turn_begins_no_other() {
     ]
     .concat();
     let book = whole(&text);
-    assert_eq!(book.turn_starts(), [0, 3]);
+    assert_eq!(book.turns, [0, 3]);
     // Where the beginning of a turn is lost, its items say where they belong.
     let of = |id: &str, text: &str| {
         let content = json!([{"type": "input_text", "text": text}]);
@@ -320,6 +320,6 @@ fn a_second_prompt_within_a_turn_begins_no_other() {
     };
     let text = [started("a"), of("a", "one"), "{@@@\n".to_owned(), of("b", "two")].concat();
     let book = whole(&text);
-    assert_eq!((book.turn_starts().len(), book.damaged_records), (2, 1));
+    assert_eq!((book.turns.len(), book.damaged_records), (2, 1));
     assert_eq!(book.turn_name(1), Some(("b", "s")));
 }

@@ -4,6 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use super::*;
+use crate::transcript::open_transcript::OpenTranscript;
 
 fn prompt(uuid: &str, parent: &str) -> String {
     let parent = if parent.is_empty() {
@@ -47,7 +48,7 @@ impl Place {
     }
 
     fn messages(&self, library: &IndexCache) -> usize {
-        library.open(&self.path, None).expect("a book").history.messages()
+        library.open(&self.path, None).expect("a book").messages()
     }
 }
 

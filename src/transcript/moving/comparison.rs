@@ -1,7 +1,6 @@
 //! Compares a copy with its source: the lines must be the same except for the folder that a record names.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use super::super::TranscriptError;
@@ -9,6 +8,7 @@ use super::super::meter::ProgressReader;
 use super::super::relocate::{HELD_LINE_LIMIT_BYTES, rewrite_lines};
 use super::super::rewrite::EditableRecord;
 use super::MoveStep;
+use crate::files::identity::{Hashed, has_content};
 use crate::files::open_file;
 
 /// The size of the buffer, in bytes.
@@ -145,44 +145,11 @@ fn skip_equal(expected: &[u8], text: &mut impl BufRead) -> io::Result<usize> {
 pub(super) fn is_already_copied(step: &MoveStep) -> Result<bool, TranscriptError> {
     let file = open_file(&step.from).map_err(TranscriptError::io("open", &step.from))?;
     let reader = BufReader::with_capacity(BUFFER_BYTES, file);
-    let mut matcher = Matcher::open(&step.to)?;
-    rewrite_lines(reader, &mut matcher, &step.relocation())
+    let mut written = Hashed::new(io::sink());
+    rewrite_lines(reader, &mut written, &step.relocation())
         .map_err(TranscriptError::io("read", &step.from))?;
-    matcher
-        .has_reached_end()
-        .map_err(TranscriptError::io("read", &step.to))
-}
-
-/// A writer that compares what is written to it with a file.
-struct Matcher {
-    reader: BufReader<File>,
-    is_equal: bool,
-}
-
-impl Matcher {
-    fn open(path: &Path) -> Result<Self, TranscriptError> {
-        let file = open_file(path).map_err(TranscriptError::io("open", path))?;
-        Ok(Self {
-            reader: BufReader::with_capacity(BUFFER_BYTES, file),
-            is_equal: true,
-        })
-    }
-
-    /// Whether the whole file was compared.
-    fn has_reached_end(&mut self) -> io::Result<bool> {
-        Ok(self.is_equal && self.reader.fill_buf()?.is_empty())
-    }
-}
-
-impl Write for Matcher {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.is_equal = self.is_equal && skip_equal(bytes, &mut self.reader)? == bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    let (sha256, bytes) = written.digest_and_bytes();
+    has_content(&step.to, bytes, &sha256).map_err(TranscriptError::io("read", &step.to))
 }
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
 //! Carries out a move: copies, compares and renames files.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::fs;
+use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::super::TranscriptError;
 use super::super::copy::{make_folder, sync_folder};
 use super::super::meter::ProgressReader;
 use super::super::relocate::rewrite_lines;
+use super::super::threads;
 use super::journal::{self, KIND, MoveDescription};
 use super::{MoveStep, comparison, is_same_file, open_files};
 use crate::files::durable::{NewFile, missing_folders, temporary_path};
@@ -20,9 +20,6 @@ use crate::files::{none_if_absent, open_file};
 
 /// The size of the buffer, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
-
-/// How much of the end of a file is checked again before it is moved, in bytes.
-const TAIL_BYTES: u64 = 4096;
 
 /// How many files are copied in parallel.
 const PARALLEL_COPIES: usize = 4;
@@ -50,12 +47,6 @@ pub struct RunningMove {
     /// For tests: stops after this many changes on disk, as if the program were killed.
     #[cfg(test)]
     pub(super) stop_after_changes: Option<std::sync::atomic::AtomicUsize>,
-}
-
-/// The state of a source when it was copied.
-struct SourceState {
-    identity: FileIdentity,
-    tail: Vec<u8>,
 }
 
 impl RunningMove {
@@ -105,7 +96,7 @@ impl RunningMove {
         let leaving: Vec<PathBuf> = leaving.map(|step| step.from.clone()).collect();
         open_files::check_not_open(&leaving)?;
         let copied = self.copy_all(&steps, watched.on_bytes)?;
-        let (seen, written): (Vec<SourceState>, Vec<Option<FileIdentity>>) = copied.into_iter().unzip();
+        let (seen, written): (Vec<FileIdentity>, Vec<Option<FileIdentity>>) = copied.into_iter().unzip();
         let in_place = steps.iter().map(MoveStep::is_in_place);
         let in_place = in_place.collect::<Result<Vec<bool>, _>>()?;
         let moved = steps.iter().enumerate().map(|(number, step)| {
@@ -136,12 +127,12 @@ impl RunningMove {
                 continue;
             }
             let kept = self.original_path(number, step);
-            seen[number].check(&step.from)?;
+            check_unchanged(&seen[number], &step.from)?;
             folders.extend(step.from.parent().map(Path::to_owned));
             rename(&step.from, &kept)?;
             self.count_change()?;
             // A process that had the file open may have written to it until now.
-            seen[number].check_bytes(&kept, &step.from)?;
+            check_moved(&seen[number], &kept, &step.from)?;
             if in_place[number] {
                 rename(&self.temporary[number], &step.to)?;
                 self.count_change()?;
@@ -188,39 +179,24 @@ impl RunningMove {
         &self,
         steps: &[MoveStep],
         watch: ProgressCallback<'_>,
-    ) -> Result<Vec<(SourceState, Option<FileIdentity>)>, TranscriptError> {
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mut copied = Vec::new();
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                let Some(step) = steps.get(number) else {
-                    return Ok(copied);
-                };
-                let one = self.copy_one(number, step, watch);
+    ) -> Result<Vec<(FileIdentity, Option<FileIdentity>)>, TranscriptError> {
+        let has_failed = AtomicBool::new(false);
+        let numbered: Vec<(usize, &MoveStep)> = steps.iter().enumerate().collect();
+        let copied = threads::for_each(
+            &numbered,
+            PARALLEL_COPIES,
+            || (),
+            |(number, step), ()| {
                 // After a failure no other copy is started.
-                let one = one.inspect_err(|_| next.store(steps.len(), Ordering::Relaxed));
-                copied.push((number, one?));
-            }
-        };
-        let mut copied = thread::scope(|scope| {
-            // The copies can be made with fewer threads.
-            let other = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
-            let others: Vec<_> = (1..PARALLEL_COPIES.min(steps.len())).filter_map(other).collect();
-            let mut copied = work();
-            for other in others {
-                let more = other
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                copied = copied.and_then(|mut copied: Vec<_>| {
-                    copied.extend(more?);
-                    Ok(copied)
-                });
-            }
-            copied
-        })?;
-        copied.sort_by_key(|(number, _)| *number);
-        Ok(copied.into_iter().map(|(_, one)| one).collect())
+                let one = (!has_failed.load(Ordering::Relaxed)).then(|| self.copy_one(*number, step, watch));
+                has_failed.fetch_or(matches!(one, Some(Err(_))), Ordering::Relaxed);
+                one
+            },
+        );
+        let copied = copied.into_iter().flatten().flatten();
+        let copied = copied.collect::<Result<Vec<_>, TranscriptError>>()?;
+        assert_eq!(copied.len(), steps.len(), "a thread that copied panicked");
+        Ok(copied)
     }
 
     fn copy_one(
@@ -228,7 +204,7 @@ impl RunningMove {
         number: usize,
         step: &MoveStep,
         watch: ProgressCallback<'_>,
-    ) -> Result<(SourceState, Option<FileIdentity>), TranscriptError> {
+    ) -> Result<(FileIdentity, Option<FileIdentity>), TranscriptError> {
         make_folder(step.to.parent().unwrap_or(Path::new("/")))?;
         let seen = self.copy(number, step, watch)?;
         Ok((seen, self.new_file(number, step)?))
@@ -240,7 +216,7 @@ impl RunningMove {
         number: usize,
         step: &MoveStep,
         watch: ProgressCallback<'_>,
-    ) -> Result<SourceState, TranscriptError> {
+    ) -> Result<FileIdentity, TranscriptError> {
         let temporary = self.temporary[number].clone();
         let source = open_file(&step.from).map_err(TranscriptError::io("open", &step.from))?;
         let before = source
@@ -249,10 +225,14 @@ impl RunningMove {
         let made = NewFile::create(&temporary);
         let mut made = made.map_err(TranscriptError::io("create", &temporary))?;
         self.count_change()?;
-        let unchanged = write_target(step, &source, before.len(), &mut made, watch)?;
-        if unchanged > 0 {
-            tracing::warn!(path = %step.from.display(), unchanged, "lines that are too long to be held go along as they are");
-        }
+        let read = ProgressReader::new((&source).take(before.len()), watch);
+        let mut reader = BufReader::with_capacity(BUFFER_BYTES, read);
+        let relocation = step.relocation();
+        let written = match relocation.is_empty() {
+            true => io::copy(&mut reader, &mut made),
+            false => rewrite_lines(reader, &mut made, &relocation),
+        };
+        written.map_err(TranscriptError::io("copy", &step.from))?;
         made.flush().map_err(TranscriptError::io("write", &temporary))?;
         // Keep the file's time, so that its position in lists and its expiry by the agent do not change.
         let set = before
@@ -261,11 +241,8 @@ impl RunningMove {
         set.map_err(TranscriptError::io("set the time of", &temporary))?;
         made.sync().map_err(TranscriptError::io("sync", &temporary))?;
         comparison::check_lines(&step.from, &temporary, watch)?;
-        let seen = SourceState {
-            identity: FileIdentity::of(&before),
-            tail: tail(&source, before.len()).map_err(TranscriptError::io("read", &step.from))?,
-        };
-        seen.check(&step.from)?;
+        let seen = FileIdentity::of(&before);
+        check_unchanged(&seen, &step.from)?;
         Ok(seen)
     }
 
@@ -324,57 +301,25 @@ impl Drop for RunningMove {
     }
 }
 
-impl SourceState {
-    /// Checks that the source is unchanged.
-    fn check(&self, path: &Path) -> Result<(), TranscriptError> {
-        let metadata = fs::symlink_metadata(path).map_err(TranscriptError::io("read", path))?;
-        if !self.identity.matches(&metadata) {
-            let path = path.to_owned();
-            return Err(TranscriptError::Changed { path });
-        }
-        self.check_bytes(path, path)
-    }
-
-    /// Checks that a file has the length and the last bytes that the source had.
-    fn check_bytes(&self, path: &Path, source: &Path) -> Result<(), TranscriptError> {
-        let file = open_file(path).map_err(TranscriptError::io("open", path))?;
-        let looked = file
-            .metadata()
-            .and_then(|metadata| Ok((metadata.len(), tail(&file, self.identity.bytes)?)));
-        let (length, tail) = looked.map_err(TranscriptError::io("read", path))?;
-        if length == self.identity.bytes && tail == self.tail {
-            return Ok(());
-        }
-        let path = source.to_owned();
-        Err(TranscriptError::Changed { path })
+/// Checks that a source is the file that was copied.
+fn check_unchanged(seen: &FileIdentity, path: &Path) -> Result<(), TranscriptError> {
+    let metadata = fs::symlink_metadata(path).map_err(TranscriptError::io("read", path))?;
+    let path = path.to_owned();
+    match seen.matches(&metadata) {
+        true => Ok(()),
+        false => Err(TranscriptError::Changed { path }),
     }
 }
 
-/// The last bytes of a file of this length.
-fn tail(mut file: &File, bytes: u64) -> io::Result<Vec<u8>> {
-    let mut tail = Vec::new();
-    file.seek(SeekFrom::Start(bytes.saturating_sub(TAIL_BYTES)))?;
-    file.take(TAIL_BYTES).read_to_end(&mut tail)?;
-    Ok(tail)
-}
-
-/// Writes the new content of a file. Returns how many lines were too long to be changed.
-fn write_target(
-    step: &MoveStep,
-    source: &File,
-    bytes: u64,
-    writer: &mut dyn Write,
-    watch: ProgressCallback<'_>,
-) -> Result<u64, TranscriptError> {
-    let source = ProgressReader::new(source.take(bytes), watch);
-    let reader = BufReader::with_capacity(BUFFER_BYTES, source);
-    let relocation = step.relocation();
-    let written = rewrite_lines(reader, writer, &relocation);
-    let passed = written.map_err(TranscriptError::io("copy", &step.from))?;
-    Ok(match relocation.is_empty() {
-        true => 0,
-        false => passed,
-    })
+/// Checks that the original `kept` of a source has not changed until it was moved, perhaps to another file system.
+fn check_moved(seen: &FileIdentity, kept: &Path, source: &Path) -> Result<(), TranscriptError> {
+    let found = FileIdentity::at(kept).map_err(TranscriptError::io("read", kept))?;
+    let is_renamed = (found.device, found.inode) == (seen.device, seen.inode);
+    let path = source.to_owned();
+    match found.bytes == seen.bytes && (!is_renamed || found == *seen) {
+        true => Ok(()),
+        false => Err(TranscriptError::Changed { path }),
+    }
 }
 
 /// Renames a file if the new name is free.

@@ -87,36 +87,22 @@ impl FolderForks {
             }
         }
         let mut folder = Self { forks };
-        let lengths = folder.forks.keys().map(String::len).collect();
         for path in transcripts {
             let beginning = read_beginning(&path)?;
             if is_fork(&beginning) {
-                folder.note(&path, &beginning, &lengths);
+                folder.note(&path, &beginning);
             }
         }
         Ok(folder)
     }
 
-    /// Records which sessions a fork names. Only names of these lengths are looked up.
-    fn note(&mut self, fork: &Path, beginning: &[u8], lengths: &HashSet<usize>) {
-        let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        let mut seen = HashSet::new();
-        for name in beginning.split(|byte| !is_of_name(byte)) {
-            if lengths.contains(&name.len())
-                && seen.insert(name)
-                && let Ok(name) = std::str::from_utf8(name)
-                && let Some(forks) = self.forks.get_mut(name)
+    /// Records which sessions a fork names: by an id, or in a path.
+    fn note(&mut self, fork: &Path, beginning: &[u8]) {
+        for name in beginning.split(|byte| matches!(byte, b'"' | b'/')) {
+            let name = std::str::from_utf8(name).unwrap_or_default();
+            if let Some(forks) = self.forks.get_mut(name)
+                && forks.last().is_none_or(|last| last != fork)
             {
-                forks.push(fork.to_owned());
-            }
-        }
-        // The agent chooses the ids, which may contain other characters.
-        let others = self
-            .forks
-            .iter_mut()
-            .filter(|(name, _)| !name.as_bytes().iter().all(is_of_name));
-        for (name, forks) in others {
-            if memchr::memmem::find(beginning, name.as_bytes()).is_some() {
                 forks.push(fork.to_owned());
             }
         }

@@ -19,6 +19,7 @@ use crate::transcript::check::{CheckReport, Findings, UnknownForm, hash_of, quot
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::{LINE_LIMIT_BYTES, Lines};
 use crate::transcript::message::Part;
+use crate::transcript::record_id::RecordId;
 
 /// What the caller knows about the file from its location.
 #[derive(Debug, Clone, Copy)]
@@ -164,10 +165,7 @@ impl Checker {
             if !is_end && !is_missing {
                 continue;
             }
-            let parent = entry
-                .parent
-                .as_ref()
-                .map_or_else(String::new, |parent| parent.as_ref().text());
+            let parent = entry.parent.as_ref().map_or_else(String::new, RecordId::text);
             let effect = match is_end {
                 true => "a resume begins here, and what stands before is not sent to the model",
                 false => "a resume does not come here",

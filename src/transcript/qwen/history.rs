@@ -143,10 +143,6 @@ impl OpenTranscript for OpenQwenTranscript {
         Some(self.history.prompts())
     }
 
-    fn max_turns(&self) -> u64 {
-        self.history.prompts()
-    }
-
     fn max_recorded_turns(&self) -> Option<u64> {
         Some(self.history.prompts())
     }

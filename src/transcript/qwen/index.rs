@@ -79,7 +79,7 @@ impl Index {
 
     /// The text of an entry's uuid.
     pub(super) fn text(&self, position: u32) -> String {
-        self.entries[position as usize].id.as_ref().text()
+        self.entries[position as usize].id.text()
     }
 
     /// Whether there is a record with this id.

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -14,6 +13,7 @@ use crate::files::open_file;
 use crate::transcript::codex::decompressed::DecompressedReader;
 use crate::transcript::codex::is_packed;
 use crate::transcript::summary::{END_BYTES, Ends, FAR_HEAD_BYTES, TranscriptSummary};
+use crate::transcript::threads;
 
 /// How many threads read. Two are enough: cached files keep one core busy, and the daemon's other work needs the rest.
 const THREADS: usize = 2;
@@ -30,38 +30,14 @@ pub(super) struct Buffers {
 }
 
 /// Does the work for each item on [`THREADS`] threads. The results are in the order of the items. If a thread
-/// panicked, the results of its items are errors.
+/// panicked, the results of its items are errors, and the next scan reads them again.
 pub(super) fn on_threads<T: Sync, A: Send>(
     items: &[T],
     work: impl Fn(&T, &mut Buffers) -> io::Result<Option<A>> + Sync,
 ) -> Vec<io::Result<Option<A>>> {
-    let next = AtomicUsize::new(0);
-    let run = || {
-        let mut buffers = Buffers::default();
-        let mut done = Vec::new();
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(item) = items.get(index) else { return done };
-            done.push((index, work(item, &mut buffers)));
-        }
-    };
+    let answers = threads::for_each(items, THREADS, Buffers::default, work).into_iter();
     let failed = || Err(io::Error::other("the thread that read it failed"));
-    let mut answers: Vec<io::Result<Option<A>>> = items.iter().map(|_| failed()).collect();
-    let threads = THREADS.min(items.len());
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads)
-            .filter_map(|_| std::thread::Builder::new().spawn_scoped(scope, run).ok())
-            .collect();
-        let mut done = run();
-        for other in others {
-            // If a thread panicked, its files count as unreadable, and the next scan reads them again.
-            done.extend(other.join().unwrap_or_default());
-        }
-        for (index, answer) in done {
-            answers[index] = answer;
-        }
-    });
-    answers
+    answers.map(|answer| answer.unwrap_or_else(failed)).collect()
 }
 
 /// How much of a file is usually read. Excludes a longer read of the beginning.

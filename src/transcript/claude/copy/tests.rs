@@ -22,8 +22,8 @@ fn a_line_that_is_too_long_to_be_held_is_copied_and_repaired_as_it_is() {
     let folder = folder.path().join("repaired");
     let repaired =
         crate::transcript::claude::repair::repair(&source, &index, &branch, &folder, NEW).expect("a copy");
-    assert_eq!(repaired.repairs.left_out, 1);
-    let lengths: Vec<usize> = fs::read(repaired.path)
+    assert_eq!(repaired.left_out, 1);
+    let lengths: Vec<usize> = fs::read(folder.join(format!("{NEW}.jsonl")))
         .expect("the copy")
         .split(|byte| *byte == b'\n')
         .map(<[u8]>::len)

@@ -57,14 +57,16 @@ impl Copy {
             before,
             "the source is as it was"
         );
-        let text = fs::read_to_string(&made.path).expect("the copy");
+        let text = fs::read_to_string(folder.path().join(format!("{NEW}.jsonl"))).expect("the copy");
         Self {
             records: text
                 .lines()
                 .map(|line| serde_json::from_str(line).expect("a record"))
                 .collect(),
-            repairs: made.repairs,
-            findings: reading::check(&made.path).expect("a check").findings,
+            repairs: made,
+            findings: reading::check(&folder.path().join(format!("{NEW}.jsonl")))
+                .expect("a check")
+                .findings,
             _folder: folder,
         }
     }

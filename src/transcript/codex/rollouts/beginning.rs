@@ -8,7 +8,7 @@ use super::text;
 use crate::files::identity;
 use crate::transcript::TranscriptError;
 use crate::transcript::codex::HistoryBase;
-use crate::transcript::codex::history::{AppendHandling, HistoryReader};
+use crate::transcript::codex::history::{AppendHandling, CodexHistory};
 
 /// How many bytes of an uncompressed rollout are used by the sessions that continue it: all if one of them continues it at
 /// its end, or if there are none.
@@ -22,7 +22,7 @@ pub fn counted_bytes<'a>(
     let mut most = None;
     for base in bases {
         let (text, _) = text::open(path)?;
-        let end = HistoryReader::new(None).read_part(text, &base.upstream_id, base.end);
+        let end = CodexHistory::default().read_part(text, &base.upstream_id, base.end);
         let end = end.map_err(TranscriptError::io("read", path))?;
         // Otherwise no record follows the cut, so the whole file counts.
         let counted = (end.append_handling == AppendHandling::Ignore).then_some(end.whole_bytes);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::files::{open_file, open_with_metadata};
 use crate::transcript::cache::Cache;
-use crate::transcript::codex::history::{AppendHandling, CodexHistory, HistoryReadState, PartEnd};
+use crate::transcript::codex::history::{AppendHandling, CodexHistory, PartEnd};
 use crate::transcript::codex::rollout_name;
 use crate::transcript::dialect::MissingSource;
 use crate::transcript::file_read::{BeforeRead, FileChange, FileVersion, ReadState};
@@ -38,7 +38,6 @@ pub(super) struct HistoryKey {
 #[derive(Debug)]
 pub(super) struct CachedHistory {
     pub(super) history: Arc<CodexHistory>,
-    pub(super) read_state: HistoryReadState,
     /// Its files, one for each part of the history.
     pub(super) files: Vec<CachedFile>,
     /// The beginning that was missing when it was read, if any.
@@ -150,7 +149,7 @@ impl RolloutCache {
             let own = volume.files.last()?;
             let is_current =
                 own.path == path && own.read_state.is_unchanged(identity) && volume.files.iter().all(is_same);
-            is_current.then_some(volume.history.turn_starts().len() as u64)
+            is_current.then_some(volume.history.turns.len() as u64)
         })
     }
 }

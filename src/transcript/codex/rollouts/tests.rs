@@ -41,9 +41,9 @@ fn deep(home: &Path) -> OpenRollout {
 
 /// What each message is named, and what it says.
 fn told(open: &mut OpenRollout) -> Vec<(String, TranscriptMessage)> {
-    let messages = open.history.messages();
+    let messages = open.messages();
     let read = |message| {
-        let owner = open.history.owner(message).expect("an owner").to_owned();
+        let owner = open.owner(message).expect("an owner").to_owned();
         (owner, open.message(message).expect("a read").expect("a message"))
     };
     (0..messages).map(read).collect()
@@ -56,10 +56,7 @@ fn a_fork_may_leave_out_what_its_source_added_to_another() {
     let text = DEEP.replacen("\"end_ordinal_exclusive\":26", "\"end_ordinal_exclusive\":14", 1);
     fs::write(&deep_path, text).expect("a file");
     let open = deep(home.path());
-    assert_eq!(
-        (open.history.turn_starts().len(), open.history.damaged_records),
-        (2, 0)
-    );
+    assert_eq!((open.turn_starts().len(), open.history.damaged_records), (2, 0));
     assert_eq!(open.history.turn_name(0), Some((FIRST_TURN, ROOT_ID)));
     assert_eq!(open.history.turn_name(1).map(|(_, owner)| owner), Some(DEEP_ID));
     assert!(early.exists());
@@ -75,9 +72,9 @@ fn a_circle_and_what_is_no_rollout_are_told() {
     crate::words::check(
         "a circle of rollouts",
         "missing",
-        &open.missing.expect("a gap").detail,
+        &open.missing.as_ref().expect("a gap").detail,
     );
-    assert_eq!(open.history.turn_starts().len(), 3);
+    assert_eq!(open.turn_starts().len(), 3);
     let kinds: Vec<_> = check(home.path(), DEEP_ID).expect("a report").findings;
     assert!(
         kinds
@@ -88,11 +85,7 @@ fn a_circle_and_what_is_no_rollout_are_told() {
     for text in ["", "\n\n", "garbage\n", "[]\n7\n", "\0\0\0"] {
         fs::write(&deep_path, text).expect("a file");
         let open = deep(home.path());
-        assert_eq!(
-            (open.history.messages(), open.history.turn_starts().len()),
-            (0, 0),
-            "{text:?}"
-        );
+        assert_eq!((open.messages(), open.turn_starts().len()), (0, 0), "{text:?}");
         let report = check(home.path(), DEEP_ID).expect("a report");
         assert!(!report.findings.is_empty(), "{text:?}");
     }
@@ -137,13 +130,13 @@ fn what_was_read_is_kept_until_one_of_its_files_changes() {
     assert!(Arc::ptr_eq(&first.history, &again.history));
     assert_eq!(told(&mut again), told(&mut deep(home.path())));
     // A shorter one beside it, and both are kept.
-    assert_eq!(open(Some((ROOT_ID, FIRST_TURN))).history.turn_starts().len(), 1);
+    assert_eq!(open(Some((ROOT_ID, FIRST_TURN))).turn_starts().len(), 1);
     assert!(Arc::ptr_eq(&first.history, &open(None).history));
     // The last of its files grows, the first is written anew, and then goes away and comes back elsewhere.
     let grown = format!("{DEEP}{}\n", DEEP.lines().nth(5).expect("a prompt"));
     fs::write(&deep_path, grown).expect("a file");
     let longer = open(None);
-    assert_eq!(longer.history.messages(), first.history.messages() + 1);
+    assert_eq!(longer.messages(), first.messages() + 1);
     fs::write(&root, ROOT.replacen("hi one", "ho one", 2)).expect("a file");
     assert!(!Arc::ptr_eq(&longer.history, &open(None).history));
     fs::remove_file(&root).expect("a file");
@@ -155,10 +148,7 @@ fn what_was_read_is_kept_until_one_of_its_files_changes() {
         ROOT,
     )
     .expect("a file");
-    assert_eq!(
-        (open(None).missing, open(None).history.turn_starts().len()),
-        (None, 3)
-    );
+    assert_eq!((open(None).missing, open(None).turn_starts().len()), (None, 3));
 }
 
 /// How much is read while something is done.
@@ -225,13 +215,13 @@ fn of_a_file_that_has_grown_only_what_was_appended_is_read() {
     let (start, end) = prompt.split_at(40);
     append(&deep_path, start);
     let (torn, read) = bytes_read(open);
-    assert_eq!((torn.history.messages(), read), (whole.messages(), 40));
+    assert_eq!((torn.messages(), read), (whole.entries.len(), 40));
     append(&deep_path, &format!("{end}\n"));
     let (mut grown, read) = bytes_read(open);
     assert_eq!(read, prompt.len() as u64 + 1);
     assert_eq!(
-        (grown.history.turn_starts().len(), grown.history.damaged_records),
-        (whole.turn_starts().len() + 1, 0)
+        (grown.turn_starts().len(), grown.history.damaged_records),
+        (whole.turns.len() + 1, 0)
     );
     let anew = told(&mut deep(home.path()));
     assert_eq!(told(&mut grown), anew);
@@ -253,7 +243,7 @@ fn of_a_file_that_has_grown_only_what_was_appended_is_read() {
     assert_ne!(told(&mut open()), anew);
     // Shorter, then gone.
     fs::write(&deep_path, DEEP).expect("a file");
-    assert_eq!(open().history.turn_starts().len(), whole.turn_starts().len());
+    assert_eq!(open().turn_starts().len(), whole.turns.len());
     fs::remove_file(&deep_path).expect("a file");
     assert!(matches!(
         OpenRollout::open(&books, home.path(), DEEP_ID, None),

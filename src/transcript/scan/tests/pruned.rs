@@ -37,8 +37,10 @@ pub(in crate::transcript) fn whole(grammar: Grammar, line: &[u8]) -> Scanned<Str
         Grammar::Serde => line,
     };
     let text = text_of_same_length(line);
-    let is_refused =
-        || grammar == Grammar::Serde && serde_json::from_slice::<serde_json::Value>(line).is_err();
+    // Numbers of any size are read.
+    let is_strict = |error: serde_json::Error| !error.to_string().starts_with("number out of range");
+    let read = || serde_json::from_slice::<serde_json::Value>(line);
+    let is_refused = || grammar == Grammar::Serde && read().is_err_and(is_strict);
     match Fields::parse(&text) {
         _ if line.is_empty() => Scanned::Blank,
         Some(_) if !is_refused() => Scanned::Record(text.into_owned()),

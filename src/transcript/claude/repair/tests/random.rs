@@ -105,13 +105,13 @@ proptest! {
         let Some(branch) = read.select_joined().or_else(|| read.select(None, true)) else {
             return Ok(());
         };
-        let made = repair(&source, &read, &branch, folder.path(), NEW).expect("a copy");
+        repair(&source, &read, &branch, folder.path(), NEW).expect("a copy");
         prop_assert_eq!(fs::read_to_string(&source).expect("the source"), &text[..]);
-        let found = reading::check(&made.path).expect("a check").findings;
+        let found = reading::check(&folder.path().join(format!("{NEW}.jsonl"))).expect("a check").findings;
         prop_assert!(found.iter().all(|finding| !can_fix(finding.kind)), "{found:?}\n{text}");
 
         let parse = |line: &str| serde_json::from_str::<Value>(line).ok();
-        let copy = fs::read_to_string(&made.path).expect("the copy");
+        let copy = fs::read_to_string(folder.path().join(format!("{NEW}.jsonl"))).expect("the copy");
         let copied: Vec<Value> = copy.lines().map(|line| parse(line).expect("a record")).collect();
         let is_there = |record: &Value| copied.iter().any(|copy| (&copy["uuid"], &copy["message"]) == (&record["uuid"], &record["message"]));
         let is_straight = tree.iter().all(|(back, _)| *back == 0);
@@ -129,7 +129,7 @@ proptest! {
         let told = |path: &Path| -> Vec<(String, String)> {
             told_live(path).into_iter().map(|turn| (turn.prompt, turn.reply)).collect()
         };
-        let (before, after) = (told(&source), told(&made.path));
+        let (before, after) = (told(&source), told(&folder.path().join(format!("{NEW}.jsonl"))));
         let mut rest = after.iter();
         prop_assert!(before.iter().all(|turn| rest.any(|other| other == turn)), "{before:?} {after:?}\n{text}");
     }
