@@ -63,6 +63,7 @@ pub use filter::Filter;
 use idempotency::RunningCalls;
 pub use transcripts::TranscriptFilter;
 use transcripts::TranscriptLists;
+use watching::SyncQueue;
 
 /// How many searches through all conversations run at once. Each keeps a core busy.
 const SEARCHES_AT_ONCE: usize = 1;
@@ -84,6 +85,8 @@ pub struct Registry {
     transcript_lists: Mutex<TranscriptLists>,
     /// The folders of transcripts that cannot be watched.
     unwatched: Mutex<Vec<Unwatched>>,
+    /// Transcript changes that are reported after they are synced.
+    sync_queue: Arc<SyncQueue>,
     /// Held by a move of a folder. Meanwhile no conversation is made of a transcript, since the file may be moved.
     tree_move_lock: tokio::sync::Mutex<()>,
     /// What `.` means in each folder.
@@ -120,6 +123,7 @@ impl Registry {
             search_permits: Semaphore::new(SEARCHES_AT_ONCE),
             transcript_lists: Mutex::default(),
             unwatched: Mutex::default(),
+            sync_queue: Arc::default(),
             tree_move_lock: tokio::sync::Mutex::default(),
             stop: CancellationToken::new(),
             stop_grace_ms: Arc::default(),

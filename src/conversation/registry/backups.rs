@@ -10,6 +10,7 @@ use std::time::Duration;
 use bridge_protocol::keep::{KeepAnswer, KeepTotal, KeptFile, RestoreAnswer};
 use bridge_protocol::{AgentName, ConversationId, UpstreamId};
 use jiff::Timestamp;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
 use super::super::answer::CallKey;
@@ -199,7 +200,7 @@ impl Registry {
                     replaced: false,
                     rewritten: true,
                 };
-                self.report_growth(owner, growth);
+                Handle::current().block_on(self.report_growth(owner, growth));
             }
         }
     }

@@ -3,17 +3,15 @@
 //! One task receives all changes; files are read on a blocking thread, one round at a time. A transcript belongs to the
 //! conversations whose head it is, and to one that had a turn on it until that turn is reported: the head may change
 //! before the last record is on disk. Other writes to an older session are in no history. While a turn runs, nothing is
-//! judged, because transcripts lag behind the updates; the change is checked after the turn ends. A turn is reported as saved
-//! once its transcript is synced.
+//! judged, because transcripts lag behind the updates; the change is checked after the turn ends.
 
 mod judging;
 mod known_files;
 mod reporting;
+mod sync_queue;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::future::pending;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -31,18 +29,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::lock::lock;
 use super::super::running_work::StopMeter;
-use super::super::services::{chain_text, now};
-use super::super::transcript_growth::RequestedRechecks;
+use super::super::services::now;
+use super::super::transcript_growth::{RequestedRechecks, TranscriptGrowth};
 use super::{Registry, panic_text};
-use crate::files::open_file;
 use crate::store::{StoreError, TranscriptRoot};
 use crate::transcript::index_cache::FileVersion;
 use crate::transcript::meter::with_meter;
-use crate::transcript::syncing::{SyncError, SyncLog};
 use crate::transcript::transcript_list::{self, Format, identities};
 use crate::transcript::watch::TranscriptWatcher;
 use judging::{ChangedTranscript, OwningConversation, judge};
 use known_files::{FileComparison, KnownFiles};
+pub(super) use sync_queue::SyncQueue;
+use sync_queue::UnsyncedTranscript;
 
 /// How many changed transcripts can wait for the end of a turn, or for their conversation. Above the limit, transcripts
 /// without a conversation are dropped first, since most never get one; among equals, the oldest.
@@ -89,9 +87,6 @@ struct WatchState {
     /// When the next recheck is due, and its index in [`RECHECK_DELAYS`].
     next_recheck: Option<(Instant, usize)>,
     round: u64,
-    /// Agents write their transcripts without syncing them. A turn is reported as saved when it is on disk.
-    sync_log: SyncLog,
-    open: fn(&Path) -> io::Result<File>,
 }
 
 struct PendingTranscript {
@@ -292,8 +287,6 @@ impl WatchState {
             excluded: BTreeSet::new(),
             next_recheck: None,
             round: 0,
-            sync_log: SyncLog::default(),
-            open: open_file,
         }
     }
 
@@ -442,7 +435,16 @@ impl WatchState {
     }
 
     /// Checks one transcript, and notifies its conversations.
-    fn check_transcript(&mut self, registry: &Registry, changed: ChangedTranscript) {
+    fn check_transcript(&mut self, registry: &Arc<Registry>, changed: ChangedTranscript) {
+        self.check_transcript_with(registry, changed, UnsyncedTranscript::open);
+    }
+
+    fn check_transcript_with(
+        &mut self,
+        registry: &Arc<Registry>,
+        changed: ChangedTranscript,
+        open: impl FnOnce(&ChangedTranscript) -> Option<UnsyncedTranscript>,
+    ) {
         let Some(id) = upstream_id(&changed.path, changed.format) else {
             return;
         };
@@ -475,18 +477,21 @@ impl WatchState {
         let before = seen.clone();
         // Opened before it is read, so that the file that is read is the one that is synced.
         let is_to_sync = is_owned && metadata.is_file();
-        let file = is_to_sync.then(|| (self.open)(&changed.path).ok());
-        // Nothing is reported as saved that cannot be synced.
-        let mut is_unread = file.as_ref().is_some_and(Option::is_none);
-        let file = file.flatten();
+        let transcript = is_to_sync.then(|| open(&changed)).flatten();
         // If the file became shorter, the end of the next turn shows whether it was begun anew.
-        let mut is_waiting = is_unread || !is_owned || seen.judged_bytes > seen.bytes;
-        for owner in owners.into_iter().filter(|_| file.is_some() || !is_to_sync) {
-            let sync = || match &file {
-                Some(file) => self.is_on_disk(file, &changed),
-                None => Some(true),
+        let mut is_waiting = !is_owned || seen.judged_bytes > seen.bytes;
+        // Nothing is reported as saved that cannot be synced.
+        let has_no_sync = is_to_sync && transcript.is_none();
+        let mut is_unread = has_no_sync;
+        is_waiting |= has_no_sync;
+        for owner in owners.into_iter().filter(|_| !has_no_sync) {
+            let has_ended = self.has_unreported_turn(&owner);
+            let tell = |growth: TranscriptGrowth| {
+                let unsynced = transcript.clone();
+                let unsynced = unsynced.filter(|_| has_ended || !growth.new_checkpoints.is_empty());
+                registry.report_when_synced(owner.record.id, growth, unsynced);
             };
-            let Some(judgement) = judge(registry, &owner, &changed, &before, met, sync) else {
+            let Some(judgement) = judge(registry, &owner, &changed, &before, met, tell) else {
                 // The transcript may be readable at the next check.
                 (is_waiting, is_unread) = (true, true);
                 continue;
@@ -510,24 +515,6 @@ impl WatchState {
                 is_owned,
             };
             self.pending.insert(path, waiting);
-        }
-    }
-
-    /// Syncs a transcript, and returns whether it is on disk. `None` if something could not be read for the sync.
-    fn is_on_disk(&self, file: &File, changed: &ChangedTranscript) -> Option<bool> {
-        let ChangedTranscript { root, format, path } = changed;
-        match self.sync_log.sync(file, path, root, *format) {
-            Ok(()) => Some(true),
-            Err(SyncError::WriteFailed(error)) => {
-                let error = chain_text(&error);
-                tracing::error!(path = %path.display(), error, "a transcript could not be written to disk; its last turns are never reported as saved");
-                Some(false)
-            }
-            Err(SyncError::ReadFailed(error)) => {
-                let error = chain_text(&error);
-                tracing::error!(path = %path.display(), error, "a transcript could not be synced; its last turns are reported as saved when it can be");
-                None
-            }
         }
     }
 

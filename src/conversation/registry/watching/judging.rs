@@ -72,15 +72,14 @@ impl OwningConversation {
     }
 }
 
-/// Reports the changes of a transcript to a conversation. None if it cannot be read. `sync` returns whether what was read is
-/// on disk, or `None` if that is unknown.
+/// Reports the changes of a transcript to a conversation. None if it cannot be read.
 pub(super) fn judge(
     registry: &Registry,
     owner: &OwningConversation,
     changed: &ChangedTranscript,
     seen: &KnownFile,
     met: FileComparison,
-    sync: impl Fn() -> Option<bool>,
+    tell: impl Fn(TranscriptGrowth),
 ) -> Option<Judgement> {
     let (path, dialect) = (&changed.path, changed.format.dialect());
     let (services, record) = (&registry.services, &owner.record);
@@ -116,12 +115,11 @@ pub(super) fn judge(
         let again = log_unreadable(path, dialect.state(&services.index_cache, path))?;
         let Some(turns) = log_unreadable(path, history.turns_in_file(&link.upstream_id, path))? else {
             // The history is read from another copy. This one counts once the agent continues in it.
-            registry.report_growth(record.id, growth);
+            tell(growth);
             return Some(judgement);
         };
         let acknowledged = link.turns.saturating_add(link.carried_turns);
         let with_last = may_be_over && has_ended(&stands, &again, turns, acknowledged);
-        let mut is_on_disk = None;
         loop {
             let saved = history.new_checkpoints_since(
                 path,
@@ -135,13 +133,6 @@ pub(super) fn judge(
                 .max(saved.end_offset.map_or(0, |offset| offset + 1));
             judgement.last_reported_prompt = saved.last_prompt.or(judgement.last_reported_prompt);
             growth.new_checkpoints = saved.checkpoints;
-            // One sync covers all turns of the history, which was read before.
-            if !growth.new_checkpoints.is_empty() && is_on_disk.is_none() {
-                is_on_disk = Some(sync()?);
-            }
-            if is_on_disk == Some(false) {
-                growth.new_checkpoints.clear();
-            }
             if let Some(error) = saved.unreadable_reason {
                 tracing::warn!(path = %path.display(), error, "the last turns of a transcript cannot be read; they are reported when they can be");
                 judgement.prompts = seen.prompts;
@@ -154,11 +145,11 @@ pub(super) fn judge(
                 judgement.is_fully_reported = with_last && anywhere >= acknowledged;
                 break;
             }
-            registry.report_growth(record.id, growth.clone());
+            tell(growth.clone());
             growth.replaced = false;
         }
     }
-    registry.report_growth(record.id, growth);
+    tell(growth);
     Some(judgement)
 }
 

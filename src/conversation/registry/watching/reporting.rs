@@ -2,7 +2,6 @@
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::event::Event;
-use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -13,8 +12,8 @@ use super::super::Registry;
 
 impl Registry {
     /// Reports a transcript change to its conversation or, if that has no task, to the subscribers of all conversations.
-    /// Blocks until there is room in the mailbox.
-    pub(in crate::conversation::registry) fn report_growth(
+    /// Waits for room in the mailbox.
+    pub(in crate::conversation::registry) async fn report_growth(
         &self,
         id: ConversationId,
         growth: TranscriptGrowth,
@@ -26,7 +25,7 @@ impl Registry {
         };
         let left = match mailbox {
             None => Some(growth),
-            Some(mailbox) => Handle::current().block_on(send_growth(&mailbox, growth, &self.stop)),
+            Some(mailbox) => send_growth(&mailbox, growth, &self.stop).await,
         };
         let Some(growth) = left else { return };
         if growth.rewritten {

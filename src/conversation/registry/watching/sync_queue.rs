@@ -1,0 +1,340 @@
+//! Syncs transcripts to disk before the turns in them are reported as saved.
+//!
+//! Owns the changes that wait for a sync, and the checkpoints whose transcript could not be read for its sync. Each task
+//! reports the changes of one conversation and ends when none is left. A file system that hangs delays only conversations
+//! with transcripts on it. Neither the watcher, nor the answer to a prompt, nor an update waits for a sync.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::future::Future;
+use std::os::unix::fs::MetadataExt;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bridge_protocol::history::Checkpoint;
+use bridge_protocol::{ConversationId, UpstreamId};
+use futures_util::FutureExt;
+use tokio::sync::Semaphore;
+
+use super::super::super::services::chain_text;
+use super::super::super::transcript_growth::TranscriptGrowth;
+use super::super::{Registry, panic_text};
+use super::judging::ChangedTranscript;
+use crate::files::open_file;
+use crate::transcript::syncing::{SyncError, SyncLog};
+
+/// How many files of one file system are synced at once. Disks sync several in the time of one, but each sync takes a thread.
+const SYNCS_AT_ONCE: usize = 8;
+
+/// How many sessions of one conversation may have a change that waits, each with an open file. A chain has at most as many
+/// links (`CHAIN_LIMIT`).
+const MAX_PENDING_REPORTS: usize = 16;
+
+/// Limit of remembered transcripts that could not be read for a sync. Each holds an open file.
+const MAX_FAILED_SYNCS: usize = 64;
+
+/// Limit of checkpoints of one session that wait or whose sync failed. Above it, the oldest are never reported as saved.
+const MAX_UNSAVED_CHECKPOINTS: usize = 1_024;
+
+/// A transcript that is to be synced.
+#[derive(Clone, Debug)]
+pub(super) struct UnsyncedTranscript {
+    /// The transcript, opened before it was read, so that the file that was read is the one that is synced.
+    pub(super) file: Arc<File>,
+    /// The number of its file system.
+    pub(super) device: u64,
+    pub(super) transcript: ChangedTranscript,
+}
+
+/// A change of a transcript that waits to be reported to a conversation.
+struct PendingReport {
+    growth: TranscriptGrowth,
+    /// The transcript that must be synced before the report.
+    unsynced: Option<UnsyncedTranscript>,
+}
+
+impl PendingReport {
+    /// Adds a later change of the same transcript.
+    fn merge(&mut self, later: Self) {
+        let growth = later.growth;
+        self.growth.new_checkpoints.extend(growth.new_checkpoints);
+        drop_oldest_checkpoints(&mut self.growth.new_checkpoints);
+        self.growth.prompts = growth.prompts.or(self.growth.prompts);
+        self.growth.replaced |= growth.replaced;
+        self.growth.rewritten |= growth.rewritten;
+        // The later file is enough: if it replaced the earlier one, it contains the earlier turns as well.
+        self.unsynced = later.unsynced.or(self.unsynced.take());
+    }
+}
+
+/// Drops the oldest checkpoints above [`MAX_UNSAVED_CHECKPOINTS`].
+fn drop_oldest_checkpoints(checkpoints: &mut Vec<Checkpoint>) {
+    let excess = checkpoints.len().saturating_sub(MAX_UNSAVED_CHECKPOINTS);
+    if excess > 0 {
+        checkpoints.drain(..excess);
+        log_forgotten();
+    }
+}
+
+fn log_forgotten() {
+    tracing::error!("too many turns wait for a sync; the oldest are never reported as saved");
+}
+
+/// A transcript that could not be read for its sync. Its next change retries the sync.
+struct FailedSync {
+    conversation: ConversationId,
+    upstream_id: UpstreamId,
+    unsynced: UnsyncedTranscript,
+    /// The checkpoints that were not reported, oldest first.
+    checkpoints: Vec<Checkpoint>,
+}
+
+type SyncFn = dyn Fn(&UnsyncedTranscript) -> Result<(), SyncError> + Send + std::marker::Sync;
+
+/// The queues of changes that are reported after a sync.
+pub(in crate::conversation::registry) struct SyncQueue {
+    sync: Arc<SyncFn>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Waiting changes by conversation. An entry exists while a task works on it.
+    queues: BTreeMap<ConversationId, VecDeque<PendingReport>>,
+    /// Permits to sync files, by file system. An entry exists while a sync runs or waits.
+    sync_permits: BTreeMap<u64, Arc<Semaphore>>,
+    /// Oldest first.
+    failed_syncs: VecDeque<FailedSync>,
+}
+
+impl Default for SyncQueue {
+    fn default() -> Self {
+        let log = SyncLog::default();
+        Self::with_sync_fn(move |it| {
+            let ChangedTranscript { root, format, path } = &it.transcript;
+            log.sync(&it.file, path, root, *format)
+        })
+    }
+}
+
+impl SyncQueue {
+    fn with_sync_fn(
+        sync: impl Fn(&UnsyncedTranscript) -> Result<(), SyncError> + Send + std::marker::Sync + 'static,
+    ) -> Self {
+        Self {
+            sync: Arc::new(sync),
+            state: Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A poisoned lock is safe to use: each change to the state is complete before anything can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a change for its conversation, and starts a task if none works on the queue. If a change of the same
+    /// transcript waits already, the two are merged. Never blocks.
+    fn put<Told: Future<Output = ()> + Send + 'static>(
+        self: &Arc<Self>,
+        id: ConversationId,
+        growth: TranscriptGrowth,
+        unsynced: Option<UnsyncedTranscript>,
+        tell: impl Fn(ConversationId, TranscriptGrowth) -> Told + Send + std::marker::Sync + 'static,
+    ) {
+        let change = PendingReport { growth, unsynced };
+        let mut state = self.lock();
+        if let Some(queue) = state.queues.get_mut(&id) {
+            let is_same = |it: &&mut PendingReport| it.growth.upstream_id == change.growth.upstream_id;
+            if let Some(waiting) = queue.iter_mut().find(is_same) {
+                waiting.merge(change);
+                return;
+            }
+            if queue.len() >= MAX_PENDING_REPORTS {
+                queue.pop_front();
+                log_forgotten();
+            }
+            queue.push_back(change);
+            return;
+        }
+        state.queues.insert(id, VecDeque::from([change]));
+        drop(state);
+        let task = ReportTask {
+            queue: Arc::clone(self),
+            id,
+            is_over: false,
+        };
+        tokio::spawn(task.run(tell));
+    }
+
+    /// Takes the next change of a conversation. If there is none, removes the queue; its task must end.
+    fn take(&self, id: ConversationId) -> Option<PendingReport> {
+        let mut state = self.lock();
+        let next = state.queues.get_mut(&id)?.pop_front();
+        if next.is_none() {
+            state.queues.remove(&id);
+        }
+        next
+    }
+
+    /// The permits to sync files of a file system.
+    fn sync_permits(&self, device: u64) -> Arc<Semaphore> {
+        let mut state = self.lock();
+        state.sync_permits.retain(|_, syncs| Arc::strong_count(syncs) > 1);
+        let syncs = state.sync_permits.entry(device);
+        Arc::clone(syncs.or_insert_with(|| Arc::new(Semaphore::new(SYNCS_AT_ONCE))))
+    }
+
+    /// Syncs the transcript of a change, if it has one. Returns what may be reported: without checkpoints if the sync failed.
+    async fn sync(&self, id: ConversationId, change: PendingReport) -> TranscriptGrowth {
+        let PendingReport {
+            mut growth, unsynced, ..
+        } = change;
+        let earlier = self.take_failed_sync(id, &growth.upstream_id);
+        let is_retry = earlier.is_some();
+        let unsynced = match earlier {
+            Some(earlier) => {
+                growth.new_checkpoints.splice(..0, earlier.checkpoints);
+                // If another file replaced the transcript, that file contains these turns as well.
+                Some(unsynced.unwrap_or(earlier.unsynced))
+            }
+            None => unsynced,
+        };
+        let Some(unsynced) = unsynced else { return growth };
+        let permit = self.sync_permits(unsynced.device).acquire_owned().await;
+        let (sync, it) = (Arc::clone(&self.sync), unsynced.clone());
+        let synced = tokio::task::spawn_blocking(move || {
+            // Held until the thread is free again, which may be after this task ends.
+            let _permit = permit;
+            sync(&it)
+        });
+        let failure = match synced.await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some((chain_text(&error), matches!(error, SyncError::ReadFailed(_)))),
+            Err(error) => Some(match error.try_into_panic() {
+                Ok(panic) => (panic_text(panic.as_ref()), true),
+                Err(error) => (error.to_string(), true),
+            }),
+        };
+        let path = unsynced.transcript.path.display().to_string();
+        if let Some((error, false)) = failure {
+            let turns = std::mem::take(&mut growth.new_checkpoints).len();
+            tracing::error!(
+                path,
+                error,
+                turns,
+                "a transcript could not be written to disk; its last turns are never reported as saved"
+            );
+        } else if let Some((error, true)) = failure {
+            tracing::error!(
+                path,
+                error,
+                turns = growth.new_checkpoints.len(),
+                "a transcript could not be synced; its last turns are reported as saved when it can be"
+            );
+            self.remember_failed_sync(FailedSync {
+                conversation: id,
+                upstream_id: growth.upstream_id.clone(),
+                unsynced,
+                checkpoints: std::mem::take(&mut growth.new_checkpoints),
+            });
+        } else if is_retry {
+            tracing::info!(
+                path,
+                turns = growth.new_checkpoints.len(),
+                "a transcript that could not be synced is on disk"
+            );
+        }
+        growth
+    }
+
+    fn take_failed_sync(&self, id: ConversationId, upstream_id: &UpstreamId) -> Option<FailedSync> {
+        let mut state = self.lock();
+        let is_it = |it: &FailedSync| it.conversation == id && it.upstream_id == *upstream_id;
+        let index = state.failed_syncs.iter().position(is_it)?;
+        state.failed_syncs.remove(index)
+    }
+
+    fn remember_failed_sync(&self, mut unsaved: FailedSync) {
+        drop_oldest_checkpoints(&mut unsaved.checkpoints);
+        let mut state = self.lock();
+        let forgotten = match state.failed_syncs.len() < MAX_FAILED_SYNCS {
+            true => None,
+            false => state.failed_syncs.pop_front(),
+        };
+        state.failed_syncs.push_back(unsaved);
+        drop(state);
+        if forgotten.is_some() {
+            log_forgotten();
+        }
+    }
+}
+
+/// Task that syncs and reports the changes of one conversation. If it is dropped early, as by a panic, it removes the queue,
+/// so that the next change starts a new task.
+struct ReportTask {
+    queue: Arc<SyncQueue>,
+    id: ConversationId,
+    is_over: bool,
+}
+
+impl ReportTask {
+    async fn run<Told: Future<Output = ()>>(
+        mut self,
+        tell: impl Fn(ConversationId, TranscriptGrowth) -> Told,
+    ) {
+        while let Some(change) = self.queue.take(self.id) {
+            let growth = self.queue.sync(self.id, change).await;
+            let telling = AssertUnwindSafe(async { tell(self.id, growth).await });
+            if let Err(panic) = telling.catch_unwind().await {
+                let why = panic_text(panic.as_ref());
+                tracing::error!(conversation = %self.id, why, "could not report the saved turns of a transcript");
+            }
+        }
+        // The queue is removed by now, and a new one may belong to another task: `drop` must leave that alone.
+        self.is_over = true;
+    }
+}
+
+impl Drop for ReportTask {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.queue.lock().queues.remove(&self.id);
+        }
+    }
+}
+
+impl Registry {
+    /// Reports a transcript change to its conversation, after the transcript is synced.
+    pub(super) fn report_when_synced(
+        self: &Arc<Self>,
+        id: ConversationId,
+        growth: TranscriptGrowth,
+        unsynced: Option<UnsyncedTranscript>,
+    ) {
+        let registry = Arc::downgrade(self);
+        let tell = move |id, growth| {
+            let registry = registry.upgrade();
+            async move {
+                if let Some(registry) = registry {
+                    registry.report_growth(id, growth).await;
+                }
+            }
+        };
+        self.sync_queue.put(id, growth, unsynced, tell);
+    }
+}
+
+impl UnsyncedTranscript {
+    /// Opens a transcript; none if it cannot be read.
+    pub(super) fn open(transcript: &ChangedTranscript) -> Option<Self> {
+        let file = open_file(&transcript.path).ok()?;
+        Some(Self {
+            device: file.metadata().ok()?.dev(),
+            file: Arc::new(file),
+            transcript: transcript.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
