@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation, Via};
-use futures_util::future::select_all;
+use futures_util::future::{join_all, select_all};
 use tokio::runtime::Handle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::agent::catalog::AgentEntry;
 use crate::agent::client::ClientProfile;
@@ -29,7 +29,7 @@ use crate::chain::{NewLink, Origins};
 use crate::store::ConversationRecord;
 
 use super::backup;
-use super::closed_sessions::ClosedSessions;
+use super::closed_sessions::{ClosedSession, ClosedSessions};
 use super::effect::OpenedSession;
 use super::error::ConversationError;
 use super::folder::check_folder;
@@ -38,6 +38,9 @@ use super::services::{Services, chain_text};
 use super::transcript_growth::PromptTally;
 use super::uncommitted_copies::UncommittedCopy;
 use super::upstream::{self, OpenError, OpenMode, OpenResponse, UpstreamSession};
+
+/// How long to wait for a session to close before its id is opened again. Agents take some milliseconds.
+const CLOSE_WAIT_LIMIT: Duration = Duration::from_secs(5);
 
 /// How long to wait for a session that may be open in a process that is about to end. A process ends about a second after its
 /// last session is closed.
@@ -57,6 +60,9 @@ pub struct ClimbRequest {
     pub urgency: Urgency,
     /// Whether the process must not be shared with other conversations.
     pub exclusive_process: bool,
+    /// Sessions that are being closed. The climb waits for them before it opens their ids again: an agent may refuse to open a
+    /// session that is closing, or close the new one.
+    pub(super) closing_sessions: Vec<ClosedSession>,
     /// Closes the sessions that the climb opens and does not return.
     pub(super) closed_sessions: ClosedSessions,
 }
@@ -449,6 +455,13 @@ impl Climber {
         }
         match step {
             Step::Open { upstream_id, via, .. } => {
+                let closing = std::mem::take(&mut self.request.closing_sessions);
+                // A failure is logged there.
+                let _closed = timeout(
+                    CLOSE_WAIT_LIMIT,
+                    join_all(closing.into_iter().map(ClosedSession::wait_until_closed)),
+                )
+                .await;
                 let put_back = match via {
                     Via::Located => self.move_to_expected_place(climb.goal(), upstream_id).await,
                     Via::Archive => self.restore_backup(climb.goal(), upstream_id).await,

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use bridge_protocol::{ConversationId, UpstreamId};
 use futures_util::future::{BoxFuture, FutureExt, Shared};
-use tokio::time::timeout;
 
 use super::error::ConversationError;
 use super::lock::lock;
@@ -20,9 +19,6 @@ use super::upstream::UpstreamSession;
 /// The limit on remembered sessions that have not ended. If an agent cannot close sessions, they stay until its process
 /// ends. Beyond the limit, the sessions of one process share an entry until the process ends.
 const MAX_REMEMBERED: usize = 64;
-
-/// How long to wait for a session to close before its id is opened again. Agents take some milliseconds.
-const CLOSE_WAIT_LIMIT: Duration = Duration::from_secs(5);
 
 /// A session that is being closed, or was. Clones refer to the same session.
 #[derive(Clone, Debug)]
@@ -70,6 +66,10 @@ impl ClosedSession {
     /// The session, if it was closed or given up and may still be written to.
     fn unended(&self) -> Option<Arc<UnendedSession>> {
         self.closing.clone().now_or_never().flatten()
+    }
+
+    fn is_being_closed(&self) -> bool {
+        self.closing.clone().now_or_never().is_none()
     }
 
     /// Whether the session is known to have ended. Does not ask the agent.
@@ -216,7 +216,7 @@ impl ClosedSessions {
     }
 
     /// Waits until nothing writes to sessions that are about to be opened again: until dying agents have ended, and also turns
-    /// that were running when their sessions were closed. Other closings are waited for only briefly.
+    /// that were running when their sessions were closed.
     ///
     /// # Errors
     /// [`ConversationError::Busy`] if one of them could not be ended.
@@ -226,10 +226,8 @@ impl ClosedSessions {
             let Some(session) = closed.session.upgrade() else {
                 continue;
             };
-            match session.may_run_a_turn() {
-                true => drop(closed.closing.await),
-                // A failure to close is logged there.
-                false => drop(timeout(CLOSE_WAIT_LIMIT, closed.closing).await),
+            if session.may_run_a_turn() {
+                let _unended = closed.closing.clone().await;
             }
             if session.may_run_a_turn() || !session.agent_lives_or_has_stopped().await {
                 return Err(ConversationError::Busy(
@@ -244,6 +242,13 @@ impl ClosedSessions {
     /// Whether all are known to have ended. Asks no agent.
     pub(super) fn are_known_to_have_ended(&self) -> bool {
         lock(&self.0).iter().all(ClosedSession::is_known_to_have_ended)
+    }
+
+    /// The sessions that are being closed. No session with the same id is opened until then.
+    pub(super) fn being_closed(&self) -> Vec<ClosedSession> {
+        let is_it =
+            |closed: &&ClosedSession| closed.kind != ClosedKind::AbandonedJob && closed.is_being_closed();
+        lock(&self.0).iter().filter(is_it).cloned().collect()
     }
 }
 

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use bridge_protocol::conversation::{SessionInfo, Settings};
 use bridge_protocol::raw::RawJson;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::store::{ConversationRecord, ReportedSettings};
@@ -37,19 +38,18 @@ pub fn shown_settings(record: &ConversationRecord) -> Settings {
 
 /// Stores what the agent reports. Settings that it does not mention stay as they were.
 pub fn record_session_info(reported: &mut ReportedSettings, session: &SessionInfo) {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Modes {
+        current_mode_id: Option<String>,
+    }
     if let Some(modes) = &session.modes {
-        record_mode(reported, current_mode(modes).as_deref());
+        let mode = modes.read::<Modes>().ok().and_then(|modes| modes.current_mode_id);
+        record_mode(reported, mode.as_deref());
     }
     if let Some(options) = &session.config_options {
         record_options(reported, options);
     }
-}
-
-/// The current mode among the modes that an agent reports.
-#[must_use]
-pub fn current_mode(modes: &RawJson) -> Option<String> {
-    let modes: Value = modes.read().ok()?;
-    modes["currentModeId"].as_str().map(str::to_owned)
 }
 
 /// Stores the values of ACP's `configOptions`.

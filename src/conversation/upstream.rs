@@ -11,6 +11,7 @@ use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::Resumed;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn;
+use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
@@ -29,7 +30,7 @@ use crate::agent::wire::{Attachment, SessionHandle};
 use super::closed_sessions::ClosedSessions;
 use super::effect::{EditorSettings, OpenedSession};
 use super::error::ConversationError;
-use super::reported_settings::{agree, current_mode, has_category};
+use super::reported_settings::{agree, has_category};
 use super::services::{Services, chain_text, now};
 use super::transcript_growth::PromptTally;
 pub use super::uncommitted_copies::UncommittedCopy;
@@ -384,7 +385,16 @@ pub async fn configure(
         }
     }
     if let Some(mode) = &settings.mode {
-        let current = known.modes.as_ref().and_then(current_mode);
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Modes {
+            current_mode_id: Option<String>,
+        }
+        let current = known
+            .modes
+            .as_ref()
+            .and_then(|modes| modes.read::<Modes>().ok())
+            .and_then(|modes| modes.current_mode_id);
         if current.as_ref() != Some(mode) {
             let result = calls
                 .set_mode(handle, mode, params(&|asked| asked.mode.is_some()))

@@ -135,6 +135,7 @@ impl Actor {
                         false => Urgency::Now,
                     },
                     exclusive_process: apart,
+                    closing_sessions: self.closed_sessions.being_closed(),
                     closed_sessions: self.closed_sessions.clone(),
                 };
                 let climb = climbing::climb(Arc::clone(&self.services), request);
