@@ -211,11 +211,18 @@ pub(super) fn set_transcript_aside(
 ) -> Result<(), TranscriptError> {
     let own = path.to_owned();
     open_files::check_not_open(std::slice::from_ref(&own))?;
+    if !as_found(path)? {
+        return Err(TranscriptError::AlreadyExists { path: own });
+    }
     let aside = set_aside(path, &Unreadable::Damaged(why.to_owned()));
     let aside = aside.map_err(TranscriptError::io("set aside", path))?;
-    if as_found(&aside)? {
-        return Ok(());
+    // The agent may have written to it until it was renamed.
+    match as_found(&aside) {
+        Ok(true) => Ok(()),
+        found => {
+            rename_if_free(&aside, path)?;
+            found?;
+            Err(TranscriptError::AlreadyExists { path: own })
+        }
     }
-    rename_if_free(&aside, path)?;
-    Err(TranscriptError::AlreadyExists { path: own })
 }

@@ -274,7 +274,10 @@ pub(super) fn write_copy(
             io::copy(&mut text, to)?;
         } else {
             let reader = BufReader::with_capacity(BUFFER_BYTES, &mut text);
-            rewrite_lines(reader, to, relocation)?;
+            let unchanged = rewrite_lines(reader, to, relocation)?;
+            if unchanged > 0 {
+                tracing::warn!(path = %path.display(), unchanged, "lines are too long to be changed; they are restored as they are");
+            }
         }
         let (digest, read) = text.digest_and_bytes();
         if read < bytes {

@@ -188,12 +188,6 @@ pub fn rewrite_lines(
         }
         Ok(Verdict::Keep)
     })?;
-    if unchanged > 0 {
-        tracing::warn!(
-            unchanged,
-            "lines are too long to be changed; they are copied as they are"
-        );
-    }
     Ok(unchanged)
 }
 

@@ -66,14 +66,28 @@ impl Registry {
             Vec::new()
         });
         ids.extend(unfinished.into_iter().filter(|id| !busy.contains(id)));
-        if gap && ids.is_empty() {
+        self.send_snapshots(subscriber, ids, gap, &mut shown).await?;
+        if gap && shown.is_empty() {
             let newest = self.find_page(&Filter::default(), None, 1).await;
             let newest = newest.unwrap_or_else(|error| {
                 tracing::error!(%error, "cannot tell a subscriber that it missed events");
                 Vec::new()
             });
-            ids.extend(newest.into_iter().map(|(_, id)| id));
+            let newest = newest.into_iter().map(|(_, id)| id).collect();
+            self.send_snapshots(subscriber, newest, gap, &mut shown).await?;
         }
+        Some(shown)
+    }
+
+    /// Sends a snapshot of each of these conversations, and adds those that were sent to `shown`. None if the subscriber has
+    /// disconnected.
+    async fn send_snapshots(
+        &self,
+        subscriber: &mut dyn Subscriber,
+        ids: Vec<ConversationId>,
+        gap: bool,
+        shown: &mut Vec<SnapshotMark>,
+    ) -> Option<()> {
         for (read, id) in ids.into_iter().enumerate() {
             if read > 0 && read % RECORDS_PER_STEP == 0 {
                 tokio::task::yield_now().await;
@@ -85,7 +99,7 @@ impl Registry {
                 subscriber.deliver_when_room(&snapshot).await.then_some(())?;
             }
         }
-        Some(shown)
+        Some(())
     }
 
     /// A snapshot of a conversation that has a task.

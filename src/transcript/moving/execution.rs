@@ -229,10 +229,13 @@ impl RunningMove {
         let mut reader = BufReader::with_capacity(BUFFER_BYTES, read);
         let relocation = step.relocation();
         let written = match relocation.is_empty() {
-            true => io::copy(&mut reader, &mut made),
+            true => io::copy(&mut reader, &mut made).map(|_| 0),
             false => rewrite_lines(reader, &mut made, &relocation),
         };
-        written.map_err(TranscriptError::io("copy", &step.from))?;
+        let unchanged = written.map_err(TranscriptError::io("copy", &step.from))?;
+        if unchanged > 0 {
+            tracing::warn!(path = %step.from.display(), unchanged, "lines are too long to be changed; they are moved as they are");
+        }
         made.flush().map_err(TranscriptError::io("write", &temporary))?;
         // Keep the file's time, so that its position in lists and its expiry by the agent do not change.
         let set = before
