@@ -31,18 +31,6 @@ pub struct EarlierHead {
 #[derive(Default)]
 struct Branch {
     sessions: Vec<UpstreamId>,
-    /// The conversation's folder when the branch was abandoned. The undo of a later move may have left its sessions behind.
-    cwd: String,
-}
-
-impl Branch {
-    /// Begins another branch, and returns this one.
-    fn abandon(&mut self, cwd: &str) -> Self {
-        Self {
-            cwd: cwd.to_owned(),
-            ..std::mem::take(self)
-        }
-    }
 }
 
 /// A change that can be undone.
@@ -129,7 +117,7 @@ fn read_undo_stack(lineage: &[LineageEntry]) -> UndoStack {
     for entry in lineage {
         match entry.reason {
             LineageReason::Reset => {
-                let cleared = current.abandon(cwd);
+                let cleared = std::mem::take(&mut current);
                 // A reset of sessions without content removed nothing, so it cannot be undone.
                 if cleared.sessions.iter().any(|id| had_history(lineage, id)) {
                     done.push(UndoableChange::Branched(cleared));
@@ -154,11 +142,11 @@ fn read_undo_stack(lineage: &[LineageEntry]) -> UndoStack {
             LineageReason::Rolled
                 if entry.cause == Some(RollCause::Cleared) && !current.sessions.is_empty() =>
             {
-                done.push(UndoableChange::Branched(current.abandon(cwd)));
+                done.push(UndoableChange::Branched(std::mem::take(&mut current)));
             }
             // If there is no session before it, the conversation was forked from another one.
             LineageReason::Forked | LineageReason::Edited if !current.sessions.is_empty() => {
-                done.push(UndoableChange::Branched(current.abandon(cwd)));
+                done.push(UndoableChange::Branched(std::mem::take(&mut current)));
             }
             LineageReason::Undone => match move_from(&entry.cwd, &done) {
                 // The folder was moved back with all its conversations: undo only the move, and keep the changes since
@@ -218,7 +206,7 @@ fn earlier_head(
     Some(UndoEffect::Branch(Box::new(EarlierHead {
         link: NewLink {
             agent: origin.agent,
-            cwd: earlier.cwd,
+            cwd: origin.cwd,
             reason: LinkReason::Undone,
             relation: match origin.from_upstream_id {
                 Some(_) => origin.relation,
