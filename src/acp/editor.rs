@@ -27,7 +27,9 @@ use crate::agent::client::ClientProfile;
 use crate::agent::envelope::{Envelope, EnvelopeKind, Malformed};
 use crate::agent::split::SplitLine;
 use crate::bridge::{Bridge, ClientSwitchReason};
-use crate::server::{Dialogue, Outbox, RequestsInFlight, Service, SocketLimits, panic_error, poll_once};
+use crate::server::{
+    Dialogue, Outbox, RequestsInFlight, Service, SocketLimits, check_nesting, panic_error, poll_once,
+};
 
 /// The ACP service on its socket: one `Editor` per connection.
 #[derive(Clone)]
@@ -352,6 +354,7 @@ impl Connection {
     ) -> RequestOutcome {
         let params = params.as_str();
         let done = async {
+            check_nesting(params)?;
             Ok(match method.as_str() {
                 "initialize" => self.initialize(params).await?.into(),
                 COMMAND => self.command_of(params)?.into(),

@@ -18,23 +18,32 @@ const SERDE_POSITION: &str = " at line 1 column ";
 /// common JSON parsers refuse a message with 128 levels without saying which message it was.
 const NESTING_LIMIT: usize = 100;
 
+/// Refuses parameters that are nested too deeply.
+///
+/// # Errors
+/// [`ErrorKind::InvalidParams`]. It names the member as `parameter`.
+pub(crate) fn check_nesting(params: &str) -> Result<(), BridgeError> {
+    if nesting(params) <= NESTING_LIMIT {
+        return Ok(());
+    }
+    let members: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(params).unwrap_or_default();
+    let deep = members
+        .iter()
+        .find(|(_, value)| nesting(value.get()) >= NESTING_LIMIT);
+    let name = deep.map_or("params", |(name, _)| name.as_ref());
+    let message = format!(
+        "invalid parameter {name}: its JSON is nested too deeply; arrays and objects may be nested {NESTING_LIMIT} levels \
+         deep, counted from the parameters"
+    );
+    Err(BridgeError::new(ErrorKind::InvalidParams, message).with("parameter", name))
+}
+
 /// Reads the parameters of a call.
 ///
 /// # Errors
 /// If a parameter is missing, unknown, of the wrong type or nested too deeply. The error names it as `parameter`.
 pub(super) fn read<M: Method>(text: &str) -> Result<M, BridgeError> {
-    if nesting(text) > NESTING_LIMIT {
-        let members: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(text).unwrap_or_default();
-        let deep = members
-            .iter()
-            .find(|(_, value)| nesting(value.get()) >= NESTING_LIMIT);
-        let name = deep.map_or("params", |(name, _)| name.as_ref());
-        let message = format!(
-            "invalid parameter {name}: its JSON is nested too deeply; arrays and objects may be nested {NESTING_LIMIT} levels \
-             deep, counted from the parameters"
-        );
-        return Err(BridgeError::new(ErrorKind::InvalidParams, message).with("parameter", name));
-    }
+    check_nesting(text)?;
     parse(text).map_err(|(path, why)| {
         let invalid = |message: String| BridgeError::new(ErrorKind::InvalidParams, message);
         let known = parameter_names::<M>();

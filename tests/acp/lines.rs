@@ -101,7 +101,15 @@ fn unknown_sessions_and_methods_have_their_codes() {
             assert_eq!(answered.result(), &json!({}), "{method} {id:?}");
         }
     }
+    // An agent's parser would refuse the line without naming the request, which would then stay open.
+    let nested = (0..120).fold(json!({}), |nested, _| json!({"in": nested}));
+    let nested = json!([{"type": "text", "text": "one", "_meta": nested}]);
     for (method, params, code) in [
+        (
+            "session/prompt",
+            json!({"sessionId": "any", "prompt": nested}),
+            -32602,
+        ),
         ("session/attach", json!({}), -32601),
         ("_some/method", json!({}), -32601),
         ("session/new", json!({"mcpServers": []}), -32602),
