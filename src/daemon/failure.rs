@@ -1,16 +1,17 @@
 //! Errors that keep the daemon from starting, and what to do about them.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use rustix::io::Errno;
 
 use super::config::ConfigError;
 use super::folders::FolderError;
 use super::lock::LockError;
 use crate::conversation::error::ConversationError;
-use crate::paths::PathsError;
 use crate::paths::ownership::{ClaimError, Untrusted};
-use crate::paths::shell_word;
+use crate::paths::{PathsError, names, shell_word};
 use crate::server::BindError;
 use crate::store::StoreError;
 
@@ -97,14 +98,30 @@ impl StartError {
                  sessiond --home ~/session-bridge-old"
                     .to_owned(),
             ),
+            Self::Store(StoreError::Io { path, source, .. })
+                if source.kind() == io::ErrorKind::ResourceBusy && path.ends_with(names::NEXT_STORE) =>
+            {
+                let path = shell_word(&path.to_string_lossy());
+                Some(format!(
+                    "the daemon needs this name; unmount what is there: umount {path}"
+                ))
+            }
             Self::Store(StoreError::Io {
-                action: "remove",
+                action: "read" | "open" | "list",
                 path,
-                ..
-            }) => Some(format!(
-                "it is left over from an earlier start and not needed; remove it, or unmount it if it is a mount point: ls -ld {}",
-                shell_word(&path.to_string_lossy())
-            )),
+                source,
+            }) if is_database(path)
+                && source
+                    .raw_os_error()
+                    .is_none_or(|number| number == Errno::IO.raw_os_error()) =>
+            {
+                let store = path.ancestors().find(|path| path.ends_with(names::STORE));
+                let store = shell_word(&store.unwrap_or(path).to_string_lossy());
+                Some(format!(
+                    "nothing is lost; if it stays unreadable, move it away, and the next start makes it again from the \
+                     journal: mv {store} {store}.unreadable"
+                ))
+            }
             Self::Folder(_) | Self::Lock(_) | Self::Store(_) | Self::Io { .. } | Self::Bind(_) => {
                 self.refusal().and_then(hint_on_writing).map(str::to_owned)
             }
@@ -127,6 +144,11 @@ impl StartError {
         let refusal = error.downcast_ref::<io::Error>().or_else(shared);
         refusal.map(io::Error::kind)
     }
+}
+
+/// Whether a file belongs to the database.
+fn is_database(path: &Path) -> bool {
+    path.ancestors().any(|path| path.ends_with(names::STORE))
 }
 
 /// Returns what to do if the system did not let the daemon write.

@@ -373,7 +373,7 @@ fn load_instance(data: &Path) -> Result<(Instance, bool), StartError> {
     match std::fs::read_to_string(&path) {
         Ok(name) if !name.trim().is_empty() => return Ok((Instance::new(name.trim()), false)),
         Ok(_) => {}
-        // Not text, so no daemon wrote it.
+        // Damaged: the name is lost, as if the file were missing.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed(error)),

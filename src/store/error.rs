@@ -242,14 +242,16 @@ impl StoreError {
 
     /// Whether a file could not be used, for a reason that may be temporary and does not depend on the file itself.
     pub(super) fn is_passing(&self) -> bool {
-        match self {
-            Self::Io { source, .. } => is_passing(source),
-            Self::Database {
-                source: sled::Error::Io(source),
-                ..
-            } => is_passing(source),
-            _ => false,
-        }
+        // sled passes on some errors as copies without the system's number.
+        self.full_disk_path().is_some()
+            || match self {
+                Self::Io { source, .. } => is_passing(source),
+                Self::Database {
+                    source: sled::Error::Io(source),
+                    ..
+                } => is_passing(source),
+                _ => false,
+            }
     }
 
     /// Whether the same change may succeed later: after disk space was freed, when files were closed or the queue is

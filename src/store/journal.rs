@@ -36,8 +36,8 @@ const FORMAT: u32 = 1;
 /// into memory whole.
 pub(super) const LINE_LIMIT_BYTES: usize = 64 << 20;
 
-/// How many bytes are reserved after the last line for changes that cannot be refused: the ends of 64 turns, each with a record
-/// and an answer of the largest size. Usually the end of a turn takes a few kilobytes.
+/// How many bytes are reserved after the last line for changes that cannot be refused: the ends of about 64 turns, each with a
+/// record and an answer of the largest size. Usually the end of a turn takes a few kilobytes.
 const RESERVE_BYTES: u64 = 64 * 2 * VALUE_LIMIT_BYTES as u64;
 
 /// How many further bytes are allocated at once, if the disk has space.

@@ -550,12 +550,12 @@ fn rebuild_database(
 
 /// Opens a database that was just written, and checks that it has the last state that was written to it.
 fn open_written(path: &Path, mark: &AppliedState) -> Result<Keyspace, StoreError> {
-    let keyspace = Keyspace::open(path)?;
+    let unreadable = |why: &str| StoreError::io("read", path)(std::io::Error::other(why.to_owned()));
+    let opened = catch_unwind(|| Keyspace::open(path));
+    let keyspace = opened.map_err(|_| unreadable("opening it panicked"))??;
     match AppliedState::read(&keyspace)? {
         Some(found) if found.position == mark.position => Ok(keyspace),
-        _ => Err(StoreError::io("read", path)(std::io::Error::other(
-            "it does not contain what was just written to it",
-        ))),
+        _ => Err(unreadable("it does not contain what was just written to it")),
     }
 }
 

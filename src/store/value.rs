@@ -14,9 +14,13 @@ use serde_json::value::RawValue;
 use super::body::{Bodies, BodyRef};
 use super::error::{LostPart, StoreError};
 
-/// The largest value in the database, in bytes. sled moves a page above its own limit to a file that it never syncs,
+/// The largest value in the database, in bytes, unless the disk was full. sled moves a page above its own limit to a file that it never syncs,
 /// and a page holds up to 17 values.
 pub const VALUE_LIMIT_BYTES: usize = 8 << 10;
+
+/// The largest value of a change that cannot be refused, in bytes, if the disk has no room for bodies. A larger one would take the
+/// reserve of other turns.
+const UNMOVED_LIMIT_BYTES: usize = 64 << 10;
 
 /// The maximum length of a reference to a body in a value, in bytes.
 const REFERENCE_BYTES: usize = 160;
@@ -51,7 +55,8 @@ impl StoredValue {
     /// Encodes a record. Without `bodies` (in memory), nothing is too large.
     ///
     /// `structures` names the members whose own members may move one by one. `must_fit`: whether members stay in the value if
-    /// the disk has no room for their bodies, because the change that they belong to cannot be refused.
+    /// the disk has no room for their bodies, because the change that they belong to cannot be refused. Such a value is at most
+    /// `UNMOVED_LIMIT_BYTES` large.
     pub(super) fn of<T: Serialize>(
         what: &'static str,
         record: &T,
@@ -67,7 +72,10 @@ impl StoredValue {
             && value.size() > VALUE_LIMIT_BYTES
         {
             match value.shrink(what, structures, bodies) {
-                Err(error) if must_fit && error.full_disk_path().is_some() => {}
+                Err(error)
+                    if must_fit
+                        && error.full_disk_path().is_some()
+                        && value.size() <= UNMOVED_LIMIT_BYTES => {}
                 shrunk => shrunk?,
             }
         }
@@ -220,7 +228,6 @@ impl StoredValue {
                 }
                 None => (format!("/{name}"), largest),
             };
-            // Without room, the value stays as it is.
             let body = bodies.put(content.get().as_bytes())?;
             self.bodies.insert(pointer, body);
             members.insert(name, remains);

@@ -321,7 +321,7 @@ fn a_turn_that_ends_without_room_has_the_same_end_after_a_kill() {
     ends_alike_after_a_kill(0);
 }
 
-/// The answer alone is too large for a line of the journal.
+/// The answer alone is so large that it is usually stored in a file of its own.
 #[test]
 fn a_turn_with_a_large_answer_that_ends_without_room_has_the_same_end_after_a_kill() {
     ends_alike_after_a_kill(20_000);
@@ -367,11 +367,11 @@ fn ends_alike_after_a_kill(answer_bytes: usize) {
 fn turns_that_end_without_room_after_an_erasure_have_the_same_end_after_a_kill() {
     let home = Home::new("");
     configure_plain(&home, 0);
-    let Some(disk) = Disk::mount(&home, "size=8m") else {
+    let Some(disk) = Disk::mount(&home, "size=32m") else {
         return;
     };
     let (mut daemon, mut client) = disk.start(&home);
-    // Almost too large for a line of the journal.
+    // Almost so large that they are stored in files of their own.
     let server = json!({"name": "large", "command": "true", "args": ["x".repeat(6_500)], "env": []});
     let make = json!({"agent": "plain", "cwd": home.project(), "settings": {"mcpServers": [server]}});
     let deleted = client.new_conversation(&make);

@@ -133,8 +133,8 @@ async fn a_start_that_cannot_read_its_files_says_so_and_changes_nothing() {
     assert_eq!(app.remembered(id).await, ["one"]);
 }
 
-/// The database is made again from the journal, or has what the journal lost. A read that fails meanwhile, even once, loses
-/// nothing: sled takes what it cannot read for empty.
+/// The database is made again from the journal, or has what the journal lost. If a read fails before sled opens it, nothing is
+/// lost: sled takes what it cannot read for empty.
 #[tokio::test]
 async fn a_start_whose_database_cannot_be_read_loses_no_conversation() {
     for (is_missing, passed) in [(false, 0), (true, 0), (true, 1), (true, 2)] {

@@ -37,20 +37,22 @@ pub(in crate::store) fn copy_aside(path: &Path, name: &str) -> Result<PathBuf, S
 /// Returns the name with the number after the highest in use, so that the numbers show the order.
 pub(super) fn free_name(beside: &Path, name: &str) -> Result<PathBuf, StoreError> {
     let highest = numbered(beside, name)?.last().map_or(0, |(number, _)| *number);
-    Ok(beside.with_file_name(format!("{name}-{}", u64::from(highest) + 1)))
+    Ok(beside.with_file_name(format!("{name}-{}", highest + 1)))
 }
 
 /// Returns the siblings of `beside` with this name and a number, in order.
-fn numbered(beside: &Path, name: &str) -> Result<Vec<(u32, PathBuf)>, StoreError> {
+fn numbered(beside: &Path, name: &str) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     let folder = beside.parent().unwrap_or(beside);
     let entries = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let mut found: Vec<(u32, PathBuf)> = entries
+    let mut found: Vec<(u64, PathBuf)> = entries
         .map_err(StoreError::io("list", folder))?
         .into_iter()
         .filter_map(|entry| {
             let file_name = entry.file_name();
             let number = file_name.to_str()?.strip_prefix(name)?.strip_prefix('-')?;
-            Some((number.parse().ok()?, entry.path()))
+            // No higher number could follow the highest.
+            let number = number.parse().ok().filter(|number| *number < u64::MAX)?;
+            Some((number, entry.path()))
         })
         .collect();
     found.sort();
@@ -71,7 +73,7 @@ pub(in crate::store) fn remove_replaced(beside: &Path) -> Result<(), StoreError>
 }
 
 /// Returns the set-aside files that may be the only copy of their content.
-pub(in crate::store) fn damaged_files(beside: &Path) -> Result<Vec<(u32, PathBuf)>, StoreError> {
+pub(in crate::store) fn damaged_files(beside: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     let mut found = numbered(beside, DAMAGED_STORE)?;
     found.extend(numbered(beside, DAMAGED_JOURNAL)?);
     Ok(found)
