@@ -8,7 +8,7 @@
 //! trees lost their newest batches, their position shows it, and the next start replays from there. Trees that may
 //! have lost anything else are not trusted (see the module `trust`).
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -277,17 +277,19 @@ impl Writer {
     /// Commits changes together, in order. A change that cannot be encoded fails alone; a failed write fails all of
     /// them.
     pub(super) fn commit(&mut self, group: Vec<(Change, CommitReply)>) {
-        let mut waiting = group.into_iter();
-        while waiting.len() > 0 {
+        let mut waiting: VecDeque<_> = group.into();
+        // Whether a change that cannot be refused may be tried again with the trees that replace a failed database.
+        let mut may_repeat = true;
+        while !waiting.is_empty() {
             let mut answers = Vec::new();
             let outcome = match self
                 .unusable_trees
                 .clone()
                 .map_or(Ok(()), |error| self.fail_over(&error))
             {
-                Ok(()) => self.commit_some(&mut waiting, &mut answers),
+                Ok(()) => self.commit_some(&mut waiting, &mut may_repeat, &mut answers),
                 Err(error) => {
-                    for (_, answer) in waiting.by_ref() {
+                    for (_, answer) in waiting.drain(..) {
                         send_answer(answer, Err(error.clone()));
                     }
                     Err(error)
@@ -310,10 +312,12 @@ impl Writer {
         }
     }
 
-    /// Commits some of the queued changes. Returns the reason if others were refused for lack of disk space.
+    /// Commits some of the queued changes. Returns the reason if others were refused for lack of disk space. A change that cannot be
+    /// refused is put back once if the database failed.
     fn commit_some(
         &mut self,
-        waiting: &mut impl Iterator<Item = (Change, CommitReply)>,
+        waiting: &mut VecDeque<(Change, CommitReply)>,
+        may_repeat: &mut bool,
         answers: &mut Vec<(Sequence, CommitReply)>,
     ) -> Result<Option<StoreError>, StoreError> {
         let shared = Arc::clone(&self.shared);
@@ -323,8 +327,9 @@ impl Writer {
         let mut lines: Vec<u8> = Vec::new();
         let mut last_line_bytes = 0;
         let mut lack = None;
+        let mut failed = None;
         while lines.len() < GROUP_LIMIT_BYTES
-            && let Some((change, answer)) = waiting.next()
+            && let Some((change, answer)) = waiting.pop_front()
         {
             if change.is_empty() {
                 answers.push((Sequence(mark.position.sequence), answer));
@@ -332,6 +337,7 @@ impl Writer {
             }
             let next = mark.position.sequence + 1;
             let has_reserve = change.may_use_reserve;
+            let again = has_reserve.then(|| change.clone());
             let prepared = prepare(&shared, &keyspace, &draft, change, next).and_then(|entry| {
                 let line = write_line(next, &entry)?;
                 if let Some(journal) = self.journal.as_mut().filter(|_| !has_reserve) {
@@ -343,15 +349,29 @@ impl Writer {
                 Ok((entry, line)) => {
                     mark.position.sequence = next;
                     answers.push((Sequence(next), answer));
-                    apply::apply(&mut draft, &mut mark, &entry)?;
                     self.erases |= entry.erases;
                     last_line_bytes = line.len();
                     lines.extend_from_slice(&line);
+                    match apply::apply(&mut draft, &mut mark, &entry) {
+                        Err(error) if error.is_database_error() => {
+                            failed = Some(error);
+                            break;
+                        }
+                        applied => applied?,
+                    }
                 }
                 // The error is the database's, not this change's. The database is replaced before the next change.
                 Err(error) if error.is_database_error() => {
-                    send_answer(answer, Err(error.clone()));
-                    return Err(error);
+                    match again.filter(|_| !lines.is_empty() || std::mem::take(may_repeat)) {
+                        Some(change) => waiting.push_front((change, answer)),
+                        None => send_answer(answer, Err(error.clone())),
+                    }
+                    if lines.is_empty() {
+                        return Err(error);
+                    }
+                    // The changes before it are saved first.
+                    failed = Some(error);
+                    break;
                 }
                 Err(error) => {
                     lack = Some(error.clone())
@@ -372,13 +392,16 @@ impl Writer {
             mark.position = journal.position().clone();
         }
         mark.write(&mut draft)?;
-        let applied = {
-            let _readers_wait = shared
-                .snapshot_lock
-                .write()
-                .unwrap_or_else(PoisonError::into_inner);
-            keyspace.apply(draft.into_writes())
-        };
+        let applied = failed.map_or_else(
+            || {
+                let _readers_wait = shared
+                    .snapshot_lock
+                    .write()
+                    .unwrap_or_else(PoisonError::into_inner);
+                keyspace.apply(draft.into_writes())
+            },
+            Err,
+        );
         let before = std::mem::replace(&mut self.applied, mark);
         drop(keyspace);
         applied.or_else(|error| self.apply_from_journal(&error, before))?;
