@@ -325,7 +325,7 @@ impl Writer {
         let mut lines: Vec<u8> = Vec::new();
         let mut last_line_bytes = 0;
         let mut lack = None;
-        let mut failed = None;
+        let mut database_error = None;
         while lines.len() < GROUP_LIMIT_BYTES
             && let Some((change, answer)) = waiting.pop_front()
         {
@@ -352,7 +352,7 @@ impl Writer {
                     lines.extend_from_slice(&line);
                     match apply::apply(&mut draft, &mut mark, &entry) {
                         Err(error) if error.is_database_error() => {
-                            failed = Some(error);
+                            database_error = Some(error);
                             break;
                         }
                         applied => applied?,
@@ -368,7 +368,7 @@ impl Writer {
                         return Err(error);
                     }
                     // The changes before it are saved first.
-                    failed = Some(error);
+                    database_error = Some(error);
                     break;
                 }
                 Err(error) => {
@@ -390,7 +390,7 @@ impl Writer {
             mark.position = journal.position().clone();
         }
         mark.write(&mut draft)?;
-        let applied = failed.map_or_else(
+        let applied = database_error.map_or_else(
             || {
                 let _readers_wait = shared
                     .snapshot_lock

@@ -184,9 +184,10 @@ fn wait_until_free(path: &Path) {
     }
 }
 
-/// Reads what sled decides by when it opens a database.
+/// Reads the small files of a database, and the header of each segment, before sled opens it.
 ///
 /// sled takes a segment whose header it cannot read for a free one, and writes over it: one failed read would empty the database.
+/// sled's own reads come from the system's memory then.
 ///
 /// # Errors
 /// The system's error of a file that cannot be read now.

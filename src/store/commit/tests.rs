@@ -136,6 +136,26 @@ fn an_unreadable_database_refuses_at_most_one_change() {
     assert_eq!(shared.status().conversations, 2);
 }
 
+/// Its caller has been told. What is saved with it is saved too.
+#[test]
+fn an_unreadable_database_does_not_refuse_the_end_of_a_turn() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut writer, shared) = writer_on_disk(folder.path());
+    assert!(commit(&mut writer, vec![change(record(1, 1))])[0].is_ok());
+    shared.fail_database(false);
+    let end = |number| Change {
+        may_use_reserve: true,
+        ..change(record(number, 1))
+    };
+    let saved = commit(&mut writer, vec![end(2), end(3)]);
+    assert!(saved.iter().all(Result::is_ok), "{saved:?}");
+    assert_eq!(shared.status().conversations, 3);
+    writer.close().unwrap();
+    drop((writer, shared));
+    let opened = open::open(folder.path(), false).unwrap();
+    assert_eq!(opened.applied.conversations, 3);
+}
+
 #[test]
 fn a_database_failure_found_by_a_reader_is_handled_without_a_commit() {
     let folder = tempfile::tempdir().unwrap();
