@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::continuing::{AT_ONCE, GO_ON, continued, go_on, prompts};
+use crate::gate::Gate;
 use crate::home::{Daemon, Home};
 use crate::support::{App, Events, Raw, Refusal};
 
@@ -238,6 +239,43 @@ async fn the_interrupted_turn_is_continued_before_the_repeated_calls() {
     let asked = asked_since(&app, &home, id).await;
     assert!(asked[0].starts_with(GO_ON), "{asked:?}");
     assert_eq!(asked[1..], ["one", "two", "three"]);
+}
+
+/// The interrupted turn is continued once its question is answered, which may take days.
+#[tokio::test]
+async fn a_repeated_call_does_not_wait_for_the_answer_to_a_question() {
+    const ASKS: &str = "[[ask may I?]]";
+    let (home, gate) = Gate::home();
+    let (daemon, app) = home.opened().await;
+    let mut raw = daemon.raw().await;
+    let mut turns = Vec::new();
+    for _ in 0..2 {
+        let id = app.begun(&home.project(), &["before"]).await;
+        let (turn, _) = raw.run(id, ASKS).await;
+        app.once(id, |conversation| !conversation.interrupts.is_empty())
+            .await;
+        turns.push((id, turn));
+    }
+    let (id, turn) = turns[0];
+    raw.send("conversation/prompt", named(id, "one")).await;
+    app.once(id, |conversation| conversation.queue.len() == 1).await;
+    // Nobody knows which of the two turns has ended their agent, so both are continued.
+    gate.hold("initialize");
+    gate.kill_last();
+    assert!(answer_to(&mut raw, turn).await["result"]["continuation"].is_object());
+    gate.wait_until_held();
+    daemon.kill();
+    let (_daemon, app) = home.opened().await;
+    assert_eq!(held(&app, id).await, 1);
+    let shown = app.get(id).await;
+    assert!(shown.continuation.is_some() && shown.interrupts.len() == 1);
+
+    let answer = app.call("conversation/prompt", named(id, "one")).await.unwrap();
+    assert_eq!(answer["stopReason"], "end_turn");
+    let asked = prompts(&app, &home, id).await;
+    assert_eq!(asked, ["before", ASKS, "one"]);
+    let shown = app.get(id).await;
+    assert_eq!((shown.continuation, shown.interrupts.len()), (None, 1));
 }
 
 #[tokio::test]

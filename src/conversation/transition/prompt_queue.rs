@@ -81,8 +81,14 @@ impl<R> Model<R> {
         self.queue_in_order(released);
     }
 
-    /// Whether the interrupted turn is about to be continued, before the prompts that are held after it.
+    /// Whether the interrupted turn is about to be continued, before the prompts that are held after it. While a question is
+    /// open, it is not continued.
     fn is_interrupted_turn_next(&self) -> bool {
+        self.is_interrupted_turn_due() && self.record.interrupts.is_empty()
+    }
+
+    /// Whether it is time to continue the interrupted turn.
+    fn is_interrupted_turn_due(&self) -> bool {
         let continuation = self.record.continuation.as_ref();
         self.record.cut.is_some() && continuation.is_some_and(|continuation| continuation.at <= self.now)
     }
@@ -136,9 +142,11 @@ impl<R> Model<R> {
         if self.waits_for_interrupted_turn() {
             return;
         }
-        let Some(asked) = self.queue.pop_front() else {
+        let Some(mut asked) = self.queue.pop_front() else {
             return;
         };
+        // Before the interrupted turn, which waits for an answer, it supersedes that turn like any other prompt.
+        asked.is_released &= !self.is_interrupted_turn_due();
         if let Some(request) = asked.caller.key.as_ref().filter(|_| asked.is_held) {
             self.track_call(request.clone());
         }

@@ -111,6 +111,55 @@ fn why_a_later_prompt_of_the_line_did_not_go_out_is_told() {
     assert_eq!(view.failure, Some(why));
 }
 
+/// Nothing is continued while the question is open, and a person may take days to answer it.
+#[test]
+fn a_prompt_that_is_sent_again_does_not_wait_for_the_answer_to_a_question() {
+    let mut world = running();
+    world.asks("q1");
+    world.prompt_with("third", OnBusy::Queue, Fidelity::Text, Some("k"));
+    world.dies_with_others();
+    world.is_killed();
+    assert!(due_at(&world).is_some() && !world.view().interrupts.is_empty());
+    let again = world.prompt_with("third", OnBusy::Queue, Fidelity::Text, Some("k"));
+    world.falls_due();
+    world.forget_log();
+    world.reopens();
+    world.says_something();
+    world.ends("end_turn");
+    assert_eq!(sent(&mut world), ["third"]);
+    assert!(world.answers[&again].is_ok());
+    world.deny("q1");
+    world.falls_due();
+    assert_eq!(due_at(&world), None, "third was answered after it");
+}
+
+/// The interrupted turn was about to be continued first, and then asked.
+#[test]
+fn a_prompt_that_waits_for_the_interrupted_turn_does_not_wait_for_the_question_of_that() {
+    let mut world = running();
+    world.is_killed();
+    goes_on(&mut world);
+    world.ascertains(PromptArrival::Present);
+    world.prompt_with("third", OnBusy::Queue, Fidelity::Text, Some("k"));
+    world.is_killed();
+    world.falls_due();
+    world.ascertains(PromptArrival::Present);
+    world.reopens();
+    let again = world.prompt_with("third", OnBusy::Queue, Fidelity::Text, Some("k"));
+    world.asks("q1");
+    world.dies_with_others();
+    world.falls_due();
+    world.forget_log();
+    world.reopens();
+    world.says_something();
+    world.ends("end_turn");
+    assert_eq!(sent(&mut world), ["third"]);
+    assert!(world.answers[&again].is_ok());
+    world.deny("q1");
+    world.falls_due();
+    assert_eq!(due_at(&world), None, "third was answered after it");
+}
+
 /// Its transcript is read while the daemon is told to stop: nothing goes out any more, and it stays to be gone on with.
 #[test]
 fn nothing_goes_out_at_a_stop_that_comes_before_what_the_transcript_says() {
