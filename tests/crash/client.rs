@@ -1,5 +1,6 @@
 //! A client of the daemon's socket that knows nothing but JSON lines: what it has read was acknowledged.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -10,11 +11,17 @@ use serde_json::{Value, json};
 use super::home::PATIENCE;
 use crate::signs;
 
+/// How many of the last lines are shown when no more come.
+const LAST_LINES: usize = 8;
+
 /// One connection.
 pub(crate) struct Client {
     writer: UnixStream,
     reader: BufReader<UnixStream>,
     last_id: u64,
+    /// The requests that have no answer yet.
+    unanswered: BTreeMap<u64, Value>,
+    last_lines: VecDeque<String>,
 }
 
 /// The daemon is gone.
@@ -41,6 +48,8 @@ impl Client {
             writer,
             reader,
             last_id: 0,
+            unanswered: BTreeMap::new(),
+            last_lines: VecDeque::new(),
         })
     }
 
@@ -51,6 +60,7 @@ impl Client {
         self.writer
             .write_all(format!("{request}\n").as_bytes())
             .map_err(|_| Gone)?;
+        self.unanswered.insert(self.last_id, request);
         Ok(self.last_id)
     }
 
@@ -68,12 +78,17 @@ impl Client {
             Ok(_) if !line.ends_with('\n') => return Err(Gone),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                panic!("the daemon has said nothing for {PATIENCE:?}")
+                panic!("the daemon has said nothing for {PATIENCE:?}{}", self.silence())
             }
             Err(_) => return Err(Gone),
         }
+        self.last_lines.push_back(line.trim_end().to_owned());
+        if self.last_lines.len() > LAST_LINES {
+            self.last_lines.pop_front();
+        }
         let mut message: Value = serde_json::from_str(&line).expect("every line is JSON");
         if let Some(id) = message.get("id").and_then(Value::as_u64) {
+            self.unanswered.remove(&id);
             let answer = match message.get_mut("result") {
                 Some(result) => Ok(result.take()),
                 None => Err(message["error"].take()),
@@ -82,6 +97,18 @@ impl Client {
         }
         assert_eq!(message["method"], "conversation/event", "{line}");
         Ok(Line::Event(message["params"]["result"].take()))
+    }
+
+    /// What was not answered, and what came last; for those who look into a failure.
+    fn silence(&self) -> String {
+        let mut text = String::new();
+        for request in self.unanswered.values() {
+            text += &format!("\nnot answered: {request}");
+        }
+        for line in &self.last_lines {
+            text += &format!("\nearlier: {line}");
+        }
+        text
     }
 
     /// Sends a request and waits for its answer; events before it are dropped.
