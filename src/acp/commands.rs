@@ -56,9 +56,9 @@ const NO_TURNS: &str = "This session has no turns yet.";
 const LISTED_TURNS: u32 = 50;
 
 /// The agent's commands, byte for byte, followed by ours.
-pub(super) fn announced_commands(of_agent: Option<&RawJson>) -> RawJson {
-    let mut all: Vec<RawJson> = of_agent.and_then(|list| list.read().ok()).unwrap_or_default();
-    let taken = names(of_agent);
+pub(super) fn announced_commands(commands: Option<&RawJson>) -> RawJson {
+    let mut all: Vec<RawJson> = commands.and_then(|list| list.read().ok()).unwrap_or_default();
+    let taken = names(commands);
     all.extend(COMMANDS.map(|(name, description, hint)| {
         let mut command = json!({ "name": unused_name(name, &taken), "description": description });
         if let Some(hint) = hint {
@@ -131,7 +131,7 @@ impl Connection {
         prompt: &PromptContent,
         (turn, order): (NewTurn, MutexGuard<'_, ()>),
     ) -> Reply {
-        let words = match name {
+        let text = match name {
             "edit" => match self.edit(session, id, (rest, prompt), (turn, order)).await {
                 Ok(reply) => return reply,
                 Err(error) => Err(error),
@@ -139,7 +139,7 @@ impl Connection {
             "rewind" if rest.is_empty() && self.peer.capabilities().supports_question("form") => {
                 drop(order);
                 match self.rewind_by_form(session, id, &turn.id).await {
-                    Ok(Some(words)) => Ok(words),
+                    Ok(Some(text)) => Ok(text),
                     Ok(None) => return cancelled_reply(),
                     Err(error) => Err(error),
                 }
@@ -150,12 +150,12 @@ impl Connection {
             "undo" => self.undo(session, id).await,
             "continue" => match self.continue_turn(session, id, &turn.id, order).await {
                 Ok(ContinueReply::Turn(reply)) => return reply,
-                Ok(ContinueReply::Text(words)) => Ok(words),
+                Ok(ContinueReply::Text(text)) => Ok(text),
                 Err(error) => Err(error),
             },
             _ => self.turns(id).await,
         };
-        session.send_text(&words.unwrap_or_else(|error| error.message));
+        session.send_text(&text.unwrap_or_else(|error| error.message));
         Ok(r#"{"stopReason":"end_turn"}"#.to_owned())
     }
 
@@ -216,7 +216,7 @@ impl Connection {
             at: Some(self.turn(id, turn).await?.to_string()),
             ..Fork::of(id)
         };
-        let own = session.change_history();
+        let guard = session.change_history();
         self.run_app_call(fork).await.map_err(|error| match error.kind {
             ErrorKind::Busy => BridgeError::new(
                 ErrorKind::Busy,
@@ -224,10 +224,10 @@ impl Connection {
             ),
             _ => error,
         })?;
-        drop(own);
+        drop(guard);
         Ok(format!(
-            "Went back to after turn {turn}. What you see below it is no longer part of the conversation; reopen the thread to see \
-             it so. /undo takes this back."
+            "Went back to after turn {turn}. What you see below it is no longer part of the conversation; reopen the thread \
+             to hide it. /undo takes this back."
         ))
     }
 
@@ -289,7 +289,7 @@ impl Connection {
     }
 
     async fn undo(&self, session: &Session, id: ConversationId) -> Result<String, BridgeError> {
-        let _own = session.change_history();
+        let _guard = session.change_history();
         self.run_app_call(Undo::of(id)).await?;
         Ok("Undone. Reopen the thread to see the conversation as it is now.".to_owned())
     }
@@ -355,11 +355,11 @@ impl Connection {
         id: ConversationId,
         prompt: &TurnId,
     ) -> Result<(), BridgeError> {
-        let call_off = Continue {
+        let cancel = Continue {
             cancel: true,
             ..Continue::of(id)
         };
-        match self.run_app_call(call_off).await {
+        match self.run_app_call(cancel).await {
             // Refused because the prompt was already sent. Its turn is then known, unless it has ended.
             Err(error) if error.kind != ErrorKind::Busy => Err(error),
             _ => {
@@ -398,14 +398,14 @@ impl Connection {
             checkpoint_id: turn.into(),
             conversation_id: Some(id.into()),
         };
-        let found = self.run_app_call(get).await.map_err(|error| match error.kind {
+        let answer = self.run_app_call(get).await.map_err(|error| match error.kind {
             ErrorKind::CheckpointNotFound => BridgeError::new(
                 error.kind,
                 format!("There is no turn {turn}; /history lists the turns."),
             ),
             _ => error,
         });
-        Ok(found?.checkpoint.id)
+        Ok(answer?.checkpoint.id)
     }
 }
 

@@ -190,9 +190,9 @@ impl Editor {
             Some(PendingRequest::Forwarded(forwarded)) => forwarded.complete(result, error),
             // The receiver is missing if the command that asked was cancelled.
             Some(PendingRequest::Form(form)) => drop(form.send(owned)),
-            Some(PendingRequest::Question(asked)) => {
+            Some(PendingRequest::Question(question)) => {
                 let connection = Arc::clone(&self.connection);
-                let answered = async move { connection.question_answered(asked, owned.as_deref()).await };
+                let answered = async move { connection.question_answered(question, owned.as_deref()).await };
                 self.start_request(0, answered);
             }
             None => {}
@@ -219,30 +219,30 @@ impl Editor {
         };
         lock(&self.requests).insert(turn.clone(), (id.to_owned(), cancel));
         let (id, requests) = (id.to_owned(), Arc::clone(&self.requests));
-        let opens = matches!(method, "session/load" | "session/resume");
-        let makes = matches!(method, "session/new" | "session/fork");
+        let opens_session = matches!(method, "session/load" | "session/resume");
+        let creates_session = matches!(method, "session/new" | "session/fork");
         let connection = Arc::clone(&self.connection);
-        let about = session.as_ref().ok().cloned();
+        let target = session.as_ref().ok().cloned();
         let work =
             Arc::clone(&connection).carry_out(method.to_owned(), params.to_owned(), session, turn.clone());
-        let work = match makes {
+        let work = match creates_session {
             true => complete_or_delete(Arc::clone(&connection), work.boxed()).boxed(),
             false => work.boxed(),
         };
         let work = AssertUnwindSafe(work).catch_unwind();
         let method = method.to_owned();
         let answered = async move {
-            let done = tokio::select! {
+            let outcome = tokio::select! {
                 biased;
-                done = work => done.unwrap_or_else(|_| Err(panic_error(&method).into())),
+                outcome = work => outcome.unwrap_or_else(|_| Err(panic_error(&method).into())),
                 () = stop.cancelled() => Err(Failure::cancelled()),
             };
             lock(&requests).remove(&turn);
-            let (reply, opened) = match done {
+            let (reply, opened) = match outcome {
                 Ok(Answered { result, opened }) => (Ok(result), opened),
                 Err(failure) => (Err(failure), None),
             };
-            if let (Some(session), true, None) = (&about, opens, &opened) {
+            if let (Some(session), true, None) = (&target, opens_session, &opened) {
                 // The next request about the session opens it again.
                 session.abort_opening();
             }
@@ -254,7 +254,7 @@ impl Editor {
             if let (Some((session, _order)), Ok(())) = (opened, sent) {
                 session.release().await;
             }
-            if let Some(session) = about {
+            if let Some(session) = target {
                 session.remove_prompt(&turn);
                 connection.forget_closed(&session);
             }
@@ -468,34 +468,34 @@ impl Connection {
     }
 
     /// Takes the editor's answer to a question of the agent. An error leaves the question to other clients.
-    async fn question_answered(&self, asked: ForwardedQuestion, result: Option<&str>) {
-        let session = asked.session.upgrade();
+    async fn question_answered(&self, question: ForwardedQuestion, result: Option<&str>) {
+        let session = question.session.upgrade();
         if let Some(session) = &session {
-            session.question_answered(&asked.id);
+            session.question_answered(&question.id);
         }
         let Some(result) = result else {
             if let Some(session) = session {
                 session.send_text(&format!(
                     "This editor cannot answer the question of the agent. To answer it, run in a terminal: sessionctl answer {}",
-                    asked.conversation
+                    question.conversation
                 ));
             }
             return;
         };
         let respond = |outcome| Respond {
-            conversation_id: asked.conversation.into(),
-            interrupt_id: asked.id.clone(),
+            conversation_id: question.conversation.into(),
+            interrupt_id: question.id.clone(),
             outcome,
             by: Some("editor".to_owned()),
             ..Respond::default()
         };
-        let refused = match self.run_app_call(respond(asked.outcome(result))).await {
+        let refusal = match self.run_app_call(respond(question.outcome(result))).await {
             Err(error) if error.kind == ErrorKind::InvalidParams => {
-                self.run_app_call(respond(asked.cancelled())).await.err()
+                self.run_app_call(respond(question.cancelled())).await.err()
             }
             other => other.err(),
         };
-        if let Some(error) = refused {
+        if let Some(error) = refusal {
             tracing::debug!(%error, "an editor's answer to a question was not taken");
         }
     }
@@ -507,22 +507,22 @@ async fn complete_or_delete(
     connection: Arc<Connection>,
     mut work: BoxFuture<'static, Result<Answered, Failure>>,
 ) -> Result<Answered, Failure> {
-    if let Poll::Ready(done) = futures_util::poll!(&mut work) {
-        return done;
+    if let Poll::Ready(result) = futures_util::poll!(&mut work) {
+        return result;
     }
-    let (made, is_made) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     tokio::spawn(async move {
         if let Err(Ok(Answered {
             opened: Some((session, _)),
             ..
-        })) = made.send(work.await)
+        })) = sender.send(work.await)
         {
             connection.delete_unwanted_session(&session).await;
             connection.forget_closed(&session);
         }
     });
     let failed = |_| Err(Failure::of(ErrorKind::InternalError, "the request failed"));
-    is_made.await.unwrap_or_else(failed)
+    receiver.await.unwrap_or_else(failed)
 }
 
 /// Whether the error means that the conversation was deleted.

@@ -116,8 +116,8 @@ impl EditorCapabilities {
     /// Whether the editor supports this private extension of JetBrains' clients.
     fn has_jetbrains_extension(&self, name: &str) -> bool {
         let air = self.capabilities.pointer("/_meta/jetbrains/air/capabilities");
-        let known = air.and_then(Value::as_array);
-        known.is_some_and(|known| known.iter().any(|one| one == name))
+        let names = air.and_then(Value::as_array);
+        names.is_some_and(|names| names.iter().any(|one| one == name))
     }
 
     fn has_capability(&self, pointer: &str) -> bool {

@@ -43,10 +43,10 @@ impl ForkPoint {
 
     /// Whether the fork point names this message.
     fn matches_message(&self, id: &str) -> bool {
-        let named = self.message_id.trim();
+        let wanted = self.message_id.trim();
         // Older clients send the id of the segment that they show, which is a part of the message.
-        let whole = named.rsplit_once(":segment:").map(|(whole, _)| whole);
-        id == named || Some(id) == whole
+        let whole = wanted.rsplit_once(":segment:").map(|(whole, _)| whole);
+        id == wanted || Some(id) == whole
     }
 
     /// Whether this is a message of the agent whose text has the fingerprint.
@@ -66,7 +66,7 @@ impl Connection {
         id: ConversationId,
         point: &ForkPoint,
     ) -> Result<String, Failure> {
-        let (mut same, mut cursor) = (Vec::new(), None);
+        let (mut matches, mut cursor) = (Vec::new(), None);
         loop {
             let history = History {
                 cursor,
@@ -79,7 +79,7 @@ impl Connection {
                     return Ok(message.id);
                 }
                 if point.has_text_of(&message) {
-                    same.push(message.id);
+                    matches.push(message.id);
                 }
             }
             cursor = page.next_cursor;
@@ -90,7 +90,7 @@ impl Connection {
         let found = point
             .message_occurrence
             .checked_sub(1)
-            .and_then(|index| same.into_iter().nth(index));
+            .and_then(|index| matches.into_iter().nth(index));
         found.ok_or_else(|| {
             let why = format!("the session has no message {}", point.message_id);
             Failure::of(ErrorKind::InvalidParams, why)

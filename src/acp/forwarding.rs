@@ -94,7 +94,7 @@ impl Session {
 
     /// Forwards a request, in order with the updates.
     pub(super) fn forward(self: &Arc<Self>, request: ClientRequest) {
-        let (agents_id, method) = (request.id.clone(), request.method.clone());
+        let (request_id, method) = (request.id.clone(), request.method.clone());
         let kind = RequestKind::of(method.as_str());
         let params = self.params_for_editor(request.params.get());
         let forwarded = ForwardedRequest {
@@ -107,17 +107,17 @@ impl Session {
         self.forwarding
             .lock()
             .requests
-            .insert(agents_id.clone(), (id, kind));
+            .insert(request_id.clone(), (id, kind));
         if !self.send_request(&message::request(id, method.as_str(), &params)) {
-            self.forwarding.lock().requests.remove(&agents_id);
+            self.forwarding.lock().requests.remove(&request_id);
             self.peer.take_pending(id);
         }
     }
 
     /// Notifies the editor that the answer to one of the agent's requests is no longer wanted. The editor may still answer it.
     /// `None` withdraws all requests, because the session has ended.
-    pub(super) fn withdraw(&self, agents_id: Option<&RawId>) {
-        let ids = match agents_id {
+    pub(super) fn withdraw(&self, request_id: Option<&RawId>) {
+        let ids = match request_id {
             Some(id) => {
                 let open = self.forwarding.lock().requests.get(id).copied();
                 open.into_iter().map(|(id, _)| id).collect()

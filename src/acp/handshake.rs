@@ -30,9 +30,9 @@ const USUAL_CAPABILITIES: &str = r#"{"promptCapabilities":{"image":true,"audio":
 impl Connection {
     pub(super) async fn initialize(&self, params: &str) -> Reply {
         self.peer.set_capabilities(EditorCapabilities::read(params)?);
-        let introduced = tokio::time::timeout(AGENT_WAIT, self.agent_initialization()).await;
+        let initialized = tokio::time::timeout(AGENT_WAIT, self.agent_initialization()).await;
         // If the agent does not start, the first session reports why.
-        let agent = introduced.ok().and_then(Result::ok);
+        let agent = initialized.ok().and_then(Result::ok);
         // The agent's other members are forwarded byte for byte.
         let raw = agent.as_ref().map_or("{}", |agent| agent.raw.get());
         let mut answer: Members = message::read(raw)?;

@@ -157,8 +157,8 @@ pub(super) fn request(id: u64, method: &str, params: &str) -> String {
 
 /// Whether a message is the request to the editor with this id.
 pub(super) fn is_request(line: &str, id: u64) -> bool {
-    let rest = line.strip_prefix(r#"{"jsonrpc":"2.0","id":"#);
-    rest.is_some_and(|rest| rest.starts_with(&format!(r#"{id},"method":"#)))
+    let tail = line.strip_prefix(r#"{"jsonrpc":"2.0","id":"#);
+    tail.is_some_and(|tail| tail.starts_with(&format!(r#"{id},"method":"#)))
 }
 
 /// A notification that the answer to a request to the editor is no longer wanted.

@@ -113,13 +113,13 @@ impl Peer {
 
     /// Marks the editor as disconnected. The agent receives errors for its open requests, and forms stay unanswered.
     pub(super) fn mark_disconnected(&self) {
-        let left = {
+        let pending = {
             let mut state = self.lock();
             state.is_disconnected = true;
             std::mem::take(&mut state.pending)
         };
         // Dropped outside the lock, because the requests' sessions use this peer too.
-        drop(left);
+        drop(pending);
     }
 
     /// Counts a held message of this length. Returns false if the sessions of this editor together hold too much.
@@ -127,13 +127,13 @@ impl Peer {
         let (messages, bytes) = self.lock().held;
         let has_room = self.outbox.limits().has_room(messages, bytes, length);
         if has_room {
-            self.hold_regardless(length);
+            self.hold_over_limit(length);
         }
         has_room
     }
 
     /// Like [`Self::hold`], but without the limit.
-    pub(super) fn hold_regardless(&self, length: usize) {
+    pub(super) fn hold_over_limit(&self, length: usize) {
         let (messages, bytes) = &mut self.lock().held;
         (*messages, *bytes) = (*messages + 1, *bytes + length);
     }
@@ -151,12 +151,12 @@ impl Peer {
 }
 
 impl ForwardedQuestion {
-    pub(super) fn new(session: Weak<Session>, conversation: ConversationId, asked: &Interrupt) -> Self {
+    pub(super) fn new(session: Weak<Session>, conversation: ConversationId, interrupt: &Interrupt) -> Self {
         Self {
             session,
             conversation,
-            id: asked.id.clone(),
-            kind: asked.kind,
+            id: interrupt.id.clone(),
+            kind: interrupt.kind,
         }
     }
 

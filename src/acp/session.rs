@@ -309,7 +309,7 @@ impl Session {
 
     /// Sends a line before all held messages, and waits for room in the outbox.
     pub(super) async fn replay_line(&self, line: &str) {
-        let _gone = self.peer.outbox.push_leaving_room(&[line]).await;
+        let _disconnected = self.peer.outbox.push_leaving_room(&[line]).await;
     }
 
     async fn replay_unchanged(&self, update: &str) {
@@ -319,18 +319,18 @@ impl Session {
     }
 
     /// Sends a text to the user as a message of the agent.
-    pub(super) fn send_text(&self, words: &str) {
-        self.send_generated(&self.update_line(&message::text_chunk(words)));
+    pub(super) fn send_text(&self, text: &str) {
+        self.send_generated(&self.update_line(&message::text_chunk(text)));
     }
 
     /// Notifies the user, once per turn, that updates are missing because the agent sent them too fast.
     fn report_missing_updates(&self) {
         let mut state = self.lock();
         if !std::mem::replace(&mut state.has_reported_loss, true) {
-            let words =
+            let text =
                 "\n\nUpdates are missing here: the agent sent them faster than they could be shown.\n\n";
             drop(state);
-            self.send_note(words);
+            self.send_note(text);
         }
     }
 
@@ -342,8 +342,8 @@ impl Session {
     }
 
     /// Sends the user information about the conversation.
-    pub(super) fn send_note(&self, words: &str) {
-        self.send_generated(&self.update_line(&self.note(words)));
+    pub(super) fn send_note(&self, text: &str) {
+        self.send_generated(&self.update_line(&self.note(text)));
     }
 
     /// The name under which a sessiond command was announced to the editor. `None` if no commands are announced.
@@ -399,7 +399,7 @@ impl Session {
         self: &Arc<Self>,
         number: u64,
         event: &EncodedEvent,
-        awaited: &mut Option<oneshot::Sender<Snapshot>>,
+        sender: &mut Option<oneshot::Sender<Snapshot>>,
     ) -> Delivery {
         let mut state = self.lock();
         if state.load_subscription == Some(number) {
@@ -420,10 +420,10 @@ impl Session {
         match event.update() {
             Some(update) => self.on_update(&mut state, update, event.params()),
             None => match serde_json::from_str::<EventEnvelope>(&event.text) {
-                Ok(envelope) => self.on_event(&mut state, envelope, event.turn_updates(), awaited),
+                Ok(envelope) => self.on_event(&mut state, envelope, event.turn_updates(), sender),
                 Err(error) => {
                     tracing::error!(%error, "an event of the daemon cannot be read");
-                    match awaited {
+                    match sender {
                         Some(_) => Delivery::Disconnected,
                         None => Delivery::Delivered,
                     }
@@ -471,7 +471,7 @@ impl Session {
         state: &mut State,
         envelope: EventEnvelope,
         updates: &[EncodedEvent],
-        awaited: &mut Option<oneshot::Sender<Snapshot>>,
+        sender: &mut Option<oneshot::Sender<Snapshot>>,
     ) -> Delivery {
         match envelope.event {
             Event::Snapshot {
@@ -493,10 +493,10 @@ impl Session {
                 let asked = conversation.interrupts.iter().filter(|asked| !asked.orphaned);
                 let asked: Vec<&Interrupt> = asked.collect();
                 // Questions not in the snapshot were resolved while events were ignored.
-                let mut taken =
+                let mut delivery =
                     self.withdraw_questions(state, |id| !asked.iter().any(|asked| asked.id == *id));
                 for interrupt in asked {
-                    taken = self.ask(state, conversation.id, interrupt);
+                    delivery = self.ask(state, conversation.id, interrupt);
                 }
                 let mut info = session.unwrap_or_default();
                 info.config_options = info
@@ -506,7 +506,7 @@ impl Session {
                 state.running_turn = running.as_ref().map(|running| (running.turn_id.clone(), false));
                 state.drop_missed_continuations();
                 state.options.clone_from(&info.config_options);
-                if let Some(snapshot) = awaited.take() {
+                if let Some(snapshot) = sender.take() {
                     // The caller may have been cancelled.
                     let _unwanted = snapshot.send(Snapshot {
                         conversation,
@@ -516,16 +516,16 @@ impl Session {
                         info: *info,
                     });
                 }
-                taken
+                delivery
             }
             // This event arrives before the turn's prompt.
             Event::Continued { turn_id } => {
-                let mut awaited = state
+                let mut sender = state
                     .prompts
                     .iter_mut()
                     .filter_map(|own| own.continuation.as_mut());
-                if let Some(awaited) = awaited.find(|awaited| awaited.turn.is_none()) {
-                    awaited.turn = Some(turn_id);
+                if let Some(sender) = sender.find(|sender| sender.turn.is_none()) {
+                    sender.turn = Some(turn_id);
                 }
                 Delivery::Delivered
             }
@@ -534,9 +534,9 @@ impl Session {
                 Delivery::Delivered
             }
             Event::PromptAccepted { turn_id, prompt } => {
-                let taken = self.end_hold_after_cancel(state);
-                if taken != Delivery::Delivered {
-                    return taken;
+                let delivery = self.end_hold_after_cancel(state);
+                if delivery != Delivery::Delivered {
+                    return delivery;
                 }
                 state.accepted_prompts += 1;
                 let is_own = state.is_own_turn(&turn_id);
@@ -554,9 +554,9 @@ impl Session {
                 (state.running_turn, state.has_reported_loss) = (None, false);
                 // An editor may never answer a request that it does not know.
                 for request in self.fail_forwarded(|kind| kind == RequestKind::Extension) {
-                    let taken = self.send(state, &message::withdrawal(request));
-                    if taken != Delivery::Delivered {
-                        return taken;
+                    let delivery = self.send(state, &message::withdrawal(request));
+                    if delivery != Delivery::Delivered {
+                        return delivery;
                     }
                 }
                 state
@@ -573,10 +573,10 @@ impl Session {
                 }
                 let mut own = state.prompts.iter_mut();
                 if let Some(own) = own.find(|own| *own.turn() == turn.turn_id)
-                    && let Some(awaited) = own.continuation.take()
+                    && let Some(sender) = own.continuation.take()
                 {
                     // The command may have been cancelled.
-                    let _unwanted = awaited.ended.send(turn);
+                    let _unwanted = sender.ended.send(turn);
                 }
                 Delivery::Delivered
             }
@@ -584,11 +584,11 @@ impl Session {
             Event::CheckpointSaved { checkpoint } => {
                 let later = |end: Timestamp| checkpoint.at.is_some_and(|at| at <= end);
                 let of_last = state.ended_turns.len().saturating_sub(1);
-                let its = state
+                let index = state
                     .ended_turns
                     .iter()
                     .position(|(_, end, saved)| saved.is_none() && later(*end));
-                if let Some((.., saved)) = state.ended_turns.get_mut(its.unwrap_or(of_last)) {
+                if let Some((.., saved)) = state.ended_turns.get_mut(index.unwrap_or(of_last)) {
                     *saved = Some(checkpoint.id);
                     self.checkpoint_saved.notify_waiters();
                 }
@@ -635,11 +635,11 @@ impl Session {
                 let mode = message::text_of(asked.request.get(), "mode").unwrap_or_else(|| "form".to_owned());
                 if !self.peer.capabilities().supports_question(&mode) {
                     let question = message::question_of(asked.request.get());
-                    let words = format!(
+                    let text = format!(
                         "The agent asks: {question}\n\nThis editor cannot show the question. To answer it, run in a terminal: \
                          sessionctl answer {conversation}"
                     );
-                    return self.send_text_in(state, &words);
+                    return self.send_text_in(state, &text);
                 }
                 // The agent reports when the user is done at the URL, long after the answer.
                 state
@@ -666,14 +666,14 @@ impl Session {
     }
 
     /// Notifies the editor that these questions no longer need an answer.
-    fn withdraw_questions(&self, state: &mut State, is_meant: impl Fn(&InterruptId) -> bool) -> Delivery {
-        let meant: Vec<(InterruptId, u64)> = state.questions.extract_if(|id, _| is_meant(id)).collect();
-        let mut taken = Delivery::Delivered;
-        for (_, request) in meant {
+    fn withdraw_questions(&self, state: &mut State, matches: impl Fn(&InterruptId) -> bool) -> Delivery {
+        let withdrawn: Vec<(InterruptId, u64)> = state.questions.extract_if(|id, _| matches(id)).collect();
+        let mut delivery = Delivery::Delivered;
+        for (_, request) in withdrawn {
             self.peer.take_pending(request);
-            taken = self.send(state, &message::withdrawal(request));
+            delivery = self.send(state, &message::withdrawal(request));
         }
-        taken
+        delivery
     }
 
     /// Forwards a notification of the agent. That the user is done at a URL is sent only to the editor that opened it.
@@ -693,15 +693,15 @@ impl Session {
 
     /// Shows a prompt that the editor did not send.
     fn send_prompt(&self, state: &mut State, prompt: &PromptContent) -> Delivery {
-        let mut taken = Delivery::Delivered;
+        let mut delivery = Delivery::Delivered;
         for update in chunks_of(prompt) {
-            taken = self.send_update(state, &update);
+            delivery = self.send_update(state, &update);
         }
-        taken
+        delivery
     }
 
-    fn send_text_in(&self, state: &mut State, words: &str) -> Delivery {
-        self.send_update(state, &message::text_chunk(words))
+    fn send_text_in(&self, state: &mut State, text: &str) -> Delivery {
+        self.send_update(state, &message::text_chunk(text))
     }
 
     fn send_update(&self, state: &mut State, update: &str) -> Delivery {
@@ -763,13 +763,11 @@ const UPDATE: &str = r#"{"jsonrpc":"2.0","method":"session/update""#;
 const COMMANDS: &str = "available_commands_update";
 const OPTIONS: &str = "config_option_update";
 
-const EDITED_ELSEWHERE: &str =
-    "Another client replaced an earlier prompt of this conversation; reopen the thread to see it so.\n\n";
-const REWOUND_ELSEWHERE: &str =
-    "Another client went back to an earlier turn of this conversation; reopen the thread to see it so.\n\n";
-const RESET_ELSEWHERE: &str = "Another client reset this conversation: the next prompt starts a new chat; reopen the thread to see it so.\n\n";
+const EDITED_ELSEWHERE: &str = "Another client replaced an earlier prompt of this conversation; reopen the thread to see the change.\n\n";
+const REWOUND_ELSEWHERE: &str = "Another client went back to an earlier turn of this conversation; reopen the thread to see the change.\n\n";
+const RESET_ELSEWHERE: &str = "Another client reset this conversation: the next prompt starts a new chat; reopen the thread to see the change.\n\n";
 const UNDONE_ELSEWHERE: &str =
-    "Another client undid a change of this conversation; reopen the thread to see it so.\n\n";
+    "Another client undid a change of this conversation; reopen the thread to see the change.\n\n";
 
 /// Whether a message announces commands.
 fn is_commands_update(line: &str) -> bool {

@@ -196,8 +196,8 @@ impl Connection {
                 session.replay_line(&line).await;
             }
         }
-        for words in reopened.into_iter().chain(orphaned_questions(&snapshot)) {
-            session.replay(&session.note(&words)).await;
+        for text in reopened.into_iter().chain(orphaned_questions(&snapshot)) {
+            session.replay(&session.note(&text)).await;
         }
         if self.peer.capabilities().wants_replay_end() {
             session.replay(REPLAY_END).await;
@@ -222,15 +222,15 @@ impl Connection {
         let id = self.find_conversation(&session.id).await?;
         let was_open = session.conversation().is_some();
         let reopened = self.reopen(&session, id, &mut opening).await?;
-        let done = self.open_in_order(Arc::clone(&session), order, id).await?;
+        let answered = self.open_in_order(Arc::clone(&session), order, id).await?;
         // An open session has already reported the loss in its events.
-        for words in reopened
+        for text in reopened
             .iter()
-            .filter(|words| !was_open || *words == SETTINGS_DEFERRED_TEXT)
+            .filter(|text| !was_open || *text == SETTINGS_DEFERRED_TEXT)
         {
-            session.send_note(words);
+            session.send_note(text);
         }
-        Ok(done)
+        Ok(answered)
     }
 
     pub(super) async fn fork(&self, source: Arc<Session>, params: &str) -> Result<Answered, Failure> {
@@ -334,11 +334,11 @@ impl Connection {
 
     pub(super) async fn delete(&self, session: &Session) -> Reply {
         let _order = session.order.lock().await;
-        let found = match session.conversation() {
+        let conversation = match session.conversation() {
             Some(id) => Ok(id),
             None => self.find_conversation(&session.id).await,
         };
-        match found {
+        match conversation {
             Ok(id) => self.delete_conversation(id.into()).await?,
             Err(failure) if failure.is_not_found() => {}
             Err(failure) => return Err(failure),
@@ -387,15 +387,15 @@ impl Connection {
                 self.update(id, settings, None).await?;
             }
             let resumed = self.open_at_agent(session, id, occasion).await?;
-            let waits = conversation.live && is_changed && resumed.via == Via::Live;
-            Ok::<_, BridgeError>((resumed, waits))
+            let is_deferred = conversation.live && is_changed && resumed.via == Via::Live;
+            Ok::<_, BridgeError>((resumed, is_deferred))
         };
         match reopened.await.map_err(Failure::from) {
-            Ok((resumed, waits)) => {
+            Ok((resumed, is_deferred)) => {
                 let lost = message::loss_message(&resumed);
                 Ok(lost
                     .into_iter()
-                    .chain(waits.then(|| SETTINGS_DEFERRED_TEXT.to_owned()))
+                    .chain(is_deferred.then(|| SETTINGS_DEFERRED_TEXT.to_owned()))
                     .collect())
             }
             Err(failure) if failure.is_auth_required() || failure.is_not_found() => Err(failure),
@@ -420,15 +420,15 @@ impl Connection {
     ) -> Result<Answered, Failure> {
         let snapshot = session.attach(&self.bridge, id).await?;
         session.hold_commands(snapshot.info.commands.clone());
-        for words in orphaned_questions(&snapshot) {
-            session.send_note(&words);
+        for text in orphaned_questions(&snapshot) {
+            session.send_note(&text);
         }
         open_answer(session, order, &snapshot)
     }
 
     /// Sends the history, and the updates of the running turn so far. Returns whether there is a history.
     async fn replay(&self, session: &Session, snapshot: &Snapshot) -> Result<bool, Failure> {
-        let mut is_shown = true;
+        let mut has_history = true;
         let running = snapshot.running.as_ref();
         let since = running.map_or(snapshot.at, |running| running.started_at);
         let (mut newest, mut cursor) = (NewestTurns::since(since), None);
@@ -438,15 +438,15 @@ impl Connection {
                 Ok(page) => page,
                 Err(failure) if failure.is_not_found() => return Err(failure),
                 Err(failure) => {
-                    let words = format!("The history cannot be shown: {}", failure.message());
-                    session.replay(&session.note(&words)).await;
-                    is_shown = false;
+                    let text = format!("The history cannot be shown: {}", failure.message());
+                    session.replay(&session.note(&text)).await;
+                    has_history = false;
                     break;
                 }
             };
             for update in page.updates.into_iter().flatten() {
-                let most = session.accepted_prompts() + usize::from(running.is_some());
-                for earlier in newest.push(update, most) {
+                let max_turns = session.accepted_prompts() + usize::from(running.is_some());
+                for earlier in newest.push(update, max_turns) {
                     session.replay(earlier.get()).await;
                 }
             }
@@ -473,7 +473,7 @@ impl Connection {
             session.replay(update.get()).await;
         }
         let Some(running) = running else {
-            return Ok(is_shown);
+            return Ok(has_history);
         };
         if is_whole || !is_running {
             for prompt in chunks_of(&running.prompt) {
@@ -483,7 +483,7 @@ impl Connection {
         for event in snapshot.updates.iter().filter(|_| is_whole) {
             session.replay_event(event).await;
         }
-        Ok(is_shown)
+        Ok(has_history)
     }
 
     /// Reads a page of the history. The last page is read again until the newest turn is written.
@@ -537,9 +537,9 @@ fn open_answer(
 /// permissions automatically, and that would start a turn.
 fn orphaned_questions(snapshot: &Snapshot) -> impl Iterator<Item = String> {
     let Conversation { id, interrupts, .. } = &snapshot.conversation;
-    let orphaned = interrupts.iter().filter(|asked| asked.orphaned);
-    orphaned.map(move |asked| {
-        let question = message::question_of(asked.request.get());
+    let orphaned = interrupts.iter().filter(|interrupt| interrupt.orphaned);
+    orphaned.map(move |interrupt| {
+        let question = message::question_of(interrupt.request.get());
         format!(
             "The agent asked: {question}\n\nIts process ended before the answer. To answer, run in a terminal: sessionctl answer {id}\n\n"
         )
@@ -548,11 +548,11 @@ fn orphaned_questions(snapshot: &Snapshot) -> impl Iterator<Item = String> {
 
 /// A session in a list.
 fn list_entry(id: &impl Serialize, cwd: &str, title: &str, updated_at: Timestamp) -> Value {
-    let mut listed = json!({ "sessionId": id, "cwd": cwd, "updatedAt": time::text(updated_at) });
+    let mut entry = json!({ "sessionId": id, "cwd": cwd, "updatedAt": time::text(updated_at) });
     if !title.is_empty() {
-        listed["title"] = json!(title);
+        entry["title"] = json!(title);
     }
-    listed
+    entry
 }
 
 /// The newest turns of a history that is read from its beginning: those that began at or after the time `since`.
@@ -572,8 +572,8 @@ impl NewestTurns {
         }
     }
 
-    /// Adds an update. Returns the updates that belong to older turns. At most `most` turns are kept as the newest.
-    fn push(&mut self, update: HistoryUpdate, most: usize) -> Vec<RawJson> {
+    /// Adds an update. Returns the updates that belong to older turns. At most `max_turns` turns are kept as the newest.
+    fn push(&mut self, update: HistoryUpdate, max_turns: usize) -> Vec<RawJson> {
         let mut earlier = Vec::new();
         if self.checkpoint.as_ref() != Some(&update.checkpoint_id) {
             self.checkpoint = Some(update.checkpoint_id);
@@ -584,7 +584,7 @@ impl NewestTurns {
             } else {
                 earlier.extend(self.turns.drain(..).flatten());
             }
-            while self.turns.len() > most {
+            while self.turns.len() > max_turns {
                 earlier.extend(self.turns.pop_front().into_iter().flatten());
             }
         }

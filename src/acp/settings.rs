@@ -40,7 +40,7 @@ impl Connection {
         name: &str,
         settings: impl FnOnce(String) -> Settings,
     ) -> Reply {
-        let why = || format!("{name} is missing or not a text");
+        let why = || format!("{name} is missing or not a string");
         let text = message::text_of(params, name);
         let text = text.ok_or_else(|| Failure::of(ErrorKind::InvalidParams, why()))?;
         let other = message::other_params(params, &["sessionId", name]);
@@ -67,11 +67,11 @@ impl Connection {
             .and_then(|options| options.read().ok())
             .unwrap_or_default();
         // Not every agent reports an option after setting it.
-        let is_it = |option: &&mut Members| {
+        let is_option = |option: &&mut Members| {
             let id = option.get("id").and_then(|id| id.read::<String>().ok());
             id.as_ref() == Some(&config_id)
         };
-        if let Some(option) = options.iter_mut().find(is_it) {
+        if let Some(option) = options.iter_mut().find(is_option) {
             option.insert("currentValue".to_owned(), value);
         }
         let options = RawJson::from_value(&options).unwrap_or_default();

@@ -93,7 +93,7 @@ impl Archive {
             // Not logged here: the session's backup reports it, and so does `unusable`.
             Ok(_) | Err(TranscriptError::Misplaced(_)) => {}
             Err(error) => {
-                tracing::warn!(folder = %place.display(), %error, "cannot read the kept copies of a session; they stay");
+                tracing::warn!(folder = %place.display(), %error, "cannot read the backups of a session; they stay");
             }
         })?;
         Ok(sessions)

@@ -114,7 +114,7 @@ impl Archive {
                 Ok(folder.best_transcript()?.is_some() && aside.is_empty())
             };
             are_all_known &= is_known().unwrap_or_else(|error| {
-                tracing::warn!(folder = %place.display(), %error, "cannot read the kept copies of a session");
+                tracing::warn!(folder = %place.display(), %error, "cannot read the backups of a session");
                 false
             });
         }

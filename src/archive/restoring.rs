@@ -287,7 +287,7 @@ pub(super) fn write_copy(
             true => Ok(()),
             false => Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                "the kept copy is damaged",
+                "the backup is damaged",
             )),
         }
     };

@@ -14,47 +14,47 @@ impl From<ConversationError> for BridgeError {
 }
 
 fn bridge_error(error: &ConversationError) -> BridgeError {
-    let made = |kind: ErrorKind| BridgeError::new(kind, error.to_string());
+    let with_kind = |kind: ErrorKind| BridgeError::new(kind, error.to_string());
     match error {
-        ConversationError::NotFound { .. } => made(ErrorKind::NotFound),
+        ConversationError::NotFound { .. } => with_kind(ErrorKind::NotFound),
         ConversationError::UnknownAgent { name, .. } => {
-            made(ErrorKind::NotFound).with("agent", name.as_str())
+            with_kind(ErrorKind::NotFound).with("agent", name.as_str())
         }
-        ConversationError::CheckpointNotFound { .. } => made(ErrorKind::CheckpointNotFound),
-        ConversationError::Deleted { id, at } => made(ErrorKind::NotFound)
+        ConversationError::CheckpointNotFound { .. } => with_kind(ErrorKind::CheckpointNotFound),
+        ConversationError::Deleted { id, at } => with_kind(ErrorKind::NotFound)
             .with("deletedAt", time::text(*at))
             .with("conversationId", id.to_string()),
         ConversationError::Ambiguous { candidates, .. } => {
-            made(ErrorKind::Ambiguous).with("candidates", texts(candidates))
+            with_kind(ErrorKind::Ambiguous).with("candidates", texts(candidates))
         }
         ConversationError::AmbiguousName { candidates, .. } => {
-            made(ErrorKind::Ambiguous).with("candidates", objects(candidates))
+            with_kind(ErrorKind::Ambiguous).with("candidates", objects(candidates))
         }
         ConversationError::AmbiguousTranscript { candidates, .. } => {
-            made(ErrorKind::Ambiguous).with("transcripts", objects(candidates))
+            with_kind(ErrorKind::Ambiguous).with("transcripts", objects(candidates))
         }
         ConversationError::NoConversation { transcripts, .. } if transcripts.is_empty() => {
-            made(ErrorKind::NotFound)
+            with_kind(ErrorKind::NotFound)
         }
         ConversationError::NoConversation { transcripts, .. } => {
-            made(ErrorKind::NotFound).with("transcripts", objects(transcripts))
+            with_kind(ErrorKind::NotFound).with("transcripts", objects(transcripts))
         }
         ConversationError::AmbiguousAgents { agents, .. } => {
-            made(ErrorKind::Ambiguous).with("agents", texts(agents))
+            with_kind(ErrorKind::Ambiguous).with("agents", texts(agents))
         }
-        ConversationError::TranscriptDamaged(_) => made(ErrorKind::TranscriptDamaged),
-        ConversationError::Busy(_) => made(ErrorKind::Busy),
+        ConversationError::TranscriptDamaged(_) => with_kind(ErrorKind::TranscriptDamaged),
+        ConversationError::Busy(_) => with_kind(ErrorKind::Busy),
         ConversationError::BusyConversations { conversations, .. } => {
-            made(ErrorKind::Busy).with("conversations", texts(conversations))
+            with_kind(ErrorKind::Busy).with("conversations", texts(conversations))
         }
-        ConversationError::InvalidCwd(_) => made(ErrorKind::InvalidCwd),
+        ConversationError::InvalidCwd(_) => with_kind(ErrorKind::InvalidCwd),
         ConversationError::InvalidParams { parameter, .. } => {
-            made(ErrorKind::InvalidParams).with("parameter", *parameter)
+            with_kind(ErrorKind::InvalidParams).with("parameter", *parameter)
         }
-        ConversationError::AgentUnavailable(_) => made(ErrorKind::AgentUnavailable),
+        ConversationError::AgentUnavailable(_) => with_kind(ErrorKind::AgentUnavailable),
         ConversationError::AgentError { upstream, .. } => {
             let upstream = upstream.clone().unwrap_or_default();
-            made(ErrorKind::AgentError).with_raw("upstream", upstream)
+            with_kind(ErrorKind::AgentError).with_raw("upstream", upstream)
         }
         ConversationError::SettingRefused {
             setting,
@@ -63,7 +63,7 @@ fn bridge_error(error: &ConversationError) -> BridgeError {
             ..
         } => {
             let upstream = upstream.clone().unwrap_or_default();
-            let refused = made(ErrorKind::AgentError)
+            let refused = with_kind(ErrorKind::AgentError)
                 .with_raw("upstream", upstream)
                 .with("setting", setting.as_str());
             match RawJson::from_value(offered) {
@@ -71,42 +71,42 @@ fn bridge_error(error: &ConversationError) -> BridgeError {
                 Err(_) => refused,
             }
         }
-        ConversationError::Passing { upstream, limit, .. } => {
+        ConversationError::Transient { upstream, limit, .. } => {
             let kind = limit
                 .as_ref()
                 .map_or(ErrorKind::AgentError, |_| ErrorKind::Limited);
             let upstream = upstream.clone().unwrap_or_default();
-            let told = made(kind).retryable(true).with_raw("upstream", upstream);
+            let transient = with_kind(kind).retryable(true).with_raw("upstream", upstream);
             match limit.as_ref().and_then(|limit| limit.resets_at) {
-                Some(resets_at) => told.with("resetsAt", time::text(resets_at)),
-                None => told,
+                Some(resets_at) => transient.with("resetsAt", time::text(resets_at)),
+                None => transient,
             }
         }
-        ConversationError::AuthRequired(_) => made(ErrorKind::AuthRequired),
-        ConversationError::Unsupported(_) => made(ErrorKind::Unsupported),
+        ConversationError::AuthRequired(_) => with_kind(ErrorKind::AuthRequired),
+        ConversationError::Unsupported(_) => with_kind(ErrorKind::Unsupported),
         ConversationError::NotResumable { attempts, .. } => {
             let attempts = serde_json::to_value(attempts).unwrap_or(Value::Null);
-            made(ErrorKind::NotResumable).with("attempts", attempts)
+            with_kind(ErrorKind::NotResumable).with("attempts", attempts)
         }
-        ConversationError::Conflict(_) => made(ErrorKind::Conflict),
+        ConversationError::Conflict(_) => with_kind(ErrorKind::Conflict),
         ConversationError::NotReplaced { path } => {
-            made(ErrorKind::Conflict).with("path", path.to_string_lossy().into_owned())
+            with_kind(ErrorKind::Conflict).with("path", path.to_string_lossy().into_owned())
         }
         ConversationError::PartOfTree { undo_id } => {
-            made(ErrorKind::Conflict).with("undoId", Value::from(undo_id.as_str()))
+            with_kind(ErrorKind::Conflict).with("undoId", Value::from(undo_id.as_str()))
         }
         ConversationError::InterruptResolved { by } => {
-            made(ErrorKind::InterruptResolved).with("by", by.clone())
+            with_kind(ErrorKind::InterruptResolved).with("by", by.clone())
         }
         ConversationError::RevisionMismatch { is, .. } => {
-            made(ErrorKind::RevisionMismatch).with("revision", *is)
+            with_kind(ErrorKind::RevisionMismatch).with("revision", *is)
         }
         ConversationError::StoreFailed(failure) => {
-            made(ErrorKind::StoreFailed).retryable(failure.is_transient)
+            with_kind(ErrorKind::StoreFailed).retryable(failure.is_transient)
         }
-        ConversationError::Of { member, id, error } => bridge_error(error).with(member, id.as_str()),
-        ConversationError::ShuttingDown => made(ErrorKind::ShuttingDown),
-        ConversationError::Lost => made(ErrorKind::InternalError).retryable(true),
+        ConversationError::WithId { member, id, error } => bridge_error(error).with(member, id.as_str()),
+        ConversationError::ShuttingDown => with_kind(ErrorKind::ShuttingDown),
+        ConversationError::Internal => with_kind(ErrorKind::InternalError).retryable(true),
     }
 }
 

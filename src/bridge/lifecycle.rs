@@ -70,7 +70,7 @@ handlers! {
     Discover(self, _, _) {
         openrpc::document().map_err(|error| {
             tracing::error!(%error, "the OpenRPC document cannot be made");
-            ConversationError::Lost
+            ConversationError::Internal
         })
     }
 }

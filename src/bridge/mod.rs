@@ -119,17 +119,17 @@ impl Bridge {
         if let Some(answer) = self.stored_answer(&params, request.as_ref())? {
             return Ok(answer.read()?);
         }
-        let named = params.conversation().cloned();
+        let conversation = params.conversation().cloned();
         let acted = act(params, request).await;
         Ok(acted.map_err(|error| {
             // The hint for these errors is a command with the conversation's id.
-            let concerns_it = matches!(
+            let needs_id = matches!(
                 error,
                 ConversationError::InvalidCwd(_) | ConversationError::Busy(_)
             );
-            match named
-                .filter(|_| concerns_it)
-                .map(|named| self.registry.resolve(&named))
+            match conversation
+                .filter(|_| needs_id)
+                .map(|conversation| self.registry.resolve(&conversation))
             {
                 Some(Ok(id)) => error.with_id("conversationId", &id),
                 _ => error,
@@ -267,7 +267,7 @@ impl Bridge {
     ) -> Result<T, ConversationError> {
         let id = self.resolve(name)?;
         let answer = self.registry.call(id, call, request)?;
-        answer.await.unwrap_or(Err(ConversationError::Lost))?.read()
+        answer.await.unwrap_or(Err(ConversationError::Internal))?.read()
     }
 
     /// Like [`Bridge::call`], for a call whose answer the conversation does not store.
@@ -280,7 +280,7 @@ impl Bridge {
         let id = self.resolve(name)?;
         let start = || {
             let answer = self.registry.call(id, call, None);
-            async move { answer?.await.unwrap_or(Err(ConversationError::Lost)) }
+            async move { answer?.await.unwrap_or(Err(ConversationError::Internal)) }
         };
         self.registry
             .run_idempotent(Some(id), request, start)

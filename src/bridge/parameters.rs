@@ -47,11 +47,11 @@ pub(super) fn answerer(by: Option<String>) -> Result<String, ConversationError> 
     let Some(by) = by else {
         return Ok(DEFAULT_ANSWERER.to_owned());
     };
-    let is_fit =
+    let is_valid =
         !by.trim().is_empty() && by.chars().count() <= NAME_LIMIT && !by.chars().any(char::is_control);
-    if !is_fit || RESERVED_ANSWERERS.contains(&by.as_str()) {
-        let taken = RESERVED_ANSWERERS.join(", ");
-        let why = format!("by must be a name of 1 to {NAME_LIMIT} characters, and none of {taken}");
+    if !is_valid || RESERVED_ANSWERERS.contains(&by.as_str()) {
+        let reserved = RESERVED_ANSWERERS.join(", ");
+        let why = format!("by must be a name of 1 to {NAME_LIMIT} characters, and none of {reserved}");
         return Err(ConversationError::invalid("by", why));
     }
     Ok(by)
@@ -105,11 +105,11 @@ pub(super) fn page_limit(limit: Option<u32>, (usual, most): (u32, u32)) -> Resul
 fn check_limit(
     parameter: &'static str,
     value: u32,
-    most: u32,
+    maximum: u32,
     hint: &str,
 ) -> Result<usize, ConversationError> {
-    if value == 0 || value > most {
-        let why = format!("{parameter} must be between 1 and {most}{hint}, not {value}");
+    if value == 0 || value > maximum {
+        let why = format!("{parameter} must be between 1 and {maximum}{hint}, not {value}");
         return Err(ConversationError::invalid(parameter, why));
     }
     Ok(value as usize)

@@ -91,8 +91,8 @@ impl Origins {
     }
 
     fn add_entry(&mut self, entry: &LineageEntry) {
-        let is_about_a_session = !matches!(entry.reason, LineageReason::Reset | LineageReason::Deleted);
-        if !is_about_a_session || entry.upstream_id.is_empty() {
+        let has_session = !matches!(entry.reason, LineageReason::Reset | LineageReason::Deleted);
+        if !has_session || entry.upstream_id.is_empty() {
             return;
         }
         let names_origin = entry.reason != LineageReason::Updated
@@ -156,7 +156,7 @@ impl From<&Ancestor> for LinkOrigin {
 ///
 /// A session that `lookup` does not know is included, with the agent and folder of its child, and ends the climb.
 pub fn ancestors(head: &UpstreamId, lookup: impl Fn(&UpstreamId) -> Option<LinkOrigin>) -> Vec<Ancestor> {
-    let mut climbed = Vec::new();
+    let mut ancestors = Vec::new();
     let mut seen = HashSet::from([head.clone()]);
     let mut child = lookup(head);
     while let Some(origin) = child.take() {
@@ -164,7 +164,7 @@ pub fn ancestors(head: &UpstreamId, lookup: impl Fn(&UpstreamId) -> Option<LinkO
             break;
         };
         let known = lookup(&from);
-        climbed.push(Ancestor {
+        ancestors.push(Ancestor {
             agent: known.as_ref().map_or(origin.agent, |known| known.agent.clone()),
             cwd: known.as_ref().map_or(origin.cwd, |known| known.cwd.clone()),
             turns: known.as_ref().map_or(0, |known| known.turns),
@@ -174,7 +174,7 @@ pub fn ancestors(head: &UpstreamId, lookup: impl Fn(&UpstreamId) -> Option<LinkO
         });
         child = known;
     }
-    climbed
+    ancestors
 }
 
 /// Returns the transcripts that together hold the head's history, oldest first, with the head last.

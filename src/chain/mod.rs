@@ -158,9 +158,9 @@ impl Chain {
             };
         }
 
-        let mut left = Vec::new();
+        let mut removed = Vec::new();
         if let Some(phantom) = self.links.pop_if(|head| !head.written) {
-            left.push(phantom);
+            removed.push(phantom);
         }
         if let Some(older) = self.position(&link.upstream_id) {
             inherit(&mut link, self.links.remove(older));
@@ -170,11 +170,11 @@ impl Chain {
         if self.links.len() > CHAIN_LIMIT {
             // The chain grows by one link per call, so at most one link is over the limit. It is older than a removed
             // unwritten head, so it comes first.
-            left.insert(0, self.links.remove(0));
+            removed.insert(0, self.links.remove(0));
         }
         ChainChange {
             entries: vec![entry],
-            removed_links: left,
+            removed_links: removed,
         }
     }
 
@@ -202,14 +202,14 @@ impl Chain {
     /// Empties the chain at the user's request. The lineage continues with an entry about the former head. A reset can
     /// be undone, so it first logs the state of the other links.
     pub fn clear(&mut self, reason: ClearReason, at: Timestamp) -> ChainChange {
-        let left = std::mem::take(&mut self.links);
+        let removed = std::mem::take(&mut self.links);
         let mut entries = Vec::new();
-        if let (ClearReason::Reset, Some((_, others))) = (reason, left.split_last()) {
+        if let (ClearReason::Reset, Some((_, others))) = (reason, removed.split_last()) {
             for link in others {
                 entries.extend(self.log_removed_link(link, at));
             }
         }
-        let head = left.last();
+        let head = removed.last();
         let entry = LineageEntry {
             seq: self.take_seq(),
             upstream_id: head.map_or_else(|| UpstreamId::new(""), |head| head.upstream_id.clone()),
@@ -234,7 +234,7 @@ impl Chain {
         entries.push(entry);
         ChainChange {
             entries,
-            removed_links: left,
+            removed_links: removed,
         }
     }
 
@@ -248,15 +248,15 @@ impl Chain {
     ) -> ChainChange {
         let mut entries = Vec::new();
         let last = self.links.len().saturating_sub(1);
-        for number in 0..self.links.len() {
-            let Some(link) = self.links.get_mut(number) else {
+        for index in 0..self.links.len() {
+            let Some(link) = self.links.get_mut(index) else {
                 continue;
             };
-            let Some(to) = target(link, number == last) else {
+            let Some(to) = target(link, index == last) else {
                 continue;
             };
             link.cwd = to;
-            link.reason = if number < last { LinkReason::Moved } else { reason };
+            link.reason = if index < last { LinkReason::Moved } else { reason };
             let mut moved = link.clone();
             moved.at = at;
             moved.cause = None;

@@ -37,18 +37,18 @@ impl Chain {
             return Err(ChainFault::TooLong);
         }
         let mut seen = BTreeSet::new();
-        let is_own = |link: &Link| {
+        let is_valid = |link: &Link| {
             let id = link.upstream_id.as_str();
             !id.is_empty() && id.trim() == id && seen.insert(id.to_owned())
         };
-        if !links.iter().all(is_own) {
+        if !links.iter().all(is_valid) {
             return Err(ChainFault::InvalidLink);
         }
         if lineage.iter().zip(1..).any(|(entry, seq)| entry.seq != seq) {
             return Err(ChainFault::MissingEntry);
         }
-        let knows = |link: &Link| lineage.iter().any(|entry| entry.upstream_id == link.upstream_id);
-        if !links.iter().all(knows) {
+        let is_logged = |link: &Link| lineage.iter().any(|entry| entry.upstream_id == link.upstream_id);
+        if !links.iter().all(is_logged) {
             return Err(ChainFault::UnknownLink);
         }
         Ok(Self {

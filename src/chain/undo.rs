@@ -56,10 +56,10 @@ pub fn next_undo(lineage: &[LineageEntry], links: &[Link]) -> Option<UndoEffect>
         changes: mut done,
         current,
     } = read_undo_stack(lineage);
-    let here = links.last().map(|head| &head.cwd);
+    let cwd = links.last().map(|head| &head.cwd);
     // Skip moves from the current folder: the folder was moved back while the chain was empty, so no entry records
     // that.
-    while matches!(done.last(), Some(UndoableChange::Moved { from }) if Some(from) == here) {
+    while matches!(done.last(), Some(UndoableChange::Moved { from }) if Some(from) == cwd) {
         done.pop();
     }
     match done.pop()? {
@@ -151,14 +151,14 @@ fn read_undo_stack(lineage: &[LineageEntry]) -> UndoStack {
             LineageReason::Undone => match move_from(&entry.cwd, &done) {
                 // The folder was moved back with all its conversations: undo only the move, and keep the changes since
                 // then.
-                Some(place) if current.sessions.last() == Some(&entry.upstream_id) => {
-                    done.remove(place);
+                Some(index) if current.sessions.last() == Some(&entry.upstream_id) => {
+                    done.remove(index);
                 }
                 // Changes after the branch are undone with it.
                 _ => {
-                    let is_it = |done: &UndoableChange| matches!(done, UndoableChange::Branched(branch) if branch.sessions.last() == Some(&entry.upstream_id));
-                    if let Some(place) = done.iter().rposition(is_it)
-                        && let Some(UndoableChange::Branched(earlier)) = done.drain(place..).next()
+                    let is_branch = |done: &UndoableChange| matches!(done, UndoableChange::Branched(branch) if branch.sessions.last() == Some(&entry.upstream_id));
+                    if let Some(index) = done.iter().rposition(is_branch)
+                        && let Some(UndoableChange::Branched(earlier)) = done.drain(index..).next()
                     {
                         current = earlier;
                     }

@@ -282,8 +282,8 @@ impl Actor {
     /// too late. After a panic it restarts from what is on disk, with the same subscribers.
     pub async fn run(mut self) -> Vec<Message> {
         let (mut began, mut pause) = (Instant::now(), Duration::ZERO);
-        let mut fault = panic_message(self.serve()).await;
-        while let Some(why) = fault {
+        let mut panic = panic_message(self.serve()).await;
+        while let Some(why) = panic {
             let stops = self.stop.is_cancelled();
             let again = panic_message(self.restart_after_panic(&why)).await;
             if stops {
@@ -295,7 +295,7 @@ impl Actor {
                 () = sleep(pause) => {}
             }
             began = Instant::now();
-            fault = match again {
+            panic = match again {
                 Some(again) => Some(again),
                 None => panic_message(self.serve()).await,
             };
@@ -304,7 +304,7 @@ impl Actor {
         let mut unread: Vec<Message> = self
             .folder_check
             .take()
-            .map(|looking| Message::Call(looking.call))
+            .map(|check| Message::Call(check.call))
             .into_iter()
             .collect();
         while let Ok(message) = self.mailbox.try_recv() {
@@ -318,8 +318,8 @@ impl Actor {
         let mut lines: Vec<Incoming> = Vec::with_capacity(LINES_PER_ROUND);
         let mut rest = Instant::now() + REST_BEFORE_END;
         while !self.has_ended {
-            let lapse = self.continuation_slot.as_ref().map(ContinuationSlot::expires_at);
-            let deadline = self.deadlines.iter().map(|(_, at)| *at).chain(lapse).min();
+            let slot_end = self.continuation_slot.as_ref().map(ContinuationSlot::expires_at);
+            let deadline = self.deadlines.iter().map(|(_, at)| *at).chain(slot_end).min();
             let may_rest =
                 self.session.is_none() && !self.has_work_in_progress() && self.folder_check.is_none();
             let stopping = self.model.stopping;
@@ -327,7 +327,7 @@ impl Actor {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled(), if !stopping => self.stop(),
-                found = run_folder_check(&mut self.folder_check), if self.folder_check.is_some() => self.folder_checked(found),
+                folder = run_folder_check(&mut self.folder_check), if self.folder_check.is_some() => self.folder_checked(folder),
                 message = self.mailbox.recv(), if self.folder_check.is_none() => match message {
                     Some(message) => self.handle_message(message),
                     // The registry was dropped, so that no call can arrive any more.
@@ -339,10 +339,10 @@ impl Actor {
                 (number, done) = run_job(&mut self.closing), if self.closing.is_some() => self.job_done(number, done),
                 () = sleep_until(deadline.unwrap_or(rest)), if deadline.is_some() => self.deadlines_elapsed(),
                 () = take_lines(&mut self.session, &mut lines), if self.session.is_some() && !self.model.must_delay_agent_lines() => {
-                    if let Some(place) = &mut self.continuation_slot
+                    if let Some(slot) = &mut self.continuation_slot
                         && self.model.is_automatic_turn()
                     {
-                        place.note_activity();
+                        slot.note_activity();
                     }
                     self.handle_lines(&mut lines);
                 }
@@ -408,7 +408,7 @@ impl Actor {
         self.apply_input_at(input, now());
     }
 
-    /// Like [`Actor::input`], for an input whose time is known.
+    /// Like [`Actor::apply_input`], for an input whose time is known.
     fn apply_input_at(&mut self, input: Input<Reply>, at: Timestamp) {
         let effects = self.model.apply(input, at);
         self.carry_out(effects, at);
@@ -431,7 +431,7 @@ impl Actor {
 
     fn publish(&mut self) {
         let view = self.model.view();
-        let mut untold = None;
+        let mut unreported = None;
         self.published.send_if_modified(|published| {
             let differs = **published != view;
             let time_of =
@@ -440,12 +440,12 @@ impl Actor {
                 self.services.wakeups.set(view.id, time_of(&view));
             }
             if differs {
-                untold = has_unreported_change(published, &view).then(|| view.clone());
+                unreported = has_unreported_change(published, &view).then(|| view.clone());
                 *published = Arc::new(view);
             }
             differs
         });
-        if let Some(conversation) = untold {
+        if let Some(conversation) = unreported {
             self.stream
                 .emit(&Event::Updated { conversation }, &time::text(now()));
         }
@@ -468,43 +468,43 @@ impl Actor {
             self.apply_input(Input::AgentRetired);
         }
         match message {
-            Message::Call(mut asked) => {
+            Message::Call(mut incoming) => {
                 if matches!(
-                    asked.call,
+                    incoming.call,
                     Call::Prompt { .. } | Call::Edit { .. } | Call::Continue { .. }
                 ) {
                     self.drop_disconnected_client();
                 }
-                let request = asked.request.as_ref();
-                let kept =
+                let request = incoming.request.as_ref();
+                let stored =
                     request.map(|request| self.services.store.request(Some(self.model.id()), &request.id));
-                let kept = match kept.transpose() {
-                    Ok(kept) => kept.flatten(),
+                let stored = match stored.transpose() {
+                    Ok(stored) => stored.flatten(),
                     Err(error) => {
                         // The call may have been carried out before, and must not be carried out twice.
                         tracing::error!(conversation = %self.model.id(), error = chain_text(&error), "a requestId cannot be looked up");
-                        let _gone = asked.reply.send(Err(error.into()));
+                        let _gone = incoming.reply.send(Err(error.into()));
                         return;
                     }
                 };
-                if kept.is_none()
-                    && let Some(folder) = asked.call.named_folder().cloned()
+                if stored.is_none()
+                    && let Some(folder) = incoming.call.named_folder().cloned()
                 {
                     let services = Arc::clone(&self.services);
-                    let found = async move {
+                    let check = async move {
                         let usable = |folder: &str| usable_folder("cwd", folder);
                         services.read_at_folder(&folder, usable).await
                     };
-                    let found = found.boxed();
+                    let check = check.boxed();
                     self.folder_check = Some(FolderCheck {
-                        call: asked,
-                        result: found,
+                        call: incoming,
+                        result: check,
                     });
                     return;
                 }
                 self.apply_input(Input::Call {
-                    asked: *asked,
-                    stored_request: kept,
+                    asked: *incoming,
+                    stored_request: stored,
                 });
             }
             Message::Subscribe { subscriber, after } => self.subscribe(subscriber, after.as_ref()),
@@ -514,8 +514,8 @@ impl Actor {
                     let _gone = reply.send(snapshot);
                 }
             }
-            Message::ContinuationDue(place) => {
-                self.continuation_slot = Some(place);
+            Message::ContinuationDue(slot) => {
+                self.continuation_slot = Some(slot);
                 self.drop_disconnected_client();
                 self.apply_input(Input::ContinuationDue(TurnId::mint()));
                 // If the clock was set back meanwhile, the conversation is woken again.
@@ -560,8 +560,8 @@ impl Actor {
         }
     }
 
-    /// Makes the agent run for a client. `anew`: whether a session that is already open for this client is reopened.
-    fn set_client(&mut self, client: Option<Arc<ClientProfile>>, anew: bool) {
+    /// Makes the agent run for a client. `reopen`: whether a session that is already open for this client is reopened.
+    fn set_client(&mut self, client: Option<Arc<ClientProfile>>, reopen: bool) {
         self.client = client;
         let entry = self
             .services
@@ -571,8 +571,8 @@ impl Actor {
         };
         // Codex releases a session only when its process ends, and other conversations still use that process.
         let is_held = entry.kind.shares_process && session.lease.connection().attached_count() > 1;
-        let is_its_own = !anew && session.lease.key().is_same_launch(&entry.pool_key());
-        if !is_its_own && !is_held && !self.has_background_work() {
+        let is_same_launch = !reopen && session.lease.key().is_same_launch(&entry.pool_key());
+        if !is_same_launch && !is_held && !self.has_background_work() {
             self.apply_input(Input::AgentRetired);
         }
     }
@@ -587,10 +587,10 @@ impl Actor {
                 if let Some(named) = asked.call.named_folder() {
                     *named = folder;
                 }
-                let kept = None;
+                let stored = None;
                 self.apply_input(Input::Call {
                     asked: *asked,
-                    stored_request: kept,
+                    stored_request: stored,
                 });
             }
             // A caller that disconnected needs no answer.
@@ -600,7 +600,7 @@ impl Actor {
 
     fn deadlines_elapsed(&mut self) {
         let at = Instant::now();
-        self.continuation_slot.take_if(|place| place.expires_at() <= at);
+        self.continuation_slot.take_if(|slot| slot.expires_at() <= at);
         let due: Vec<Deadline> = self
             .deadlines
             .iter()
@@ -610,9 +610,9 @@ impl Actor {
         self.deadlines.retain(|(_, deadline)| *deadline > at);
         for deadline in due {
             if deadline == Deadline::Idle && self.has_background_work() {
-                let is_apart = matches!(&self.model.session, Some(live) if live.has_exclusive_process);
+                let is_exclusive = matches!(&self.model.session, Some(live) if live.has_exclusive_process);
                 let idle = match self.model.rules.idle_ms {
-                    milliseconds if milliseconds > 0 && !is_apart => Duration::from_millis(milliseconds),
+                    milliseconds if milliseconds > 0 && !is_exclusive => Duration::from_millis(milliseconds),
                     // An unshared process is stopped as soon as nothing runs in it.
                     _ => BACKGROUND_CHECK_INTERVAL,
                 };
@@ -636,9 +636,9 @@ fn has_unreported_change(before: &Conversation, now: &Conversation) -> bool {
 }
 
 /// Checks the folder that a call names.
-async fn run_folder_check(looking: &mut Option<FolderCheck>) -> Result<String, ConversationError> {
-    match looking {
-        Some(looking) => (&mut looking.result).await,
+async fn run_folder_check(check: &mut Option<FolderCheck>) -> Result<String, ConversationError> {
+    match check {
+        Some(check) => (&mut check.result).await,
         None => std::future::pending().await,
     }
 }

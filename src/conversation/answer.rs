@@ -156,7 +156,7 @@ impl Answer {
     pub fn from_value<T: Serialize>(answer: &T) -> Result<Self, ConversationError> {
         RawJson::from_value(answer).map(Self::Json).map_err(|error| {
             tracing::error!(%error, "an answer cannot be written as JSON");
-            ConversationError::Lost
+            ConversationError::Internal
         })
     }
 
@@ -168,7 +168,7 @@ impl Answer {
         let typed = self.to_json().and_then(|json| json.read());
         typed.map_err(|error| {
             tracing::error!(%error, "an answer does not have the shape of its method");
-            ConversationError::Lost
+            ConversationError::Internal
         })
     }
 

@@ -54,7 +54,7 @@ pub(super) fn find_prompt(
         // The transcript existed and is now missing or unreadable, so its content is unknown.
         Some(Err(_)) | None => return PromptArrival::Unknown,
     };
-    let behind = match &anchor.record_uuid {
+    let start = match &anchor.record_uuid {
         None => 0,
         Some(uuid) => match opened.find(anchor.owner.as_ref().unwrap_or(id).as_str(), uuid) {
             Some(message) => message + 1,
@@ -64,16 +64,16 @@ pub(super) fn find_prompt(
     let prompts: Vec<usize> = (0..opened.turns())
         .rev()
         .map(|turn| opened.turn(turn).start)
-        .take_while(|prompt| *prompt >= behind)
+        .take_while(|prompt| *prompt >= start)
         .collect();
     // Prompts of another program may be there too, or instead.
-    let asked = PromptWords::from_prompt(&sent.prompt);
-    let likeness = prompts.into_iter().map(|message| match opened.message(message) {
-        Ok(Some(message)) => asked.match_parts(&message.parts),
+    let words = PromptWords::from_prompt(&sent.prompt);
+    let matches = prompts.into_iter().map(|message| match opened.message(message) {
+        Ok(Some(message)) => words.match_parts(&message.parts),
         // A message that cannot be read may be this prompt.
         Ok(None) | Err(_) => Match::Possible,
     });
-    match likeness.max() {
+    match matches.max() {
         None | Some(Match::Another) => PromptArrival::Absent,
         Some(Match::Same) if is_answered(services, &session.agent, &mut opened) => PromptArrival::Answered,
         Some(Match::Same | Match::Possible) => PromptArrival::Present,
@@ -127,10 +127,10 @@ impl PromptWords {
         }
         let mut rest = whole.as_str();
         for text in &self.texts {
-            let Some(place) = rest.find(text.as_str()) else {
+            let Some(start) = rest.find(text.as_str()) else {
                 return Match::Another;
             };
-            rest = &rest[place + text.len()..];
+            rest = &rest[start + text.len()..];
         }
         let is_long = self.texts.iter().map(|text| text.chars().count()).sum::<usize>() >= SHORT_CHARACTERS;
         let stands_alone = self.texts.iter().all(|text| parts.contains(text));
@@ -161,8 +161,8 @@ fn is_answered(services: &Services, agent: &AgentName, opened: &mut BoxedTranscr
     let is_over = entry
         .and_then(|entry| entry.listed_transcripts())
         .is_some_and(|(_, format)| {
-            let standing = format.dialect().state(&services.index_cache, opened.path());
-            standing.is_ok_and(|standing| standing.is_answered)
+            let state = format.dialect().state(&services.index_cache, opened.path());
+            state.is_ok_and(|state| state.is_answered)
         });
     let last = opened.messages().checked_sub(1);
     let last = last.and_then(|last| opened.message(last).ok().flatten());

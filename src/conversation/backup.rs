@@ -97,16 +97,16 @@ impl Backups {
 
     /// Requests a backup of a session soon, if backups are enabled. If too many requests wait, this one is dropped: the session
     /// is backed up when it is requested again, or within a day.
-    pub fn request(&self, session: SessionRef, depth: BackupMode) {
+    pub fn request(&self, session: SessionRef, mode: BackupMode) {
         if !self.rules.is_enabled || session.upstream_id.is_empty() {
             return;
         }
-        let mut asked = lock(&self.requested);
-        if asked.len() < MAX_REQUESTED || asked.contains_key(&session) {
-            let wanted = asked.entry(session).or_insert(depth);
-            *wanted = depth.max(*wanted);
+        let mut requested = lock(&self.requested);
+        if requested.len() < MAX_REQUESTED || requested.contains_key(&session) {
+            let wanted = requested.entry(session).or_insert(mode);
+            *wanted = mode.max(*wanted);
         }
-        drop(asked);
+        drop(requested);
         self.wake.notify_one();
     }
 
@@ -141,20 +141,20 @@ pub(super) fn back_up(
     services: &Services,
     entry: &AgentEntry,
     session: &SessionRef,
-    depth: BackupMode,
+    mode: BackupMode,
 ) -> BackupOutcome {
-    let mut kept = BackupOutcome::default();
-    let done = back_up_files(services, entry, session, depth, &mut kept);
-    kept.error = kept.error.or(done.err());
-    kept
+    let mut outcome = BackupOutcome::default();
+    let result = back_up_files(services, entry, session, mode, &mut outcome);
+    outcome.error = outcome.error.or(result.err());
+    outcome
 }
 
 fn back_up_files(
     services: &Services,
     entry: &AgentEntry,
     session: &SessionRef,
-    depth: BackupMode,
-    kept: &mut BackupOutcome,
+    mode: BackupMode,
+    outcome: &mut BackupOutcome,
 ) -> Result<(), TranscriptError> {
     let Some((root, format)) = entry.listed_transcripts() else {
         return Ok(());
@@ -164,17 +164,17 @@ fn back_up_files(
     // Read before the files, because a turn that ends meanwhile may not be in them.
     let acknowledged = |id: &UpstreamId| acknowledged_turns(services, &entry.transcript_root(), id);
     let own_turns = acknowledged(id)?;
-    let found = match format.dialect().files(services.session(root, &session.cwd, id)) {
-        Ok((found, _)) => found,
+    let files = match format.dialect().files(services.session(root, &session.cwd, id)) {
+        Ok((files, _)) => files,
         Err(error) if error.is_absence() => return archive.pack_links(&session_key(root, id), own_turns),
         Err(error) => return Err(error),
     };
     let written = |path: &PathBuf| path.metadata().and_then(|metadata| metadata.modified()).ok();
-    let newest = found.iter().filter_map(|(_, path)| written(path)).max();
+    let newest = files.iter().filter_map(|(_, path)| written(path)).max();
     let newest = newest.and_then(|at| Timestamp::try_from(at).ok());
     // If one file fails, the others are still backed up.
-    let mut done = Ok(());
-    for (name, path) in found {
+    let mut result = Ok(());
+    for (name, path) in files {
         let name = UpstreamId::new(name);
         let (is_own, key) = (name == *id, session_key(root, &name));
         let turns = match is_own {
@@ -182,27 +182,27 @@ fn back_up_files(
             false => match acknowledged(&name) {
                 Ok(turns) => turns,
                 Err(error) => {
-                    done = done.and(Err(error));
+                    result = result.and(Err(error));
                     continue;
                 }
             },
         };
-        let one = archive.back_up(
+        let backup = archive.back_up(
             &key,
             format.dialect(),
             &path,
             turns,
-            depth == BackupMode::Compressed,
+            mode == BackupMode::Compressed,
         );
-        kept.is_rewritten |= is_own && one.is_rewritten;
-        let noted = match (one.error, newest.filter(|_| !is_own)) {
+        outcome.is_rewritten |= is_own && backup.is_rewritten;
+        let recorded = match (backup.error, newest.filter(|_| !is_own)) {
             (Some(error), _) => Err(error),
             (None, Some(at)) => archive.record_continued(&key, at.as_millisecond()),
             (None, None) => Ok(()),
         };
-        done = done.and(noted);
+        result = result.and(recorded);
     }
-    done
+    result
 }
 
 /// How many turns were acknowledged on a session, including carried turns. `None` if no conversation has or had it.
@@ -249,8 +249,8 @@ fn turns_lost_by_restore(
     let Some((root, format)) = entry.listed_transcripts() else {
         return Ok(None);
     };
-    let there = format.dialect().locate(root, id.as_str())?;
-    if there.iter().any(|path| !is_blank(path).unwrap_or(false)) {
+    let paths = format.dialect().locate(root, id.as_str())?;
+    if paths.iter().any(|path| !is_blank(path).unwrap_or(false)) {
         return Ok(None);
     }
     let lost = turns_missing_from_backup(services, entry, id)?;
@@ -280,11 +280,11 @@ fn turns_missing_from_backup(
     if later != Some(MissingTurns::Unknown) || !dialect.abilities().continues_by_reference {
         return Ok(later.unwrap_or(none));
     }
-    let Some(kept) = unpack_backup_of_missing(services, entry, id)? else {
+    let Some(unpacked) = unpack_backup_of_missing(services, entry, id)? else {
         return Ok(MissingTurns::Unknown);
     };
     // The folder does not matter: files that continue others are found by their ids.
-    let session = services.home(kept.root()).session(Some(""), id.as_str());
+    let session = services.home(unpacked.root()).session(Some(""), id.as_str());
     let open = dialect.open(session, None).ok();
     // A missing beginning is no reason to count here: every reader reports it.
     let recorded = open
@@ -360,12 +360,12 @@ pub(super) fn restore_complete_backups<'a>(
     sessions: impl Iterator<Item = &'a UpstreamId>,
 ) {
     for id in sessions.filter(|id| is_missing_with_backup(services, entry, record, id)) {
-        let put = match turns_lost_by_restore(services, entry, id) {
+        let restored = match turns_lost_by_restore(services, entry, id) {
             Ok(None) => restore_session(services, entry, record, id).map(drop),
             Ok(Some(_)) => Ok(()),
             Err(error) => Err(error),
         };
-        if let Err(error) = put {
+        if let Err(error) = restored {
             tracing::warn!(upstream_id = %id, error = chain_text(&error), "an older session could not be restored");
         }
     }
@@ -382,7 +382,7 @@ pub(super) fn restore_for_change(
     record: &ConversationRecord,
     id: &UpstreamId,
 ) -> Result<(), ConversationError> {
-    let gone = |what: String| {
+    let damaged = |what: String| {
         ConversationError::TranscriptDamaged(format!("the transcript of session {id} is missing, and {what}"))
     };
     let unread = |error: TranscriptError| {
@@ -393,7 +393,7 @@ pub(super) fn restore_for_change(
     };
     let is_head = record.chain.head().is_some_and(|head| head.upstream_id == *id);
     if let Some(lost) = turns_lost_by_restore(services, entry, id).map_err(unread)? {
-        return Err(gone(match is_head {
+        return Err(damaged(match is_head {
             true => format!(
                 "its backup lacks the last turns ({lost}); sessionctl resume {} continues with it and reports what is missing; \
                  after that it can be branched, edited and repaired",
@@ -407,8 +407,8 @@ pub(super) fn restore_for_change(
         }));
     }
     let links = record.chain.links();
-    let place = links.iter().position(|link| link.upstream_id == *id);
-    let older = links[..place.unwrap_or_default()].iter();
+    let index = links.iter().position(|link| link.upstream_id == *id);
+    let older = links[..index.unwrap_or_default()].iter();
     restore_complete_backups(services, entry, record, older.map(|link| &link.upstream_id));
     let restored = restore_session(services, entry, record, id).map_err(unread)?;
     tracing::info!(conversation = %record.id, upstream_id = %id, ?restored, "restored a transcript from its backup for a change that needs it");
@@ -466,13 +466,13 @@ pub(super) fn backup_time_of_lost_part(
 ) -> Option<Timestamp> {
     let dialect = format.dialect();
     // The transcript's index has this count; the backup is read only if records are missing.
-    let found = dialect.turn_counts(session, None).ok()??;
-    if found.missing_records == 0 {
+    let counts = dialect.turn_counts(session, None).ok()??;
+    if counts.missing_records == 0 {
         return None;
     }
     let key = session_key(session.home.root, &session.id.into());
-    let found = services.backups.archive.lost_part(dialect, &key, path);
-    let found = found.unwrap_or_else(|error| {
+    let counts = services.backups.archive.lost_part(dialect, &key, path);
+    let counts = counts.unwrap_or_else(|error| {
         tracing::warn!(
             upstream_id = session.id,
             error = chain_text(&error),
@@ -480,13 +480,13 @@ pub(super) fn backup_time_of_lost_part(
         );
         None
     });
-    Timestamp::from_millisecond(found?).ok()
+    Timestamp::from_millisecond(counts?).ok()
 }
 
 /// Whether a session's transcript has a backup.
 pub(super) fn has_backup(services: &Services, root: &Path, id: &UpstreamId) -> bool {
-    let kept = services.backups.archive.has_transcript(&session_key(root, id));
-    kept.unwrap_or_else(|error| {
+    let found = services.backups.archive.has_transcript(&session_key(root, id));
+    found.unwrap_or_else(|error| {
         tracing::warn!(upstream_id = %id, %error, "the backups of a session cannot be read");
         false
     })
@@ -494,8 +494,8 @@ pub(super) fn has_backup(services: &Services, root: &Path, id: &UpstreamId) -> b
 
 /// Whether a session's transcript has a backup, or may have one because the archive cannot be read.
 pub(super) fn may_have_backup(services: &Services, root: &Path, id: &UpstreamId) -> bool {
-    let kept = services.backups.archive.has_transcript(&session_key(root, id));
-    kept.unwrap_or(true)
+    let found = services.backups.archive.has_transcript(&session_key(root, id));
+    found.unwrap_or(true)
 }
 
 /// Restores the backup of a session to the path where its agent looks in the folder `cwd`, and changes the records to name

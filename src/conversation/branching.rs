@@ -84,7 +84,7 @@ impl BranchJob {
         let source = self.at.as_ref().map(|at| at.upstream_id().into());
         self.restore_missing(vec![source.unwrap_or_else(|| self.source.clone())])
             .await?;
-        let Some(place) = self.branch_point().await? else {
+        let Some(point) = self.branch_point().await? else {
             self.check_fidelity().await?;
             // Try the native fork first, also for a compacted session: Claude's fork sends the model the same as its source and
             // our cut, as the test `a_native_fork_of_a_compacted_session_sends_what_its_source_and_a_cut_send` with the real
@@ -103,7 +103,7 @@ impl BranchJob {
                 }),
             };
         };
-        self.branch_at(&place).await
+        self.branch_at(&point).await
     }
 
     /// Finds where the branch leaves its source; `None` if it contains the whole source. A fork while a turn runs would
@@ -116,12 +116,12 @@ impl BranchJob {
         }
         let (record, at, from) = (self.record.clone(), self.at.clone(), self.source.clone());
         self.blocking(move |services, entry| {
-            let place = match (at, running_since) {
+            let point = match (at, running_since) {
                 (Some(at), _) => branch_points::named_point(services, entry, &record, &at).map(Some),
                 (None, Some(since)) => branch_points::point_before_time(services, entry, &record, since),
                 (None, None) => branch_points::point_at_end(services, entry, &record, &from),
             };
-            place?.map(Some).ok_or_else(no_finished_turn_error)
+            point?.map(Some).ok_or_else(no_finished_turn_error)
         })
         .await
     }
@@ -130,30 +130,32 @@ impl BranchJob {
     /// contains, and it needs no process.
     async fn branch_at(
         &mut self,
-        place: &BranchPoint,
+        point: &BranchPoint,
     ) -> Result<(NewBranch, UnrecordedResource), ConversationError> {
         // Check this before anything is created that would have to be removed again.
-        self.source = place.session.clone();
+        self.source = point.session.clone();
         self.check_fidelity().await?;
         if self.entry.copyable_transcripts().is_some() {
-            return self.cut_copy(place).await;
+            return self.cut_copy(point).await;
         }
-        let of_place = place.clone();
+        let of_place = point.clone();
         let message = self.blocking(move |_, entry| branch_points::fork_message_id(entry, &of_place));
         let Some(message) = message.await? else {
             let why = match self.entry.kind.fork_point {
-                ForkPointSupport::None => "offers no fork at a place and its transcripts cannot be cut",
-                _ => "branches at items that it has written down, and wrote down none of that turn",
+                ForkPointSupport::None => {
+                    "cannot fork at a chosen message, and its transcripts cannot be truncated"
+                }
+                _ => "can branch only at recorded items, and recorded none for that turn",
             };
             return Err(ConversationError::Unsupported(format!(
                 "the agent {} {why}",
                 self.entry.name
             )));
         };
-        let place = Some((place, message.as_str()));
-        let mut made = self.native_fork(place).await;
+        let point = Some((point, message.as_str()));
+        let mut made = self.native_fork(point).await;
         if matches!(&made, Err(error) if unopened_source::is_unknown_point(error)) && self.open_once().await {
-            made = self.native_fork(place).await;
+            made = self.native_fork(point).await;
         }
         made
     }
@@ -178,27 +180,27 @@ impl BranchJob {
             return Ok(());
         }
         let (acknowledged, carried) = self.acknowledged_and_carried();
-        let look = self.read_source(move |transcripts, cwd, _, id| {
+        let state = self.read_source(move |transcripts, cwd, _, id| {
             TranscriptState::from_counts(source_counts(transcripts, cwd, id, carried), acknowledged)
         });
-        let look = look.await?;
-        if look.fidelity() >= self.min_fidelity {
+        let state = state.await?;
+        if state.fidelity() >= self.min_fidelity {
             return Ok(());
         }
-        if let Some(failure) = look
+        if let Some(failure) = state
             .read_error
             .as_ref()
             .and_then(StoreFailure::from_transient_read)
         {
             return Err(ConversationError::StoreFailed(failure));
         }
-        let missing_turns = look.missing_turns;
+        let missing_turns = state.missing_turns;
         Err(ConversationError::NotResumable {
             wanted: self.min_fidelity,
             attempts: vec![Attempt {
                 upstream_id: Some(self.source.clone()),
                 via: Via::Live,
-                error: Some(match look.read_error {
+                error: Some(match state.read_error {
                     Some(_) => {
                         "its transcript cannot be read, so it is unknown what a branch would lack".to_owned()
                     }
@@ -237,7 +239,7 @@ impl BranchJob {
         }
         let (acknowledged, carried) = self.acknowledged_and_carried();
         let branch = answer.upstream_id.clone();
-        let look = self
+        let state = self
             .read_source(move |transcripts, cwd, agent, id| {
                 let source = source_counts(transcripts, cwd, id, carried);
                 let expected = match &source {
@@ -258,19 +260,19 @@ impl BranchJob {
                 }
             })
             .await?;
-        session.prompt_tally = PromptTally::new(look.prompts);
+        session.prompt_tally = PromptTally::new(state.prompts);
         if let Some(place) = place
             && let Err(error) = self.check_fork_end(&answer.upstream_id, place).await
         {
             closed.close(session).wait_until_closed().await;
             return Err(error);
         }
-        let fidelity = look.fidelity();
+        let fidelity = state.fidelity();
         let resumed = Resumed {
             upstream_id: answer.upstream_id.clone(),
             via: Via::Live,
             fidelity,
-            missing_turns: look.missing_turns,
+            missing_turns: state.missing_turns,
             attempts: vec![Attempt {
                 upstream_id: Some(answer.upstream_id.clone()),
                 via: Via::Live,
@@ -282,9 +284,9 @@ impl BranchJob {
             source: self.source.clone(),
             checkpoint: place
                 .map(|place| place.checkpoint.clone())
-                .or(look.last_checkpoint),
+                .or(state.last_checkpoint),
             fidelity,
-            turns: place.and_then(|place| place.turns).unwrap_or(look.turns),
+            turns: place.and_then(|place| place.turns).unwrap_or(state.turns),
             via: BranchedVia::Native,
             opened_session: Some(Box::new(answer.into_opened(&session, resumed))),
         };
@@ -296,15 +298,15 @@ impl BranchJob {
     async fn check_fork_end(
         &self,
         branch: &UpstreamId,
-        place: &BranchPoint,
+        point: &BranchPoint,
     ) -> Result<(), ConversationError> {
-        let (branch, cwd, until) = (branch.clone(), self.cwd.clone(), place.checkpoint.clone());
+        let (branch, cwd, until) = (branch.clone(), self.cwd.clone(), point.checkpoint.clone());
         self.blocking(move |services, entry| {
             let last = branch_points::last_checkpoint_of(services, entry, &cwd, &branch)?;
             match last.is_none_or(|last| last == until) {
                 true => Ok(()),
                 false => Err(ConversationError::Unsupported(format!(
-                    "the agent {} does not cut its fork at a place: the branch would have held more",
+                    "the agent {} did not cut its fork at the requested message, so the branch would contain later turns",
                     entry.name
                 ))),
             }
@@ -321,21 +323,21 @@ impl BranchJob {
             )));
         }
         let (record, from) = (self.record.clone(), self.source.clone());
-        let place = self
+        let point = self
             .blocking(move |services, entry| branch_points::point_at_end(services, entry, &record, &from));
-        let place = place.await?.ok_or_else(no_finished_turn_error)?;
-        self.cut_copy(&place).await
+        let point = point.await?.ok_or_else(no_finished_turn_error)?;
+        self.cut_copy(&point).await
     }
 
     /// Makes the branch by copying the transcript up to a place under a new id.
     async fn cut_copy(
         &self,
-        place: &BranchPoint,
+        point: &BranchPoint,
     ) -> Result<(NewBranch, UnrecordedResource), ConversationError> {
         let (acknowledged, carried) = self.acknowledged_and_carried();
-        let (cwd, from) = (self.record.cwd.clone(), place.session.clone());
+        let (cwd, from) = (self.record.cwd.clone(), point.session.clone());
         let to = self.cwd.clone();
-        let (until, is_named) = (place.checkpoint.clone(), self.at.is_some());
+        let (until, is_named) = (point.checkpoint.clone(), self.at.is_some());
         let copied = self.blocking(move |services, entry| {
             let Some((root, format)) = entry.copyable_transcripts() else {
                 return Ok(None);
@@ -346,7 +348,7 @@ impl BranchJob {
                 let whole = source_counts(transcripts, &cwd, &from, carried)?;
                 let up_to_cut = transcript_facts::turn_counts(transcripts, &cwd, &from, Some(&until))?;
                 // If the caller named the place, later turns are not expected; lost turns may be from before it.
-                let owed = match (is_named, &whole, &up_to_cut) {
+                let expected = match (is_named, &whole, &up_to_cut) {
                     (true, Some(whole), Some(kept)) => {
                         // A turn that the place itself cuts off does not count as missing.
                         let begun = kept.turns.saturating_sub(u64::from(kept.is_last_cut_off));
@@ -357,7 +359,7 @@ impl BranchJob {
                 let copy =
                     transcript_facts::copy_session(services, transcripts, (&cwd, &to), &from, Some(&until))?;
                 let file = transcript_facts::turn_counts(transcripts, &cwd, &copy.upstream_id, None);
-                Ok((copy, TranscriptState::from_counts(file, owed)))
+                Ok((copy, TranscriptState::from_counts(file, expected)))
             };
             let copied = copy().map_err(|error: TranscriptError| match error {
                 TranscriptError::RecordNotFound { .. } => {
@@ -375,8 +377,8 @@ impl BranchJob {
         })?;
         let branched = NewBranch {
             upstream_id: copy.upstream_id,
-            source: place.session.clone(),
-            checkpoint: Some(place.checkpoint.clone()),
+            source: point.session.clone(),
+            checkpoint: Some(point.checkpoint.clone()),
             fidelity: look.fidelity(),
             turns: look.turns,
             via: BranchedVia::Cut,
@@ -447,11 +449,11 @@ pub(super) fn copy_borrowed_files(services: &Services, link: &Link) {
     let Some((dialect, session)) = found.filter(|(dialect, _)| dialect.forks_borrow_files()) else {
         return;
     };
-    let bring = |transcript: PathBuf| {
+    let copy = |transcript: PathBuf| {
         let (copies, id) = (&services.copy_plans, &link.upstream_id);
         copies.copy_borrowed_files(&services.store, id, &transcript)
     };
-    if let Err(error) = dialect.find(session).and_then(bring) {
+    if let Err(error) = dialect.find(session).and_then(copy) {
         tracing::warn!(upstream = %link.upstream_id, error = chain_text(&error), "could not copy the files that a fork names; they stay with its source");
     }
 }

@@ -222,7 +222,7 @@ impl Manifest {
             .collect();
         let (mut sessions, mut entries) = (BTreeSet::new(), BTreeSet::from([MANIFEST_NAME]));
         for session in &self.sessions {
-            let place = (&session.agent, &session.upstream_id);
+            let key = (&session.agent, &session.upstream_id);
             let id = session.upstream_id.as_str();
             if !is_session_id(id) {
                 return Err(format!("the session id {id:?} is not a UUID in its usual form"));
@@ -230,7 +230,7 @@ impl Manifest {
             let transcript = format!("{id}.jsonl");
             let may_continue = session.form.dialect().abilities().continues_by_reference;
             let is_source = session.continued && may_continue;
-            if !(is_source || known.contains(&place)) || !sessions.insert(place) {
+            if !(is_source || known.contains(&key)) || !sessions.insert(key) {
                 return Err(format!(
                     "the session {id:?} is not in this conversation, or is listed twice"
                 ));
@@ -268,7 +268,7 @@ impl Manifest {
         }
         for name in self.agent_names() {
             if !self.agents.iter().any(|agent| agent.name == *name) {
-                return Err(format!("it does not say what the agent {name:?} is"));
+                return Err(format!("it does not describe the agent {name:?}"));
             }
         }
         Ok(())

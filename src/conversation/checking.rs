@@ -19,12 +19,12 @@ use crate::transcript::transcript_list::Format;
 pub(super) fn check_unpacked_backup(
     entry: &AgentEntry,
     id: &UpstreamId,
-    kept: &Unpacked,
+    unpacked: &Unpacked,
 ) -> Result<CheckAnswer, ConversationError> {
     let (agents, format) = readable_root(entry)?;
-    let report = format.dialect().check_copy(kept.root(), agents, id.as_str());
+    let report = format.dialect().check_copy(unpacked.root(), agents, id.as_str());
     let mut answer = check_answer(report)?;
-    answer.kept = kept.sessions().iter().map(|id| id.as_str().into()).collect();
+    answer.kept = unpacked.sessions().iter().map(|id| id.as_str().into()).collect();
     Ok(answer)
 }
 
@@ -41,8 +41,8 @@ pub(super) fn check_session(
     let Some(at) = backup::backup_time_of_lost_part(services, format, session, path) else {
         return Ok(answer);
     };
-    let there = dialect.turn_counts(session, None)?.map_or(0, |found| found.turns);
-    let what = match acknowledged.saturating_sub(there) {
+    let present = dialect.turn_counts(session, None)?.map_or(0, |found| found.turns);
+    let what = match acknowledged.saturating_sub(present) {
         0 => "records are missing before it".to_owned(),
         1 => "1 turn is missing before it".to_owned(),
         turns => format!("{turns} turns are missing before it"),

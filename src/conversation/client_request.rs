@@ -78,8 +78,8 @@ impl ClientRequest {
         self.log(self.connection.respond(&self.id, Err(&error)));
     }
 
-    fn log(&self, sent: Result<(), CallError>) {
-        if let Err(error) = sent {
+    fn log(&self, result: Result<(), CallError>) {
+        if let Err(error) = result {
             tracing::debug!(%error, method = %self.method, "a client's answer did not reach the agent");
         }
     }
@@ -105,18 +105,18 @@ impl ClientMessage {
         let connection = session.lease.connection().clone();
         let handle = RawJson::from(Value::from(session.attachment.handle.as_str()));
         // Parameters that name a session are an object.
-        let sent = match self.is_of_subagent {
+        let params = match self.is_of_subagent {
             true => Some(self.params),
             false => with_member(self.params.get(), "sessionId", handle),
         };
-        let Some(sent) = sent else { return };
+        let Some(params) = params else { return };
         let Some(mut reply) = self.reply else {
-            if let Err(error) = connection.notify(&self.method, sent.as_raw()) {
+            if let Err(error) = connection.notify(&self.method, params.as_raw()) {
                 tracing::debug!(%error, method = self.method, "a client's notification did not reach the agent");
             }
             return;
         };
-        let request = match connection.start(&self.method, sent.as_raw(), &session.sender) {
+        let request = match connection.start(&self.method, params.as_raw(), &session.sender) {
             Ok(request) => request,
             Err(error) => {
                 let _gone = reply.send(Err(error));
@@ -148,7 +148,7 @@ impl Drop for ClientRequest {
         if !self.is_answered {
             self.fail(
                 REQUEST_CANCELLED,
-                "the client has left, or has closed the session, without an answer",
+                "the client disconnected, or closed the session, without answering",
             );
         }
     }

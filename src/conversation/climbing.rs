@@ -75,11 +75,11 @@ pub async fn climb(
     services: Arc<Services>,
     request: ClimbRequest,
 ) -> Result<(OpenedSession, UpstreamSession), ConversationError> {
-    let (record, urgency, apart) = (&request.record, request.urgency, request.exclusive_process);
+    let (record, urgency, exclusive) = (&request.record, request.urgency, request.exclusive_process);
     let entry = services.agent_for(&record.agent, request.client.as_deref())?;
     services.read_at_folder(&record.cwd, check_folder).await?;
     services.check_project(&entry, &record.cwd).await?;
-    let key = match apart {
+    let key = match exclusive {
         true => entry.pool_key().exclusive_to(&record.id),
         false => entry.pool_key(),
     };
@@ -88,10 +88,10 @@ pub async fn climb(
     let lineage = services.store.lineage_all(record.id)?;
     let origins = Origins::collect(&lineage, record.chain.links());
     let goal = goal::climb_goal(&services, &entry, &lease, &request, &origins);
-    let was_rejoined = restore_lost_part(&services, &entry, record).await;
+    let was_repaired = restore_lost_part(&services, &entry, record).await;
     let unreported = unreported_missing_turns(&services, &entry, record).await?;
     let climb = Climb::new(Goal {
-        was_restored: was_rejoined || unreported.is_some(),
+        was_restored: was_repaired || unreported.is_some(),
         ..goal
     });
     let climber = Climber {
@@ -105,12 +105,12 @@ pub async fn climb(
         unreported_missing_turns: unreported,
         turns_after_backup: unreported.map_or(0, MissingTurns::turns),
     };
-    let climbed = climber.run(climb, lease).await;
-    if apart && let Ok((_, session)) = &climbed {
+    let result = climber.run(climb, lease).await;
+    if exclusive && let Ok((_, session)) = &result {
         // No other conversation uses this process. End it with the session: some agents release a session only then.
         session.lease.retire();
     }
-    climbed
+    result
 }
 
 /// Restores the head's transcript from its backup if it has lost the history that it continues, because the agent would
@@ -349,7 +349,7 @@ impl Climber {
                 StepOutcome::Stop(error) => return Err(error),
                 StepOutcome::Open(open, link, preamble) => {
                     let (session, answer) = *open;
-                    let mut held = UnclaimedSession {
+                    let mut unclaimed = UnclaimedSession {
                         session: Some(session),
                         copy: None,
                         closed_sessions: self.request.closed_sessions.clone(),
@@ -363,7 +363,7 @@ impl Climber {
                         let inspection = self.inspect(&climb).await?;
                         if !climb.accept_short(&step, inspection) {
                             tracing::warn!(conversation = %self.request.record.id, ?file, "the agent resumed a damaged transcript; another way keeps more");
-                            held.close().await;
+                            unclaimed.close().await;
                             continue;
                         }
                         tracing::warn!(conversation = %self.request.record.id, ?file, "the resumed transcript holds fewer turns than were acknowledged");
@@ -381,22 +381,22 @@ impl Climber {
                         Err(unread) => Some(unread.clone()),
                     };
                     let counted = loaded.as_ref().ok().and_then(Option::as_ref);
-                    let lack = MissingContent {
+                    let missing = MissingContent {
                         turns: counted.map_or(0, |counted| counted.missing_turns),
                         description: lost.or_else(|| self.restore_loss().filter(|_| is_restored)),
                     };
-                    if !climb.accept_damaged(&step, &lack) {
-                        held.close().await;
+                    if !climb.accept_damaged(&step, &missing) {
+                        unclaimed.close().await;
                         continue;
                     }
-                    let Some(mut session) = held.session.take() else {
+                    let Some(mut session) = unclaimed.session.take() else {
                         continue;
                     };
                     let loaded = loaded.ok().flatten();
                     if let Some(counted) = &loaded {
                         session.prompt_tally = PromptTally::new(counted.prompts);
                     }
-                    let resumed = climb.resume_report(&step, answer.upstream_id.clone(), &lack);
+                    let resumed = climb.resume_report(&step, answer.upstream_id.clone(), &missing);
                     if let attempts @ [_, _, ..] = &resumed.attempts[..] {
                         tracing::info!(conversation = %self.request.record.id, ?attempts, "resumed, but not by the first way tried");
                     }
@@ -419,7 +419,7 @@ impl Climber {
                 Some("it was restored from a copy that lacks an unknown number of turns".to_owned())
             }
             (0, _) => None,
-            (turns, _) => Some(format!("the kept copy lacks the last turns ({turns})")),
+            (turns, _) => Some(format!("the last turns are missing from the backup ({turns})")),
         }
     }
 
@@ -462,12 +462,12 @@ impl Climber {
                     join_all(closing.into_iter().map(ClosedSession::wait_until_closed)),
                 )
                 .await;
-                let put_back = match via {
+                let prepared = match via {
                     Via::Located => self.move_to_expected_place(climb.goal(), upstream_id).await,
                     Via::Archive => self.restore_backup(climb.goal(), upstream_id).await,
                     _ => self.check_unambiguous(upstream_id).await,
                 };
-                if let Err(outcome) = put_back {
+                if let Err(outcome) = prepared {
                     return outcome;
                 }
                 let opening = self.reopening(climb, upstream_id.clone());
@@ -498,8 +498,8 @@ impl Climber {
         let died = lease
             .as_ref()
             .is_some_and(|lease| lease.connection().death().is_some());
-        if let Some(held) = lease.as_ref().filter(|_| !fresh && !died) {
-            return Ok(held.clone());
+        if let Some(current) = lease.as_ref().filter(|_| !fresh && !died) {
+            return Ok(current.clone());
         }
         let failed = lease
             .take()
@@ -582,18 +582,18 @@ impl Climber {
 
     /// Decides whether the planner tries another way after a failed opening, or stops because no other way would help.
     fn open_failed(&mut self, error: &OpenError, generation: Generation) -> StepOutcome {
-        let told = upstream::conversation_error(&self.entry, error);
+        let reported = upstream::conversation_error(&self.entry, error);
         let text = chain_text(error);
         let failure = match error {
-            OpenError::Setting { .. } => return StepOutcome::Stop(told),
+            OpenError::Setting { .. } => return StepOutcome::Stop(reported),
             OpenError::Call(CallError::Agent(agent)) => {
                 let failure = upstream::classify(&self.entry, agent);
                 // A temporary error, or one that a sign-in fixes, is no reason to replace the head with less.
                 if matches!(
-                    told,
-                    ConversationError::AuthRequired(_) | ConversationError::Passing { .. }
+                    reported,
+                    ConversationError::AuthRequired(_) | ConversationError::Transient { .. }
                 ) {
-                    return StepOutcome::Stop(told);
+                    return StepOutcome::Stop(reported);
                 }
                 if failure.session_unknown {
                     StepFailure::SessionUnknown(failure.message)
@@ -603,14 +603,14 @@ impl Climber {
             }
             // The second timeout, in a second process: opening takes that long, or hangs on something that only time fixes.
             OpenError::Call(CallError::TimedOut { .. }) if self.failed_process.is_some() => {
-                return StepOutcome::Stop(told);
+                return StepOutcome::Stop(reported);
             }
             OpenError::Call(_) => StepFailure::Process(text),
         };
         if matches!(failure, StepFailure::Process(_) | StepFailure::Other(_)) {
             self.failed_process = Some(generation);
         }
-        self.last_error = Some(told);
+        self.last_error = Some(reported);
         StepOutcome::Failed(failure)
     }
 

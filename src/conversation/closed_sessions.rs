@@ -141,12 +141,12 @@ impl ClosedSessions {
     pub(super) async fn remove_copy(&self, id: &UpstreamId, copy: UncommittedCopy) {
         let all = lock(&self.0).clone();
         for closed in all {
-            let may_be_it = match &closed.kind {
+            let may_be_open = match &closed.kind {
                 ClosedKind::Session(_, handle) => handle == id.as_str(),
                 ClosedKind::Process(_) => true,
                 ClosedKind::AbandonedJob => false,
             };
-            if may_be_it
+            if may_be_open
                 && let Some(unended) = closed.closing.await
                 && !unended.is_known_to_have_ended()
             {
@@ -246,9 +246,9 @@ impl ClosedSessions {
 
     /// The sessions that are being closed. No session with the same id is opened until then.
     pub(super) fn being_closed(&self) -> Vec<ClosedSession> {
-        let is_it =
+        let is_closing =
             |closed: &&ClosedSession| closed.kind != ClosedKind::AbandonedJob && closed.is_being_closed();
-        lock(&self.0).iter().filter(is_it).cloned().collect()
+        lock(&self.0).iter().filter(is_closing).cloned().collect()
     }
 }
 

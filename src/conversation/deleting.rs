@@ -70,14 +70,18 @@ async fn delete_all(
         .agent(&record.agent)
         .map_err(|error| chain_text(&error))?;
     let sorted = own_and_shared_sessions(services, record, &entry);
-    let (own, shared) =
-        sorted.map_err(|error| format!("whose its sessions are cannot be read: {}", chain_text(&error)))?;
+    let (own, shared) = sorted.map_err(|error| {
+        format!(
+            "cannot determine which conversations share its sessions: {}",
+            chain_text(&error)
+        )
+    })?;
     let deletion = Deletion {
         services: Arc::clone(services),
         entry: Arc::clone(&entry),
         record: record.clone(),
     };
-    let broken = |error: JoinError| format!("deleting it broke off: {error}");
+    let broken = |error: JoinError| format!("the deletion was interrupted: {error}");
     let look = move || {
         let own: Vec<_> = own.into_iter().map(|id| deletion.session(id)).collect();
         (deletion, own)
@@ -104,13 +108,13 @@ fn own_and_shared_sessions(
     entry: &AgentEntry,
 ) -> Result<(Vec<UpstreamId>, Vec<UpstreamId>), StoreError> {
     let lineage = services.store.lineage_all(record.id)?;
-    let held: BTreeSet<UpstreamId> = lineage
+    let sessions: BTreeSet<UpstreamId> = lineage
         .into_iter()
         .filter(|it| it.agent == record.agent && !it.upstream_id.is_empty())
         .map(|it| it.upstream_id)
         .collect();
     let (mut own, mut shared) = (Vec::new(), Vec::new());
-    for id in held {
+    for id in sessions {
         match is_used_elsewhere(services, record, entry, &id)? {
             true => shared.push(id),
             false => own.push(id),
@@ -162,11 +166,11 @@ fn add_erased_answers(store: &Store, change: &mut Change) -> Result<(), StoreErr
     if let Some(parent) = &record.parent {
         elsewhere.extend(store.requests(Some(parent.conversation_id))?);
     }
-    let made_it = |result: &RawJson| {
+    let is_creation = |result: &RawJson| {
         let made = result.read::<ConversationAnswer>();
         made.is_ok_and(|made| made.conversation.id == own)
     };
-    elsewhere.retain(|request| request.result.as_ref().is_some_and(made_it));
+    elsewhere.retain(|request| request.result.as_ref().is_some_and(is_creation));
     change
         .requests
         .extend(elsewhere.into_iter().map(|request| RequestRecord {
@@ -195,8 +199,8 @@ fn remaining_of_all(
     };
     // Their owners are unknown here, so the backups stay too.
     let kept = services.backups.archive.sessions().unwrap_or_default();
-    let is_kept = |id: &UpstreamId| kept.iter().any(|session| session.key.upstream_id == id.as_str());
-    let told = |id: &UpstreamId| match is_kept(id) {
+    let has_backup = |id: &UpstreamId| kept.iter().any(|session| session.key.upstream_id == id.as_str());
+    let message_for = |id: &UpstreamId| match has_backup(id) {
         true => {
             format!("{message}; the daemon's own copies of it stay too; sessionctl archive ls lists them")
         }
@@ -204,7 +208,7 @@ fn remaining_of_all(
     };
     ids.into_iter()
         .filter(|id| !id.is_empty())
-        .map(|id| failed_deletion(&id, None, told(&id)))
+        .map(|id| failed_deletion(&id, None, message_for(&id)))
         .collect()
 }
 
@@ -287,7 +291,7 @@ impl Deletion {
         dialect: &dyn Dialect,
         own: Vec<OwnSession>,
     ) -> Vec<RemainingTranscript> {
-        let (mut remaining, mut gone) = (Vec::new(), Vec::new());
+        let (mut remaining, mut deleted) = (Vec::new(), Vec::new());
         for OwnSession { id, mut places, .. } in own {
             match dialect.locate(root, id.as_str()) {
                 Ok(found) => places.extend(found),
@@ -302,27 +306,27 @@ impl Deletion {
                         let why = format!("it cannot be removed: {error}");
                         remaining.push(failed_deletion(&id, Some(&path), why));
                     }
-                    _ => gone.push((id.clone(), path)),
+                    _ => deleted.push((id.clone(), path)),
                 }
             }
         }
         // All transcripts are deleted first, because a fork that is deleted too no longer needs borrowed files.
         let mut forks = ForkLookup::default();
-        for (id, transcript) in gone {
-            let beside = transcript.with_extension("");
+        for (id, transcript) in deleted {
+            let side_folder = transcript.with_extension("");
             match remove_side_files(&transcript, &mut forks) {
                 Ok(SideFilesRemoval::Removed) => {}
                 Ok(SideFilesRemoval::KeptForFork) => remaining.push(RemainingTranscript {
                     reason: RemainingReason::Shared,
                     ..failed_deletion(
                         &id,
-                        Some(&beside),
+                        Some(&side_folder),
                         "its files were not deleted: a fork in the same folder may need them".to_owned(),
                     )
                 }),
                 Err(error) => {
                     let why = format!("its files were not deleted: {}", chain_text(&error));
-                    remaining.push(failed_deletion(&id, Some(&beside), why));
+                    remaining.push(failed_deletion(&id, Some(&side_folder), why));
                 }
             }
         }
@@ -359,14 +363,14 @@ impl Deletion {
             Err(error) => return Some(failed_deletion(&id, None, chain_text(&error))),
         };
         let (root, format) = self.entry.listed_transcripts()?;
-        let told = |why: &str| failed_deletion(&id, Some(&path), why.to_owned());
+        let remaining = |why: &str| failed_deletion(&id, Some(&path), why.to_owned());
         Some(match agent_result {
-            Err(error) => told(&error),
+            Err(error) => remaining(&error),
             Ok(()) if format.dialect().unarchive_command(root, &path).is_some() => RemainingTranscript {
                 reason: RemainingReason::Archived,
-                ..told("the agent archived it instead of deleting it")
+                ..remaining("the agent archived it instead of deleting it")
             },
-            Ok(()) => told("the agent reported the session as deleted, but its transcript still exists"),
+            Ok(()) => remaining("the agent reported the session as deleted, but its transcript still exists"),
         })
     }
 

@@ -1,4 +1,4 @@
-//! Errors of calls about a conversation. The room `server` maps them to wire codes.
+//! Errors of calls about a conversation. The room `bridge` maps them to wire codes.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -157,7 +157,7 @@ pub enum ConversationError {
     /// The agent's failure is temporary: a usage limit, an overloaded server, no network, a session that another
     /// program writes to, or no answer in time.
     #[error("{message}")]
-    Passing {
+    Transient {
         /// The agent's words.
         message: String,
         /// Its JSON-RPC error.
@@ -213,7 +213,7 @@ pub enum ConversationError {
     ShuttingDown,
     /// An error about a conversation or session whose id the caller needs, because it is new or the call named it otherwise.
     #[error("{error}")]
-    Of {
+    WithId {
         /// The member of the error's data that has the id.
         member: &'static str,
         /// The whole id.
@@ -221,9 +221,9 @@ pub enum ConversationError {
         /// Why.
         error: Box<ConversationError>,
     },
-    /// The conversation's task failed.
-    #[error("the conversation's task ended unexpectedly; the next call starts it again")]
-    Lost,
+    /// An internal failure: a task or thread panicked, or a value could not be encoded.
+    #[error("an internal error interrupted the call; try again, and see the daemon's log if it fails again")]
+    Internal,
 }
 
 impl ConversationError {
@@ -239,7 +239,7 @@ impl ConversationError {
     /// This error with the id of the conversation or session, as this member of the error's data.
     #[must_use]
     pub fn with_id(self, member: &'static str, id: &impl ToString) -> Self {
-        Self::Of {
+        Self::WithId {
             member,
             id: id.to_string(),
             error: Box::new(self),
@@ -308,7 +308,8 @@ impl ConversationError {
         matches!(self, Self::StoreFailed(failure) if failure.is_transient)
     }
 
-    /// Damage of a transcript, described in these words. An error that may pass is reported as such: it is no sign of damage.
+    /// An error for a damaged transcript, with the message that `words` makes. A transient read error stays transient:
+    /// it does not prove damage.
     pub(super) fn from_damage(error: &TranscriptError, words: impl FnOnce(String) -> String) -> Self {
         match StoreFailure::from_transient_read(error) {
             Some(failure) => Self::StoreFailed(failure),
@@ -327,7 +328,7 @@ impl StoreFailure {
 /// Work on another thread panicked.
 impl From<JoinError> for ConversationError {
     fn from(_: JoinError) -> Self {
-        Self::Lost
+        Self::Internal
     }
 }
 

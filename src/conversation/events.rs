@@ -180,11 +180,11 @@ impl ActiveSubscriber {
 
     /// Delivers an event, and records its number.
     fn deliver(&mut self, event: &EncodedEvent) -> Delivery {
-        let taken = self.subscriber.deliver(event);
-        if taken == Delivery::Delivered {
+        let delivery = self.subscriber.deliver(event);
+        if delivery == Delivery::Delivered {
             self.last_delivered = event.sequence;
         }
-        taken
+        delivery
     }
 }
 
@@ -204,16 +204,16 @@ struct HubState {
 }
 
 impl Hub {
-    /// A hub for a new run of the daemon. `own` limits its ring, `each` the ring of each conversation.
+    /// A hub for a new run of the daemon. `daemon` limits its ring, `conversation` the ring of each conversation.
     #[must_use]
-    pub fn new(own: RingLimits, each: RingLimits) -> Arc<Self> {
+    pub fn new(daemon: RingLimits, conversation: RingLimits) -> Arc<Self> {
         let epoch = Uuid::new_v4().simple().to_string().chars().take(12).collect();
         Arc::new(Self {
             epoch,
             last: AtomicU64::new(0),
-            conversation_limits: each,
+            conversation_limits: conversation,
             state: Mutex::new(HubState {
-                ring: Ring::new(0, own),
+                ring: Ring::new(0, daemon),
                 newest: None,
                 subscribers: Vec::new(),
             }),
@@ -279,17 +279,17 @@ impl Hub {
             .ring
             .after(last)
             .filter(|event| held.is_some() || !is_shown(event));
-        let seat = ActiveSubscriber {
+        let active = ActiveSubscriber {
             subscriber,
             last_delivered: last,
         };
-        let seat = seat.with_backlog(missed, |event, last| {
+        let active = active.with_backlog(missed, |event, last| {
             self.lagged_text(event.conversation, last, at)
         });
         let last = self.last();
-        all.subscribers.extend(seat.map(|seat| ActiveSubscriber {
+        all.subscribers.extend(active.map(|active| ActiveSubscriber {
             last_delivered: last,
-            ..seat
+            ..active
         }));
     }
 
@@ -315,9 +315,9 @@ impl Hub {
         self.publish(conversation, &EncodedEvent::new(sequence, conversation, text), at);
     }
 
-    fn lag_everyone(&self, conversation: ConversationId, lost: u64, at: &str) {
+    fn mark_all_lagged(&self, conversation: ConversationId, lost: u64, at: &str) {
         let mut all = self.lock();
-        all.ring.lose_until(lost);
+        all.ring.discard_until(lost);
         all.newest = Some(conversation);
         for seat in all.subscribers.drain(..) {
             seat.subscriber
@@ -355,20 +355,20 @@ impl Hub {
 /// Delivers an event to every subscriber. A subscriber that does not take it is dropped and, if still connected, gets
 /// `lagged`.
 fn deliver_to_all(
-    seats: &mut Vec<ActiveSubscriber>,
+    subscribers: &mut Vec<ActiveSubscriber>,
     event: &EncodedEvent,
     lagged_text: impl Fn(u64) -> String,
 ) {
     let mut index = 0;
-    while let Some(seat) = seats.get_mut(index) {
-        match seat.deliver(event) {
+    while let Some(active) = subscribers.get_mut(index) {
+        match active.deliver(event) {
             Delivery::Delivered => index += 1,
             Delivery::QueueFull => {
-                let seat = seats.remove(index);
-                seat.subscriber.lagged(lagged_text(seat.last_delivered));
+                let active = subscribers.remove(index);
+                active.subscriber.lagged(lagged_text(active.last_delivered));
             }
             Delivery::Disconnected => {
-                seats.remove(index);
+                subscribers.remove(index);
             }
         }
     }
@@ -474,13 +474,13 @@ impl Stream {
 
     /// Passes a request of the agent to the subscriber whose client is suited best. Returns the request if no client is suited.
     pub fn forward_request(&mut self, request: ClientRequest) -> Result<(), ClientRequest> {
-        let seats = self.subscribers.iter_mut();
-        let suited = seats.map(|seat| (seat.subscriber.suitability(&request), seat));
+        let subscribers = self.subscribers.iter_mut();
+        let suited = subscribers.map(|active| (active.subscriber.suitability(&request), active));
         let best = suited
             .filter(|(suits, _)| *suits > ClientSuitability::Unsuited)
             .max_by_key(|(suits, _)| *suits);
         match best {
-            Some((_, seat)) => seat.subscriber.forward_request(request),
+            Some((_, active)) => active.subscriber.forward_request(request),
             None => return Err(request),
         }
         Ok(())
@@ -488,15 +488,15 @@ impl Stream {
 
     /// Withdraws a request of the agent. `None`: all of them.
     pub fn withdraw_requests(&mut self, id: Option<&RawId>) {
-        for seat in &mut self.subscribers {
-            seat.subscriber.withdraw_requests(id);
+        for active in &mut self.subscribers {
+            active.subscriber.withdraw_requests(id);
         }
     }
 
     /// Passes a notification of the agent to the subscribers.
     pub fn forward_notification(&mut self, method: &str, params: &str) {
-        for seat in &mut self.subscribers {
-            seat.subscriber.forward_notification(method, params);
+        for active in &mut self.subscribers {
+            active.subscriber.forward_notification(method, params);
         }
     }
 
@@ -571,21 +571,21 @@ impl Stream {
 
     /// Lines of the agent were lost, because it was faster than the conversation. Notifies every subscriber, and treats all
     /// earlier cursors as no longer held.
-    pub fn lag_everyone(&mut self, at: &str) {
+    pub fn mark_all_lagged(&mut self, at: &str) {
         // The missing events are represented by a number that no event has.
         let lost = self.hub.next();
-        self.ring.lose_until(lost);
+        self.ring.discard_until(lost);
         let (hub, conversation) = (&self.hub, self.conversation);
-        let stays = |seat: ActiveSubscriber| {
-            let text = hub.lagged_text(conversation, seat.last_delivered, at);
-            let subscriber = seat.subscriber.lagged(text)?;
+        let notify = |active: ActiveSubscriber| {
+            let text = hub.lagged_text(conversation, active.last_delivered, at);
+            let subscriber = active.subscriber.lagged(text)?;
             Some(ActiveSubscriber {
                 subscriber,
                 last_delivered: lost,
             })
         };
-        self.subscribers = self.subscribers.drain(..).filter_map(stays).collect();
-        self.hub.lag_everyone(self.conversation, lost, at);
+        self.subscribers = self.subscribers.drain(..).filter_map(notify).collect();
+        self.hub.mark_all_lagged(self.conversation, lost, at);
     }
 
     /// Whether the conversation has subscribers; removes those that have disconnected.

@@ -61,19 +61,19 @@ pub(super) struct ExportRequest {
 /// If the path cannot be used, the history cannot be read or is too long for an answer, or a file changes meanwhile.
 pub(super) fn export(
     services: &Services,
-    export: ExportRequest,
+    request: ExportRequest,
     format: ExportFormat,
     path: Option<&str>,
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
     let target = path.map(usable_target).transpose()?;
     match (format, target) {
-        (ExportFormat::Json, None) => portable::export_to_answer(services, export, progress),
-        (ExportFormat::Json, Some(target)) => portable::export_to_file(services, export, &target, progress),
-        (ExportFormat::Bundle, Some(target)) => export_bundle(services, export, target, [], progress),
+        (ExportFormat::Json, None) => portable::export_to_answer(services, request, progress),
+        (ExportFormat::Json, Some(target)) => portable::export_to_file(services, request, &target, progress),
+        (ExportFormat::Bundle, Some(target)) => export_bundle(services, request, target, [], progress),
         (ExportFormat::Bundle, None) => {
-            let (target, others) = default_targets(services, &export.view)?;
-            export_bundle(services, export, target, others, progress)
+            let (target, others) = default_targets(services, &request.view)?;
+            export_bundle(services, request, target, others, progress)
         }
     }
 }
@@ -81,12 +81,12 @@ pub(super) fn export(
 /// Writes a bundle to `target`, or to one of `others` if `target` is taken by the time the bundle is complete.
 fn export_bundle(
     services: &Services,
-    export: ExportRequest,
+    request: ExportRequest,
     target: PathBuf,
     others: impl IntoIterator<Item = PathBuf>,
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
-    let (manifest, sources, kept) = build_manifest(services, export, progress)?;
+    let (manifest, sources, kept) = build_manifest(services, request, progress)?;
     // Each file is read once more.
     progress.expect_bytes(manifest.bytes());
     let first = target.clone();
@@ -127,7 +127,7 @@ fn export_answer(target: &Path, file: ExportedFile) -> Result<ExportAnswer, Conv
 /// The manifest of a bundle, its files in order, and the backups that contain some of them.
 fn build_manifest(
     services: &Services,
-    export: ExportRequest,
+    request: ExportRequest,
     progress: &Progress,
 ) -> Result<(Manifest, Vec<Part>, Vec<Unpacked>), BundleError> {
     let ExportRequest {
@@ -135,7 +135,7 @@ fn build_manifest(
         lineage,
         secrets,
         ..
-    } = export;
+    } = request;
     let missing_values = match secrets {
         true => Vec::new(),
         false => secrets::remove_secret_values(&mut record.settings),
@@ -182,11 +182,11 @@ fn build_manifest(
     missing.extend(files::add_borrowed(&mut found));
     progress.expect_bytes(bytes_of(&found).saturating_sub(own));
     if let Some(head) = head {
-        let gone = missing_turns_gap(services, head, kept_head.as_ref())?;
-        missing.extend(gone.map(|gone| MissingSession {
-            upstream_id: gone.upstream_id,
+        let gap = missing_turns_gap(services, head, kept_head.as_ref())?;
+        missing.extend(gap.map(|gap| MissingSession {
+            upstream_id: gap.upstream_id,
             agent: head.agent.clone(),
-            detail: gone.detail,
+            detail: gap.detail,
         }));
     }
     let (mut sessions, mut sources) = (Vec::new(), Vec::new());
@@ -314,7 +314,7 @@ fn default_targets(
     make_folders(&folder).map_err(|error| unusable_path(&folder, &error.to_string()))?;
     let stem = format!("{}-{}", file_stem(view), now().strftime("%Y-%m-%d"));
     let full = format!(
-        "{} holds {SAME_NAME_LIMIT} exports of this name of today; remove some, or name a file as path",
+        "{} already has {SAME_NAME_LIMIT} exports with this name from today; delete some, or give the path of a file",
         folder.display()
     );
     let mut paths = (1..=SAME_NAME_LIMIT).map(move |number| {

@@ -100,8 +100,8 @@ fn normalize(cwd: &str) -> String {
             (_, Err(_)) => true,
             (Err(_), Ok(_)) => false,
         };
-    let kept = if is_same { clean } else { plain };
-    kept.to_string_lossy().into_owned()
+    let stored = if is_same { clean } else { plain };
+    stored.to_string_lossy().into_owned()
 }
 
 /// Removes `.` and `..` from a path by its text alone, without resolving symbolic links.

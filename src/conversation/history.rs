@@ -131,7 +131,7 @@ impl History {
             return Ok(Self::default());
         };
         let newer = newer_branch_end(services, head);
-        let is_beside = newer.is_some();
+        let has_newer = newer.is_some();
         let mut history = Self::open_ending_with(
             services,
             record,
@@ -140,7 +140,7 @@ impl History {
             TranscriptScope::WithBackups,
             newer,
         )?;
-        if is_beside {
+        if has_newer {
             history.gaps.listed.push(HistoryGap {
                 upstream_id: head.upstream_id.clone(),
                 kind: GapKind::Behind,
@@ -159,10 +159,10 @@ impl History {
         services: &Services,
         record: &ConversationRecord,
         lineage: &[LineageEntry],
-        reach: TranscriptScope,
+        scope: TranscriptScope,
     ) -> Result<Self, ConversationError> {
         match record.chain.head() {
-            Some(head) => Self::ending_with_link(services, record, lineage, head, reach),
+            Some(head) => Self::ending_with_link(services, record, lineage, head, scope),
             None => Ok(Self::default()),
         }
     }
@@ -176,9 +176,9 @@ impl History {
         record: &ConversationRecord,
         lineage: &[LineageEntry],
         head: &Link,
-        reach: TranscriptScope,
+        scope: TranscriptScope,
     ) -> Result<Self, ConversationError> {
-        Self::open_ending_with(services, record, lineage, head, reach, None)
+        Self::open_ending_with(services, record, lineage, head, scope, None)
     }
 
     fn open_ending_with(
@@ -186,7 +186,7 @@ impl History {
         record: &ConversationRecord,
         lineage: &[LineageEntry],
         head: &Link,
-        reach: TranscriptScope,
+        scope: TranscriptScope,
         until: Option<CheckpointId>,
     ) -> Result<Self, ConversationError> {
         let mut history = Self {
@@ -216,10 +216,10 @@ impl History {
                 };
             }
             let own = sources.pop();
-            let opened = own.map(|own| open_source(services, known(&own.upstream_id), &own, reach));
+            let opened = own.map(|own| open_source(services, known(&own.upstream_id), &own, scope));
             match opened {
                 Some(Ok(session))
-                    if reach == TranscriptScope::AgentFilesWithTurns && session.transcript.turns() == 0 => {}
+                    if scope == TranscriptScope::AgentFilesWithTurns && session.transcript.turns() == 0 => {}
                 Some(Ok(session)) => {
                     if head.upstream_id == id {
                         let gap = match may_miss_turns(&session, head) {
@@ -229,7 +229,7 @@ impl History {
                         history.gaps.listed.extend(gap?);
                     }
                     for source in sources {
-                        match open_source(services, known(&source.upstream_id), &source, reach) {
+                        match open_source(services, known(&source.upstream_id), &source, scope) {
                             Ok(session) => history.push(session),
                             Err(unopened) => history.gaps.note(unopened),
                         }
@@ -253,13 +253,13 @@ impl History {
         (session.turns_before, session.messages_before) = (self.turns(), self.messages());
         for loss in session.transcript.losses() {
             let detail = loss.to_string();
-            let (kind, of) = match loss {
+            let (kind, source) = match loss {
                 Loss::Damaged(_) => (GapKind::Broken, None),
                 Loss::Compacted => (GapKind::Compacted, None),
                 Loss::Source { upstream_id, .. } => (GapKind::Missing, Some(upstream_id)),
             };
             self.gaps.listed.push(HistoryGap {
-                upstream_id: of.map_or_else(|| session.upstream_id.clone(), UpstreamId::from),
+                upstream_id: source.map_or_else(|| session.upstream_id.clone(), UpstreamId::from),
                 kind,
                 detail,
             });
@@ -329,10 +329,10 @@ impl History {
     pub(super) fn turn_number_of(&self, place: &CheckpointRef) -> Option<usize> {
         self.sessions.iter().find_map(|session| {
             let own = session.upstream_id.as_str();
-            let is_it =
+            let may_contain =
                 session.agent.as_str() == place.agent && session.transcript.may_hold(own, &place.upstream_id);
             let find = || session.transcript.find(&place.upstream_id, &place.record_uuid);
-            let message = is_it.then(find).flatten()?;
+            let message = may_contain.then(find).flatten()?;
             Some(session.turns_before + session.transcript.turn_of(message)?)
         })
     }
@@ -557,8 +557,8 @@ impl History {
     }
 
     fn message(&mut self, number: usize) -> Option<Message> {
-        let place = self.session_of_message(number);
-        let session = self.sessions.get_mut(place)?;
+        let index = self.session_of_message(number);
+        let session = self.sessions.get_mut(index)?;
         let number = number - session.messages_before;
         let turn = session.transcript.turn_of(number);
         let checkpoint = turn.map(|turn| session.checkpoint_id(turn));
@@ -569,13 +569,13 @@ impl History {
 
     /// The checkpoint after a turn; `None` if the transcript changed meanwhile or cannot be read.
     fn checkpoint(&mut self, step: usize) -> Option<Checkpoint> {
-        let place = self.session_of_turn(step);
+        let index = self.session_of_turn(step);
         let parent = step
             .checked_sub(1)
             .and_then(|parent| self.checkpoint_id_of_turn(parent));
-        let session = self.sessions.get_mut(place)?;
+        let session = self.sessions.get_mut(index)?;
         let turn = step - session.turns_before;
-        let mut digest = CheckpointBuilder::default();
+        let mut builder = CheckpointBuilder::default();
         let messages = session.transcript.turn(turn);
         for number in messages.clone() {
             // Only the last message is read in full, for the time when it was written.
@@ -584,10 +584,10 @@ impl History {
                 true => open.message(number),
                 false => open.outline(number),
             };
-            digest.add_message(session.read_or_gap(read, &mut self.gaps)?);
+            builder.add_message(session.read_or_gap(read, &mut self.gaps)?);
         }
         let copied = session.copied_from.as_ref().filter(|(_, turns)| turn < *turns);
-        let origin = match (&digest.copied_from, copied) {
+        let origin = match (&builder.copied_from, copied) {
             (_, Some((source, _))) => {
                 let (uuid, _) = session.transcript.turn_end_id(turn);
                 Some(transcript_facts::make_checkpoint_id(
@@ -607,7 +607,7 @@ impl History {
             (None, None) => None,
         };
         let (id, upstream_id) = (session.checkpoint_id(turn), session.owner_of_turn(turn));
-        Some(digest.build(id, step as u64 + 1, upstream_id, parent, origin))
+        Some(builder.build(id, step as u64 + 1, upstream_id, parent, origin))
     }
 
     fn checkpoint_id_of_turn(&self, step: usize) -> Option<CheckpointId> {

@@ -88,8 +88,8 @@ pub(super) fn import(
     progress.expect_bytes(manifest.bytes().saturating_mul(2));
     // Only one import runs at a time, so any existing plan is unfinished.
     undo_unfinished(services);
-    let asked = Arc::clone(services);
-    let may_have_owner = move |session: &UpstreamId| may_have_owner(&asked, session);
+    let owner_services = Arc::clone(services);
+    let may_have_owner = move |session: &UpstreamId| may_have_owner(&owner_services, session);
     let mut placed = PlacedFiles::begin(&services.data_folder, plan.id, Box::new(may_have_owner))
         .map_err(BundleError::from)?;
     let files = unpack(&path, &manifest, placed.staging_folder(), progress)?;
@@ -186,24 +186,24 @@ fn plan_import(
 ) -> Result<ImportPlan, ConversationError> {
     let mut agents = BTreeMap::new();
     for name in manifest.agent_names() {
-        let here = local_agent(services, manifest, name)?;
-        let form = here.listed_transcripts().map(|(_, format)| format);
+        let local = local_agent(services, manifest, name)?;
+        let form = local.listed_transcripts().map(|(_, format)| format);
         let mut of_it = manifest.sessions.iter().filter(|session| session.agent == *name);
         if of_it.any(|session| Some(session.form) != form) {
             return Err(ConversationError::Unsupported(format!(
                 "this version cannot put transcripts where the agent {} keeps them",
-                here.name
+                local.name
             )));
         }
-        agents.insert(name.clone(), here);
+        agents.insert(name.clone(), local);
     }
     let Folders {
         cwd,
         sessions: folders,
     } = placement.folders(manifest)?;
-    let held = manifest.lineage.iter().map(|entry| &entry.upstream_id);
-    let held = held.chain(manifest.sessions.iter().map(|session| &session.upstream_id));
-    let held = held.filter(|id| import.new_ids && !id.is_empty());
+    let ids = manifest.lineage.iter().map(|entry| &entry.upstream_id);
+    let ids = ids.chain(manifest.sessions.iter().map(|session| &session.upstream_id));
+    let ids = ids.filter(|id| import.new_ids && !id.is_empty());
     let is_rollout = |id: &UpstreamId| {
         let mut sessions = manifest.sessions.iter();
         sessions.any(|session| {
@@ -212,7 +212,7 @@ fn plan_import(
     };
     let translation = NameTranslation {
         folders,
-        sessions: held
+        sessions: ids
             .map(|id| {
                 // The same UUID version as the agent's own: Codex ids sort by time.
                 let new = if is_rollout(id) {
@@ -225,7 +225,7 @@ fn plan_import(
             .collect(),
         agents: agents
             .iter()
-            .map(|(there, here)| (there.clone(), here.name.clone()))
+            .map(|(bundled, local)| (bundled.clone(), local.name.clone()))
             .collect(),
     };
     let id = if import.new_ids {
@@ -249,8 +249,8 @@ fn local_agent(
 ) -> Result<Arc<AgentEntry>, ConversationError> {
     let agent = manifest.agents.iter().find(|agent| agent.name == *name);
     let kind = agent.map_or("", |agent| agent.kind.as_str());
-    let here = services.catalog.replacement_for(name, kind);
-    here.cloned().ok_or_else(|| {
+    let local = services.catalog.replacement_for(name, kind);
+    local.cloned().ok_or_else(|| {
         ConversationError::AgentUnavailable(format!(
             "the conversation needs the agent \"{name}\" or another one of kind {kind}, and none is configured here; the \
              agents are: {}. Agents are configured in config.toml",
@@ -300,11 +300,11 @@ fn is_written(services: &Services, id: ConversationId) -> bool {
 /// Undoes unfinished imports of earlier daemons, if the store can tell that no conversation owns their files. Returns whether
 /// each was undone or set aside.
 pub(super) fn undo_unfinished(services: &Services) -> bool {
-    let verdict = UndoPolicy::of(&services.store);
+    let policy = UndoPolicy::of(&services.store);
     let is_written = |id| is_written(services, id);
     let may_have_owner = |session: &UpstreamId| may_have_owner(services, session);
-    verdict == UndoPolicy::Leave
-        || import_intents::settle(&services.data_folder, &verdict, is_written, may_have_owner)
+    policy == UndoPolicy::Leave
+        || import_intents::settle(&services.data_folder, &policy, is_written, may_have_owner)
 }
 
 /// Whether a conversation owns a session, or may own it.
@@ -345,10 +345,10 @@ fn place_session_files(
 ) -> Result<u64, ConversationError> {
     let entry = plan.agents.get(&session.agent);
     let root = entry.and_then(|entry| entry.listed_transcripts());
-    let (root, _) = root.ok_or(ConversationError::Lost)?;
+    let (root, _) = root.ok_or(ConversationError::Internal)?;
     let new_id = plan.translation.session(&session.upstream_id);
     if session.form.dialect().abilities().continues_by_reference {
-        let source = sources.first().ok_or(ConversationError::Lost)?;
+        let source = sources.first().ok_or(ConversationError::Internal)?;
         let new_ids = if new_ids {
             Some(&plan.translation.sessions)
         } else {
@@ -410,17 +410,17 @@ fn result_paths(manifest: &Manifest, plan: &ImportPlan) -> BTreeMap<String, Stri
             let Some(target) = target else { continue };
             if let Some(known_as) = &file.known_as {
                 // If the owner's file is here too, keep its path, so that the session stays unchanged: it may be here already.
-                let lent = folder.join(known_as);
+                let owned = folder.join(known_as);
                 let is_here = new_id == session.upstream_id
-                    && identity::has_content(&lent, file.bytes, &file.sha256).unwrap_or(false);
-                let lent = if is_here {
-                    lent.into_os_string().into_string().ok()
+                    && identity::has_content(&owned, file.bytes, &file.sha256).unwrap_or(false);
+                let owned = if is_here {
+                    owned.into_os_string().into_string().ok()
                 } else {
                     None
                 };
                 results
                     .entry(known_as.clone())
-                    .or_insert_with(|| lent.unwrap_or_else(|| target.clone()));
+                    .or_insert_with(|| owned.unwrap_or_else(|| target.clone()));
             }
             results.insert(file.name.clone(), target);
         }
@@ -449,9 +449,9 @@ fn translated_chain(
     manifest: &Manifest,
     plan: &ImportPlan,
 ) -> Result<(Chain, Vec<LineageEntry>), ConversationError> {
-    let words = &plan.translation;
-    let links = manifest.chain.iter().map(|link| words.link(link)).collect();
-    let lineage: Vec<LineageEntry> = manifest.lineage.iter().map(|entry| words.entry(entry)).collect();
+    let names = &plan.translation;
+    let links = manifest.chain.iter().map(|link| names.link(link)).collect();
+    let lineage: Vec<LineageEntry> = manifest.lineage.iter().map(|entry| names.entry(entry)).collect();
     let chain = Chain::from_parts(links, &lineage);
     let chain = chain.map_err(|fault| {
         ConversationError::TranscriptDamaged(format!("the bundle cannot be used: {fault}"))
@@ -469,39 +469,39 @@ fn new_record(
     fidelity: Fidelity,
 ) -> (ConversationRecord, Change) {
     let at = now();
-    let (there, words) = (&manifest.conversation, &plan.translation);
+    let (exported, names) = (&manifest.conversation, &plan.translation);
     // The lineage says `restored`, not `adopted`: chain and lineage come from the exported copy.
     lineage.extend(chain.log_restored(fidelity, at));
-    let mut record = ConversationRecord::new(plan.id, words.agent(&there.agent), plan.cwd.clone(), at);
-    record.namespace.clone_from(&there.namespace);
-    record.title.clone_from(&there.title);
+    let mut record = ConversationRecord::new(plan.id, names.agent(&exported.agent), plan.cwd.clone(), at);
+    record.namespace.clone_from(&exported.namespace);
+    record.title.clone_from(&exported.title);
     record.chain = chain;
-    record.parent = there.parent.as_ref().map(|parent| Parent {
+    record.parent = exported.parent.as_ref().map(|parent| Parent {
         conversation_id: parent.conversation_id,
-        checkpoint_id: parent.checkpoint_id.as_ref().map(|id| words.checkpoint(id)),
+        checkpoint_id: parent.checkpoint_id.as_ref().map(|id| names.checkpoint(id)),
     });
     record.settings = settings;
-    record.limit.clone_from(&there.limit);
-    record.interrupts.clone_from(&there.interrupts);
+    record.limit.clone_from(&exported.limit);
+    record.interrupts.clone_from(&exported.interrupts);
     for interrupt in &mut record.interrupts {
         interrupt.orphaned = true;
     }
-    record.resting = match there.state {
+    record.resting = match exported.state {
         ConversationState::Idle => RestingState::Idle,
         ConversationState::Limited => RestingState::Limited,
         ConversationState::Failed => RestingState::Failed,
         _ => RestingState::Interrupted,
     };
     record.failure.clone_from(&manifest.failure);
-    record.created_at = there.created_at;
-    record.revision = there.revision.saturating_add(1);
-    let held: BTreeSet<(AgentName, UpstreamId)> = lineage
+    record.created_at = exported.created_at;
+    record.revision = exported.revision.saturating_add(1);
+    let sessions: BTreeSet<(AgentName, UpstreamId)> = lineage
         .iter()
         .filter(|entry| !entry.upstream_id.is_empty())
         .map(|entry| (entry.agent.clone(), entry.upstream_id.clone()))
         .collect();
     let change = Change {
-        upstream: held
+        upstream: sessions
             .into_iter()
             .map(|(agent, id)| (record.id, transcript_root_of(services, &agent), id))
             .collect(),
@@ -538,10 +538,10 @@ fn import_fidelity(manifest: &Manifest, is_unchanged: impl Fn(&UpstreamId) -> bo
     }
 }
 
-fn translate_missing(gone: &MissingSession, plan: &ImportPlan) -> MissingSession {
+fn translate_missing(missing: &MissingSession, plan: &ImportPlan) -> MissingSession {
     MissingSession {
-        upstream_id: plan.translation.session(&gone.upstream_id),
-        agent: plan.translation.agent(&gone.agent),
-        detail: gone.detail.clone(),
+        upstream_id: plan.translation.session(&missing.upstream_id),
+        agent: plan.translation.agent(&missing.agent),
+        detail: missing.detail.clone(),
     }
 }

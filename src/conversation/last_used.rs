@@ -51,10 +51,10 @@ impl LastUsed {
     pub(super) fn in_data_folder(data: &Path) -> Self {
         let path = data.join(LAST_USED);
         let unreadable = match read(&path) {
-            Ok(Ok(marks)) => {
+            Ok(Ok(uses)) => {
                 return Self {
                     path: Some(path),
-                    uses: Mutex::new(marks),
+                    uses: Mutex::new(uses),
                     ..Self::default()
                 };
             }
@@ -77,25 +77,25 @@ impl LastUsed {
         let marks = lock(&self.uses);
         marks
             .iter()
-            .find(|mark| mark.cwd == cwd)
-            .map(|mark| mark.conversation_id)
+            .find(|entry| entry.cwd == cwd)
+            .map(|entry| entry.conversation_id)
     }
 
     /// Remembers that a conversation was used in a folder. Writes only if that is a change.
     pub(super) async fn set(self: &Arc<Self>, cwd: String, id: ConversationId) {
-        let was = self.conversation_in(&cwd);
-        let mark = FolderUse {
+        let previous = self.conversation_in(&cwd);
+        let entry = FolderUse {
             cwd,
             conversation_id: id,
         };
         {
-            let mut marks = lock(&self.uses);
-            marks.retain(|other| other.cwd != mark.cwd);
-            marks.push(mark);
-            let excess = marks.len().saturating_sub(FOLDERS_LIMIT);
-            marks.drain(..excess);
+            let mut uses = lock(&self.uses);
+            uses.retain(|other| other.cwd != entry.cwd);
+            uses.push(entry);
+            let excess = uses.len().saturating_sub(FOLDERS_LIMIT);
+            uses.drain(..excess);
         }
-        if was == Some(id) {
+        if previous == Some(id) {
             return;
         }
         let own = Arc::clone(self);

@@ -10,9 +10,9 @@ use super::state::view_of_record;
 use crate::store::{BodyLoss, ConversationRecord, LostPart, RestingState, SalvagedRecord, StoreError};
 
 /// Whether the conversation can continue without the lost parts: not if its chain is lost, or if a later read may succeed.
-pub(super) fn can_continue(found: &SalvagedRecord) -> bool {
-    let is_gone = |part: &LostPart| !matches!(part.loss, BodyLoss::Unreadable(_));
-    found.lost_chain().is_none() && found.lost.iter().all(is_gone)
+pub(super) fn can_continue(salvaged: &SalvagedRecord) -> bool {
+    let is_permanent = |part: &LostPart| !matches!(part.loss, BodyLoss::Unreadable(_));
+    salvaged.lost_chain().is_none() && salvaged.lost.iter().all(is_permanent)
 }
 
 /// Describes the loss in a sentence.
@@ -55,8 +55,8 @@ pub(super) fn is_transient(lost: &[LostPart]) -> bool {
 
 /// The record with which the conversation continues. It reports the loss until the next turn ends. Its scheduled
 /// continuation is not sent, because without the system prompt, for example, the agent would do something else.
-pub(super) fn record_without_lost(found: SalvagedRecord) -> ConversationRecord {
-    let SalvagedRecord { mut record, lost } = found;
+pub(super) fn record_without_lost(salvaged: SalvagedRecord) -> ConversationRecord {
+    let SalvagedRecord { mut record, lost } = salvaged;
     if !lost.is_empty() {
         let continuation = match record.continuation.take() {
             Some(_) => "; it does not continue automatically without that",
@@ -73,6 +73,6 @@ pub(super) fn record_without_lost(found: SalvagedRecord) -> ConversationRecord {
 }
 
 /// The known parts of the conversation, for lists.
-pub(super) fn view_without_lost(found: SalvagedRecord) -> Conversation {
-    view_of_record(&record_without_lost(found))
+pub(super) fn view_without_lost(salvaged: SalvagedRecord) -> Conversation {
+    view_of_record(&record_without_lost(salvaged))
 }

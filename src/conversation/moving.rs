@@ -87,17 +87,17 @@ pub(super) fn move_conversation_files(
             UnrecordedResource::default(),
         ));
     }
-    let subject = MoveOwner::Conversation {
+    let owner = MoveOwner::Conversation {
         conversation_id: record.id,
         after: record.chain.last_lineage_seq(),
     };
     let name = format!("{}.{}", record.id, Uuid::new_v4());
-    let files = run_move(services, &name, &subject, plan.steps.clone(), progress)?;
-    let made = UnrecordedResource {
+    let files = run_move(services, &name, &owner, plan.steps.clone(), progress)?;
+    let resource = UnrecordedResource {
         files: Some(files),
         ..UnrecordedResource::default()
     };
-    Ok((move_answer(plan, record, destination), made))
+    Ok((move_answer(plan, record, destination), resource))
 }
 
 /// Moves files that belong to no conversation, as part of the tree move `id`. On failure, they are back in their old
@@ -123,16 +123,16 @@ pub(super) fn move_unowned_files(
 fn run_move(
     services: &Services,
     name: &str,
-    subject: &MoveOwner,
+    owner: &MoveOwner,
     steps: Vec<MoveStep>,
     progress: &Progress,
 ) -> Result<RunningMove, ConversationError> {
-    let subject = serde_json::to_string(subject)
+    let owner = serde_json::to_string(owner)
         .map_err(|error| ConversationError::StoreFailed(error.to_string().into()))?;
     // Each file is read twice: to copy it and to compare the copy.
     progress.expect_bytes(steps.iter().map(|step| 2 * step.bytes).sum());
-    let mut files = RunningMove::begin(&services.data_folder, name, subject, steps).map_err(move_error)?;
-    let carried = files.run(&mut MoveObserver {
+    let mut files = RunningMove::begin(&services.data_folder, name, owner, steps).map_err(move_error)?;
+    let result = files.run(&mut MoveObserver {
         on_bytes: &|bytes| progress.add_done_bytes_io(bytes),
         on_placing: &mut |step, bytes| {
             if step.kind == StepKind::Transcript {
@@ -143,7 +143,7 @@ fn run_move(
             }
         },
     });
-    if let Err(error) = carried {
+    if let Err(error) = result {
         if !files.undo() {
             tracing::error!(
                 name,
@@ -177,8 +177,8 @@ pub(super) fn settle_unfinished(services: &Services) {
             }
             MoveOwner::Tree(id) => {
                 // If the tree move is unknown, decide at a later start.
-                let known = TreeMove::read(&services.data_folder, id).ok()??;
-                Some(known.state != TreeMoveState::Underway)
+                let tree_move = TreeMove::read(&services.data_folder, id).ok()??;
+                Some(tree_move.state != TreeMoveState::Underway)
             }
         }
     });
@@ -216,7 +216,7 @@ fn plan_move(
         None if record.chain.head().is_none_or(|head| !head.written) => return Ok(plan),
         None => {
             return Err(ConversationError::Unsupported(format!(
-                "this version does not know how the agent {} keeps its sessions, so that it cannot move one",
+                "cannot move sessions of the agent {}: this version does not know where it stores them",
                 entry.name
             )));
         }
@@ -232,8 +232,8 @@ fn plan_move(
         let owners = services
             .store
             .owners(&link.upstream_id, Some(&entry.transcript_root()))?;
-        let is_anothers = |owner: &&ConversationId| {
-            let has_a_say = match services.store.conversation(**owner) {
+        let is_other_owner = |owner: &&ConversationId| {
+            let is_in_use = match services.store.conversation(**owner) {
                 // A deleted conversation does not count, nor one whose session moves too.
                 Ok(other) => other.is_some_and(|other| {
                     other.deleted_at.is_none() && !destination.moves_session(&other, &link.upstream_id)
@@ -241,9 +241,9 @@ fn plan_move(
                 // Unknown: assume that it does.
                 Err(_) => true,
             };
-            **owner != record.id && has_a_say
+            **owner != record.id && is_in_use
         };
-        if let Some(other) = owners.iter().find(is_anothers) {
+        if let Some(other) = owners.iter().find(is_other_owner) {
             plan.left_out.push(format!(
                 "session {} also belongs to conversation {other} and was not moved",
                 link.upstream_id
@@ -298,11 +298,11 @@ fn folder_mapping(services: &Services, from: &str, to: &str, transcript: &Path) 
         fs::canonicalize(folder).ok()?.into_os_string().into_string().ok()
     };
     let to = real(to).unwrap_or_else(|| to.to_owned());
-    let mut named = vec![from.to_owned()];
+    let mut old_paths = vec![from.to_owned()];
     match real(from) {
-        Some(real) => named.push(real),
+        Some(real) => old_paths.push(real),
         // `from` is missing, so only the records know where its links led. Their folder counts if it fits the transcript's.
-        None => named.extend(
+        None => old_paths.extend(
             services
                 .index_cache
                 .origin(transcript)
@@ -314,15 +314,15 @@ fn folder_mapping(services: &Services, from: &str, to: &str, transcript: &Path) 
                 }),
         ),
     }
-    named.dedup();
-    named.into_iter().map(|from| (from, to.clone())).collect()
+    old_paths.dedup();
+    old_paths.into_iter().map(|from| (from, to.clone())).collect()
 }
 
 fn move_answer(plan: MovePlan, record: &ConversationRecord, destination: &Destination) -> MoveAnswer {
-    let mut told: Vec<PlannedMove> = plan.steps.iter().map(planned_move).collect();
+    let mut moves: Vec<PlannedMove> = plan.steps.iter().map(planned_move).collect();
     let cwd = destination.new_cwd(record);
     if cwd != record.cwd {
-        told.push(PlannedMove {
+        moves.push(PlannedMove {
             from: record.cwd.clone(),
             to: cwd,
             kind: MovedKind::Metadata,
@@ -330,7 +330,7 @@ fn move_answer(plan: MovePlan, record: &ConversationRecord, destination: &Destin
         });
     }
     MoveAnswer {
-        plan: told,
+        plan: moves,
         moved: plan.steps.len() as u64,
         left_out: plan.left_out,
         kept: plan.kept,

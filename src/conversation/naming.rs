@@ -64,7 +64,7 @@ fn check_length(parameter: &'static str, text: &str, limit_bytes: usize) -> Resu
     }
     let name = parameter.rsplit('.').next().unwrap_or_default();
     let why = format!(
-        "{name} may be {limit_bytes} bytes long at most, not {}",
+        "{name} is too long: at most {limit_bytes} bytes, not {}",
         text.len()
     );
     Err(ConversationError::invalid(parameter, why))
@@ -87,7 +87,7 @@ mod tests {
             let text = check(&"x".repeat(limit + 1)).unwrap_err().to_string();
             assert_eq!(
                 text,
-                format!("{what} may be {limit} bytes long at most, not {}", limit + 1)
+                format!("{what} is too long: at most {limit} bytes, not {}", limit + 1)
             );
         }
     }

@@ -44,8 +44,8 @@ impl OldBytes {
     #[must_use]
     pub fn take_length(&self, upstream_id: &UpstreamId) -> Option<u64> {
         let mut notes = lock(&self.notes);
-        let place = notes.iter().position(|(id, _)| id == upstream_id)?;
-        notes.remove(place).map(|(_, bytes)| bytes)
+        let index = notes.iter().position(|(id, _)| id == upstream_id)?;
+        notes.remove(index).map(|(_, bytes)| bytes)
     }
 }
 

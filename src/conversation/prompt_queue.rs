@@ -77,7 +77,7 @@ impl<R> PromptRequest<R> {
 
     /// A held prompt that is being released.
     #[must_use]
-    pub fn from_held(place: u64, held: &QueuedPromptRecord) -> Self {
+    pub fn from_held(position: u64, held: &QueuedPromptRecord) -> Self {
         let caller = Caller {
             reply: None,
             key: held.request.clone(),
@@ -85,7 +85,7 @@ impl<R> PromptRequest<R> {
         Self {
             min_fidelity: held.min_fidelity,
             on_limit: held.on_limit,
-            queue_position: Some(place),
+            queue_position: Some(position),
             is_held: true,
             is_released: true,
             ..Self::new(held.turn_id.clone(), held.prompt.clone(), held.asked_at, caller)
@@ -139,13 +139,13 @@ impl<R> Model<R> {
     /// The held prompts, in order.
     pub fn held_prompts(&self) -> impl Iterator<Item = (u64, &QueuedPromptRecord)> {
         let running = self.turn.as_ref().and_then(|turn| turn.request.queue_position);
-        let waits = move |place: &u64| {
+        let is_queued = move |place: &u64| {
             self.queue
                 .iter()
                 .any(|waiting| waiting.queue_position == Some(*place))
         };
         let all = self.record.waiting.iter().map(|(place, prompt)| (*place, prompt));
-        all.filter(move |(place, _)| running != Some(*place) && !waits(place))
+        all.filter(move |(place, _)| running != Some(*place) && !is_queued(place))
     }
 
     /// Whether any prompt is held.
@@ -166,9 +166,9 @@ impl<R> Model<R> {
         view.queue = held.collect();
         view.cut_short = self.record.cut.is_some() || !view.queue.is_empty();
         let on_disk = &self.writer.on_disk.waiting;
-        let is_shown = |asked: &&PromptRequest<R>| {
-            let listed = asked.queue_position.and_then(|place| on_disk.get(&place));
-            listed.is_some_and(|listed| listed.turn_id == asked.turn_id)
+        let is_shown = |request: &&PromptRequest<R>| {
+            let listed = request.queue_position.and_then(|place| on_disk.get(&place));
+            listed.is_some_and(|listed| listed.turn_id == request.turn_id)
         };
         let waiting = self.queue.iter().filter(is_shown);
         view.queue.extend(waiting.map(|waiting| QueuedPrompt {

@@ -31,19 +31,20 @@ const EXPORTS_AND_IMPORTS_AT_ONCE: usize = 1;
 /// How many reads of one queue may be stalled while others take their turns. Each is a thread that waits for the system.
 const MAX_STALLED: usize = 8;
 
-/// How many readings of all projects of one agent and pace may be stalled while others take their turns: two of each project.
+/// How many reads of one agent and class, in all projects together, may be stalled while others run. Each project can
+/// have two.
 const STALLED_PROJECTS_LIMIT: usize = 32;
 
-/// After which part of the limit of its pace a reading that has read nothing lets another one have its turn, where it may. If it was
-/// only slow, one more runs for a while.
-const LENT_AFTER: u32 = 15;
+/// A read without progress gives up its permit after its class's stall limit divided by this. If it was only slow, one
+/// more read runs for a while.
+const RELEASE_DIVISOR: u32 = 15;
 
-/// How many levels of folders above a folder limit the looks at what is below them. Each level allows twice as many as the one below
-/// it, which is more than one entry can have: entries that do not respond leave turns to the others.
+/// How many levels of parent folders limit the looks below them. Each level allows twice as many looks as the one below
+/// it, so that one unresponsive folder cannot use up all permits of its parent.
 const LEVELS_ABOVE: usize = 3;
 
-/// How many looks may be had at once, at all folders. A look at a folder that does not respond keeps a thread, and the runtime has 512
-/// of them for all that blocks.
+/// How many looks run at once, in all folders together. A look at an unresponsive folder occupies a thread, and the
+/// runtime has 512 threads for blocking work.
 const LOOKS_AT_ONCE: usize = MAX_STALLED << (LEVELS_ABOVE + 1);
 
 /// After how many time limits without progress a caller gets an error, even if other reads of the same folder progress.
@@ -83,38 +84,39 @@ type QueueKey = (Option<PathBuf>, Option<String>, ReadClass);
 /// The queue of reads of a folder, of all folders of transcripts, or of the transcripts of a project in a folder.
 pub struct ReadQueue {
     folder: Option<PathBuf>,
-    pace: ReadClass,
+    class: ReadClass,
     at_once: usize,
     permits: Arc<Semaphore>,
     running: Mutex<Vec<RunningRead>>,
     /// How many of its reads may be stalled while others take their turns.
     stalled_limit: usize,
-    /// The place of more than this one, where a reading needs a turn too: the folder above, or the transcripts of all projects.
-    above: Option<Arc<ReadQueue>>,
+    /// The parent queue, in which each read also needs a permit: that of the folder parent, or of the transcripts of all
+    /// projects.
+    parent: Option<Arc<ReadQueue>>,
 }
 
 struct RunningRead {
     progress: Arc<Progress>,
-    /// `None` once another has its turn, because this one read nothing.
+    /// `None` after the permit was released because the read made no progress.
     permit: Option<OwnedSemaphorePermit>,
 }
 
-/// How far each of some readings was.
-type Seen = Vec<(Arc<Progress>, u64)>;
+/// The progress of several reads, in bytes.
+type ProgressSnapshot = Vec<(Arc<Progress>, u64)>;
 
-/// The wait for a turn, in a place and those above it.
+/// The wait for a permit, in a queue and its parents.
 struct Wait {
-    /// When those that have turns count as stalled.
+    /// When the running reads count as stalled.
     until: Instant,
-    /// How far they were when the wait began.
-    seen: Seen,
+    /// The progress of the running reads when the wait began.
+    seen: ProgressSnapshot,
 }
 
 impl Wait {
-    fn at(place: &ReadQueue) -> Self {
+    fn at(queue: &ReadQueue) -> Self {
         Self {
-            until: Instant::now() + place.pace.stall_limit(),
-            seen: place.done_here_and_above(),
+            until: Instant::now() + queue.class.stall_limit(),
+            seen: queue.progress_with_parents(),
         }
     }
 }
@@ -128,52 +130,52 @@ pub struct ReadPermit {
 
 impl ReadQueues {
     /// The queue of a folder. `None`: of reads in all folders of transcripts.
-    pub fn folder_queue(&self, folder: Option<PathBuf>, pace: ReadClass) -> Arc<ReadQueue> {
-        let place = ReadQueue::new(folder.clone(), pace, READS_PER_FOLDER);
-        self.get_or_insert((folder, None, pace), place)
+    pub fn folder_queue(&self, folder: Option<PathBuf>, class: ReadClass) -> Arc<ReadQueue> {
+        let queue = ReadQueue::new(folder.clone(), class, READS_PER_FOLDER);
+        self.get_or_insert((folder, None, class), queue)
     }
 
     /// The queue of the transcripts of a project in a folder. Stalled reads keep their turns, so that one project cannot use up
     /// the limit of the folder.
-    pub fn project_queue(&self, folder: PathBuf, cwd: String, pace: ReadClass) -> Arc<ReadQueue> {
+    pub fn project_queue(&self, folder: PathBuf, cwd: String, class: ReadClass) -> Arc<ReadQueue> {
         let folder = Some(folder);
-        let all = (folder.clone(), Some(String::new()), pace);
+        let all = (folder.clone(), Some(String::new()), class);
         let of_all = ReadQueue {
             stalled_limit: STALLED_PROJECTS_LIMIT,
-            ..ReadQueue::new(folder.clone(), pace, READS_OF_ALL_PROJECTS)
+            ..ReadQueue::new(folder.clone(), class, READS_OF_ALL_PROJECTS)
         };
         let all = self.get_or_insert(all, of_all);
-        let place = ReadQueue {
+        let queue = ReadQueue {
             stalled_limit: 0,
-            above: Some(all),
-            ..ReadQueue::new(folder.clone(), pace, READS_PER_FOLDER)
+            parent: Some(all),
+            ..ReadQueue::new(folder.clone(), class, READS_PER_FOLDER)
         };
-        self.get_or_insert((folder, Some(cwd), pace), place)
+        self.get_or_insert((folder, Some(cwd), class), queue)
     }
 
-    /// Looks at a folder. They need turns among the looks at what is below the folders above it too, and at all: however many
-    /// folders of one mount do not respond, they use few of the threads.
-    pub fn look(&self, folder: PathBuf) -> Arc<ReadQueue> {
-        let place = ReadQueue {
-            above: Some(self.looks_below(folder.parent(), 1)),
+    /// The queue of looks at a folder. Each look also needs a permit of the queues of the folders parent. So the folders
+    /// of one unresponsive mount block only a few threads.
+    pub fn look_queue(&self, folder: PathBuf) -> Arc<ReadQueue> {
+        let queue = ReadQueue {
+            parent: Some(self.looks_below(folder.parent(), 1)),
             ..ReadQueue::new(Some(folder.clone()), ReadClass::Look, READS_PER_FOLDER)
         };
-        self.get_or_insert((Some(folder), None, ReadClass::Look), place)
+        self.get_or_insert((Some(folder), None, ReadClass::Look), queue)
     }
 
-    /// Looks at the transcripts of a project in a folder. Each project counts as a folder two levels below.
-    pub fn look_at_project(&self, folder: PathBuf, cwd: String) -> Arc<ReadQueue> {
-        let place = ReadQueue {
+    /// The queue of looks at the transcripts of a project in a folder. A project counts as a folder two levels below.
+    pub fn project_look_queue(&self, folder: PathBuf, cwd: String) -> Arc<ReadQueue> {
+        let queue = ReadQueue {
             stalled_limit: 0,
-            above: Some(self.looks_below(Some(&folder), 2)),
+            parent: Some(self.looks_below(Some(&folder), 2)),
             ..ReadQueue::new(Some(folder.clone()), ReadClass::Look, READS_PER_FOLDER)
         };
-        self.get_or_insert((Some(folder), Some(cwd), ReadClass::Look), place)
+        self.get_or_insert((Some(folder), Some(cwd), ReadClass::Look), queue)
     }
 
-    /// Looks at what is so many levels below a folder. Those that are stalled keep their turns.
+    /// The queue that limits all looks `level` levels below a folder. Stalled looks keep their permits.
     fn looks_below(&self, folder: Option<&Path>, level: usize) -> Arc<ReadQueue> {
-        let (folder, name, at_once, above) = match folder {
+        let (folder, name, at_once, parent) = match folder {
             Some(folder) if level <= LEVELS_ABOVE => (
                 folder,
                 format!("{level} below"),
@@ -182,12 +184,12 @@ impl ReadQueues {
             ),
             _ => (Path::new("/"), "all below".to_owned(), LOOKS_AT_ONCE, None),
         };
-        let place = ReadQueue {
+        let queue = ReadQueue {
             stalled_limit: 0,
-            above,
+            parent,
             ..ReadQueue::new(Some(folder.into()), ReadClass::Look, at_once)
         };
-        self.get_or_insert((Some(folder.into()), Some(name), ReadClass::Look), place)
+        self.get_or_insert((Some(folder.into()), Some(name), ReadClass::Look), queue)
     }
 
     /// The queue of exports to a file, and of imports.
@@ -202,48 +204,48 @@ impl ReadQueues {
     }
 
     fn named_queue(&self, folder: Option<PathBuf>, name: &str, at_once: usize) -> Arc<ReadQueue> {
-        let place = ReadQueue::new(folder.clone(), ReadClass::Long, at_once);
+        let queue = ReadQueue::new(folder.clone(), ReadClass::Long, at_once);
         // The name cannot be that of a project, which is an absolute path.
-        self.get_or_insert((folder, Some(name.to_owned()), ReadClass::Long), place)
+        self.get_or_insert((folder, Some(name.to_owned()), ReadClass::Long), queue)
     }
 
     fn get_or_insert(&self, key: QueueKey, new: ReadQueue) -> Arc<ReadQueue> {
-        let mut places = lock(&self.queues);
-        places.retain(|_, place| Arc::strong_count(place) > 1);
-        Arc::clone(places.entry(key).or_insert_with(|| Arc::new(new)))
+        let mut queues = lock(&self.queues);
+        queues.retain(|_, queue| Arc::strong_count(queue) > 1);
+        Arc::clone(queues.entry(key).or_insert_with(|| Arc::new(new)))
     }
 }
 
 impl ReadQueue {
-    fn new(folder: Option<PathBuf>, pace: ReadClass, at_once: usize) -> Self {
+    fn new(folder: Option<PathBuf>, class: ReadClass, at_once: usize) -> Self {
         Self {
             folder,
-            pace,
+            class,
             at_once,
             permits: Arc::new(Semaphore::new(at_once)),
             running: Mutex::default(),
             stalled_limit: MAX_STALLED,
-            above: None,
+            parent: None,
         }
     }
 
-    /// Waits for a turn. One that reads nothing lends its own.
+    /// Waits for a permit. Reads that make no progress give up theirs.
     ///
     /// # Errors
     /// If too many reads are stalled.
     pub async fn acquire(self: &Arc<Self>, progress: Arc<Progress>) -> Result<ReadPermit, ConversationError> {
-        self.turn_within(progress, &mut Wait::at(self)).await
+        self.acquire_within(progress, &mut Wait::at(self)).await
     }
 
-    async fn turn_within(
+    async fn acquire_within(
         self: &Arc<Self>,
         progress: Arc<Progress>,
         wait: &mut Wait,
     ) -> Result<ReadPermit, ConversationError> {
         let permit = self.acquire_permit(wait).await?;
-        let above = match &self.above {
-            Some(place) => {
-                let turn = Box::pin(place.turn_within(Arc::clone(&progress), wait));
+        let parent = match &self.parent {
+            Some(queue) => {
+                let turn = Box::pin(queue.acquire_within(Arc::clone(&progress), wait));
                 Some(Box::new(turn.await?))
             }
             None => None,
@@ -255,30 +257,30 @@ impl ReadQueue {
         Ok(ReadPermit {
             queue: Arc::clone(self),
             progress,
-            _above: above,
+            _above: parent,
         })
     }
 
     async fn acquire_permit(&self, wait: &mut Wait) -> Result<OwnedSemaphorePermit, ConversationError> {
         // A single wait, so that later callers do not overtake this one.
         let mut acquired = pin!(Arc::clone(&self.permits).acquire_owned());
-        let mut lends = self.lends_from(Instant::now());
+        let mut next_release = self.next_release(Instant::now());
         loop {
-            let lent_at = lends.as_ref().map_or(wait.until, |(at, _)| *at);
-            match timeout_at(lent_at.min(wait.until), &mut acquired).await {
+            let release_at = next_release.as_ref().map_or(wait.until, |(at, _)| *at);
+            match timeout_at(release_at.min(wait.until), &mut acquired).await {
                 Ok(Ok(permit)) => return Ok(permit),
                 // The semaphore is never closed.
-                Ok(Err(_)) => return Err(ConversationError::Lost),
+                Ok(Err(_)) => return Err(ConversationError::Internal),
                 Err(_) => {}
             }
             let now = Instant::now();
-            let mut is_lent = false;
-            if let Some((_, seen)) = lends.take_if(|(at, _)| *at <= now) {
-                is_lent = self.lend(&seen);
-                lends = self.lends_from(now);
+            let mut has_released = false;
+            if let Some((_, seen)) = next_release.take_if(|(at, _)| *at <= now) {
+                has_released = self.release_idle(&seen);
+                next_release = self.next_release(now);
             }
             if wait.until <= now {
-                if !is_lent && self.is_held_up(&wait.seen) {
+                if !has_released && self.is_held_up(&wait.seen) {
                     return Err(self.stalled_error());
                 }
                 *wait = Wait::at(self);
@@ -286,11 +288,12 @@ impl ReadQueue {
         }
     }
 
-    /// When readings that have read nothing by then lend their turns, and how far they are now. None if none may.
-    fn lends_from(&self, now: Instant) -> Option<(Instant, Seen)> {
+    /// When the permits of reads without progress are released next, and the progress of the reads now. `None` if this
+    /// queue never releases permits.
+    fn next_release(&self, now: Instant) -> Option<(Instant, ProgressSnapshot)> {
         (self.stalled_limit > 0).then(|| {
             (
-                now + self.pace.stall_limit() / LENT_AFTER,
+                now + self.class.stall_limit() / RELEASE_DIVISOR,
                 self.progress_by_read(),
             )
         })
@@ -326,7 +329,7 @@ impl ReadQueue {
         let mut reading = pin!(reading);
         let (mut done, mut all, mut stalled) = (progress.done_bytes(), self.progress_by_read(), 0);
         loop {
-            if let Ok(result) = timeout(self.pace.stall_limit(), &mut reading).await {
+            if let Ok(result) = timeout(self.class.stall_limit(), &mut reading).await {
                 return result;
             }
             let (done_now, all_now) = (progress.done_bytes(), self.progress_by_read());
@@ -340,7 +343,7 @@ impl ReadQueue {
     }
 
     /// The progress of each running read.
-    fn progress_by_read(&self) -> Seen {
+    fn progress_by_read(&self) -> ProgressSnapshot {
         let running = lock(&self.running);
         let done = running
             .iter()
@@ -348,34 +351,39 @@ impl ReadQueue {
         done.collect()
     }
 
-    fn done_here_and_above(&self) -> Seen {
+    fn progress_with_parents(&self) -> ProgressSnapshot {
         let mut done = self.progress_by_read();
-        done.extend(self.above.iter().flat_map(|above| above.done_here_and_above()));
+        done.extend(
+            self.parent
+                .iter()
+                .flat_map(|parent| parent.progress_with_parents()),
+        );
         done
     }
 
-    /// Begins the turns of readings that have read nothing since. Whether there were any.
-    fn lend(&self, seen: &[(Arc<Progress>, u64)]) -> bool {
+    /// Releases the permits of reads that have made no progress since `seen`. Returns whether there were any.
+    fn release_idle(&self, seen: &[(Arc<Progress>, u64)]) -> bool {
         let mut running = lock(&self.running);
-        let lent = running.iter().filter(|one| one.permit.is_none()).count();
-        let idle = running
+        let released = running.iter().filter(|one| one.permit.is_none()).count();
+        let unprogressed = running
             .iter_mut()
             .filter(|one| one.permit.is_some() && one.is_idle(seen));
-        let lending = idle.take(self.stalled_limit.saturating_sub(lent));
-        lending.map(|one| one.permit = None).count() > 0
+        let releasable = unprogressed.take(self.stalled_limit.saturating_sub(released));
+        releasable.map(|one| one.permit = None).count() > 0
     }
 
-    /// Whether all that have turns have read nothing since. Those that wait for their turn above have not begun.
+    /// Whether no read with a permit has made progress since `seen`. If fewer reads run than permitted, the others wait
+    /// in the parent queue, which is then checked too.
     fn is_held_up(&self, seen: &[(Arc<Progress>, u64)]) -> bool {
         let running = lock(&self.running);
         let mut live = running.iter().filter(|one| one.permit.is_some());
         let wait_above = live.clone().count() < self.at_once;
         live.all(|one| one.is_idle(seen))
-            && (!wait_above || self.above.as_ref().is_some_and(|above| above.is_held_up(seen)))
+            && (!wait_above || self.parent.as_ref().is_some_and(|parent| parent.is_held_up(seen)))
     }
 
     fn stalled_error(&self) -> ConversationError {
-        let seconds = self.pace.stall_limit().as_secs();
+        let seconds = self.class.stall_limit().as_secs();
         let where_from = match &self.folder {
             Some(folder) => folder.display().to_string(),
             None => "the folders of transcripts".to_owned(),
@@ -391,11 +399,11 @@ impl ReadQueue {
 }
 
 impl RunningRead {
-    /// Whether it runs since then and has read nothing.
+    /// Whether the read was already running at `seen` and has made no progress since.
     fn is_idle(&self, seen: &[(Arc<Progress>, u64)]) -> bool {
         let done = self.progress.done_bytes();
-        let is_same = |other: &(Arc<Progress>, u64)| Arc::ptr_eq(&other.0, &self.progress) && other.1 == done;
-        seen.iter().any(is_same)
+        let matches = |other: &(Arc<Progress>, u64)| Arc::ptr_eq(&other.0, &self.progress) && other.1 == done;
+        seen.iter().any(matches)
     }
 }
 
@@ -424,7 +432,7 @@ mod tests {
     async fn what_is_short_does_not_wait_for_what_is_long() {
         let readings = ReadQueues::default();
         let mut turns = Vec::new();
-        for (pace, is_had) in [
+        for (class, is_had) in [
             (ReadClass::Long, true),
             (ReadClass::Long, true),
             (ReadClass::Long, false),
@@ -433,9 +441,9 @@ mod tests {
             (ReadClass::Quick, false),
             (ReadClass::Look, true),
         ] {
-            let place = readings.folder_queue(Some("/transcripts".into()), pace);
+            let place = readings.folder_queue(Some("/transcripts".into()), class);
             let turn = place.acquire(Arc::default()).now_or_never();
-            assert_eq!(turn.is_some(), is_had, "{pace:?}");
+            assert_eq!(turn.is_some(), is_had, "{class:?}");
             turns.extend(turn.map(Result::unwrap));
         }
     }
@@ -445,7 +453,7 @@ mod tests {
         let readings = ReadQueues::default();
         let mut turns = Vec::new();
         let mut had = |folder: String| {
-            let place = readings.look(folder.into());
+            let place = readings.look_queue(folder.into());
             // The runtime has a task that never waits yield at times.
             let turn = unconstrained(place.acquire(Arc::default())).now_or_never();
             let is_had = turn.is_some();

@@ -115,8 +115,8 @@ impl Climb {
     /// Records that a step opened the head, but its transcript holds too few turns. Returns whether to keep the session anyway;
     /// if not, close it and take the next step.
     ///
-    /// Only damage is a reason to prefer a step that keeps more: without damage, the user may have gone back on purpose within
-    /// the agent.
+    /// A later step that keeps more is better only after damage. Without damage, the user may have rewound on purpose
+    /// within the agent.
     pub fn accept_short(&mut self, step: &Step, inspection: Inspection) -> bool {
         self.record_result(step.clone(), StepResult::Short(inspection));
         self.next_step() == *step
@@ -124,9 +124,9 @@ impl Climb {
 
     /// Returns whether to keep a session although something is missing from it; if not, records that, and the caller closes the
     /// session. If it was the head, no other step follows, because it is unknown what that would keep.
-    pub fn accept_damaged(&mut self, step: &Step, lack: &MissingContent) -> bool {
-        let is_enough = self.fidelity_of(step, lack) >= self.goal.min_fidelity;
-        if let Some(what) = lack.description.clone().filter(|_| !is_enough) {
+    pub fn accept_damaged(&mut self, step: &Step, missing: &MissingContent) -> bool {
+        let is_enough = self.fidelity_of(step, missing) >= self.goal.min_fidelity;
+        if let Some(what) = missing.description.clone().filter(|_| !is_enough) {
             self.record_result(step.clone(), StepResult::Damaged(what));
             return false;
         }
@@ -140,9 +140,9 @@ impl Climb {
 
     /// Reports how this step, which succeeded, brought the session back.
     #[must_use]
-    pub fn resume_report(&self, step: &Step, upstream_id: UpstreamId, lack: &MissingContent) -> Resumed {
+    pub fn resume_report(&self, step: &Step, upstream_id: UpstreamId, missing: &MissingContent) -> Resumed {
         let via = self.via_of(step);
-        let worked = Attempt {
+        let success = Attempt {
             upstream_id: Some(upstream_id.clone()),
             via,
             error: None,
@@ -150,9 +150,9 @@ impl Climb {
         Resumed {
             upstream_id,
             via,
-            fidelity: self.fidelity_of(step, lack),
-            missing_turns: self.missing_after(step, lack),
-            attempts: self.attempts_before(Some(step)).chain([worked]).collect(),
+            fidelity: self.fidelity_of(step, missing),
+            missing_turns: self.missing_after(step, missing),
+            attempts: self.attempts_before(Some(step)).chain([success]).collect(),
         }
     }
 
@@ -269,7 +269,7 @@ impl Climb {
             return Step::Inspect;
         };
         let (before, since) = (&self.tried_steps[..last], &self.tried_steps[last + 1..]);
-        let ways = match &self.tried_steps[last].result {
+        let steps = match &self.tried_steps[last].result {
             // The restore may have put the transcript in place, so that it can be copied now.
             StepResult::Inspected(_) if has_restored_backup(since) => return Step::Inspect,
             // The transcript is complete but in the wrong place, and the user can remove the obstacle: accept no less.
@@ -282,61 +282,61 @@ impl Climb {
         let may_lose_all = self.goal.min_fidelity == Fidelity::None || !self.has_history();
         let fresh = may_lose_all.then_some(Step::Fresh);
         let is_new = |step: &Step| since.iter().all(|tried| tried.step != *step);
-        let mut ways = ways.into_iter().chain(fresh);
-        ways.find(is_new).unwrap_or(Step::GiveUp)
+        let mut steps = steps.into_iter().chain(fresh);
+        steps.find(is_new).unwrap_or(Step::GiveUp)
     }
 
     /// The steps that are possible with what is on disk, best first.
-    fn steps_on_disk(&self, head: &Head, found: &Inspection, may_restore: bool) -> Vec<Step> {
-        if self.is_head_unreadable(found) {
+    fn steps_on_disk(&self, head: &Head, inspection: &Inspection, may_restore: bool) -> Vec<Step> {
+        if self.is_head_unreadable(inspection) {
             // It may be complete, and an older state would lose turns without need.
             return match self.goal.min_fidelity {
-                Fidelity::None => best_first(self.copy_and_text_steps(found)),
+                Fidelity::None => best_first(self.copy_and_text_steps(inspection)),
                 _ => Vec::new(),
             };
         }
-        let holds_turns = found.head.as_ref().is_some_and(|file| file.turns > 0);
-        let is_whole = found.head.as_ref().is_some_and(TurnCounts::is_usable);
-        let mut ways = Vec::new();
-        if found.is_misplaced && self.may_try(Via::Located) {
-            ways.push(head.open(Via::Located));
-        } else if found.has_backup
+        let holds_turns = inspection.head.as_ref().is_some_and(|file| file.turns > 0);
+        let is_whole = inspection.head.as_ref().is_some_and(TurnCounts::is_usable);
+        let mut steps = Vec::new();
+        if inspection.is_misplaced && self.may_try(Via::Located) {
+            steps.push(head.open(Via::Located));
+        } else if inspection.has_backup
             && !holds_turns
             && head.written
             && may_restore
             && self.may_try(Via::Archive)
         {
-            ways.push(head.open(Via::Archive));
+            steps.push(head.open(Via::Archive));
         }
         let copy = head.copy(Via::Copied);
         if is_whole && self.may_try(Via::Copied) && self.is_acceptable(&copy) {
-            ways.push(copy);
+            steps.push(copy);
         }
-        ways.append(&mut best_first(self.copy_and_text_steps(found)));
-        ways
+        steps.append(&mut best_first(self.copy_and_text_steps(inspection)));
+        steps
     }
 
     /// The steps that keep more than the head opened by this step, and the step itself, best first.
-    fn steps_that_keep_more(&self, step: &Step, found: &Inspection) -> Vec<Step> {
-        let is_damaged = found.head.as_ref().is_some_and(|file| !file.is_usable());
-        let mut ways = match is_damaged {
-            true => self.copy_and_text_steps(found),
+    fn steps_that_keep_more(&self, step: &Step, inspection: &Inspection) -> Vec<Step> {
+        let is_damaged = inspection.head.as_ref().is_some_and(|file| !file.is_usable());
+        let mut steps = match is_damaged {
+            true => self.copy_and_text_steps(inspection),
             false => Vec::new(),
         };
         if self.is_acceptable(step) {
-            let kept = found.head.as_ref().map_or(0, |file| file.turns);
-            ways.push((kept, 0, step.clone()));
+            let kept = inspection.head.as_ref().map_or(0, |file| file.turns);
+            steps.push((kept, 0, step.clone()));
         }
-        best_first(ways)
+        best_first(steps)
     }
 
     /// The steps for the repaired copy, the ancestors and the text that keep enough for the goal. Each has the number of turns
     /// that it keeps, and its rank among steps that keep the same number.
-    fn copy_and_text_steps(&self, found: &Inspection) -> Vec<(u64, u8, Step)> {
-        let mut ways: Vec<(u64, u8, Step)> = Vec::new();
+    fn copy_and_text_steps(&self, inspection: &Inspection) -> Vec<(u64, u8, Step)> {
+        let mut steps: Vec<(u64, u8, Step)> = Vec::new();
         let sources = self.goal.ancestors.iter().enumerate();
         for (index, source) in sources.filter(|_| self.may_try(Via::OlderLink)) {
-            let file = found.ancestors.get(index).and_then(Option::as_ref);
+            let file = inspection.ancestors.get(index).and_then(Option::as_ref);
             let kept = file.filter(|file| file.is_usable()).map_or(0, |file| file.turns);
             if kept > 0 {
                 let step = Step::Copy {
@@ -344,34 +344,34 @@ impl Climb {
                     until: source.until.clone(),
                     via: Via::OlderLink,
                 };
-                ways.push((kept, 0, step));
+                steps.push((kept, 0, step));
             } else if !self.goal.can_read_transcripts && !source.shared && source.until.is_none() {
                 // Its length is unknown, but opening it is better than losing everything.
                 let step = Step::Open {
                     upstream_id: source.upstream_id.clone(),
                     via: Via::OlderLink,
                 };
-                ways.push((0, 1, step));
+                steps.push((0, 1, step));
             }
         }
-        ways.extend(self.rebuilt_copy_step(found));
-        if found.readable_turns > 0 {
-            ways.push((found.readable_turns.min(PREAMBLE_TURNS), 2, Step::Text));
+        steps.extend(self.rebuilt_copy_step(inspection));
+        if inspection.readable_turns > 0 {
+            steps.push((inspection.readable_turns.min(PREAMBLE_TURNS), 2, Step::Text));
         }
-        ways.retain(|(_, _, step)| self.is_acceptable(step));
-        ways
+        steps.retain(|(_, _, step)| self.is_acceptable(step));
+        steps
     }
 
     /// The step for a repaired copy of the head, if the copy would hold more turns than the agent reads from the head, or the
     /// agent does not open the head.
-    fn rebuilt_copy_step(&self, found: &Inspection) -> Option<(u64, u8, Step)> {
-        let (head, file) = (self.goal.head.as_ref()?, found.head.as_ref()?);
+    fn rebuilt_copy_step(&self, inspection: &Inspection) -> Option<(u64, u8, Step)> {
+        let (head, file) = (self.goal.head.as_ref()?, inspection.head.as_ref()?);
         let read = if self.head_is_short() { file.turns } else { 0 };
-        let is_way = self.may_try(Via::Rebuilt) && file.repaired_turns > read;
+        let is_useful = self.may_try(Via::Rebuilt) && file.repaired_turns > read;
         // The head also contains the text that it was sent about older sessions.
         let lost = self.turns_of_head().saturating_sub(file.repaired_turns);
         let kept = self.total_turns().saturating_sub(lost).max(file.repaired_turns);
-        is_way.then_some((kept, 0, head.copy(Via::Rebuilt)))
+        is_useful.then_some((kept, 0, head.copy(Via::Rebuilt)))
     }
 
     /// Whether the agent can open sessions by id, and has not yet refused a session brought back this way.
@@ -391,8 +391,8 @@ impl Climb {
     }
 
     /// Whether the head's transcript cannot be read although it should hold turns.
-    fn is_head_unreadable(&self, found: &Inspection) -> bool {
-        found.unreadable_reason.is_some() && self.is_content_expected()
+    fn is_head_unreadable(&self, inspection: &Inspection) -> bool {
+        inspection.unreadable_reason.is_some() && self.is_content_expected()
     }
 
     fn cause_of_attempts(&self) -> Option<RollCause> {
@@ -412,9 +412,9 @@ impl Climb {
                     cause.get_or_insert(RollCause::Other);
                 }
                 StepResult::Failed(_) => {}
-                StepResult::Inspected(found) => {
+                StepResult::Inspected(inspection) => {
                     is_opening = false;
-                    cause = self.cause_on_disk(found).or(cause);
+                    cause = self.cause_on_disk(inspection).or(cause);
                 }
                 StepResult::Short(_) | StepResult::Damaged(_) => {
                     is_opening = false;
@@ -425,9 +425,9 @@ impl Climb {
         cause
     }
 
-    fn cause_on_disk(&self, found: &Inspection) -> Option<RollCause> {
-        match &found.head {
-            _ if self.is_head_unreadable(found) => None,
+    fn cause_on_disk(&self, inspection: &Inspection) -> Option<RollCause> {
+        match &inspection.head {
+            _ if self.is_head_unreadable(inspection) => None,
             None => (self.goal.can_read_transcripts && self.is_head_written()).then_some(RollCause::Lost),
             Some(file) => (!file.is_usable()).then_some(RollCause::Damaged),
         }
@@ -493,7 +493,7 @@ fn has_restored_backup(tried: &[TriedStep]) -> bool {
 
 /// Sorts steps by the turns that they keep, most first. Stable: among equals the nearest ancestor comes first, and a resumed
 /// state comes before text.
-fn best_first(mut ways: Vec<(u64, u8, Step)>) -> Vec<Step> {
-    ways.sort_by(|left, right| right.0.cmp(&left.0).then(left.1.cmp(&right.1)));
-    ways.into_iter().map(|(_, _, step)| step).collect()
+fn best_first(mut steps: Vec<(u64, u8, Step)>) -> Vec<Step> {
+    steps.sort_by(|left, right| right.0.cmp(&left.0).then(left.1.cmp(&right.1)));
+    steps.into_iter().map(|(_, _, step)| step).collect()
 }

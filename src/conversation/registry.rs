@@ -163,7 +163,7 @@ impl Registry {
     /// Makes a conversation, and opens its session if requested. The conversation is durable before it is announced.
     ///
     /// # Errors
-    /// When agent, folder or settings cannot be used, or the change could not be written; [`ConversationError::Of`] when its
+    /// When agent, folder or settings cannot be used, or the change could not be written; [`ConversationError::WithId`] when its
     /// session could not be opened.
     pub async fn create(
         self: &Arc<Self>,
@@ -173,18 +173,18 @@ impl Registry {
         if !new.open {
             return self.create_record(new, request).await;
         }
-        let (registry, asked) = (Arc::clone(self), request.clone());
+        let (registry, key) = (Arc::clone(self), request.clone());
         let work = || async move {
-            let Answer::Conversation(made) = registry.create_record(new, asked).await? else {
-                return Err(ConversationError::Lost);
+            let Answer::Conversation(created) = registry.create_record(new, key).await? else {
+                return Err(ConversationError::Internal);
             };
             let resume = Call::Resume {
                 min_fidelity: Fidelity::Text,
             };
-            match registry.ask(made.id, resume).await {
+            match registry.ask(created.id, resume).await {
                 Ok(Answer::Resumed(conversation, _)) => Ok(Answer::Conversation(conversation)),
-                Ok(_) => Err(ConversationError::Lost),
-                Err(error) => Err(error.with_id("conversationId", &made.id)),
+                Ok(_) => Err(ConversationError::Internal),
+                Err(error) => Err(error.with_id("conversationId", &created.id)),
             }
         };
         self.run_idempotent(None, request, work).await
@@ -206,8 +206,8 @@ impl Registry {
             Some(_) => Some(self.creation_lock.lock().await),
             None => None,
         };
-        if let Some(kept) = self.stored_answer(None, request.as_ref())? {
-            return Ok(kept);
+        if let Some(stored) = self.stored_answer(None, request.as_ref())? {
+            return Ok(stored);
         }
         if let Some(id) = self.conversation_made_by(request.as_ref())? {
             return Ok(Answer::Conversation(Box::new(self.view(id)?)));
@@ -258,10 +258,10 @@ impl Registry {
     /// As [`normalized_folder`] and [`Services::read_at_folder`].
     pub async fn wanted_folder(&self, cwd: Option<&str>) -> Result<Option<String>, ConversationError> {
         let Some(cwd) = cwd else { return Ok(None) };
-        let wanted = self
+        let folder = self
             .services
             .read_at_folder(cwd, |cwd| normalized_folder("cwd", cwd));
-        wanted.await.map(Some)
+        folder.await.map(Some)
     }
 
     /// The conversation that an earlier call with this key made and did not open.
@@ -270,8 +270,8 @@ impl Registry {
         request: Option<&CallKey>,
     ) -> Result<Option<ConversationId>, ConversationError> {
         let Some(request) = request else { return Ok(None) };
-        let kept = self.services.store.request(None, &request.id)?;
-        Ok(kept.and_then(|kept| MadeConversation::from_request(&kept)))
+        let record = self.services.store.request(None, &request.id)?;
+        Ok(record.and_then(|record| MadeConversation::from_request(&record)))
     }
 
     /// Puts a call into a conversation's mailbox without waiting, so that calls are admitted in the order in which they arrive.
@@ -307,15 +307,15 @@ impl Registry {
             return Err(request.content_conflict());
         }
         let (reply, answer) = oneshot::channel();
-        let asked = IncomingCall { call, request, reply };
-        self.send(id, Message::Call(Box::new(asked)))?;
+        let incoming = IncomingCall { call, request, reply };
+        self.send(id, Message::Call(Box::new(incoming)))?;
         Ok(answer)
     }
 
     /// Sends a call without an idempotency key, and waits for its answer.
     async fn ask(self: &Arc<Self>, id: ConversationId, call: Call) -> Result<Answer, ConversationError> {
         let answer = self.call(id, call, None)?;
-        answer.await.unwrap_or(Err(ConversationError::Lost))
+        answer.await.unwrap_or(Err(ConversationError::Internal))
     }
 
     /// Switches the agent of a conversation to this client, before the calls that follow.
@@ -370,10 +370,10 @@ impl Registry {
             };
             match mailbox.try_send(message) {
                 Ok(()) => return Ok(()),
-                Err(TrySendError::Full(back)) => return Err(back),
-                Err(TrySendError::Closed(back)) => {
+                Err(TrySendError::Full(returned)) => return Err(returned),
+                Err(TrySendError::Closed(returned)) => {
                     self.forget(id, &mailbox);
-                    message = back;
+                    message = returned;
                 }
             }
         }
@@ -396,7 +396,7 @@ impl Registry {
         message: &Message,
     ) -> Result<mpsc::Sender<Message>, ConversationError> {
         let is_deletion =
-            matches!(message, Message::Call(asked) if matches!(asked.call, Call::Delete { .. }));
+            matches!(message, Message::Call(incoming) if matches!(incoming.call, Call::Delete { .. }));
         if let Some(entry) = self.lock().get(&id) {
             // If parts are missing, this task was started by a deletion that failed or still runs.
             return match is_deletion || entry.essential_lost.is_empty() {
@@ -407,42 +407,42 @@ impl Registry {
         if self.stop.is_cancelled() {
             return Err(ConversationError::ShuttingDown);
         }
-        let found = self.salvaged(id)?;
-        let essential_lost = match lost_parts::can_continue(&found) {
+        let salvaged = self.salvaged(id)?;
+        let essential_lost = match lost_parts::can_continue(&salvaged) {
             true => Vec::new(),
-            false if is_deletion => found.lost.clone(),
-            false => return Err(lost_parts::loss_error(id, &found.lost)),
+            false if is_deletion => salvaged.lost.clone(),
+            false => return Err(lost_parts::loss_error(id, &salvaged.lost)),
         };
-        Ok(self.start(self.record_to_start(found), essential_lost))
+        Ok(self.start(self.record_to_start(salvaged), essential_lost))
     }
 
     /// The record with which a conversation starts. Missing parts are logged.
-    fn record_to_start(&self, found: SalvagedRecord) -> ConversationRecord {
-        if !found.lost.is_empty() {
-            let what = lost_parts::describe_loss(found.record.id, &found.lost);
+    fn record_to_start(&self, salvaged: SalvagedRecord) -> ConversationRecord {
+        if !salvaged.lost.is_empty() {
+            let what = lost_parts::describe_loss(salvaged.record.id, &salvaged.lost);
             tracing::error!("{what}");
         }
-        lost_parts::record_without_lost(found)
+        lost_parts::record_without_lost(salvaged)
     }
 
     /// The whole record of a conversation.
     fn record(&self, id: ConversationId) -> Result<ConversationRecord, ConversationError> {
-        let found = self.salvaged(id)?;
-        match found.lost.as_slice() {
-            [] => Ok(found.record),
+        let salvaged = self.salvaged(id)?;
+        match salvaged.lost.as_slice() {
+            [] => Ok(salvaged.record),
             lost => Err(lost_parts::loss_error(id, lost)),
         }
     }
 
     /// The record of a conversation as far as it can be read.
     fn salvaged(&self, id: ConversationId) -> Result<SalvagedRecord, ConversationError> {
-        let found = self.services.store.salvaged_conversation(id)?;
-        let found = found.ok_or_else(|| ConversationError::NotFound {
+        let salvaged = self.services.store.salvaged_conversation(id)?;
+        let salvaged = salvaged.ok_or_else(|| ConversationError::NotFound {
             what: format!("there is no conversation {id}"),
         })?;
-        match found.record.deleted_at {
+        match salvaged.record.deleted_at {
             Some(at) => Err(ConversationError::Deleted { id, at }),
-            None => Ok(found),
+            None => Ok(salvaged),
         }
     }
 
@@ -490,13 +490,13 @@ impl Registry {
             },
         );
         let registry = Arc::downgrade(self);
-        let own = mailbox.clone();
+        let own_mailbox = mailbox.clone();
         self.tasks.spawn(async move {
             let unread = actor.run().await;
             let Some(registry) = registry.upgrade() else {
                 return;
             };
-            registry.forget(id, &own);
+            registry.forget(id, &own_mailbox);
             // Messages that arrived while the task was ending start it again.
             registry.redeliver(id, unread);
         });
@@ -506,13 +506,13 @@ impl Registry {
     /// Delivers the messages that an ended task did not read.
     fn redeliver(self: &Arc<Self>, id: ConversationId, unread: Vec<Message>) {
         for message in unread {
-            if let Err(Message::Call(asked)) = self.deliver(id, message) {
+            if let Err(Message::Call(incoming)) = self.deliver(id, message) {
                 let error = match self.stop.is_cancelled() {
                     true => ConversationError::ShuttingDown,
-                    false => ConversationError::Lost,
+                    false => ConversationError::Internal,
                 };
                 // A caller that hung up needs no answer.
-                let _gone = asked.reply.send(Err(error));
+                let _gone = incoming.reply.send(Err(error));
             }
         }
     }
@@ -573,7 +573,7 @@ pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     format!(
-        "a fault of the daemon: {}",
+        "internal error of the daemon: {}",
         text.unwrap_or_else(|| "unknown".to_owned())
     )
 }

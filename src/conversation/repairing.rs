@@ -45,15 +45,15 @@ pub(super) async fn repair_head(
 ) -> Result<(WorkResult, UnrecordedResource), ConversationError> {
     closed.wait_until_ended().await?;
     let meter: Arc<dyn Meter> = Arc::clone(&progress) as Arc<dyn Meter>;
-    let done = services.blocking(move |services| {
-        let done = with_meter(meter, || repair_head_blocking(services, &record));
+    let result = services.blocking(move |services| {
+        let result = with_meter(meter, || repair_head_blocking(services, &record));
         // Checked here, because dropping an unwanted copy deletes it, which blocks.
         progress
             .add_done_bytes(0)
             .map_err(|EndedEarly| ConversationError::ShuttingDown)?;
-        done
+        result
     });
-    done.await?
+    result.await?
 }
 
 fn repair_head_blocking(
@@ -76,8 +76,8 @@ fn repair_head_blocking(
     let path = dialect.find(session)?;
     let (mut answer, copied) = make_repaired_copy(services, dialect, session, &path, Some(&record.cwd))?;
     let Some((copy, copied)) = copied else {
-        let found = WorkResult::Repaired(Box::new(answer), None);
-        return Ok((found, UnrecordedResource::default()));
+        let result = WorkResult::Repaired(Box::new(answer), None);
+        return Ok((result, UnrecordedResource::default()));
     };
     let checkpoint = match &copied.last_uuid {
         Some(uuid) => Some(transcript_facts::make_checkpoint_id(&entry.name, id, uuid)),
@@ -91,7 +91,7 @@ fn repair_head_blocking(
     };
     let fidelity = fidelity(copied.is_whole && copied.turns >= head.turns + head.carried_turns);
     answer.fidelity = Some(fidelity);
-    let made = NewBranch {
+    let branch = NewBranch {
         upstream_id: copy.upstream_id,
         source: id.clone(),
         checkpoint,
@@ -100,8 +100,8 @@ fn repair_head_blocking(
         via: BranchedVia::Cut,
         opened_session: None,
     };
-    let found = WorkResult::Repaired(Box::new(answer), Some(made));
-    Ok((found, UnrecordedResource::from(copy.uncommitted)))
+    let result = WorkResult::Repaired(Box::new(answer), Some(branch));
+    Ok((result, UnrecordedResource::from(copy.uncommitted)))
 }
 
 /// Makes a repaired copy of a transcript, or returns `None` if it has no damage that a copy would fix. Blocks.
@@ -119,15 +119,15 @@ pub(super) fn make_repaired_copy(
     let report = dialect.check(session, source)?;
     check_repairable(dialect, session, source, &report)?;
     let mut answer = check_answer(Ok(report))?;
-    let is_mended = |finding: &Finding| dialect.can_fix(finding.kind);
-    if !answer.findings.iter().any(is_mended) {
+    let is_fixable = |finding: &Finding| dialect.can_fix(finding.kind);
+    if !answer.findings.iter().any(is_fixable) {
         return Ok((answer, None));
     }
     let identity = || fs::metadata(source).map(|found| FileIdentity::of(&found)).ok();
     let before = identity();
     let repair = |new: &_| dialect.repair(home.session(None, session.id), source, new);
     let copied = services.copy_transcript((dialect, home), cwd, source, &id, repair);
-    let (copy, mut made) = copied.map_err(|error| match error {
+    let (copy, mut repaired) = copied.map_err(|error| match error {
         TranscriptError::NothingToResume { .. } => ConversationError::TranscriptDamaged(
             "it contains no messages, so there is nothing to copy".to_owned(),
         ),
@@ -142,22 +142,22 @@ pub(super) fn make_repaired_copy(
     let report = dialect.check(home.session(None, copy.upstream_id.as_str()), &copy.path);
     let refusals = report.as_ref().map_or(0, |report| report.refusals.len());
     let found = check_answer(report)?.findings;
-    if let Some(finding) = found.iter().find(|finding| refusals > 0 || is_mended(finding)) {
+    if let Some(finding) = found.iter().find(|finding| refusals > 0 || is_fixable(finding)) {
         return Err(ConversationError::TranscriptDamaged(format!(
             "a repaired copy would be incomplete too: {}",
             finding.detail
         )));
     }
-    made.is_whole &= is_complete(&made.repairs);
+    repaired.is_whole &= is_complete(&repaired.repairs);
     answer.left = found
         .into_iter()
         .filter(|finding| finding.kind.is_damage())
         .collect();
     answer.repaired = Some(copy.upstream_id.clone());
-    answer.repairs = Some(made.repairs);
-    answer.fidelity = Some(fidelity(made.is_whole));
+    answer.repairs = Some(repaired.repairs);
+    answer.fidelity = Some(fidelity(repaired.is_whole));
     tracing::info!(upstream_id = %id, copy = %copy.upstream_id, path = %copy.path.display(), "made a repaired copy");
-    Ok((answer, Some((copy, made))))
+    Ok((answer, Some((copy, repaired))))
 }
 
 /// Whether a copy has everything in its source except records whose parents are missing. A filled-in tool result means that the

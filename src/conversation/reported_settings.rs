@@ -75,9 +75,9 @@ pub fn model_of_options(options: &RawJson) -> Option<String> {
 /// The current value of each option that is not shown elsewhere.
 fn values_of_options(options: &RawJson, has_mode: bool) -> BTreeMap<String, RawJson> {
     let options: Vec<Value> = options.read().unwrap_or_default();
-    let is_elsewhere =
+    let is_shown_elsewhere =
         |option: &Value| has_category(option, "model") || (has_mode && has_category(option, "mode"));
-    let values = options.iter().filter(|option| !is_elsewhere(option));
+    let values = options.iter().filter(|option| !is_shown_elsewhere(option));
     let values = values.filter_map(|option| {
         let id = option
             .get("id")
@@ -90,7 +90,7 @@ fn values_of_options(options: &RawJson, has_mode: bool) -> BTreeMap<String, RawJ
     values.take(OPTIONS_LIMIT).collect()
 }
 
-/// Lays the settings that are given over those that are there. Model and mode are options too: by whichever name, the newest counts.
+/// Merges new settings into the current ones. Model and mode can also be set as options; the newest value wins.
 /// `options`: those of the agent, as far as they are known.
 pub fn merge_settings(settings: &mut Settings, given: Settings, options: Option<&RawJson>) {
     let Settings {
@@ -112,7 +112,7 @@ pub fn merge_settings(settings: &mut Settings, given: Settings, options: Option<
     if let Some(config) = config {
         settings.config.get_or_insert_default().extend(config);
     }
-    // As for an option that the agent does not know any more, which would fail every resume.
+    // `null` removes an option, for example one that the agent no longer knows, which would fail every resume.
     settings.config = settings.config.take().and_then(|mut config| {
         config.retain(|_, value| value.get() != "null");
         (!config.is_empty()).then_some(config)
@@ -121,11 +121,11 @@ pub fn merge_settings(settings: &mut Settings, given: Settings, options: Option<
     settings.mcp_servers = mcp_servers.or_else(|| settings.mcp_servers.take());
     settings.additional_directories =
         additional_directories.or_else(|| settings.additional_directories.take());
-    agree(settings, options);
+    align_options(settings, options);
 }
 
-/// Gives options that are the model or the mode the value of that setting, so that none is set to the older of two.
-pub fn agree(settings: &mut Settings, options: Option<&RawJson>) {
+/// Copies the model and the mode into the options with the same meaning, so that a resume does not set an old value.
+pub fn align_options(settings: &mut Settings, options: Option<&RawJson>) {
     let Settings {
         model, mode, config, ..
     } = settings;
@@ -138,7 +138,7 @@ pub fn agree(settings: &mut Settings, options: Option<&RawJson>) {
     }
 }
 
-/// The id of the option of this category. Where the options are not known, it is taken for the category.
+/// The id of the option of this category; the category itself if the options are unknown.
 #[must_use]
 pub fn option_of(options: Option<&RawJson>, category: &str) -> String {
     let options: Vec<Value> = options

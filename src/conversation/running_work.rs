@@ -41,7 +41,7 @@ pub struct WorkGuard {
 
 /// The error of work whose call ended first: its caller no longer waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it was ended before it was done")]
+#[error("stopped before it was finished")]
 pub struct EndedEarly;
 
 /// Whether a read or write failed because its call ended early.
@@ -89,17 +89,17 @@ impl WorkGuard {
     /// Runs work that reads transcripts on a blocking thread, and counts what it reads.
     ///
     /// # Errors
-    /// Those of the work, [`ConversationError::Lost`] if it panicked, and [`ConversationError::ShuttingDown`] if it was ended
+    /// Those of the work, [`ConversationError::Internal`] if it panicked, and [`ConversationError::ShuttingDown`] if it was ended
     /// early: the work itself would report what it no longer read as unreadable.
     pub async fn run_blocking<T: Send + 'static>(
         self,
         work: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
         let meter: Arc<dyn Meter> = self.progress();
-        let done = tokio::task::spawn_blocking(move || with_meter(meter, work)).await;
+        let result = tokio::task::spawn_blocking(move || with_meter(meter, work)).await;
         let ended = self.progress.add_done_bytes(0);
         ended.map_err(|EndedEarly| ConversationError::ShuttingDown)?;
-        done?
+        result?
     }
 
     /// The counter for the thread that does the work.

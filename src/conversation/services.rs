@@ -162,26 +162,27 @@ impl Services {
         folder: &str,
         look: impl FnOnce(&str) -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
-        let place = self.read_queues.look(folder.into());
+        let queue = self.read_queues.look_queue(folder.into());
         let folder = folder.to_owned();
-        place.run_blocking(move || look(&folder)).await
+        queue.run_blocking(move || look(&folder)).await
     }
 
-    /// Looks at transcripts of a project in an agent's folder, on a thread that may block.
+    /// Runs a quick read of a project's transcripts on a blocking thread.
     ///
     /// # Errors
-    /// Those of the look; a failure that may pass if the transcripts do not respond.
+    /// Those of `look`; a transient failure if the transcripts do not respond.
     pub async fn look_at_project<T: Send + 'static>(
         &self,
         root: &Path,
         cwd: &str,
         look: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
-        let place = self.read_queues.look_at_project(root.into(), cwd.to_owned());
-        place.run_blocking(look).await
+        let queue = self.read_queues.project_look_queue(root.into(), cwd.to_owned());
+        queue.run_blocking(look).await
     }
 
-    /// Looks whether the transcripts of a project respond. It need not have any. For what then waits for them without a limit.
+    /// Checks that the folder of a project's transcripts responds, whether or not there are any. Call it before work
+    /// that waits for the folder without a time limit.
     ///
     /// # Errors
     /// As [`Services::look_at_project`].
@@ -190,12 +191,12 @@ impl Services {
             return Ok(());
         };
         let any = Path::new("any");
-        let place = format
+        let path = format
             .dialect()
             .expected_path(root, Some(Path::new(cwd)), Path::new(""), any);
         let look = move || {
-            // Only that there is an answer counts.
-            let _there = place.symlink_metadata();
+            // Any answer will do, also that the path does not exist.
+            let _metadata = path.symlink_metadata();
             Ok(())
         };
         self.look_at_project(root, cwd, look).await

@@ -57,7 +57,7 @@ pub(super) fn log_unreadable(found: Result<Option<TurnCounts>, TranscriptError>)
     found.unwrap_or_else(|error| {
         tracing::warn!(
             error = chain_text(&error),
-            "a transcript is there and cannot be read"
+            "a transcript exists but cannot be read"
         );
         None
     })
@@ -83,12 +83,12 @@ pub(super) fn last_checkpoint(
 
 /// Makes the id of a checkpoint in a transcript.
 pub(super) fn make_checkpoint_id(agent: &AgentName, id: &UpstreamId, record_uuid: &str) -> CheckpointId {
-    let place = CheckpointRef {
+    let checkpoint = CheckpointRef {
         agent: agent.as_str().to_owned(),
         upstream_id: id.as_str().to_owned(),
         record_uuid: record_uuid.to_owned(),
     };
-    CheckpointId::new(place.to_string())
+    CheckpointId::new(checkpoint.to_string())
 }
 
 /// Copies a session's transcript under a new id, whole or cut at a checkpoint, to where the agent first looks for sessions of

@@ -116,14 +116,14 @@ impl RecheckQueue {
     /// Requests a check of a session's transcript, because a turn of the conversation `ended` on it. `None` means that the
     /// session is no longer a head, so that a running turn does not run on it.
     pub fn request(&self, upstream_id: &UpstreamId, ended: Option<ConversationId>) {
-        let mut noted = lock(&self.requested);
-        let (asked, all) = &mut *noted;
-        if asked.len() < MAX_REQUESTED || asked.contains_key(upstream_id) {
-            asked.entry(upstream_id.clone()).or_default().extend(ended);
+        let mut requests = lock(&self.requested);
+        let (sessions, all) = &mut *requests;
+        if sessions.len() < MAX_REQUESTED || sessions.contains_key(upstream_id) {
+            sessions.entry(upstream_id.clone()).or_default().extend(ended);
         } else {
             *all = true;
         }
-        drop(noted);
+        drop(requests);
         self.wake.notify_one();
     }
 

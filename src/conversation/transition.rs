@@ -135,12 +135,12 @@ impl<R> Model<R> {
         if self.operation.is_some() || self.advance_edit() {
             return;
         }
-        let waits_for_session = self
+        let is_waiting = self
             .turn
             .as_ref()
             .is_some_and(|turn| turn.phase == TurnPhase::Waiting);
         let is_editing = self.turn.as_ref().is_some_and(Turn::is_unaccepted_edit);
-        if waits_for_session || (!self.resume_waiters.is_empty() && !is_editing) {
+        if is_waiting || (!self.resume_waiters.is_empty() && !is_editing) {
             self.ensure_session();
         }
     }

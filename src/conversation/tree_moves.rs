@@ -237,8 +237,8 @@ impl TreeMove {
     /// move begins.
     pub(super) fn settle_unreadable(data: &Path) {
         // Failures to list or set aside are logged.
-        let left = intent::existing(&TREE_MOVE_INTENTS, data).unwrap_or_default();
-        let _is_settled = intent::settle(&TREE_MOVE_INTENTS, &left, &|_| true, |intent| {
+        let paths = intent::existing(&TREE_MOVE_INTENTS, data).unwrap_or_default();
+        let _is_settled = intent::settle(&TREE_MOVE_INTENTS, &paths, &|_| true, |intent| {
             match intent.about() {
                 [TreeMoveNote::Begun(_), ..] => IntentDecision::Later,
                 _ => {
@@ -280,7 +280,7 @@ pub(super) fn tree_move_that_moved(
     let moves = TreeMove::read_all(data)?.into_iter();
     let moves =
         moves.filter(|known| known.state == TreeMoveState::Done && known.description.undoes.is_none());
-    let took = moves.filter(|known| {
+    let matching = moves.filter(|known| {
         let mut parts = known.description.parts.iter();
         parts.any(|part| {
             let back = || Destination::Tree(part.back.clone()).new_cwd(record);
@@ -288,7 +288,7 @@ pub(super) fn tree_move_that_moved(
         })
     });
     // If there are several, the last one.
-    Ok(took.max_by_key(TreeMove::rank).map(|known| known.id))
+    Ok(matching.max_by_key(TreeMove::rank).map(|known| known.id))
 }
 
 #[cfg(test)]

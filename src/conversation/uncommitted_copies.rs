@@ -65,12 +65,12 @@ struct OldIdentity {
 }
 
 fn parse_old_log(lines: Vec<Value>) -> Option<LogContent<CopyDescription>> {
-    let mut said = LogContent {
+    let mut log = LogContent {
         about: Vec::new(),
         groups: Vec::new(),
     };
     for line in lines {
-        match (serde_json::from_value(line).ok()?, said.about.first()) {
+        match (serde_json::from_value(line).ok()?, log.about.first()) {
             (
                 OldLine::Transcript {
                     upstream_id,
@@ -79,14 +79,14 @@ fn parse_old_log(lines: Vec<Value>) -> Option<LogContent<CopyDescription>> {
                 },
                 None,
             ) => {
-                said.groups
+                log.groups
                     .push(folders.into_iter().map(IntentStep::Folder).collect());
-                said.about.push(CopyDescription::Transcript {
+                log.about.push(CopyDescription::Transcript {
                     upstream_id,
                     transcript,
                 });
             }
-            (OldLine::Files { fork }, None) => said.about.push(CopyDescription::Files { fork }),
+            (OldLine::Files { fork }, None) => log.about.push(CopyDescription::Files { fork }),
             (OldLine::Whole { whole }, Some(CopyDescription::Transcript { transcript, .. })) => {
                 let identity = FileIdentity {
                     device: whole.device,
@@ -94,7 +94,7 @@ fn parse_old_log(lines: Vec<Value>) -> Option<LogContent<CopyDescription>> {
                     bytes: whole.bytes,
                     modified: Some((whole.seconds, whole.nanoseconds)),
                 };
-                said.groups.push(vec![IntentStep::File(NewName {
+                log.groups.push(vec![IntentStep::File(NewName {
                     path: transcript.clone(),
                     identity,
                     sha256: None,
@@ -102,12 +102,12 @@ fn parse_old_log(lines: Vec<Value>) -> Option<LogContent<CopyDescription>> {
                 })]);
             }
             (OldLine::Asked { request }, Some(CopyDescription::Transcript { .. })) => {
-                said.about.push(CopyDescription::Asked(request));
+                log.about.push(CopyDescription::Asked(request));
             }
             _ => return None,
         }
     }
-    Some(said)
+    Some(log)
 }
 
 /// The suffix of the plan for a fork's files.
@@ -229,7 +229,7 @@ impl CopyPlans {
         if store.status().is_ephemeral {
             return;
         }
-        let note = || {
+        let record = || {
             let file = NewName {
                 path: transcript.to_owned(),
                 identity: FileIdentity::at(transcript)?,
@@ -239,7 +239,7 @@ impl CopyPlans {
             self.find(upstream_id)?
                 .record_steps(vec![vec![IntentStep::File(file)]])
         };
-        if let Err(error) = note() {
+        if let Err(error) = record() {
             tracing::warn!(%upstream_id, %error, "could not record that a copy is whole; after a kill it would stay");
         }
     }
@@ -334,25 +334,25 @@ impl CopyPlans {
                         .is_ok_and(|found| found.about() == [about]) => {}
             begun => drop(begun.map_err(TranscriptError::io("write", &path))?),
         }
-        let brought = copy_borrowed_files(fork);
+        let copied = copy_borrowed_files(fork);
         // Even after a failure: the original files are untouched, and nothing is left unfinished.
         let _logged = remove(&path);
-        brought
+        copied
     }
 
     /// Settles the plans of earlier daemons: deletes copies whose session no conversation owns. Call this when their unfinished
     /// turns are settled. Returns whether each plan is carried out or set aside.
     #[must_use]
     pub fn settle(&self, store: &Store) -> bool {
-        let verdict = UndoPolicy::of(store);
-        if verdict == UndoPolicy::Leave {
+        let policy = UndoPolicy::of(store);
+        if policy == UndoPolicy::Leave {
             return true;
         }
         let Some(earlier) = &self.earlier else {
             return false;
         };
         intent::settle(&COPY_INTENTS, earlier, &|_| true, |intent| {
-            match (&intent.about().first(), &verdict) {
+            match (&intent.about().first(), &policy) {
                 (Some(CopyDescription::Files { fork }), _) if settle_fork_files(fork) => {
                     IntentDecision::Commit
                 }
@@ -404,14 +404,14 @@ fn settle_copy(
         (Some(false), Ok(None)) => {}
         (None, _) | (_, Err(_)) => return Ok(IntentDecision::Later),
     }
-    let whole = intent.groups().iter().flatten().find_map(|step| match step {
+    let recorded = intent.groups().iter().flatten().find_map(|step| match step {
         IntentStep::File(file) => Some(file.identity),
         _ => None,
     });
     match FileIdentity::at(transcript) {
-        Ok(found) if whole == Some(found) => {}
+        Ok(current) if recorded == Some(current) => {}
         // The daemon was killed between renaming the copy and recording it.
-        Ok(found) if whole.is_none() && is_as_new_as(&found, intent.path())? => {}
+        Ok(current) if recorded.is_none() && is_as_new_as(&current, intent.path())? => {}
         Ok(_) => return Ok(IntentDecision::SetAside(Unreadable::CopyChanged)),
         Err(error) if is_absence(&error) => {}
         Err(error) => return Err(error),
@@ -433,17 +433,17 @@ fn is_as_new_as(copy: &FileIdentity, plan: &Path) -> io::Result<bool> {
 
 /// Copies the files of a fork again, or if it is missing, deletes the unfinished ones. Returns whether this succeeded.
 fn settle_fork_files(fork: &Path) -> bool {
-    let finished = match fork.symlink_metadata().is_ok() {
+    let settled = match fork.symlink_metadata().is_ok() {
         true => copy_borrowed_files(fork),
         false => remove_unfinished_files(fork),
     };
-    match &finished {
-        Ok(()) => tracing::info!(fork = %fork.display(), "brought the files that a fork names"),
+    match &settled {
+        Ok(()) => tracing::info!(fork = %fork.display(), "copied the files that a fork refers to"),
         Err(error) => {
             tracing::warn!(fork = %fork.display(), error = chain_text(error), "could not bring the files that a fork names; the next start tries again");
         }
     }
-    finished.is_ok()
+    settled.is_ok()
 }
 
 fn remove(path: &Path) -> io::Result<()> {

@@ -22,13 +22,13 @@ pub(super) fn find_undo_target(
 ) -> Result<Option<UndoEffect>, ConversationError> {
     let lineage = services.store.lineage_all(record.id)?;
     let links = record.chain.links();
-    let mut undoing = match session {
+    let mut effect = match session {
         None => next_undo(&lineage, links),
         // The chain is no longer empty: another client has restored a history, or started one.
         Some(_) if !links.is_empty() => None,
         Some(session) => undo_to(session, &lineage, links),
     };
-    match &mut undoing {
+    match &mut effect {
         Some(UndoEffect::Move { cwd }) => {
             let took = tree_moves::tree_move_that_moved(&services.data_folder, record, cwd);
             let took = took.map_err(|error| ConversationError::StoreFailed(error.to_string().into()))?;
@@ -49,7 +49,7 @@ pub(super) fn find_undo_target(
         }
         None => {}
     }
-    Ok(undoing)
+    Ok(effect)
 }
 
 /// Refuses to go back to a session without a transcript or backup. Otherwise the next prompt would find out, and by then the
@@ -57,9 +57,9 @@ pub(super) fn find_undo_target(
 fn check_session_exists(services: &Services, earlier: &EarlierHead) -> Result<(), ConversationError> {
     let link = &earlier.link;
     services.agent(&link.agent)?;
-    let is_gone = |id: &UpstreamId| {
-        let found = services.transcript(&link.agent, &link.cwd, id);
-        found.is_some_and(|(dialect, session)| {
+    let is_missing = |id: &UpstreamId| {
+        let transcript = services.transcript(&link.agent, &link.cwd, id);
+        transcript.is_some_and(|(dialect, session)| {
             // If the transcript cannot be checked, it may exist.
             dialect.find(session).is_err_and(|error| error.is_absence())
                 && !backup::may_have_backup(services, session.home.root, id)
@@ -68,9 +68,9 @@ fn check_session_exists(services: &Services, earlier: &EarlierHead) -> Result<()
     // Agents create a transcript with the first turn. A branch without turns is made again from its source, and a session
     // that was never written is replaced by a new one.
     let is_lost = match &link.from_upstream_id {
-        Some(from) if link.turns == 0 => is_gone(&link.upstream_id) && is_gone(from),
+        Some(from) if link.turns == 0 => is_missing(&link.upstream_id) && is_missing(from),
         None if !link.written => false,
-        _ => is_gone(&link.upstream_id),
+        _ => is_missing(&link.upstream_id),
     };
     if !is_lost {
         return Ok(());

@@ -66,7 +66,7 @@ pub fn list_unusable_files(services: &Services) -> Vec<UnusableFile> {
             path,
             is_foreign: why.is_none(),
             reason: why.unwrap_or_else(|| {
-                "it is among the kept copies of a session, and sessiond did not write it".to_owned()
+                "it is in the backup folder of a session but was not written by sessiond".to_owned()
             }),
         })),
         Err(error) => tracing::warn!(error = chain_text(&error), "cannot list the backups"),

@@ -30,7 +30,7 @@ use crate::agent::wire::{Attachment, SessionHandle};
 use super::closed_sessions::ClosedSessions;
 use super::effect::{EditorSettings, OpenedSession};
 use super::error::ConversationError;
-use super::reported_settings::{agree, has_category};
+use super::reported_settings::{align_options, has_category};
 use super::services::{Services, chain_text, now};
 use super::transcript_growth::PromptTally;
 pub use super::uncommitted_copies::UncommittedCopy;
@@ -180,18 +180,18 @@ pub(super) async fn open_session(
             entry.kind.close_answers_early,
         )),
     };
-    let mut giving_up = OpenGuard {
+    let mut guard = OpenGuard {
         lease,
         attachment: None,
         unended,
         has_ended: false,
         closed,
     };
-    let opened = open_attached(services, entry, &mut giving_up, opening, cwd, settings).await;
-    giving_up.has_ended = true;
+    let opened = open_attached(services, entry, &mut guard, opening, cwd, settings).await;
+    guard.has_ended = true;
     // An agent that did not answer may still open the session.
     if let Err(OpenError::Call(CallError::TimedOut { .. } | CallError::Stalled)) = &opened
-        && let Some(unended) = giving_up.unended.take()
+        && let Some(unended) = guard.unended.take()
     {
         closed.add_given_up(unended);
     }
@@ -227,12 +227,12 @@ impl Drop for OpenGuard<'_> {
 async fn open_attached(
     services: &Services,
     entry: &AgentEntry,
-    giving_up: &mut OpenGuard<'_>,
+    guard: &mut OpenGuard<'_>,
     opening: &OpenMode,
     cwd: &str,
     settings: &Settings,
 ) -> Result<(UpstreamSession, OpenResponse), OpenError> {
-    let lease = giving_up.lease.clone();
+    let lease = guard.lease.clone();
     let mut options = session_options(entry, cwd, settings);
     if let OpenMode::Fork(_, Some(point)) = opening {
         // ACP has no field for the fork point. An agent that does not know this one copies the whole session.
@@ -248,12 +248,12 @@ async fn open_attached(
         OpenMode::Fork(id, _) => calls.fork(&SessionHandle::new(id.as_str()), &options, &sender)?,
         OpenMode::Resume(id) => {
             let (request, attachment) = calls.resume(&SessionHandle::new(id.as_str()), &options, &sender)?;
-            giving_up.attachment = Some(attachment);
+            guard.attachment = Some(attachment);
             request
         }
         OpenMode::Load(id) => {
             let (request, attachment) = calls.load(&SessionHandle::new(id.as_str()), &options, &sender)?;
-            giving_up.attachment = Some(attachment);
+            guard.attachment = Some(attachment);
             request
         }
     };
@@ -261,7 +261,7 @@ async fn open_attached(
     let deadline = services.session_deadline;
     let answer = timeout(deadline, await_answer(&mut receiver, request, &mut early)).await;
     let answer = answer.unwrap_or(Err(CallError::TimedOut { after: deadline }));
-    let (raw, bound) = answer.inspect_err(|error| {
+    let (raw, attached) = answer.inspect_err(|error| {
         if wants_sign_in(entry, error) {
             // The process may check the sign-in only when it starts, and the user signs in outside of it.
             lease.note_signed_out();
@@ -270,8 +270,8 @@ async fn open_attached(
     if matches!(opening, OpenMode::Load(_)) {
         early.retain(|incoming| !is_replay(incoming));
     }
-    let attachment = bound
-        .or(giving_up.attachment.take())
+    let attachment = attached
+        .or(guard.attachment.take())
         .ok_or_else(|| CallError::BadAnswer {
             method: MethodName::known(method::SESSION_NEW),
             detail: "it names no session".to_owned(),
@@ -303,7 +303,7 @@ async fn open_attached(
         .mode
         .or(changed.as_ref().map(|(last, _)| (*last).to_owned()));
     if let Err(refused) = configure(entry, &calls, handle, &settings, None, &answer.info).await {
-        giving_up.closed.close(session);
+        guard.closed.close(session);
         return Err(refused);
     }
     if let Some((_, modes)) = changed {
@@ -327,7 +327,7 @@ fn modes_with_current(modes: &RawJson, mode: &str) -> Option<RawJson> {
 }
 
 /// Applies model, mode and options to an open session, unless the agent reports that they are set already. `known`: what the
-/// agent reports. `asked`: the settings that an editor requested.
+/// agent reports. `requested`: the settings that an editor requested.
 ///
 /// # Errors
 /// The first setting that the agent refused, or the end of the agent.
@@ -336,12 +336,12 @@ pub async fn configure(
     calls: &AgentCalls,
     handle: &SessionHandle,
     settings: &Settings,
-    asked: Option<&EditorSettings>,
+    requested: Option<&EditorSettings>,
     known: &SessionInfo,
 ) -> Result<(), OpenError> {
     let params = |is_it: &dyn Fn(&Settings) -> bool| {
-        let asked = asked.filter(|asked| is_it(&asked.settings));
-        asked.map(|asked| asked.params.as_raw())
+        let requested = requested.filter(|requested| is_it(&requested.settings));
+        requested.map(|requested| requested.params.as_raw())
     };
     let options: Vec<Value> = known
         .config_options
@@ -349,11 +349,11 @@ pub async fn configure(
         .and_then(|options| options.read().ok())
         .unwrap_or_default();
     let mut settings = settings.clone();
-    agree(&mut settings, known.config_options.as_ref());
+    align_options(&mut settings, known.config_options.as_ref());
     let is_set = |(_, value): &(&String, &RawJson)| value.get() != "null";
     for (id, value) in settings.config.iter().flatten().filter(is_set) {
-        let params = params(&|asked| {
-            asked
+        let params = params(&|requested| {
+            requested
                 .config
                 .as_ref()
                 .is_some_and(|config| config.contains_key(id))
@@ -370,7 +370,7 @@ pub async fn configure(
         let mut config = settings.config.iter().flatten();
         let is_set = config.any(|(id, _)| by_option == Some(id.as_str()));
         if current != Some(model.as_str()) && !is_set {
-            let params = params(&|asked| asked.model.is_some());
+            let params = params(&|requested| requested.model.is_some());
             let result = match (by_option, entry.kind.model_setting) {
                 (Some(id), _) => {
                     let value = RawJson::from(Value::from(model.as_str()));
@@ -397,7 +397,7 @@ pub async fn configure(
             .and_then(|modes| modes.current_mode_id);
         if current.as_ref() != Some(mode) {
             let result = calls
-                .set_mode(handle, mode, params(&|asked| asked.mode.is_some()))
+                .set_mode(handle, mode, params(&|requested| requested.mode.is_some()))
                 .await;
             result.map_err(|source| OpenError::from_setting("mode", mode, known, source))?;
         }
@@ -418,20 +418,20 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
             let failure = classify(entry, agent);
             if failure.kind == FailureKind::AuthRequired {
                 return ConversationError::AuthRequired(format!(
-                    "the agent {} wants you to sign in: {}",
+                    "the agent {} requires you to sign in: {}",
                     entry.name, failure.message
                 ));
             }
-            let did = match error {
+            let action = match error {
                 OpenError::Setting { setting, value, .. } => {
                     format!("refused the setting {setting} = {value}")
                 }
                 OpenError::Call(_) => "answered with an error".to_owned(),
             };
-            let message = format!("the agent {} {did}: {}", entry.name, failure.message);
+            let message = format!("the agent {} {action}: {}", entry.name, failure.message);
             let upstream = upstream_json(agent);
             if is_session_in_use(error) {
-                return ConversationError::Passing {
+                return ConversationError::Transient {
                     message: format!(
                         "the agent {} does not open the session while another program, or one of its own processes that has \
                          not ended yet, writes to it; close it there, or try again in a minute",
@@ -441,11 +441,11 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
                     limit: None,
                 };
             }
-            let passes = matches!(
+            let is_transient = matches!(
                 failure.kind,
                 FailureKind::RateLimited | FailureKind::Overloaded | FailureKind::Network
             );
-            if !passes {
+            if !is_transient {
                 return match error {
                     OpenError::Setting { setting, offered, .. } => ConversationError::SettingRefused {
                         message,
@@ -457,7 +457,7 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
                 };
             }
             let is_limit = failure.kind == FailureKind::RateLimited;
-            ConversationError::Passing {
+            ConversationError::Transient {
                 message,
                 upstream,
                 limit: is_limit.then_some(Limit {
@@ -466,7 +466,7 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
                 }),
             }
         }
-        CallError::TimedOut { .. } => ConversationError::Passing {
+        CallError::TimedOut { .. } => ConversationError::Transient {
             message: text,
             upstream: None,
             limit: None,

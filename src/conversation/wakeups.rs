@@ -95,11 +95,11 @@ impl WakeupQueue {
                 self.changed.notified().await;
                 continue;
             };
-            let left = Duration::try_from(at.duration_since(time)).unwrap_or_default();
-            if !left.is_zero() {
+            let remaining = Duration::try_from(at.duration_since(time)).unwrap_or_default();
+            if !remaining.is_zero() {
                 tokio::select! {
                     () = self.changed.notified() => {}
-                    () = tokio::time::sleep(left.min(CLOCK_CHECK_INTERVAL)) => {}
+                    () = tokio::time::sleep(remaining.min(CLOCK_CHECK_INTERVAL)) => {}
                 }
                 continue;
             }

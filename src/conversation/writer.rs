@@ -78,11 +78,11 @@ impl<R> RecordWriter<R> {
             record.updated_at = now.max(record.updated_at);
         }
         if parts.is_empty() || !self.unsaved_ledger.is_empty() {
-            let left = WritePart {
+            let part = WritePart {
                 ledger: std::mem::take(&mut self.unsaved_ledger),
                 milestone: Milestone::Saved,
             };
-            parts.insert(0, left);
+            parts.insert(0, part);
         }
         self.has_changes = false;
         self.has_failed = false;
@@ -96,8 +96,8 @@ impl<R> RecordWriter<R> {
     /// The latest state of a call with an idempotency key, if it is not on disk yet.
     #[must_use]
     pub fn unwritten_request(&self, id: &RequestId) -> Option<&RequestRecord> {
-        let under_way = self.in_progress.iter().flat_map(|write| &write.parts);
-        let parts = under_way.chain(&self.next).map(|part| &part.ledger);
+        let running = self.in_progress.iter().flat_map(|write| &write.parts);
+        let parts = running.chain(&self.next).map(|part| &part.ledger);
         let mut requests = parts
             .chain([&self.unsaved_ledger])
             .flat_map(|ledger| &ledger.requests);
@@ -107,8 +107,8 @@ impl<R> RecordWriter<R> {
     /// Whether the record on disk, or the one that is being written, names this as the running turn.
     #[must_use]
     pub fn may_name_turn(&self, turn_id: &TurnId) -> bool {
-        let under_way = self.in_progress.as_ref().map(|write| &write.record);
-        let mut records = [&self.on_disk].into_iter().chain(under_way);
+        let running = self.in_progress.as_ref().map(|write| &write.record);
+        let mut records = [&self.on_disk].into_iter().chain(running);
         records.any(|record| record.turn.as_ref().is_some_and(|turn| turn.turn_id == *turn_id))
     }
 
@@ -125,8 +125,8 @@ impl<R> RecordWriter<R> {
     /// Whether an edit that is not on disk yet waits to be reported. False while a failed write waits to be repeated.
     #[must_use]
     pub fn has_unwritten_edit(&self) -> bool {
-        let under_way = self.in_progress.iter().flat_map(|write| &write.parts);
-        let parts = under_way.chain(&self.next).map(|part| &part.ledger);
+        let running = self.in_progress.iter().flat_map(|write| &write.parts);
+        let parts = running.chain(&self.next).map(|part| &part.ledger);
         let mut events = parts
             .chain([&self.unsaved_ledger])
             .flat_map(|ledger| &ledger.events);

@@ -38,7 +38,7 @@ pub enum BindError {
     #[error(transparent)]
     Folder(#[from] ClaimError),
     /// The path exists and is not a socket.
-    #[error("{} exists and is not a socket; it is left as it is, choose another path with --socket", .0.display())]
+    #[error("{} exists and is not a socket; choose another path with --socket", .0.display())]
     NotASocket(PathBuf),
     /// Another process listens on the socket.
     #[error("another process already listens on {}; stop it, or choose another path with --socket", .0.display())]
@@ -50,7 +50,7 @@ pub enum BindError {
         given.display(),
         path.display()
     )]
-    GivenElsewhere {
+    PathMismatch {
         /// The path of that socket. Empty if the socket has no name.
         given: PathBuf,
         /// The path at which clients connect.
@@ -120,22 +120,22 @@ impl PrivateSocket {
     /// Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`BindError::GivenElsewhere`] if the socket is not at `path`. Also fails if others may write to the folder.
+    /// [`BindError::PathMismatch`] if the socket is not at `path`. Also fails if others may write to the folder.
     pub fn from_service_manager(
         listener: std::os::unix::net::UnixListener,
         path: &Path,
     ) -> Result<Self, BindError> {
         let failed = |step| move |source| BindError::io(step, path, source);
         let address = listener.local_addr().map_err(failed("ask for the address of"))?;
-        let named = address.as_pathname().unwrap_or(Path::new(""));
-        if named != path {
-            return Err(BindError::GivenElsewhere {
-                given: named.to_owned(),
+        let socket_path = address.as_pathname().unwrap_or(Path::new(""));
+        if socket_path != path {
+            return Err(BindError::PathMismatch {
+                given: socket_path.to_owned(),
                 path: path.to_owned(),
             });
         }
         claim_folder(path)?;
-        let watch = || {
+        let listen = || {
             // Makes this process, not the service manager, the listener that clients see, so that they know that it serves.
             rustix::net::listen(&listener, LISTEN_BACKLOG.cast_signed())?;
             listener.set_nonblocking(true)?;
@@ -145,7 +145,7 @@ impl PrivateSocket {
             path: path.to_owned(),
             identity: None,
         };
-        let listener = watch().map_err(failed("watch the socket"))?;
+        let listener = listen().map_err(failed("watch the socket"))?;
         Ok(Self { listener, file })
     }
 }

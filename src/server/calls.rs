@@ -146,11 +146,11 @@ impl Calls {
                 Ok(call.boxed())
             }
             Handler::Unsubscribe => {
-                let ended = match subscription_param(params)? {
+                let removed = match subscription_param(params)? {
                     SubscriptionId::Num(id) => self.subscriptions.remove(&id),
                     SubscriptionId::Str(_) => None,
                 };
-                let was_active = ended.is_some_and(|subscription| !subscription.is_finished());
+                let was_active = removed.is_some_and(|subscription| !subscription.is_finished());
                 let outcome = Ok(was_active.to_string());
                 Ok(ready(answer::response_to(id, outcome, usize::MAX)).boxed())
             }
@@ -189,28 +189,28 @@ impl Calls {
         // Consecutive numbers are short on the wire and readable in logs. They are unique within the daemon.
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let subscription = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let feed = SubscriptionSink::new(self.in_flight.outbox.clone(), event, subscription);
+        let sink = SubscriptionSink::new(self.in_flight.outbox.clone(), event, subscription);
         let accepted = answer::response_to(Some(id), Ok(subscription.to_string()), usize::MAX);
         let outbox = self.in_flight.outbox.clone();
-        let (in_place, is_in_place) = oneshot::channel::<()>();
+        let (started, has_started) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
             push(outbox, accepted).await;
-            let subscriber = feed.clone();
-            let events = AssertUnwindSafe(async move { begin(feed).await });
+            let subscriber = sink.clone();
+            let events = AssertUnwindSafe(async move { begin(sink).await });
             let mut events = events.catch_unwind().boxed();
             let first = poll_once(&mut events);
-            drop(in_place);
-            let ended = match first {
-                Poll::Ready(ended) => ended,
+            drop(started);
+            let outcome = match first {
+                Poll::Ready(outcome) => outcome,
                 Poll::Pending => events.await,
             };
-            if let Err(error) = ended.unwrap_or_else(|_| Err(panic_error(event))) {
+            if let Err(error) = outcome.unwrap_or_else(|_| Err(panic_error(event))) {
                 subscriber.fail(&error).await;
             }
         });
         self.subscriptions
             .insert(subscription, AbortOnDropHandle::new(task));
-        self.in_flight.block_until(is_in_place.map(drop).boxed());
+        self.in_flight.block_until(has_started.map(drop).boxed());
     }
 }
 
@@ -287,7 +287,7 @@ fn catch_panic<T>(method: &str, act: impl FnOnce() -> Result<T, BridgeError>) ->
 /// The error of a method that panicked.
 pub(crate) fn panic_error(method: &str) -> BridgeError {
     tracing::error!(method, "the handler panicked");
-    let message = format!("{method} failed by a fault of the daemon; see its log");
+    let message = format!("{method} failed because of an internal error; see the daemon's log");
     BridgeError::new(ErrorKind::InternalError, message)
 }
 

@@ -48,9 +48,9 @@ pub trait Dialogue: Send {
 }
 
 /// Drives a connection until nothing is running.
-async fn finish(admitted: &mut RequestsInFlight) {
-    while !admitted.is_idle() {
-        admitted.advance().await;
+async fn finish(requests: &mut RequestsInFlight) {
+    while !requests.is_idle() {
+        requests.advance().await;
     }
 }
 

@@ -27,10 +27,10 @@ pub(crate) fn check_nesting(params: &str) -> Result<(), BridgeError> {
         return Ok(());
     }
     let members: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(params).unwrap_or_default();
-    let deep = members
+    let nested = members
         .iter()
         .find(|(_, value)| nesting(value.get()) >= NESTING_LIMIT);
-    let name = deep.map_or("params", |(name, _)| name.as_ref());
+    let name = nested.map_or("params", |(name, _)| name.as_ref());
     let message = format!(
         "invalid parameter {name}: its JSON is nested too deeply; arrays and objects may be nested {NESTING_LIMIT} levels \
          deep, counted from the parameters"
@@ -102,18 +102,18 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<T, (Option<String>, String)>
     serde_path_to_error::deserialize(json).map_err(|error| {
         let path = Some(error.path().to_string()).filter(|path| path != ".");
         let why = error.inner().to_string();
-        let without_place = why.rsplit_once(SERDE_POSITION).map(|(why, _)| why.to_owned());
-        (path, without_place.unwrap_or(why))
+        let without_position = why.rsplit_once(SERDE_POSITION).map(|(why, _)| why.to_owned());
+        (path, without_position.unwrap_or(why))
     })
 }
 
 /// The known name that is most similar to a misspelled one.
 fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a String> {
-    let alike = |known: &str| strsim::jaro_winkler(&known.to_lowercase(), &name.to_lowercase());
+    let similarity = |known: &str| strsim::jaro_winkler(&known.to_lowercase(), &name.to_lowercase());
     let best = known
         .iter()
-        .max_by(|one, other| alike(one).total_cmp(&alike(other)))?;
-    (alike(best) >= MIN_SIMILARITY).then_some(best)
+        .max_by(|one, other| similarity(one).total_cmp(&similarity(other)))?;
+    (similarity(best) >= MIN_SIMILARITY).then_some(best)
 }
 
 #[cfg(test)]

@@ -128,7 +128,7 @@ pub async fn serve(
             }
             continue;
         }
-        let Ok(place) = Arc::clone(&free).try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(&free).try_acquire_owned() else {
             refuse_one_too_many(stream, most);
             if let Some(refused) = too_many.count(Instant::now()) {
                 tracing::warn!(
@@ -142,7 +142,7 @@ pub async fn serve(
         accepted_so_far += 1;
         let (service, limits, stop) = (service.clone(), Arc::clone(&limits), stop.clone());
         let connection = connection::run(stream, accepted_so_far, service, limits, stop);
-        tasks.spawn(connection.map(|()| drop(place)));
+        tasks.spawn(connection.map(|()| drop(permit)));
     }
     // Drop the listener, so that no client waits in a queue that is no longer served.
     drop(listener);
@@ -174,7 +174,7 @@ impl Refusals {
         self.unlogged += 1;
         if self
             .logged_at
-            .is_some_and(|told| now < told + REFUSAL_LOG_INTERVAL)
+            .is_some_and(|logged| now < logged + REFUSAL_LOG_INTERVAL)
         {
             return None;
         }
@@ -183,8 +183,8 @@ impl Refusals {
     }
 }
 
-fn refuse_one_too_many(stream: UnixStream, connections: usize) {
-    let message = format!("{connections} connections are open, which is the limit");
+fn refuse_one_too_many(stream: UnixStream, limit: usize) {
+    let message = format!("{limit} connections are open, which is the limit");
     let line = format!(
         "{}\n",
         answer::error_response(None, &BridgeError::new(ErrorKind::Busy, message))

@@ -18,8 +18,8 @@ pub(super) fn subscription(bridge: &Arc<Bridge>, params: &str) -> Result<StartSu
         conversation_id,
         after,
     } = parameters::read(params)?;
-    let named = conversation_id.as_ref().map(|name| bridge.conversation(name));
-    let (id, bridge) = (named.transpose()?, Arc::clone(bridge));
+    let id_of_name = conversation_id.as_ref().map(|name| bridge.conversation(name));
+    let (id, bridge) = (id_of_name.transpose()?, Arc::clone(bridge));
     Ok(Box::new(move |feed| {
         Box::pin(async move {
             // Held weakly by the subscriber: when the client unsubscribes or disconnects, this future and `ended` are dropped.

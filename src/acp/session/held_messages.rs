@@ -36,16 +36,16 @@ impl HeldMessages {
 
     /// Adds a message; false if too much is held back for the editor.
     pub(super) fn push(&mut self, line: &str) -> bool {
-        let is_taken = self.peer.hold(line.len());
-        if is_taken {
+        let has_room = self.peer.hold(line.len());
+        if has_room {
             self.lines.push_back(line.into());
         }
-        is_taken
+        has_room
     }
 
     /// Puts a message before the others.
     pub(super) fn push_first(&mut self, line: &str) {
-        self.peer.hold_regardless(line.len());
+        self.peer.hold_over_limit(line.len());
         self.lines.push_front(line.into());
     }
 
@@ -60,9 +60,9 @@ impl HeldMessages {
     }
 
     /// Removes and returns the matching messages.
-    pub(super) fn remove(&mut self, is_so: impl Fn(&str) -> bool) -> Vec<Arc<str>> {
+    pub(super) fn remove(&mut self, matches: impl Fn(&str) -> bool) -> Vec<Arc<str>> {
         let lines = std::mem::take(&mut self.lines);
-        let (removed, left): (Vec<_>, Vec<_>) = lines.into_iter().partition(|line| is_so(line));
+        let (removed, left): (Vec<_>, Vec<_>) = lines.into_iter().partition(|line| matches(line));
         self.lines = left.into();
         self.peer
             .release_held(removed.len(), removed.iter().map(|line| line.len()).sum());

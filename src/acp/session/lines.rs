@@ -56,8 +56,8 @@ impl Session {
                 Some(changed.map_or(update.into(), Cow::from))
             }
             "session_message" => {
-                let ends = ["senderSessionId", "recipientSessionId"].into_iter();
-                let own = ends
+                let members = ["senderSessionId", "recipientSessionId"].into_iter();
+                let own = members
                     .filter(|name| message::text_of(update, name).as_ref() == Some(&state.agent_session_id));
                 Some(own.fold(update.into(), |update, name| {
                     message::with_member(&update, name, Value::from(&*self.id).into()).into()
@@ -115,10 +115,10 @@ impl Session {
     }
 
     /// An update with information about the conversation: a notice if the editor supports them, otherwise a message.
-    pub(in crate::acp) fn note(&self, words: &str) -> String {
+    pub(in crate::acp) fn note(&self, text: &str) -> String {
         match self.peer.capabilities().accepts_update("notice") {
-            true => message::notice(words),
-            false => message::text_chunk(words),
+            true => message::notice(text),
+            false => message::text_chunk(text),
         }
     }
 

@@ -83,17 +83,17 @@ impl Session {
             running_turn: running,
             ..
         } = &mut *state;
-        let is_meant = |turn: &TurnId| only.is_none_or(|only| only == turn);
-        let own = prompts.iter_mut().rev().filter(|own| is_meant(&own.turn_id));
+        let matches = |turn: &TurnId| only.is_none_or(|only| only == turn);
+        let own = prompts.iter_mut().rev().filter(|own| matches(&own.turn_id));
         let own = own.map(|own| (own.turn().clone(), &mut own.is_cancelled));
-        let running = running.iter_mut().filter(|(turn, _)| is_meant(turn));
+        let running = running.iter_mut().filter(|(turn, _)| matches(turn));
         let running = running.map(|(turn, is_cancelled)| (turn.clone(), is_cancelled));
-        let found = own
+        let turns = own
             .chain(running)
             .filter_map(|(turn, is_cancelled)| (!std::mem::replace(is_cancelled, true)).then_some(turn))
             .collect();
         self.prompts_cancelled.notify_waiters();
-        found
+        turns
     }
 
     /// Waits until the prompt of this turn is cancelled.

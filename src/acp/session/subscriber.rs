@@ -24,9 +24,9 @@ impl SessionSubscriber {
     fn session(&self) -> Option<Arc<Session>> {
         let session = self.session.upgrade()?;
         let state = session.lock();
-        let counts = state.load_subscription.unwrap_or(state.subscription) == self.number;
+        let is_current = state.load_subscription.unwrap_or(state.subscription) == self.number;
         drop(state);
-        counts.then_some(session)
+        is_current.then_some(session)
     }
 }
 
@@ -35,9 +35,9 @@ impl Subscriber for SessionSubscriber {
         let Some(session) = self.session.upgrade() else {
             return Delivery::Disconnected;
         };
-        let taken = session.on_encoded(self.number, event, &mut self.snapshot);
-        self.is_slow = taken == Delivery::QueueFull;
-        taken
+        let delivery = session.on_encoded(self.number, event, &mut self.snapshot);
+        self.is_slow = delivery == Delivery::QueueFull;
+        delivery
     }
 
     fn deliver_when_room<'a>(&'a mut self, event: &'a EncodedEvent) -> BoxFuture<'a, bool> {

@@ -27,7 +27,7 @@ impl Actor {
     /// Handles a round of lines. All get the same time.
     pub(super) fn handle_lines(&mut self, lines: &mut Vec<Incoming>) {
         let at = now();
-        let told_at = time::text(at);
+        let at_text = time::text(at);
         let mut lines = lines.drain(..);
         while let Some(incoming) = lines.next() {
             // The remaining lines of a session that was dropped during the round are ignored.
@@ -41,7 +41,7 @@ impl Actor {
             }
             match incoming {
                 Incoming::Notification { method: name, line } if name.as_str() == method::SESSION_UPDATE => {
-                    if !self.handle_update(&line, at, &told_at)
+                    if !self.handle_update(&line, at, &at_text)
                         && let Some(session) = &mut self.session
                     {
                         let again = Incoming::Notification { method: name, line };
@@ -92,7 +92,7 @@ impl Actor {
                 }
                 Incoming::Overflow { dropped } => {
                     tracing::warn!(conversation = %self.model.id(), dropped, "updates of the agent were dropped: they arrived faster than they were processed");
-                    self.stream.lag_everyone(&told_at);
+                    self.stream.mark_all_lagged(&at_text);
                 }
                 Incoming::Died(death) => {
                     let status = death
@@ -101,7 +101,7 @@ impl Actor {
                     session.prompt = None;
                     self.forget_requests();
                     self.dead_agent = self.session.as_ref().map(|session| session.lease.clone());
-                    let condemned = self
+                    let reason = self
                         .dead_agent
                         .as_ref()
                         .and_then(|dead| dead.termination_reason());
@@ -109,13 +109,13 @@ impl Actor {
                         .dead_agent
                         .as_ref()
                         .map(|dead| dead.connection().prompts_at_death());
-                    let part = match (condemned, prompts) {
+                    let part = match (reason, prompts) {
                         (Some(_), _) => DeathInvolvement::Bystander,
                         (None, Some(2..)) => DeathInvolvement::Suspect,
                         (None, _) => DeathInvolvement::Alone,
                     };
                     let died = Input::AgentDied {
-                        status: condemned.map_or(status, ToOwned::to_owned),
+                        status: reason.map_or(status, ToOwned::to_owned),
                         stderr_tail: death.stderr_tail.clone(),
                         involvement: part,
                     };
@@ -128,7 +128,7 @@ impl Actor {
 
     /// Sends an update to the subscribers, byte for byte. Nothing is awaited between the line and its fan-out, and only the few
     /// kinds that the conversation stores are decoded. Returns whether it was sent: if not, call this again later.
-    fn handle_update(&mut self, line: &Line, at: Timestamp, told_at: &str) -> bool {
+    fn handle_update(&mut self, line: &Line, at: Timestamp, at_text: &str) -> bool {
         let Some(update) = line.update() else { return true };
         let kind = line.update_kind().unwrap_or_default();
         let subagent = self.params_of_subagent(line);
@@ -145,13 +145,13 @@ impl Actor {
         let turn = self.model.turn_of_updates();
         if let Some(params) = subagent {
             self.stream
-                .emit_update_of_subagent(turn.is_some(), params, told_at);
+                .emit_update_of_subagent(turn.is_some(), params, at_text);
             return true;
         }
         // An announcement of a subagent's session is sent with its parameters, which name that session.
         let announces = subagent::announced_session(&kind, update).and(line.params());
         let params = line.extra_params().or(announces);
-        self.stream.emit_update(turn, update, params, told_at);
+        self.stream.emit_update(turn, update, params, at_text);
         if matches!(
             kind.as_ref(),
             "current_mode_update" | "config_option_update" | "session_info_update"
@@ -192,19 +192,19 @@ impl Actor {
                     #[serde(borrow)]
                     request_id: &'a serde_json::value::RawValue,
                 }
-                let withdrawn = line
+                let withdrawn_id = line
                     .params()
                     .and_then(|params| serde_json::from_str::<Params<'_>>(params).ok())
                     .map(|params| params.request_id.get().to_owned());
                 let found = self
                     .questions
                     .iter()
-                    .position(|question| Some(question.raw_id.as_str()) == withdrawn.as_deref());
+                    .position(|question| Some(question.raw_id.as_str()) == withdrawn_id.as_deref());
                 if let Some(index) = found {
                     let question = self.questions.swap_remove(index);
                     self.respond_error(&question.raw_id, -32800, "the request was cancelled");
                     self.apply_input_at(Input::QuestionWithdrawn(question.id), at);
-                } else if let Some(id) = withdrawn {
+                } else if let Some(id) = withdrawn_id {
                     self.stream.withdraw_requests(Some(&RawId::from_wire(&id)));
                 }
             }
@@ -329,14 +329,14 @@ impl Actor {
 
     /// Adds a subscriber. It first gets the events that it missed if they are still held, or else a snapshot; then live ones.
     pub(super) fn subscribe(&mut self, subscriber: Box<dyn Subscriber>, after: Option<&Cursor>) {
-        let held = after.and_then(|cursor| self.stream.holds_after(cursor));
-        let snapshot = if held.is_some() {
+        let missed = after.and_then(|cursor| self.stream.holds_after(cursor));
+        let snapshot = if missed.is_some() {
             None
         } else {
             self.snapshot(after.is_some(), subscriber.is_editor())
         };
         self.stream
-            .subscribe(subscriber, held, snapshot.as_ref(), &time::text(now()));
+            .subscribe(subscriber, missed, snapshot.as_ref(), &time::text(now()));
     }
 
     /// A snapshot of the conversation for a new subscriber. An editor also gets the updates of the running turn, unchanged.

@@ -144,8 +144,8 @@ impl Actor {
                 self.job = Some(Job::new(job, climb));
             }
             Work::Branch { fork, from, busy } => {
-                let begun = self.track_work("conversation/fork");
-                let branching = self.new_branch_job(from, fork.min_fidelity, begun.progress());
+                let guard = self.track_work("conversation/fork");
+                let branching = self.new_branch_job(from, fork.min_fidelity, guard.progress());
                 let branch = async move {
                     let mut branching = branching?;
                     branching.is_turn_running = busy;
@@ -154,22 +154,22 @@ impl Actor {
                     branching.branch().await
                 };
                 let branch = branch.map_ok(move |(branched, made)| {
-                    drop(begun);
+                    drop(guard);
                     (WorkResult::Branched(branched), made)
                 });
                 self.job = Some(Job::new(job, branch));
             }
             Work::Edit { at, min_fidelity } => {
-                let begun = self.track_work("conversation/edit");
+                let guard = self.track_work("conversation/edit");
                 let from = at.upstream_id().into();
-                let branching = self.new_branch_job(from, min_fidelity, begun.progress());
+                let branching = self.new_branch_job(from, min_fidelity, guard.progress());
                 let edit = async move {
                     let mut branching = branching?;
                     branching.at = Some(at.clone());
                     branching.edit(at).await
                 };
                 let edit = edit.map_ok(move |(edited, session)| {
-                    drop(begun);
+                    drop(guard);
                     (WorkResult::Edited(Box::new(edited)), session.into())
                 });
                 self.job = Some(Job::new(job, edit));
@@ -219,9 +219,9 @@ impl Actor {
     pub(super) fn abandon_job(&mut self) {
         if let Some(job) = self.job.take() {
             self.closed_sessions.close_abandoned(async move {
-                let (_, mut made) = job.work.await.ok()?;
-                let session = made.session.take();
-                made.undo().await;
+                let (_, mut resource) = job.work.await.ok()?;
+                let session = resource.session.take();
+                resource.undo().await;
                 session
             });
         }
@@ -236,10 +236,10 @@ impl Actor {
                 self.keep_move();
             }
             Disposition::Drop => {
-                let made = self.take_resource_without_session();
-                if made.copy.is_some() || made.files.is_some() {
+                let resource = self.take_resource_without_session();
+                if resource.copy.is_some() || resource.files.is_some() {
                     // Nothing waits for that.
-                    tokio::spawn(made.undo());
+                    tokio::spawn(resource.undo());
                 }
             }
             Disposition::Leave => {
@@ -319,9 +319,9 @@ impl Actor {
     }
 
     /// Requests a backup of the head, if the agent has ever written it.
-    fn request_backup(&self, depth: BackupMode) {
+    fn request_backup(&self, mode: BackupMode) {
         if let Some(head) = self.model.record.chain.head().filter(|head| head.written) {
-            self.services.backups.request(SessionRef::from(head), depth);
+            self.services.backups.request(SessionRef::from(head), mode);
         }
     }
 
@@ -379,9 +379,9 @@ impl Actor {
         let record = self.model.record.clone();
         let look =
             move |services: &Arc<_>| undo_target::find_undo_target(services, &record, session.as_ref());
-        let looked = self.services.blocking(look);
+        let target = self.services.blocking(look);
         self.job = Some(Job::without_resource(job, async move {
-            looked.await?.map(WorkResult::UndoTargetFound)
+            target.await?.map(WorkResult::UndoTargetFound)
         }));
     }
 
@@ -392,19 +392,19 @@ impl Actor {
         let open = self.model.open_session().or(head);
         let head = open.map(|id| SessionRef::in_conversation(record, id));
         // Whether the earlier prompt arrived cannot be determined after this prompt is sent.
-        let unjudged = |cut: &&CutShortPrompt| cut.arrived.is_none();
-        let cut = self.model.record.cut.as_ref().filter(unjudged).cloned();
+        let is_undecided = |cut: &&CutShortPrompt| cut.arrived.is_none();
+        let cut = self.model.record.cut.as_ref().filter(is_undecided).cloned();
         let cut = cut.map(|cut| (self.model.record.clone(), cut));
-        let looked = self.read_transcript_ends(move |services| {
+        let ends = self.read_transcript_ends(move |services| {
             let earlier = cut.map(|(record, cut)| arrival::find_prompt(services, &record, &cut));
             let anchor = head.and_then(|head| arrival::transcript_end(services, &head));
             (anchor, earlier)
         });
         self.writes.push_back(Box::pin(async move {
-            let (anchor, earlier) = match looked.await {
+            let (anchor, earlier) = match ends.await {
                 Ok((anchor, earlier)) => (Ok(anchor), earlier),
                 // The read panicked.
-                Err(ConversationError::Lost) => (Ok(None), None),
+                Err(ConversationError::Internal) => (Ok(None), None),
                 Err(error) => (Err(error), None),
             };
             Box::new(Input::AnchorRead {
@@ -424,9 +424,9 @@ impl Actor {
         let (agent, cwd) = (self.model.record.agent.clone(), self.model.record.cwd.clone());
         async move {
             let entry = services.agent(&agent)?;
-            let looking = Arc::clone(&services);
+            let own_services = Arc::clone(&services);
             let root = entry.transcript_root();
-            let look = move || Ok(look(&looking));
+            let look = move || Ok(look(&own_services));
             services
                 .look_at_project(Path::new(root.as_str()), &cwd, look)
                 .await
@@ -436,7 +436,7 @@ impl Actor {
     fn check_arrival(&mut self, job: u64, sent: CutShortPrompt) {
         let record = self.model.record.clone();
         let dead = self.dead_agent.take();
-        let looked =
+        let arrival =
             self.read_transcript_ends(move |services| arrival::find_prompt(services, &record, &sent));
         self.job = Some(Job::without_resource(job, async move {
             if let Some(dead) = dead {
@@ -444,7 +444,7 @@ impl Actor {
                 dead.stopped().await;
             }
             Ok(WorkResult::ArrivalChecked(
-                looked.await.unwrap_or(PromptArrival::Unknown),
+                arrival.await.unwrap_or(PromptArrival::Unknown),
             ))
         }));
     }
@@ -539,7 +539,7 @@ impl Actor {
         works.track(method, Some(self.model.record.id), CancellationToken::new())
     }
 
-    fn configure(&mut self, job: u64, settings: Settings, asked: Option<Box<EditorSettings>>) {
+    fn configure(&mut self, job: u64, settings: Settings, editor_settings: Option<Box<EditorSettings>>) {
         let Some(session) = &self.session else { return };
         let (lease, handle) = (session.lease.clone(), session.attachment.handle.clone());
         let services = Arc::clone(&self.services);
@@ -552,7 +552,7 @@ impl Actor {
                 &lease.calls(),
                 &handle,
                 &settings,
-                asked.as_deref(),
+                editor_settings.as_deref(),
                 &known,
             )
             .await

@@ -54,9 +54,9 @@ impl Actor {
         }
         // The record on disk does not name the new location of the files.
         if let Some(moved) = self.last_resource.files.take() {
-            let back = tokio::task::spawn_blocking(move || RunningMove::undo(moved));
+            let undo = tokio::task::spawn_blocking(move || RunningMove::undo(moved));
             // The next start undoes what could not be undone here.
-            let _is_back = back.await;
+            let _is_back = undo.await;
         }
     }
 
@@ -117,8 +117,8 @@ impl Actor {
         }
     }
 
-    /// Waits for the running write. Returns whether it is on disk. Parts of the next write are lost with the task: nothing of
-    /// them is on disk.
+    /// Waits for the running write and returns whether it succeeded. The next write was not begun and is lost with the
+    /// task.
     async fn wait_for_writes(&mut self) -> bool {
         let mut is_written = false;
         while let Some(written) = self.writes.next().await {

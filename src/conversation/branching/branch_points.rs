@@ -42,8 +42,8 @@ pub(super) fn named_point(
             false => Err(no_such_place_error(at)),
         };
     }
-    let (mut history, spot) = find_in_history(services, record, at)?;
-    let point = history.point_after_message(spot)?;
+    let (mut history, position) = find_in_history(services, record, at)?;
+    let point = history.point_after_message(position)?;
     point.ok_or_else(|| no_such_place_error(at))
 }
 
@@ -118,7 +118,7 @@ pub(super) fn last_checkpoint_of(
     };
     match transcript_facts::last_checkpoint((format.dialect(), services.home(root)), cwd, &entry.name, id) {
         Err(error) if error.is_passing() => Err(error.into()),
-        found => Ok(found.ok().flatten()),
+        checkpoint => Ok(checkpoint.ok().flatten()),
     }
 }
 
@@ -152,13 +152,13 @@ pub(super) fn point_before_turn(
             head.upstream_id, record.id
         )));
     }
-    let (history, spot) = find_in_history(services, record, at)?;
-    let point = history.point_before_turn(spot)?;
-    let kept = point.as_ref().and_then(|point| point.turns).unwrap_or(0);
+    let (history, position) = find_in_history(services, record, at)?;
+    let point = history.point_before_turn(position)?;
+    let kept_turns = point.as_ref().and_then(|point| point.turns).unwrap_or(0);
     let shared = match current.position_of(at) {
-        Some(_) => kept,
+        Some(_) => kept_turns,
         // The place is in an earlier history, which may begin with the same turns as the current one.
-        None => current.turns_shared_with(&history).min(kept),
+        None => current.turns_shared_with(&history).min(kept_turns),
     };
     let dropped = (current.turns() as u64).saturating_sub(shared);
     Ok((point, dropped))
@@ -172,8 +172,8 @@ fn find_in_history(
 ) -> Result<(History, MessagePosition), ConversationError> {
     let lineage = lineage(services, record)?;
     let current = History::current(services, record, &lineage, TranscriptScope::AgentFiles)?;
-    if let Some(spot) = current.position_of(at) {
-        return Ok((current, spot));
+    if let Some(position) = current.position_of(at) {
+        return Ok((current, position));
     }
     let mut links = record.chain.links().iter();
     let of_chain = links.find(|link| link.upstream_id.as_str() == at.upstream_id());
@@ -185,19 +185,19 @@ fn find_in_history(
     let history = link.map(|link| {
         History::ending_with_link(services, record, &lineage, &link, TranscriptScope::AgentFiles)
     });
-    let mut why_untold = current.missing_reason(at.upstream_id()).map(str::to_owned);
+    let mut reason = current.missing_reason(at.upstream_id()).map(str::to_owned);
     if let Some(history) = history.transpose()? {
-        if let Some(spot) = history.position_of(at) {
-            return Ok((history, spot));
+        if let Some(position) = history.position_of(at) {
+            return Ok((history, position));
         }
         history.refuse_unread()?;
-        why_untold = why_untold.or_else(|| history.missing_reason(at.upstream_id()).map(str::to_owned));
+        reason = reason.or_else(|| history.missing_reason(at.upstream_id()).map(str::to_owned));
     }
     current.refuse_unread()?;
-    Err(match why_untold {
+    Err(match reason {
         // The place may exist in the unreadable session, so do not report that it does not.
         Some(why) => ConversationError::TranscriptDamaged(format!(
-            "\"{at}\" is in a session that cannot be read, and no copy of it is kept: {why}"
+            "\"{at}\" is in a session that cannot be read and has no backup: {why}"
         )),
         None => no_such_place_error(at),
     })

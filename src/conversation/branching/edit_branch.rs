@@ -41,18 +41,18 @@ impl BranchJob {
         let sessions = head.into_iter().chain([at.upstream_id().into()]);
         self.restore_missing(sessions.collect()).await?;
         let record = self.record.clone();
-        let left = self
+        let point = self
             .blocking(move |services, entry| branch_points::point_before_turn(services, entry, &record, &at));
-        let (place, dropped) = left.await?;
+        let (place, dropped) = point.await?;
         let Some(place) = place else {
             let (edited, session) = self.new_session().await?;
             return Ok((EditBranch { dropped, ..edited }, session));
         };
-        let cut = match self.branch_at(&place).await {
+        let branch = match self.branch_at(&place).await {
             Ok((branched, made)) => self.open_branch(branched, made).await,
             Err(error) => Err(error),
         };
-        let (edited, session) = match cut {
+        let (edited, session) = match branch {
             Ok(done) => done,
             Err(error) if self.min_fidelity <= Fidelity::Text && is_permanent(&error) => {
                 // A history as text is better than none, as long as the answer says so.
@@ -65,9 +65,9 @@ impl BranchJob {
 
     /// Opens a new session as the branch, if the replaced turn is the first one and there is nothing to keep.
     async fn new_session(&self) -> Result<(EditBranch, UpstreamSession), ConversationError> {
-        let mut anew = self.record.clone();
-        anew.chain = Chain::default();
-        let (mut opened, session) = self.climb(anew, Fidelity::None).await?;
+        let mut record = self.record.clone();
+        record.chain = Chain::default();
+        let (mut opened, session) = self.climb(record, Fidelity::None).await?;
         let link = opened
             .link
             .take()
@@ -153,12 +153,12 @@ impl BranchJob {
     /// Opens a new session that gets the turns before the place as text. Fails if there are no such turns.
     async fn open_with_text(
         &self,
-        place: &BranchPoint,
+        point: &BranchPoint,
         why: &ConversationError,
     ) -> Result<(EditBranch, UpstreamSession), ()> {
         let (services, entry, record) = (&self.services, &self.entry, &self.record);
-        let until = place.checkpoint.clone();
-        let told = self.blocking(move |services, _| {
+        let until = point.checkpoint.clone();
+        let building = self.blocking(move |services, _| {
             let at: Option<CheckpointRef> = until.as_str().parse().ok();
             let Some(at) = at else { return Ok(None) };
             let mut history =
@@ -170,7 +170,7 @@ impl BranchJob {
             };
             Ok(build_preamble(&turns, missing))
         });
-        let preamble = told.await.ok().flatten().ok_or(())?;
+        let preamble = building.await.ok().flatten().ok_or(())?;
         let lease = acquire_process(services, entry).await.map_err(drop)?;
         let opened = upstream::open_session(
             services,
@@ -202,8 +202,8 @@ impl BranchJob {
         };
         let link = NewLink {
             relation: Relation::Follows,
-            from_upstream_id: Some(place.session.clone()),
-            from_checkpoint_id: Some(place.checkpoint.clone()),
+            from_upstream_id: Some(point.session.clone()),
+            from_checkpoint_id: Some(point.checkpoint.clone()),
             ..NewLink::new(
                 answer.upstream_id.clone(),
                 record.agent.clone(),

@@ -24,14 +24,14 @@ pub(super) struct TranscriptState {
 
 impl TranscriptState {
     pub(super) fn from_counts(file: Result<Option<TurnCounts>, TranscriptError>, acknowledged: u64) -> Self {
-        let (file, unread) = match file {
+        let (file, failure) = match file {
             Ok(file) => (file, None),
             Err(error) => (None, Some(error)),
         };
-        if let Some(error) = &unread {
+        if let Some(error) = &failure {
             tracing::warn!(
                 error = chain_text(error),
-                "a transcript is there and cannot be read"
+                "a transcript exists but cannot be read"
             );
         }
         Self {
@@ -41,7 +41,7 @@ impl TranscriptState {
                 file.turns.saturating_sub(u64::from(file.is_last_cut_off))
             }),
             missing_turns: file.map_or(0, |file| file.missing_turns(acknowledged)),
-            read_error: unread,
+            read_error: failure,
         }
     }
 

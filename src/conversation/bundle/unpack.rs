@@ -46,7 +46,7 @@ pub(in crate::conversation) fn manifest(path: &Path) -> Result<Manifest, BundleE
     }
     let mut text = Vec::new();
     entry.read_to_end(&mut text).map_err(invalid_bundle(path))?;
-    read_manifest(&text).map_err(|trouble| match trouble {
+    read_manifest(&text).map_err(|error| match error {
         BundleError::Invalid(why) => BundleError::Invalid(format!(
             "the manifest of {} cannot be used: {why}",
             path.display()
@@ -61,18 +61,18 @@ pub(super) fn read_manifest(text: &[u8]) -> Result<Manifest, BundleError> {
         format: String,
         version: u32,
     }
-    let wrong = |error: serde_json::Error| BundleError::Invalid(error.to_string());
-    let said: Version = serde_json::from_slice(text).map_err(wrong)?;
-    if said.format != BUNDLE_FORMAT {
+    let invalid = |error: serde_json::Error| BundleError::Invalid(error.to_string());
+    let header: Version = serde_json::from_slice(text).map_err(invalid)?;
+    if header.format != BUNDLE_FORMAT {
         return Err(BundleError::Invalid(format!(
-            "it says that it is a {:?}",
-            said.format
+            "its format is {:?}, not a session bundle",
+            header.format
         )));
     }
-    if said.version > BUNDLE_VERSION {
-        return Err(BundleError::NewerVersion(said.version));
+    if header.version > BUNDLE_VERSION {
+        return Err(BundleError::NewerVersion(header.version));
     }
-    let manifest: Manifest = serde_json::from_slice(text).map_err(wrong)?;
+    let manifest: Manifest = serde_json::from_slice(text).map_err(invalid)?;
     manifest.check().map_err(BundleError::Invalid)?;
     Ok(manifest)
 }
@@ -103,8 +103,8 @@ pub(in crate::conversation) fn unpack(
                 file.path
             )));
         };
-        let is_it = entry.path_bytes() == file.path.as_bytes() && is_plain(&entry);
-        if !is_it || entry.size() != file.bytes {
+        let is_expected = entry.path_bytes() == file.path.as_bytes() && is_plain(&entry);
+        if !is_expected || entry.size() != file.bytes {
             return Err(BundleError::Invalid(format!(
                 "{} does not hold {} as its manifest says",
                 path.display(),
@@ -164,14 +164,14 @@ fn check_room(folder: &Path, needed: u64) -> Result<(), BundleError> {
 
 /// Reads to the end, so that the checksum is verified, and checks that only padding follows.
 fn check_end(path: &Path, decoder: impl Read) -> Result<(), BundleError> {
-    let more = || BundleError::Invalid(format!("{} has more data after its end", path.display()));
+    let trailing = || BundleError::Invalid(format!("{} has more data after its end", path.display()));
     let mut rest = decoder.take(PADDING_LIMIT_BYTES);
     let mut buffer = vec![0; 64 * 1024];
     loop {
         match rest.read(&mut buffer).map_err(invalid_bundle(path))? {
-            0 if rest.limit() == 0 => return Err(more()),
+            0 if rest.limit() == 0 => return Err(trailing()),
             0 => return Ok(()),
-            count if buffer[..count].iter().any(|byte| *byte != 0) => return Err(more()),
+            count if buffer[..count].iter().any(|byte| *byte != 0) => return Err(trailing()),
             _ => {}
         }
     }

@@ -32,7 +32,7 @@ pub(super) fn inspect(
             ..Inspection::default()
         })
     };
-    let waits = goal.min_fidelity > Fidelity::None;
+    let is_strict = goal.min_fidelity > Fidelity::None;
     let ((dialect, home), id) = (transcripts, &head.upstream_id);
     let path = dialect.find(home.session(Some(&record.cwd), id.as_str())).ok();
     if let Some(command) = path.and_then(|path| dialect.unarchive_command(home.root, &path)) {
@@ -43,16 +43,16 @@ pub(super) fn inspect(
     }
     let history = match History::current(services, record, lineage, TranscriptScope::AgentFilesWithTurns) {
         Ok(history) => history,
-        Err(error) if waits && error.is_transient_failure() => return Err(error),
+        Err(error) if is_strict && error.is_transient_failure() => return Err(error),
         Err(error) => return unread(chain_text(&error)),
     };
-    if waits {
+    if is_strict {
         history.refuse_unread()?;
     }
     let (file, unread) = match transcript_facts::head_turn_counts(transcripts, &record.cwd, head) {
         Ok(Some(file)) => (Some(file), None),
         Ok(None) => (None, history.unreadable_reason(id).map(str::to_owned)),
-        Err(error) if waits && error.is_passing() => return Err(error.into()),
+        Err(error) if is_strict && error.is_passing() => return Err(error.into()),
         Err(error) => (
             None,
             Some(format!("its transcript cannot be read: {}", chain_text(&error))),
@@ -61,8 +61,8 @@ pub(super) fn inspect(
     let ancestors = goal.ancestors.iter().map(|source| {
         let (id, until) = (&source.upstream_id, source.until.as_ref());
         match transcript_facts::turn_counts(transcripts, &record.cwd, id, until) {
-            Err(error) if waits && error.is_passing() => Err(error.into()),
-            found => Ok(transcript_facts::log_unreadable(found)),
+            Err(error) if is_strict && error.is_passing() => Err(error.into()),
+            counts => Ok(transcript_facts::log_unreadable(counts)),
         }
     });
     let ancestors = ancestors.collect::<Result<_, ConversationError>>()?;
@@ -96,10 +96,10 @@ pub(super) fn history_as_text(
         after: usize::try_from(turns_after(&history, goal)).unwrap_or(usize::MAX),
     };
     let head = goal.head.as_ref().map(|head| &head.upstream_id);
-    let place = history
+    let checkpoint = history
         .last_checkpoint()
         .filter(|_| history.last_session() == head);
-    (build_preamble(&turns, missing), place)
+    (build_preamble(&turns, missing), checkpoint)
 }
 
 /// Returns how many turns were acknowledged on the links after the session in which the history ends.

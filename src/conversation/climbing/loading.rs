@@ -58,7 +58,7 @@ impl Climber {
         is_restored: bool,
     ) -> Result<Result<Option<LoadedCounts>, String>, ConversationError> {
         let loading = loading.unwrap_or_else(|| self.start_counting(id, is_restored));
-        let error = match loading.await.unwrap_or(Err(ConversationError::Lost)) {
+        let error = match loading.await.unwrap_or(Err(ConversationError::Internal)) {
             Ok(counted) => return Ok(Ok(counted)),
             Err(error) => error,
         };
@@ -85,23 +85,23 @@ fn count_loaded(
 ) -> Result<Option<LoadedCounts>, ConversationError> {
     let damaged = |error: TranscriptError| ConversationError::from_damage(&error, |why| why);
     let dialect = format.dialect();
-    let mut own = match dialect.open(services.session(root, &record.cwd, id), None) {
+    let mut transcript = match dialect.open(services.session(root, &record.cwd, id), None) {
         Err(error) if error.is_absence() => return Ok(None),
         opened => opened.map_err(damaged)?,
     };
-    let prompts = own.prompts();
+    let prompts = transcript.prompts();
     let head = record.chain.head().filter(|head| head.upstream_id == *id);
     // If the agent records every turn, the ladder itself counts what is missing.
-    let recorded = own.max_recorded_turns();
-    let lost = recorded.and_then(|_| describe_losses(&own.losses()));
-    let lacking = match (recorded, head.filter(|_| is_restored)) {
+    let recorded = transcript.max_recorded_turns();
+    let lost = recorded.and_then(|_| describe_losses(&transcript.losses()));
+    let missing = match (recorded, head.filter(|_| is_restored)) {
         // A compaction that the user requested was acknowledged as a turn, but is not recorded as one.
         (Some(recorded), Some(head)) => (head.turns + head.carried_turns).saturating_sub(recorded),
         _ => 0,
     };
-    let lost = match lacking {
+    let lost = match missing {
         0 => lost,
-        _ => Some(format!("the kept copy lacks the last turns ({lacking})")),
+        _ => Some(format!("the last turns are missing from the backup ({missing})")),
     };
     // An ancestor or a copy is not in the chain yet; its own transcript holds all that is loaded.
     let turns = match head {
@@ -109,25 +109,25 @@ fn count_loaded(
             let lineage = services.store.lineage_all(record.id)?;
             History::current(services, record, &lineage, TranscriptScope::AgentFiles)?.turns()
         }
-        None => own.turns(),
+        None => transcript.turns(),
     };
     let loaded = LoadedHistory {
         turns: turns as u64,
-        messages: own.loaded_messages().map_err(damaged)? as u64,
+        messages: transcript.loaded_messages().map_err(damaged)? as u64,
     };
     Ok(Some(LoadedCounts {
         loaded,
         prompts,
         loss: lost,
-        missing_turns: lacking,
+        missing_turns: missing,
     }))
 }
 
 /// Describes losses as text. A compaction loses nothing that the agent would have loaded, so it is left out.
 fn describe_losses(losses: &[Loss]) -> Option<String> {
-    let told = losses.iter().filter(|loss| **loss != Loss::Compacted);
-    let told: Vec<String> = told.map(Loss::to_string).collect();
-    (!told.is_empty()).then(|| told.join("; "))
+    let described = losses.iter().filter(|loss| **loss != Loss::Compacted);
+    let described: Vec<String> = described.map(Loss::to_string).collect();
+    (!described.is_empty()).then(|| described.join("; "))
 }
 
 #[cfg(test)]

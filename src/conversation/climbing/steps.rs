@@ -28,8 +28,8 @@ impl StepOutcome {
         goal: &Goal,
         failure: impl FnOnce(String) -> StepFailure,
     ) -> Self {
-        let waits = goal.min_fidelity > Fidelity::None;
-        match error.is_shortage() || waits && error.is_passing() {
+        let is_strict = goal.min_fidelity > Fidelity::None;
+        match error.is_shortage() || is_strict && error.is_passing() {
             true => Self::Stop(error.into()),
             false => Self::Failed(failure(chain_text(&error))),
         }
@@ -87,26 +87,26 @@ impl Climber {
             }
             let lineage = services.store.lineage_all(record.id)?;
             let transcripts = (format.dialect(), services.home(root));
-            let found = inspection::inspect(services, transcripts, record, &lineage, &goal)?;
+            let inspection = inspection::inspect(services, transcripts, record, &lineage, &goal)?;
             let head = goal.head.as_ref().map(|head| &head.upstream_id);
             let lost = head.filter(|id| backup::is_missing(services, root, format, &record.cwd, id));
-            let kept = lost.map(|id| {
+            let backup_found = lost.map(|id| {
                 services
                     .backups
                     .archive
                     .has_transcript(&backup::session_key(root, id))
             });
             // The backup may be complete, so do not replace the head with less.
-            if let Some(Err(error)) = &kept
+            if let Some(Err(error)) = &backup_found
                 && error.is_passing()
                 && goal.min_fidelity > Fidelity::None
             {
                 return Err(ConversationError::StoreFailed(error.into()));
             }
-            let is_kept = matches!(kept, Some(Ok(true)));
+            let is_kept = matches!(backup_found, Some(Ok(true)));
             Ok::<_, ConversationError>(Inspection {
                 has_backup: is_kept,
-                ..found
+                ..inspection
             })
         });
         let unread = |error: String| Inspection {
@@ -123,14 +123,14 @@ impl Climber {
     /// Fails the step if several transcripts have the session's id, so that it is unknown which one the agent opens.
     pub(super) async fn check_unambiguous(&self, id: &UpstreamId) -> Result<(), StepOutcome> {
         let id = id.clone();
-        let look = self.blocking(move |services, entry, record| {
+        let ambiguity = self.blocking(move |services, entry, record| {
             let listed = entry.listed_transcripts();
             listed.is_some_and(|(root, format)| {
                 let session = services.session(root, &record.cwd, &id);
                 format.dialect().is_ambiguous(session)
             })
         });
-        match look.await {
+        match ambiguity.await {
             Ok(true) => Err(StepOutcome::Failed(StepFailure::SessionUnknown(format!(
                 "several transcripts have its id, and none is in the folder of {}",
                 self.request.record.cwd
@@ -171,26 +171,26 @@ impl Climber {
         let Some((root, _)) = self.entry.listed_transcripts() else {
             return Err(failed("the folder for its transcript is unknown".to_owned()));
         };
-        let (key, sought, head) = (backup::session_key(root, id), goal.clone(), id.clone());
+        let (key, climb_goal, head) = (backup::session_key(root, id), goal.clone(), id.clone());
         let work = self.blocking(move |services, entry, record| {
-            let put_back = |id: &UpstreamId| backup::restore_session(services, entry, record, id);
-            for older in sought.ancestors.iter().map(|ancestor| &ancestor.upstream_id) {
-                if let Err(error) = put_back(older)
+            let restore = |id: &UpstreamId| backup::restore_session(services, entry, record, id);
+            for older in climb_goal.ancestors.iter().map(|ancestor| &ancestor.upstream_id) {
+                if let Err(error) = restore(older)
                     && !error.is_absence()
                 {
                     tracing::warn!(upstream_id = %older, error = chain_text(&error), "an older session could not be restored");
                 }
             }
-            let restored = put_back(&head)?;
-            let turns = sought.head.map_or(0, |head| head.turns + head.carried_turns);
-            let behind = services.backups.archive.missing_turns(&key, turns)?;
-            Ok::<_, TranscriptError>((restored, behind))
+            let restored = restore(&head)?;
+            let turns = climb_goal.head.map_or(0, |head| head.turns + head.carried_turns);
+            let missing = services.backups.archive.missing_turns(&key, turns)?;
+            Ok::<_, TranscriptError>((restored, missing))
         });
         match work.await {
-            Ok(Ok((restored, behind))) => {
-                self.turns_after_backup = behind.map_or(0, MissingTurns::turns);
-                if behind == Some(MissingTurns::Unknown) {
-                    self.unreported_missing_turns = behind;
+            Ok(Ok((restored, missing))) => {
+                self.turns_after_backup = missing.map_or(0, MissingTurns::turns);
+                if missing == Some(MissingTurns::Unknown) {
+                    self.unreported_missing_turns = missing;
                 }
                 tracing::info!(conversation = %self.request.record.id, upstream_id = %id, ?restored, "restored a transcript from its backup");
                 Ok(())
@@ -217,15 +217,15 @@ impl Climber {
         let copied = self.blocking(move |services, entry, record| {
             let (agent, cwd) = (&entry.name, record.cwd.as_str());
             let transcripts = (format.dialect(), services.home(&root));
-            let (copy, place) = match via {
+            let (copy, checkpoint) = match via {
                 Via::Rebuilt => {
                     let (dialect, home) = transcripts;
                     let session = home.session(Some(cwd), id.as_str());
                     let source = dialect.find(session)?;
                     let repair = |new: &_| dialect.repair(session, &source, new);
-                    let (copy, made) =
+                    let (copy, repaired) =
                         services.copy_transcript(transcripts, Some(cwd), &source, &id, repair)?;
-                    let last = made.last_uuid;
+                    let last = repaired.last_uuid;
                     (
                         copy,
                         last.map(|uuid| transcript_facts::make_checkpoint_id(agent, &id, &uuid)),
@@ -251,10 +251,10 @@ impl Climber {
             let is_whole = file.as_ref().is_some_and(|file| file.missing_records == 0);
             // The report states what the repaired copy should hold, so an incomplete copy is not used.
             let copy = Some(copy).filter(|_| via != Via::Rebuilt || is_whole);
-            Ok::<_, TranscriptError>((copy, place, file.map_or(0, |file| file.turns)))
+            Ok::<_, TranscriptError>((copy, checkpoint, file.map_or(0, |file| file.turns)))
         });
-        let (copy, place, turns) = match copied.await {
-            Ok(Ok((Some(copy), place, turns))) => (copy, place, turns),
+        let (copy, checkpoint, turns) = match copied.await {
+            Ok(Ok((Some(copy), checkpoint, turns))) => (copy, checkpoint, turns),
             Ok(Ok((None, ..))) => {
                 let why = "its repaired copy would be incomplete too".to_owned();
                 return StepOutcome::Failed(StepFailure::Other(why));
@@ -264,7 +264,7 @@ impl Climber {
         };
         let new_id = copy.upstream_id;
         let mut link = self.link_to_older(climb, &new_id, source);
-        link.from_checkpoint_id = place;
+        link.from_checkpoint_id = checkpoint;
         link.carried_turns = turns;
         link.written = true;
         link.reason = match via {
@@ -273,35 +273,37 @@ impl Climber {
             _ => link.reason,
         };
         let opening = self.reopening(climb, new_id.clone());
-        let mut held = UnclaimedSession {
+        let mut unclaimed = UnclaimedSession {
             session: None,
             copy: Some((new_id, copy.uncommitted)),
             closed_sessions: self.request.closed_sessions.clone(),
         };
         let mut outcome = self.open(lease, &opening, Some(link), None).await;
         if let StepOutcome::Open(open, ..) = &mut outcome {
-            open.0.copy = held.copy.take().map(|(_, copy)| copy);
+            open.0.copy = unclaimed.copy.take().map(|(_, copy)| copy);
         }
-        held.close().await;
+        unclaimed.close().await;
         outcome
     }
 
     pub(super) async fn open_with_text(&mut self, climb: &Climb, lease: Lease) -> StepOutcome {
         let goal = climb.goal().clone();
-        let told = self.blocking(move |services, _, record| {
+        let history = self.blocking(move |services, _, record| {
             let lineage = services.store.lineage_all(record.id).ok()?;
-            let (preamble, place) = inspection::history_as_text(services, record, &lineage, &goal);
-            Some((preamble?, place))
+            let (preamble, checkpoint) = inspection::history_as_text(services, record, &lineage, &goal);
+            Some((preamble?, checkpoint))
         });
-        let Ok(Some((preamble, place))) = told.await else {
-            return StepOutcome::Failed(StepFailure::Other("there is nothing to retell".to_owned()));
+        let Ok(Some((preamble, checkpoint))) = history.await else {
+            return StepOutcome::Failed(StepFailure::Other(
+                "there is no readable history to send as text".to_owned(),
+            ));
         };
         let mut link = self.fresh_link(climb);
         let head = self.request.record.chain.head();
         link.reason = LinkReason::Rolled;
         link.relation = Relation::Follows;
         link.from_upstream_id = head.map(|head| head.upstream_id.clone());
-        link.from_checkpoint_id = place;
+        link.from_checkpoint_id = checkpoint;
         link.cause = Some(climb.cause());
         self.open(lease, &self.new_session(), Some(link), Some(preamble.text))
             .await

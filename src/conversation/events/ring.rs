@@ -73,7 +73,7 @@ impl Ring {
     }
 
     /// Removes all events, because the events up to this number are incomplete.
-    pub fn lose_until(&mut self, floor: u64) {
+    pub fn discard_until(&mut self, floor: u64) {
         self.events.clear();
         self.bytes = 0;
         self.floor = floor;

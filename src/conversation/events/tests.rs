@@ -219,7 +219,7 @@ fn when_an_agent_was_too_fast_everyone_is_told() {
     subscribe(&mut stream, &one, None);
     stream.emit(&state(0), AT);
     subscribe(&mut stream, &two, None);
-    stream.lag_everyone(AT);
+    stream.mark_all_lagged(AT);
     stream.emit(&state(1), AT);
     assert_eq!(one.kinds(), ["closed", "idle", "lagged"]);
     assert_eq!(two.kinds(), ["closed", "lagged"]);
@@ -252,7 +252,7 @@ fn one_that_stays_gets_everything_after_what_was_missed() {
     let mailbox = Mailbox::new();
     let snapshot = snapshot(&stream);
     stream.subscribe(Box::new(Stays(mailbox.clone())), None, Some(&snapshot), AT);
-    stream.lag_everyone(AT);
+    stream.mark_all_lagged(AT);
     stream.emit(&state(0), AT);
     assert_eq!(mailbox.kinds(), ["closed", "idle"]);
 }
@@ -263,7 +263,7 @@ fn what_never_came_here_is_not_passed_off_as_held() {
     let mailbox = Mailbox::new();
     subscribe(&mut stream, &mailbox, None);
     stream.emit(&state(0), AT);
-    stream.lag_everyone(AT);
+    stream.mark_all_lagged(AT);
     let Event::Lagged { cursor } = mailbox.envelopes()[2].event.clone() else {
         panic!("not lagged")
     };
@@ -276,7 +276,7 @@ fn the_updates_of_a_turn_are_truncated_when_some_never_came_here() {
     let mut stream = stream_of(8);
     stream.emit(&accepted("t1"), AT);
     stream.emit_update(Some(&"t1".into()), "1", None, AT);
-    stream.lag_everyone(AT);
+    stream.mark_all_lagged(AT);
     stream.emit_update(Some(&"t1".into()), "3", None, AT);
     assert!(stream.turn_updates().1);
 }
@@ -288,7 +288,7 @@ fn who_listens_to_all_is_told_too_when_an_agent_was_too_fast() {
     let all = Mailbox::new();
     hub.subscribe(all.seat(), None, &[], hub.last(), AT);
     stream.emit(&state(0), AT);
-    stream.lag_everyone(AT);
+    stream.mark_all_lagged(AT);
     assert_eq!(all.kinds(), ["idle", "lagged"]);
 }
 

@@ -40,15 +40,14 @@ pub(super) fn find_session_files(services: &Services, held: &SessionRef) -> Resu
     };
     let Some((root, format)) = entry.listed_transcripts() else {
         return Err(format!(
-            "this version cannot take the transcripts of the agent {:?} along",
+            "this version cannot export transcripts of the agent {:?}",
             held.agent.as_str()
         ));
     };
     if !is_session_id(held.upstream_id.as_str()) {
-        return Err("its id is not a UUID, and a bundle takes no other sessions".to_owned());
+        return Err("its id is not a UUID; only sessions with UUIDs can be exported".to_owned());
     }
-    let unread =
-        |error: TranscriptError| format!("what is kept of it cannot be read: {}", chain_text(&error));
+    let unread = |error: TranscriptError| format!("its backup cannot be read: {}", chain_text(&error));
     let kept = backup::unpack_backup_of_missing(services, entry, &held.upstream_id).map_err(unread)?;
     let root = kept.as_ref().map_or(root, Unpacked::root);
     let home = services.home(root);
@@ -65,13 +64,13 @@ pub(super) fn find_session_files(services: &Services, held: &SessionRef) -> Resu
         });
     }
     let sessions = found.into_iter().map(|mut found| {
-        let is_taken = |part: &mut Part| {
+        let is_exported = |part: &mut Part| {
             part.path == found.transcript || is_side_file_name(&part.name, &found.upstream_id)
         };
-        let others: Vec<Part> = found.parts.extract_if(.., |part| !is_taken(part)).collect();
+        let others: Vec<Part> = found.parts.extract_if(.., |part| !is_exported(part)).collect();
         let others = others.iter().map(|part| {
             let path = part.path.display();
-            format!("{path} is left out: a bundle takes only subagents/ and tool-results/")
+            format!("{path} is not exported: only subagents/ and tool-results/ are")
         });
         missing.extend(
             found
@@ -106,13 +105,13 @@ pub(super) fn find_session_files(services: &Services, held: &SessionRef) -> Resu
 
 /// Removes duplicate sessions. If the conversation had a session that another one also continues, its own entry stays.
 pub(super) fn deduplicate(found: Vec<SessionWithFiles>) -> Vec<SessionWithFiles> {
-    let place = |session: &BundledSession| (session.agent.clone(), session.upstream_id.clone());
+    let key = |session: &BundledSession| (session.agent.clone(), session.upstream_id.clone());
     let own = found.iter().map(|found| &found.session);
-    let own: BTreeSet<_> = own.filter(|session| !session.continued).map(place).collect();
+    let own: BTreeSet<_> = own.filter(|session| !session.continued).map(key).collect();
     let mut seen = BTreeSet::new();
     let is_first = |SessionWithFiles { session, .. }: &SessionWithFiles| {
-        let place = place(session);
-        !(session.continued && own.contains(&place)) && seen.insert(place)
+        let key = key(session);
+        !(session.continued && own.contains(&key)) && seen.insert(key)
     };
     let mut found = found;
     found.retain(is_first);
@@ -135,15 +134,15 @@ pub(super) fn add_borrowed(found: &mut [SessionWithFiles]) -> Vec<MissingSession
         }
     }
     let sessions = found.iter_mut().filter(stands_alone);
-    let gone = sessions.filter_map(|SessionWithFiles { session, parts }| {
-        let told = collect_borrowed(parts, &mut claimed);
+    let missing = sessions.filter_map(|SessionWithFiles { session, parts }| {
+        let detail = collect_borrowed(parts, &mut claimed);
         Some(MissingSession {
             upstream_id: session.upstream_id.clone(),
             agent: session.agent.clone(),
-            detail: told.unwrap_or_else(|error| Some(chain_text(&error)))?,
+            detail: detail.unwrap_or_else(|error| Some(chain_text(&error)))?,
         })
     });
-    gone.collect()
+    missing.collect()
 }
 
 fn folder_below(root: &Path, path: &Path) -> String {

@@ -27,22 +27,22 @@ const ANSWER_LIMIT_BYTES: usize = 16 * 1024 * 1024;
 /// If its agent's transcripts cannot be read, or it is too long.
 pub(super) fn export_to_answer(
     services: &Services,
-    export: ExportRequest,
+    request: ExportRequest,
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
     let history = History::current(
         services,
-        &export.record,
-        &export.lineage,
+        &request.record,
+        &request.lineage,
         TranscriptScope::WithBackups,
     )?;
-    let mut portable = without_messages(export);
+    let mut portable = without_messages(request);
     portable.kept = history.sessions_from_backup();
     let mut room = ANSWER_LIMIT_BYTES
         .checked_sub(encoded_bytes(&portable))
         .ok_or_else(too_long_error)?;
     let mut messages = Vec::new();
-    let told = history.for_each_message(|message| -> Result<(), ConversationError> {
+    let totals = history.for_each_message(|message| -> Result<(), ConversationError> {
         let length = encoded_bytes(&message) + 1;
         room = room.checked_sub(length).ok_or_else(too_long_error)?;
         messages.push(message);
@@ -52,7 +52,7 @@ pub(super) fn export_to_answer(
     });
     // If the daemon stops, fail: messages that were not read for that reason are not a gap.
     progress.add_done_bytes(0).map_err(BundleError::from)?;
-    (portable.turns, portable.gaps) = told?;
+    (portable.turns, portable.gaps) = totals?;
     portable.messages = messages;
     Ok(ExportAnswer::Json(Box::new(portable)))
 }
@@ -63,21 +63,21 @@ pub(super) fn export_to_answer(
 /// If its agent's transcripts cannot be read, or the file cannot be written.
 pub(super) fn export_to_file(
     services: &Services,
-    export: ExportRequest,
+    request: ExportRequest,
     target: &Path,
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
     let history = History::current(
         services,
-        &export.record,
-        &export.lineage,
+        &request.record,
+        &request.lineage,
         TranscriptScope::WithBackups,
     )?;
-    let values = match export.secrets {
+    let values = match request.secrets {
         true => Vec::new(),
-        false => remove_secret_values(&mut export.view.settings.clone()),
+        false => remove_secret_values(&mut request.view.settings.clone()),
     };
-    let mut portable = without_messages(export);
+    let mut portable = without_messages(request);
     portable.kept = history.sessions_from_backup();
     copy::create(target, |writer| -> Result<(), BundleError> {
         let mut output = CountedOutput {
@@ -90,13 +90,13 @@ pub(super) fn export_to_file(
         // Head and tail are separate JSON objects. The messages go between them.
         output.write(head.strip_suffix('}').unwrap_or(&head))?;
         output.write(",\"messages\":[")?;
-        let mut before = "\n";
-        let told = history.for_each_message(|message| -> Result<(), BundleError> {
-            output.write(before)?;
-            before = ",\n";
+        let mut separator = "\n";
+        let totals = history.for_each_message(|message| -> Result<(), BundleError> {
+            output.write(separator)?;
+            separator = ",\n";
             output.write(&text_of(&message)?)
         });
-        (portable.turns, portable.gaps) = told?;
+        (portable.turns, portable.gaps) = totals?;
         output.write("\n],")?;
         // By now the turns and gaps are known.
         let [_, tail] = members_around_messages(&portable)?;
@@ -133,7 +133,7 @@ fn members_around_messages(
     portable: &PortableConversation,
 ) -> Result<[IndexMap<String, RawJson>; 2], BundleError> {
     let mut before: IndexMap<String, RawJson> =
-        serde_json::from_str(&text_of(portable)?).map_err(|_| ConversationError::Lost)?;
+        serde_json::from_str(&text_of(portable)?).map_err(|_| ConversationError::Internal)?;
     let messages = before.get_index_of("messages").unwrap_or(before.len());
     let after = before.split_off(before.len().min(messages + 1));
     before.truncate(messages);
@@ -142,18 +142,18 @@ fn members_around_messages(
 
 fn text_of(value: &impl Serialize) -> Result<String, BundleError> {
     // The types rule out an error.
-    serde_json::to_string(value).map_err(|_| ConversationError::Lost.into())
+    serde_json::to_string(value).map_err(|_| ConversationError::Internal.into())
 }
 
 /// The export of a conversation, without its messages.
-fn without_messages(export: ExportRequest) -> PortableConversation {
+fn without_messages(request: ExportRequest) -> PortableConversation {
     let ExportRequest {
         record,
         lineage,
         mut view,
         usage,
         secrets,
-    } = export;
+    } = request;
     if !secrets {
         keep_names_only(&mut view.settings);
     }

@@ -13,11 +13,11 @@ const SECRET_MEMBERS: [&str; 2] = ["env", "headers"];
 pub(super) fn remove_secret_values(settings: &mut Settings) -> Vec<MissingValue> {
     let mut missing = Vec::new();
     for server in settings.mcp_servers.iter_mut().flatten() {
-        let mut told = server.read::<Map<String, Value>>().unwrap_or_default();
-        let name = text(told.get("name"));
+        let mut members = server.read::<Map<String, Value>>().unwrap_or_default();
+        let name = text(members.get("name"));
         let before = missing.len();
         for member in SECRET_MEMBERS {
-            let Some(pairs) = told.get_mut(member) else {
+            let Some(pairs) = members.get_mut(member) else {
                 continue;
             };
             let (names, empty) = match &*pairs {
@@ -39,7 +39,7 @@ pub(super) fn remove_secret_values(settings: &mut Settings) -> Vec<MissingValue>
         }
         // A server without such values stays byte for byte.
         if missing.len() > before {
-            *server = RawJson::from(Value::Object(told));
+            *server = RawJson::from(Value::Object(members));
         }
     }
     missing
@@ -50,12 +50,12 @@ pub(super) fn remove_secret_values(settings: &mut Settings) -> Vec<MissingValue>
 pub(super) fn keep_names_only(settings: &mut Settings) {
     for server in settings.mcp_servers.iter_mut().flatten() {
         let told = server.read::<Map<String, Value>>().unwrap_or_default();
-        let harmless = told.into_iter().filter_map(|(name, value)| match name.as_str() {
+        let kept = told.into_iter().filter_map(|(name, value)| match name.as_str() {
             "name" | "type" | "command" => Some((name, value)),
             "env" | "headers" => Some((name, pair_names(&value))),
             _ => None,
         });
-        *server = RawJson::from(Value::Object(harmless.collect()));
+        *server = RawJson::from(Value::Object(kept.collect()));
     }
 }
 

@@ -11,7 +11,7 @@ use crate::transcript::TranscriptError;
 
 /// Reports the acknowledged turns that the file of a link lacks, for readers that report the present state and do not wait
 /// for the agent. Turns that the user removed by going back are still in the file, and branches are not losses. `None` if no
-/// file can be read, which is reported separately. If the file is missing, `kept` is its backup.
+/// file can be read, which is reported separately. If the file is missing, `backup` is its backup.
 ///
 /// Codex may record nothing for a command that its adapter answers, so a rollout never proves a loss.
 ///
@@ -20,19 +20,19 @@ use crate::transcript::TranscriptError;
 pub(in crate::conversation) fn missing_turns_gap(
     services: &Services,
     link: &Link,
-    kept: Option<&Unpacked>,
+    backup: Option<&Unpacked>,
 ) -> Result<Option<HistoryGap>, TranscriptError> {
     let listed = services.catalog.get(&link.agent);
     let Some((agents, format)) = listed.and_then(|entry| entry.listed_transcripts()) else {
         return Ok(None);
     };
-    let root = kept.map_or(agents, Unpacked::root);
-    let ran = link.turns.saturating_add(link.carried_turns);
+    let root = backup.map_or(agents, Unpacked::root);
+    let acknowledged = link.turns.saturating_add(link.carried_turns);
     let dialect = format.dialect();
     let session = services.session(root, &link.cwd, &link.upstream_id);
     let (mut gone, mut why) = match transcript_facts::log_unreadable(dialect.turn_counts(session, None)) {
         Some(file) => {
-            let gone = file.with_carried(link.carried_turns).missing_turns(ran);
+            let gone = file.with_carried(link.carried_turns).missing_turns(acknowledged);
             (gone, "are lost, not whole, or not written yet")
         }
         None => {
@@ -42,17 +42,17 @@ pub(in crate::conversation) fn missing_turns_gap(
             let Some(recorded) = open.and_then(|open| open.max_recorded_turns()) else {
                 return Ok(None);
             };
-            let gone = ran.saturating_sub(recorded);
+            let gone = acknowledged.saturating_sub(recorded);
             (
                 gone,
                 "are lost, not written yet, or were commands that the agent does not record",
             )
         }
     };
-    if kept.is_some_and(|kept| kept.has_session(link.upstream_id.as_str())) {
+    if backup.is_some_and(|backup| backup.has_session(link.upstream_id.as_str())) {
         // The file alone may not show the loss, because it also contains cancelled turns.
         let key = session_key(agents, &link.upstream_id);
-        let later = match services.backups.archive.missing_turns(&key, ran) {
+        let later = match services.backups.archive.missing_turns(&key, acknowledged) {
             Err(error) if error.is_passing() => return Err(error),
             later => later.unwrap_or_default(),
         };
@@ -61,7 +61,7 @@ pub(in crate::conversation) fn missing_turns_gap(
             Some(MissingTurns::Unknown) if gone == 0 => return Ok(Some(unknown_gap(link, "is read from"))),
             Some(MissingTurns::Unknown) | None => {}
         }
-        why = "are later than its kept copy, or lost";
+        why = "are newer than its backup, or lost";
     }
     Ok(unreported_gap(services, link, gone)?.or_else(|| gap_of_turns(link, gone, why)))
 }
@@ -101,11 +101,11 @@ fn unknown_gap(link: &Link, how: &str) -> HistoryGap {
     }
 }
 
-fn gap_of_turns(link: &Link, gone: u64, why: &str) -> Option<HistoryGap> {
+fn gap_of_turns(link: &Link, missing: u64, why: &str) -> Option<HistoryGap> {
     let ran = link.turns.saturating_add(link.carried_turns);
-    (gone > 0).then(|| HistoryGap {
+    (missing > 0).then(|| HistoryGap {
         upstream_id: link.upstream_id.clone(),
         kind: GapKind::Behind,
-        detail: format!("{gone} of the {ran} turns that ran on it are not in its file: they {why}"),
+        detail: format!("{missing} of the {ran} turns that ran on it are not in its file: they {why}"),
     })
 }

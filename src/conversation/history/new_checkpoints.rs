@@ -87,9 +87,9 @@ impl History {
             (name, Some(_)) => name,
             (_, None) => own.transcript.record_id(own.transcript.turn(turn).start),
         };
-        let begins_behind = |turn| own.transcript.begin_offset(turn).is_some_and(|at| at >= offset);
+        let begins_after = |turn| own.transcript.begin_offset(turn).is_some_and(|at| at >= offset);
         let turns: Vec<usize> = (end - new..next)
-            .filter(|turn| *turn >= carried || begins_behind(*turn))
+            .filter(|turn| *turn >= carried || begins_after(*turn))
             .filter(|turn| told.is_none_or(|told| prompt(*turn) != told))
             .collect();
         let prompts: Vec<String> = turns.iter().map(|turn| prompt(*turn)).collect();

@@ -27,7 +27,7 @@ impl History {
         services: &Services,
         id: &CheckpointId,
         place: &CheckpointRef,
-        reach: TranscriptScope,
+        scope: TranscriptScope,
     ) -> Result<Self, ConversationError> {
         let not_found = || ConversationError::CheckpointNotFound { id: id.clone() };
         let agent = AgentName::new(place.agent.as_str());
@@ -44,16 +44,16 @@ impl History {
             }
         };
         let mut opened = open_in(root);
-        let mut kept = None;
-        if reach == TranscriptScope::WithBackups
+        let mut unpacked = None;
+        if scope == TranscriptScope::WithBackups
             && opened
                 .as_ref()
                 .is_none_or(|opened| opened.lacks_beginning() || has_damage(opened))
         {
-            kept = backup::unpack_backup_of_missing(services, entry, &upstream_id)
+            unpacked = backup::unpack_backup_of_missing(services, entry, &upstream_id)
                 .map_err(|error| ConversationError::from_damage(&error, |why| lost_with_backup(&why)))?;
-            if let Some(kept) = &kept {
-                opened = open_in(kept.root());
+            if let Some(unpacked) = &unpacked {
+                opened = open_in(unpacked.root());
             }
         }
         let opened = opened.ok_or_else(|| failure.unwrap_or_else(not_found))?;
@@ -65,7 +65,7 @@ impl History {
             turns_before: 0,
             messages_before: 0,
             copied_from: None,
-            backup: kept,
+            backup: unpacked,
         });
         Ok(history)
     }
@@ -94,7 +94,7 @@ pub(super) fn open_source(
     services: &Services,
     origin: Option<LinkOrigin>,
     source: &HistorySource,
-    reach: TranscriptScope,
+    scope: TranscriptScope,
 ) -> Result<SessionTranscript, OpenFailure> {
     let id = &source.upstream_id;
     let gap = |kind, detail: String| OpenFailure {
@@ -123,15 +123,15 @@ pub(super) fn open_source(
         dialect.open(services.session(root, &origin.cwd, id), until.as_ref())
     };
     let mut opened = open_in(root);
-    let kept = match may_need_backup(&opened) && reach == TranscriptScope::WithBackups {
+    let unpacked = match may_need_backup(&opened) && scope == TranscriptScope::WithBackups {
         true => backup::unpack_backup_of_missing(services, entry, id).map_err(|error| OpenFailure {
             failure: StoreFailure::from_transient_read(&error),
             ..gap(GapKind::Unreadable, unreadable_backup(&error))
         })?,
         false => None,
     };
-    if let Some(kept) = &kept {
-        opened = open_in(kept.root());
+    if let Some(unpacked) = &unpacked {
+        opened = open_in(unpacked.root());
     }
     let open = opened.map_err(|error| {
         let kind = match error {
@@ -150,7 +150,7 @@ pub(super) fn open_source(
         transcript: open,
         turns_before: 0,
         messages_before: 0,
-        backup: kept,
+        backup: unpacked,
     })
 }
 
@@ -182,9 +182,9 @@ pub(super) fn may_miss_turns(session: &SessionTranscript, head: &Link) -> bool {
     let losses = open.losses();
     let is_damaged = losses.iter().any(|loss| matches!(loss, Loss::Damaged(_)));
     let last = open.turns().checked_sub(1).map(|last| open.turn(last).len());
-    let ran = head.turns.saturating_add(head.carried_turns);
+    let acknowledged = head.turns.saturating_add(head.carried_turns);
     let is_whole =
-        open.turns() as u64 >= ran && last.is_none_or(|messages| messages > 1) && !open.ends_torn();
+        open.turns() as u64 >= acknowledged && last.is_none_or(|messages| messages > 1) && !open.ends_torn();
     // A backup may be older than the last turns, even if its number of turns does not show that.
     !is_damaged && (!is_whole || session.backup.is_some())
 }

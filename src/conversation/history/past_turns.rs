@@ -33,7 +33,7 @@ impl History {
     /// The last turns, oldest first, up to the limit. If a message of a turn cannot be read, the rest of the turn is still
     /// included.
     pub(in super::super) fn past_turns(&mut self, last: usize) -> Vec<PastTurn> {
-        let mut told = Vec::new();
+        let mut turns = Vec::new();
         let is_lost = |gap: &HistoryGap| {
             matches!(
                 gap.kind,
@@ -43,9 +43,9 @@ impl History {
         let is_whole = !self.gaps.listed.iter().any(is_lost);
         for (position, session) in self.sessions.iter_mut().enumerate().rev() {
             // If all sessions can be read, text that a session was sent about earlier ones is already in those.
-            let is_told_before = position > 0 && is_whole;
+            let skip_preamble = position > 0 && is_whole;
             for turn in (0..session.transcript.turns()).rev() {
-                if told.len() == last {
+                if turns.len() == last {
                     break;
                 }
                 let mut past = PastTurn {
@@ -55,18 +55,18 @@ impl History {
                 };
                 for number in session.transcript.turn(turn) {
                     if let Some(read) = session.read_or_gap(|open| open.message(number), &mut self.gaps) {
-                        add_message(&mut past, read, is_told_before);
+                        add_message(&mut past, read, skip_preamble);
                     }
                 }
-                told.push(past);
+                turns.push(past);
             }
         }
-        told.reverse();
-        told
+        turns.reverse();
+        turns
     }
 }
 
-fn add_message(past: &mut PastTurn, read: TranscriptMessage, is_told_before: bool) {
+fn add_message(past: &mut PastTurn, read: TranscriptMessage, skip_preamble: bool) {
     let is_reply = read.speaker == Speaker::Model && read.kind == TranscriptMessageKind::Ordinary;
     if read.kind == TranscriptMessageKind::Error {
         past.complete = false;
@@ -74,7 +74,7 @@ fn add_message(past: &mut PastTurn, read: TranscriptMessage, is_told_before: boo
     for part in read.parts {
         match part {
             Part::Text(text) if read.kind == TranscriptMessageKind::Prompt => {
-                let own = match is_told_before {
+                let own = match skip_preamble {
                     true => without_retelling(&text),
                     false => &text,
                 };

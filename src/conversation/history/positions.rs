@@ -32,11 +32,11 @@ pub(in super::super) struct MessagePosition {
 
 impl History {
     /// Finds the message that a place names; `None` if it is in no transcript of this history.
-    pub(in super::super) fn position_of(&self, place: &PlaceRef) -> Option<MessagePosition> {
-        let (owner, record) = (place.upstream_id(), place.record_uuid());
+    pub(in super::super) fn position_of(&self, reference: &PlaceRef) -> Option<MessagePosition> {
+        let (owner, record) = (reference.upstream_id(), reference.record_uuid());
         self.sessions.iter().enumerate().find_map(|(number, session)| {
-            let is_of_agent = match place {
-                PlaceRef::Checkpoint(place) => place.agent == session.agent.as_str(),
+            let is_of_agent = match reference {
+                PlaceRef::Checkpoint(reference) => reference.agent == session.agent.as_str(),
                 PlaceRef::Message(_) => true,
             };
             let may_hold = is_of_agent && session.transcript.may_hold(session.upstream_id.as_str(), owner);
@@ -51,19 +51,19 @@ impl History {
     }
 
     /// The number of the turn that a message belongs to, from 0; `None` before the first turn.
-    pub(super) fn turn_of_position(&self, spot: MessagePosition) -> Option<usize> {
-        let session = self.sessions.get(spot.session)?;
-        Some(session.turns_before + session.transcript.turn_of(spot.message)?)
+    pub(super) fn turn_of_position(&self, position: MessagePosition) -> Option<usize> {
+        let session = self.sessions.get(position.session)?;
+        Some(session.turns_before + session.transcript.turn_of(position.message)?)
     }
 
     /// Why a session of this history is missing from it, if it is.
     pub(in super::super) fn missing_reason(&self, upstream_id: &str) -> Option<&str> {
         let mut gaps = self.gaps.listed.iter();
-        let is_it = |gap: &&HistoryGap| {
+        let is_missing = |gap: &&HistoryGap| {
             gap.upstream_id.as_str() == upstream_id
                 && matches!(gap.kind, GapKind::Missing | GapKind::Unreadable)
         };
-        gaps.find(is_it).map(|gap| gap.detail.as_str())
+        gaps.find(is_missing).map(|gap| gap.detail.as_str())
     }
 
     /// Where the history ends that remains when the turn that a message belongs to is replaced. `None` if nothing remains.
@@ -74,14 +74,14 @@ impl History {
     /// cannot branch there.
     pub(in super::super) fn point_before_turn(
         &self,
-        spot: MessagePosition,
+        position: MessagePosition,
     ) -> Result<Option<BranchPoint>, ConversationError> {
-        let Some(session) = self.sessions.get(spot.session) else {
+        let Some(session) = self.sessions.get(position.session) else {
             return Ok(None);
         };
-        let Some(own) = session.transcript.turn_of(spot.message) else {
+        let Some(own) = session.transcript.turn_of(position.message) else {
             return Err(ConversationError::Unsupported(
-                "the place is before the first turn; there is no prompt to replace".to_owned(),
+                "the message is before the first turn, so there is no prompt to replace".to_owned(),
             ));
         };
         let turns = session.turns_before + own;
@@ -108,7 +108,7 @@ impl History {
         };
         if !session.transcript.can_end_within_turns() {
             return Err(ConversationError::Unsupported(format!(
-                "the agent {} branches behind whole turns, and before this one stands something else",
+                "the agent {} can branch only after a whole turn, and something else precedes this turn",
                 session.agent
             )));
         }
@@ -144,8 +144,8 @@ impl History {
     /// The place after the last turn that began before `at`, according to the times in the records.
     pub(in super::super) fn point_before_time(&mut self, at: Timestamp) -> Option<BranchPoint> {
         for number in (0..self.turns()).rev() {
-            let place = self.session_of_turn(number);
-            let session = self.sessions.get_mut(place)?;
+            let index = self.session_of_turn(number);
+            let session = self.sessions.get_mut(index)?;
             let prompt = session.transcript.turn(number - session.turns_before).start;
             let began = session.transcript.message(prompt).ok().flatten();
             let began = began.and_then(|prompt| prompt.at?.parse::<Timestamp>().ok());
@@ -161,38 +161,39 @@ impl History {
         None
     }
 
-    /// The place after a message. If that is the last message of its turn, it is the place after the turn. Otherwise it is after the last message up to which every tool call has its result. Codex branches only after whole
-    /// turns, so there it is always after the turn.
+    /// The branch point after a message: after its turn if it is the turn's last message, otherwise after the last
+    /// message up to which every tool call has its result. Codex branches only after whole turns, so there it is always
+    /// after the turn.
     ///
     /// # Errors
     /// [`ConversationError::Unsupported`] for a message before the first turn of Codex,
     /// [`ConversationError::TranscriptDamaged`] if the messages before it cannot be read.
     pub(in super::super) fn point_after_message(
         &mut self,
-        spot: MessagePosition,
+        position: MessagePosition,
     ) -> Result<Option<BranchPoint>, ConversationError> {
-        let Some(session) = self.sessions.get(spot.session) else {
+        let Some(session) = self.sessions.get(position.session) else {
             return Ok(None);
         };
         let only_whole_turns = !session.transcript.can_end_within_turns();
-        let turn = session.transcript.turn_of(spot.message);
+        let turn = session.transcript.turn_of(position.message);
         let turns = session.turns_before + turn.map_or(0, |turn| turn + 1);
         let messages = turn.map(|turn| session.transcript.turn(turn));
         if messages
             .as_ref()
-            .is_some_and(|messages| only_whole_turns || spot.message + 1 >= messages.end)
+            .is_some_and(|messages| only_whole_turns || position.message + 1 >= messages.end)
         {
             return Ok(self.point_after_turns(turns));
         }
         if only_whole_turns {
             return Err(ConversationError::Unsupported(format!(
-                "the agent {} branches behind whole turns, and the message is before the first one",
+                "the agent {} can branch only after a whole turn, and this message is before the first turn",
                 session.agent
             )));
         }
-        let start = messages.map_or(spot.message, |messages| messages.start);
-        let last = self.last_message_without_open_call(spot.session, start..=spot.message)?;
-        let session = self.sessions.get(spot.session);
+        let start = messages.map_or(position.message, |messages| messages.start);
+        let last = self.last_message_without_open_call(position.session, start..=position.message)?;
+        let session = self.sessions.get(position.session);
         Ok(session.map(|session| session.point_at_message(last, turns)))
     }
 

@@ -325,7 +325,7 @@ fn patch_facts(patch: &str, cwd: &str) -> ToolCallFacts {
             hunks.finish_hunk();
             hunks.path = Some(absolute_path(path, cwd));
             hunks.is_new = begin.contains("Add");
-            hunks.is_whole = begin.contains("Delete");
+            hunks.is_deleted = begin.contains("Delete");
         } else if let Some(path) = line.strip_prefix("*** Move to: ") {
             hunks.path = Some(absolute_path(path, cwd));
         } else if line.starts_with("@@") {
@@ -351,7 +351,7 @@ struct PatchHunks {
     /// Whether the file is new.
     is_new: bool,
     /// Whether the file is deleted; the patch then does not contain its text.
-    is_whole: bool,
+    is_deleted: bool,
     old: String,
     new: String,
 }
@@ -369,7 +369,7 @@ impl PatchHunks {
 
     fn finish_hunk(&mut self) {
         let (old, new) = (std::mem::take(&mut self.old), std::mem::take(&mut self.new));
-        let is_hunk = std::mem::take(&mut self.is_whole) || !old.is_empty() || !new.is_empty();
+        let is_hunk = std::mem::take(&mut self.is_deleted) || !old.is_empty() || !new.is_empty();
         if let Some(path) = self.path.as_deref().filter(|_| is_hunk) {
             let old = Some(old.as_str()).filter(|_| !self.is_new);
             self.diffs.push(diff_content(path, old, &new));

@@ -49,7 +49,7 @@ pub(super) fn message(
         content: read
             .parts
             .into_iter()
-            .map(|said| wire_part(said, &mut room))
+            .map(|part| wire_part(part, &mut room))
             .collect(),
         checkpoint_id,
         upstream_id: upstream_id.clone(),
@@ -60,26 +60,26 @@ fn parse_time(text: Option<&str>) -> Option<Timestamp> {
     text.and_then(|text| text.parse().ok())
 }
 
-fn wire_part(said: Part, room: &mut usize) -> MessagePart {
+fn wire_part(source: Part, room: &mut usize) -> MessagePart {
     let mut cut_bytes = None;
-    let mut fitting = |text: String| {
+    let mut cut = |text: String| {
         let length = text.len();
-        let kept = cut_to_room(text, *room);
-        *room -= kept.len();
-        if kept.len() < length {
+        let shortened = cut_to_room(text, *room);
+        *room -= shortened.len();
+        if shortened.len() < length {
             cut_bytes = Some(length as u64);
         }
-        kept
+        shortened
     };
-    let mut part = match said {
+    let mut part = match source {
         Part::Text(text) => MessagePart {
             kind: if is_preamble(&text) { "retelling" } else { "text" }.to_owned(),
-            text: Some(fitting(text)),
+            text: Some(cut(text)),
             ..MessagePart::default()
         },
         Part::Thought(text) => MessagePart {
             kind: "thought".to_owned(),
-            text: Some(fitting(text)),
+            text: Some(cut(text)),
             ..MessagePart::default()
         },
         Part::ToolCall { id, name, input_json } => MessagePart {
@@ -87,7 +87,7 @@ fn wire_part(said: Part, room: &mut usize) -> MessagePart {
             tool_call_id: Some(id),
             name: Some(name),
             // Cut input is no longer valid JSON, so it is omitted.
-            input: RawJson::from_text(fitting(input_json)).ok(),
+            input: RawJson::from_text(cut(input_json)).ok(),
             ..MessagePart::default()
         },
         Part::ToolResult {
@@ -97,19 +97,19 @@ fn wire_part(said: Part, room: &mut usize) -> MessagePart {
         } => MessagePart {
             kind: "toolResult".to_owned(),
             tool_call_id: Some(call_id),
-            text: Some(fitting(text)),
+            text: Some(cut(text)),
             is_error,
             ..MessagePart::default()
         },
         Part::Image { mime_type, data } => MessagePart {
             kind: "image".to_owned(),
             mime_type: Some(mime_type),
-            data: Some(fitting(data)),
+            data: Some(cut(data)),
             ..MessagePart::default()
         },
         Part::Other { kind, json } => MessagePart {
             kind,
-            raw: RawJson::from_text(fitting(json)).ok(),
+            raw: RawJson::from_text(cut(json)).ok(),
             ..MessagePart::default()
         },
     };
@@ -181,10 +181,10 @@ impl CheckpointBuilder {
 
 /// Appends a text to an excerpt, up to the excerpt's limit; an empty line separates two texts.
 fn add_to_excerpt(excerpt: &mut String, text: &str) {
-    let parted = !excerpt.is_empty() && !text.is_empty();
+    let is_second = !excerpt.is_empty() && !text.is_empty();
     let room = MAX_EXCERPT_CHARS.saturating_sub(excerpt.chars().count());
-    let lead = if parted { "\n\n" } else { "" };
-    excerpt.extend(lead.chars().chain(text.chars()).take(room));
+    let separator = if is_second { "\n\n" } else { "" };
+    excerpt.extend(separator.chars().chain(text.chars()).take(room));
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ impl FolderChoice {
     /// # Errors
     /// [`ConversationError::InvalidCwd`] if a folder of the bundle is to be used and cannot be.
     pub(super) fn folders(&self, manifest: &Manifest) -> Result<Folders, ConversationError> {
-        let there = &manifest.conversation.cwd;
+        let old_cwd = &manifest.conversation.cwd;
         match self {
             Self::Below(cwd) => {
                 let of_links = manifest.chain.iter().map(|link| &link.cwd);
@@ -65,7 +65,7 @@ impl FolderChoice {
                 let sessions = all.into_iter();
                 Ok(Folders {
                     sessions: sessions
-                        .map(|old| (old.clone(), folder_below(old, there, cwd)))
+                        .map(|old| (old.clone(), folder_below(old, old_cwd, cwd)))
                         .collect(),
                     cwd: cwd.clone(),
                 })
@@ -76,7 +76,7 @@ impl FolderChoice {
                 let used = head.into_iter().chain(own.map(|session| &session.cwd));
                 let sessions = used.map(|old| Ok((old.clone(), unchanged_folder(old)?)));
                 Ok(Folders {
-                    cwd: unchanged_folder(there)?,
+                    cwd: unchanged_folder(old_cwd)?,
                     sessions: sessions.collect::<Result<_, ConversationError>>()?,
                 })
             }

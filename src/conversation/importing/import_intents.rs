@@ -38,21 +38,21 @@ fn parse_old_log(lines: Vec<Value>) -> Option<LogContent<ConversationId>> {
 /// conversation may own a session by now: the files may be old. Returns whether all are settled.
 pub(in crate::conversation) fn settle(
     data: &Path,
-    verdict: &UndoPolicy,
+    policy: &UndoPolicy,
     is_written: impl Fn(ConversationId) -> bool,
     may_have_owner: impl Fn(&UpstreamId) -> bool,
 ) -> bool {
-    let decide = |intent: &Intent<ConversationId>| match (verdict, intent.about().first()) {
+    let decide = |intent: &Intent<ConversationId>| match (policy, intent.about().first()) {
         (UndoPolicy::Leave, _) => IntentDecision::Later,
         (UndoPolicy::SetAside(why), _) => IntentDecision::SetAside(why.clone()),
         (UndoPolicy::Undo, Some(id)) if is_written(*id) => IntentDecision::Commit,
         (UndoPolicy::Undo, _) => IntentDecision::Undo,
     };
     // A failure to list is logged.
-    intent::existing(&IMPORT_INTENTS, data).is_ok_and(|left| {
+    intent::existing(&IMPORT_INTENTS, data).is_ok_and(|intents| {
         intent::settle(
             &IMPORT_INTENTS,
-            &left,
+            &intents,
             &|session| may_have_owner(&session.into()),
             decide,
         )

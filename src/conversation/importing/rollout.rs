@@ -56,15 +56,15 @@ pub(super) fn place_rollout(
     bases: &[HistoryBase],
     progress: &Progress,
 ) -> Result<u64, BundleError> {
-    let stays = new_ids.is_none();
+    let keeps_ids = new_ids.is_none();
     let name = session.files.first().map_or("", |file| file.name.as_str());
     let name = name.replace(session.upstream_id.as_str(), new_id.as_str());
     let text = |id: &UpstreamId| id.as_str().to_owned();
     let new_ids = new_ids.into_iter().flatten();
     let renaming = Renaming::new(new_ids.map(|(old, new)| (text(old), text(new))));
     // A rollout of this session in any folder must be the same: of two, Codex would take either.
-    let held = rollouts::locate(root, new_id.as_str())?.into_iter().next();
-    let target = match held {
+    let existing = rollouts::locate(root, new_id.as_str())?.into_iter().next();
+    let target = match existing {
         Some(path) if !session.continued && rollouts::is_archived(root, &path) => {
             return Err(TranscriptError::AlreadyExists { path }.into());
         }
@@ -86,7 +86,7 @@ pub(super) fn place_rollout(
         unchanged = write_changed(source, &target, writer, progress, &renaming)?;
         Ok(())
     })?;
-    Ok(if stays { 0 } else { unchanged })
+    Ok(if keeps_ids { 0 } else { unchanged })
 }
 
 /// The folder of a rollout below Codex's own: that of the date in its name, or of today.

@@ -55,10 +55,10 @@ impl NameTranslation {
         }
     }
 
-    fn attempt(&self, tried: &Attempt) -> Attempt {
+    fn attempt(&self, attempt: &Attempt) -> Attempt {
         Attempt {
-            upstream_id: tried.upstream_id.as_ref().map(|id| self.session(id)),
-            ..tried.clone()
+            upstream_id: attempt.upstream_id.as_ref().map(|id| self.session(id)),
+            ..attempt.clone()
         }
     }
 

@@ -10,13 +10,13 @@ impl Climb {
         self.fidelity_of(step, &MissingContent::default()) >= self.goal.min_fidelity
     }
 
-    /// The fidelity of a session that this step opened and that lacks `lack`.
-    pub(super) fn fidelity_of(&self, step: &Step, lack: &MissingContent) -> Fidelity {
+    /// The fidelity of a session that this step opened and that lacks `missing`.
+    pub(super) fn fidelity_of(&self, step: &Step, missing: &MissingContent) -> Fidelity {
         match step {
             Step::Text => Fidelity::Text,
             Step::Fresh if self.has_history() => Fidelity::None,
-            Step::Open { .. } if lack.description.is_some() => Fidelity::Partial,
-            _ if self.missing_after(step, lack) == 0 => Fidelity::Full,
+            Step::Open { .. } if missing.description.is_some() => Fidelity::Partial,
+            _ if self.missing_after(step, missing) == 0 => Fidelity::Full,
             _ => Fidelity::Partial,
         }
     }
@@ -53,9 +53,9 @@ impl Climb {
                 let found = self.last_inspection();
                 let (readable, after) =
                     found.map_or((0, 0), |found| (found.readable_turns, found.turns_after_readable));
-                let told = readable.min(PREAMBLE_TURNS);
+                let in_preamble = readable.min(PREAMBLE_TURNS);
                 // Take the larger of the two counts.
-                (readable - told + after).max(total.saturating_sub(told))
+                (readable - in_preamble + after).max(total.saturating_sub(in_preamble))
             }
             Step::Fresh => total,
             // A missing record costs at least a part of a turn.
@@ -85,15 +85,15 @@ impl Climb {
 
     /// Turns of the whole history, as far as known.
     pub(super) fn total_turns(&self) -> u64 {
-        let found = self.last_inspection();
-        let readable = found.map_or(0, |found| found.readable_turns);
+        let inspection = self.last_inspection();
+        let readable = inspection.map_or(0, |inspection| inspection.readable_turns);
         let of_head = self.counted_turns_of_head();
-        if found.is_some_and(|found| found.head.is_some()) && !self.head_is_short() {
+        if inspection.is_some_and(|inspection| inspection.head.is_some()) && !self.head_is_short() {
             return readable.max(of_head);
         }
         // The head's carried turns, if they could be counted, are already included.
         let carried = self.goal.head.as_ref().map_or(0, |head| head.carried_turns);
-        let nearest = found.and_then(|found| found.ancestors.first()?.as_ref());
+        let nearest = inspection.and_then(|inspection| inspection.ancestors.first()?.as_ref());
         let inherited = if carried > 0 {
             0
         } else {
@@ -117,8 +117,8 @@ impl Climb {
     }
 
     /// Describes the damage of the head's transcript.
-    pub(super) fn describe_loss(&self, found: &Inspection) -> String {
-        let (turns, breaks) = found
+    pub(super) fn describe_loss(&self, inspection: &Inspection) -> String {
+        let (turns, breaks) = inspection
             .head
             .as_ref()
             .map_or((0, 0), |file| (file.turns, file.missing_records));
@@ -151,7 +151,7 @@ impl Climb {
             .iter()
             .rev()
             .find_map(|tried| match &tried.result {
-                StepResult::Inspected(found) | StepResult::Short(found) => Some(found),
+                StepResult::Inspected(inspection) | StepResult::Short(inspection) => Some(inspection),
                 StepResult::Failed(_) | StepResult::Damaged(_) => None,
             })
     }
@@ -167,11 +167,11 @@ impl Climb {
 
     pub(super) fn has_history(&self) -> bool {
         let Some(head) = &self.goal.head else { return false };
-        let on_disk = self.last_inspection().is_some_and(|found| {
-            let of_head = found.head.as_ref();
-            found.readable_turns > 0 || of_head.is_some_and(|file| file.turns > 0)
+        let on_disk = self.last_inspection().is_some_and(|inspection| {
+            let of_head = inspection.head.as_ref();
+            inspection.readable_turns > 0 || of_head.is_some_and(|file| file.turns > 0)
         });
-        let goes_on = head.relation != Relation::Fresh && !self.goal.ancestors.is_empty();
-        head.written || on_disk || goes_on || self.turns_of_head() > 0
+        let continues = head.relation != Relation::Fresh && !self.goal.ancestors.is_empty();
+        head.written || on_disk || continues || self.turns_of_head() > 0
     }
 }

@@ -69,8 +69,8 @@ impl Registry {
         adoption: Adopt,
         request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
-        let (registry, asked) = (Arc::clone(self), request.clone());
-        let work = || async move { registry.adopt_now(adoption, asked).await };
+        let (registry, key) = (Arc::clone(self), request.clone());
+        let work = || async move { registry.adopt_now(adoption, key).await };
         self.run_idempotent(None, request, work).await
     }
 
@@ -271,7 +271,7 @@ impl Registry {
         let services = Arc::clone(&self.services);
         let root = agent.and_then(|_| roots.first());
         // If one conversation has the session, the copy in the conversation's folder is checked.
-        let held_in = match self.holders(&id, root)?.as_slice() {
+        let cwd_of_owner = match self.holders(&id, root)?.as_slice() {
             [only] => {
                 let record = self.record(*only)?;
                 let mut links = record.chain.links().iter();
@@ -294,8 +294,8 @@ impl Registry {
             if let [only] = held.paths.as_slice() {
                 return check_answer(dialect.check(home.session(None, held.id.as_str()), only));
             }
-            let (path, origin) = held.choose_copy(home, held_in.as_deref())?;
-            let cwd = held_in.or(origin.cwd);
+            let (path, origin) = held.choose_copy(home, cwd_of_owner.as_deref())?;
+            let cwd = cwd_of_owner.or(origin.cwd);
             check_answer(dialect.check(home.session(cwd.as_deref(), held.id.as_str()), &path))
         })
         .await
@@ -396,7 +396,7 @@ fn adopted_record(
         _ => Fidelity::Partial,
     };
     let from = origin.forked_from;
-    let place = from.as_ref().and_then(|from| {
+    let checkpoint = from.as_ref().and_then(|from| {
         let uuid = from.record_uuid.as_deref()?;
         Some(transcript_facts::make_checkpoint_id(
             &agent,
@@ -410,7 +410,7 @@ fn adopted_record(
             None => Relation::Fresh,
         },
         from_upstream_id: from.map(|from| from.session_id.into()),
-        from_checkpoint_id: place,
+        from_checkpoint_id: checkpoint,
         // All turns count as carried: the session had them when it was adopted, and none was acknowledged here.
         carried_turns: origin.turns as u64,
         written: true,
@@ -423,19 +423,19 @@ fn adopted_record(
 
 /// The session whose file contains the beginning of a transcript, if that file is missing: the history lacks that part.
 /// Blocks.
-fn missing_beginning(held: &LocatedTranscript, home: Home<'_>, cwd: &str) -> Vec<MissingSession> {
-    let files = held
+fn missing_beginning(located: &LocatedTranscript, home: Home<'_>, cwd: &str) -> Vec<MissingSession> {
+    let files = located
         .folder
         .format
         .dialect()
-        .files(home.session(Some(cwd), held.id.as_str()));
+        .files(home.session(Some(cwd), located.id.as_str()));
     let missing = files.ok().and_then(|(_, missing)| missing);
-    let told = missing.map(|missing| MissingSession {
+    let session = missing.map(|missing| MissingSession {
         upstream_id: missing.upstream_id.into(),
-        agent: held.folder.entry.name.clone(),
-        detail: format!("{} begins in it: {}", held.id, missing.detail),
+        agent: located.folder.entry.name.clone(),
+        detail: format!("{} begins in it: {}", located.id, missing.detail),
     });
-    told.into_iter().collect()
+    session.into_iter().collect()
 }
 
 /// Finds a transcript among those of the agents `entries`. Blocks.
@@ -446,7 +446,7 @@ pub(super) fn locate_transcript(
     if let [only] = entries {
         readable_root(only)?;
     }
-    let mut held = Vec::new();
+    let mut located = Vec::new();
     let mut problems = Vec::new();
     for entry in entries {
         let Some(folder) = AgentFolder::of(entry) else {
@@ -454,7 +454,7 @@ pub(super) fn locate_transcript(
         };
         match folder.format.dialect().locate(&folder.root, id.as_str()) {
             Ok(paths) if paths.is_empty() => {}
-            Ok(paths) => held.push(LocatedTranscript {
+            Ok(paths) => located.push(LocatedTranscript {
                 folder,
                 id: id.clone(),
                 paths,
@@ -464,16 +464,16 @@ pub(super) fn locate_transcript(
             Err(error) => problems.push(chain_text(&error)),
         }
     }
-    if held.len() > 1 {
+    if located.len() > 1 {
         return Err(ConversationError::AmbiguousAgents {
             name: id.to_string(),
-            agents: held
+            agents: located
                 .into_iter()
-                .map(|held| held.folder.entry.name.clone())
+                .map(|located| located.folder.entry.name.clone())
                 .collect(),
         });
     }
-    held.pop().ok_or_else(|| {
+    located.pop().ok_or_else(|| {
         let searched: Vec<&str> = entries
             .iter()
             .filter(|entry| entry.listed_transcripts().is_some())
@@ -495,14 +495,14 @@ fn check_backup(
     entries: &[Arc<AgentEntry>],
     id: &UpstreamId,
 ) -> Result<Option<CheckAnswer>, ConversationError> {
-    let mut found = Vec::new();
+    let mut backups = Vec::new();
     for entry in entries {
-        let kept = unpack_backup_of_missing(services, entry, id)?;
-        found.extend(kept.map(|kept| (entry, kept)));
+        let backup = unpack_backup_of_missing(services, entry, id)?;
+        backups.extend(backup.map(|backup| (entry, backup)));
     }
-    match found.as_slice() {
+    match backups.as_slice() {
         [] => Ok(None),
-        [(entry, kept)] => check_unpacked_backup(entry, id, kept).map(Some),
+        [(entry, backup)] => check_unpacked_backup(entry, id, backup).map(Some),
         several => Err(ConversationError::AmbiguousAgents {
             name: id.to_string(),
             agents: several.iter().map(|(entry, _)| entry.name.clone()).collect(),

@@ -160,14 +160,14 @@ fn check_no_turn_runs(registry: &Registry, agent: &AgentName) -> Result<(), Conv
 /// Clears the chains of an agent's conversations. A chain that cannot be cleared, because a turn has begun meanwhile, does not
 /// stop the others; the error names its conversation.
 async fn reset_all(registry: &Arc<Registry>, agent: &AgentName) -> Result<(), ConversationError> {
-    let mut left = Vec::new();
+    let mut failed = Vec::new();
     let mut last = None;
     for id in registry.conversations_of_agent(agent).await? {
         match registry.ask(id, Call::Reset).await {
             // A conversation that was deleted meanwhile has no chain to clear.
             Ok(_) | Err(ConversationError::Deleted { .. }) => {}
             Err(error) => {
-                left.push(id);
+                failed.push(id);
                 last = Some(error);
             }
         }
@@ -175,11 +175,11 @@ async fn reset_all(registry: &Arc<Registry>, agent: &AgentName) -> Result<(), Co
     let Some(error) = last else { return Ok(()) };
     Err(ConversationError::BusyConversations {
         what: format!(
-            "signed out, and all conversations but {} were reset; reset {} by hand: {error}",
-            join_list(&left),
-            if left.len() == 1 { "it" } else { "these" },
+            "signed out, but the conversations {} could not be reset; reset {} with sessionctl: {error}",
+            join_list(&failed),
+            if failed.len() == 1 { "it" } else { "these" },
         ),
-        conversations: left,
+        conversations: failed,
     })
 }
 

@@ -79,7 +79,7 @@ impl RequestedSessions {
         let Some(id) = self.id else {
             return Ok(self.candidates);
         };
-        let is_there = |named: &NamedSession| {
+        let exists = |named: &NamedSession| {
             let cwd = named.cwd.as_deref().unwrap_or_default();
             let dialect = named.folder.format.dialect();
             dialect
@@ -88,7 +88,7 @@ impl RequestedSessions {
         };
         let mut found = self.candidates;
         found.retain(|named| {
-            named.cwd.is_some() || has_backup(services, &named.folder.root, &named.id) || is_there(named)
+            named.cwd.is_some() || has_backup(services, &named.folder.root, &named.id) || exists(named)
         });
         match found.len() {
             0 => Err(ConversationError::NotFound {
@@ -112,20 +112,20 @@ impl Registry {
         let (registry, stop) = (Arc::downgrade(self), self.stop.clone());
         let services = Arc::clone(&self.services);
         self.tasks.spawn(async move {
-            let mut look = Instant::now();
+            let mut next_check = Instant::now();
             loop {
-                let is_look = tokio::select! {
+                let is_check = tokio::select! {
                     biased;
                     () = stop.cancelled() => return,
                     () = services.backups.wait_for_request() => false,
-                    () = sleep_until(look) => true,
+                    () = sleep_until(next_check) => true,
                 };
                 let Some(registry) = registry.upgrade() else {
                     return;
                 };
                 let meter = Arc::new(StopMeter(stop.clone()));
                 let round = tokio::task::spawn_blocking(move || {
-                    let round = || with_meter(meter, || registry.backup_round(is_look, now()));
+                    let round = || with_meter(meter, || registry.backup_round(is_check, now()));
                     if let Err(panic) = catch_unwind(AssertUnwindSafe(round)) {
                         let why = panic_text(panic.as_ref());
                         tracing::error!(why, "could not back up transcripts");
@@ -136,25 +136,25 @@ impl Registry {
                     () = stop.cancelled() => return,
                     _ = round => {}
                 }
-                if is_look {
-                    look = Instant::now() + PASS_CHECK_INTERVAL;
+                if is_check {
+                    next_check = Instant::now() + PASS_CHECK_INTERVAL;
                 }
             }
         });
     }
 
     /// Backs up the requested sessions and, once a day, all that have changed.
-    fn backup_round(&self, is_look: bool, at: Timestamp) {
-        for (session, depth) in self.services.backups.take_requested() {
+    fn backup_round(&self, is_check: bool, at: Timestamp) {
+        for (session, mode) in self.services.backups.take_requested() {
             if self.stop.is_cancelled() {
                 return;
             }
-            self.back_up_session(&session, depth);
+            self.back_up_session(&session, mode);
         }
-        if is_look {
+        if is_check {
             self.services.backups.archive.forget_unpacked();
         }
-        if is_look
+        if is_check
             && self
                 .last_pass(at)
                 .is_none_or(|last| at.as_millisecond() - last >= PASS_INTERVAL_MS)
@@ -163,7 +163,7 @@ impl Registry {
         }
     }
 
-    fn back_up_session(&self, session: &SessionRef, depth: BackupMode) {
+    fn back_up_session(&self, session: &SessionRef, mode: BackupMode) {
         let Some(entry) = self.services.catalog.get(&session.agent) else {
             return;
         };
@@ -171,11 +171,11 @@ impl Registry {
         if !backup::is_used_by_conversation(&self.services, &entry.transcript_root(), &session.upstream_id) {
             return;
         }
-        let kept = back_up(&self.services, entry, session, depth);
-        if kept.is_rewritten {
+        let backup = back_up(&self.services, entry, session, mode);
+        if backup.is_rewritten {
             self.report_rewritten(entry, &session.upstream_id);
         }
-        match kept.error {
+        match backup.error {
             None => {}
             Some(TranscriptError::Misplaced(misplaced))
                 if !self.services.backups.mark_misplaced_reported(&misplaced) => {}
@@ -215,7 +215,7 @@ impl Registry {
 
     /// Backs up the sessions that changed since the last pass, and deletes backups above the configured age or total size.
     fn backup_pass(&self, at: Timestamp) {
-        let keeper = &self.services.backups;
+        let backups = &self.services.backups;
         let since = self.last_pass(at).map(|last| last - PASS_OVERLAP_MS);
         let at = at.as_millisecond();
         let days = |days: u64| {
@@ -225,13 +225,13 @@ impl Registry {
         };
         // Limited to the store's time, so that a clock that is ahead does not make backups look old.
         let elapsed = self.services.store.minimum_time().map(Timestamp::as_millisecond);
-        let oldest = keeper.rules.max_days.zip(elapsed);
+        let oldest = backups.rules.max_days.zip(elapsed);
         let oldest = oldest.map(|(kept, elapsed)| elapsed.min(at).saturating_sub(days(kept)));
-        if keeper.rules.is_enabled {
+        if backups.rules.is_enabled {
             self.back_up_changed(since.max(oldest));
         }
         let pass = || -> Result<(), TranscriptError> {
-            let sessions = keeper.archive.sessions()?.into_iter();
+            let sessions = backups.archive.sessions()?.into_iter();
             for ArchivedSession { key, .. } in sessions.filter(|session| session.has_links) {
                 if self.stop.is_cancelled() {
                     return Ok(());
@@ -239,7 +239,7 @@ impl Registry {
                 // The transcripts that agents have were copied above.
                 let (root, id) = (root_of(&key), UpstreamId::new(key.upstream_id.as_str()));
                 let turns = backup::acknowledged_turns(&self.services, &root, &id);
-                if let Err(error) = turns.and_then(|turns| keeper.archive.pack_links(&key, turns)) {
+                if let Err(error) = turns.and_then(|turns| backups.archive.pack_links(&key, turns)) {
                     let error = chain_text(&error);
                     tracing::warn!(
                         upstream_id = key.upstream_id,
@@ -248,7 +248,7 @@ impl Registry {
                     );
                 }
             }
-            let pruned = keeper.archive.prune(oldest, keeper.rules.max_bytes)?;
+            let pruned = backups.archive.prune(oldest, backups.rules.max_bytes)?;
             if pruned.sessions > 0 {
                 let (sessions, bytes) = (pruned.sessions, pruned.bytes);
                 tracing::info!(
@@ -262,12 +262,12 @@ impl Registry {
         if let Err(error) = pass() {
             tracing::warn!(error = chain_text(&error), "could not look at the backups");
         }
-        let folder = keeper.archive.folder().symlink_metadata();
+        let folder = backups.archive.folder().symlink_metadata();
         if self.stop.is_cancelled() || !folder.is_ok_and(|folder| folder.is_dir()) {
             return;
         }
         // If a kill damages the file, the next pass only runs early.
-        let passed = keeper.archive.folder().join(PASSED);
+        let passed = backups.archive.folder().join(PASSED);
         if let Err(error) = durable::write(&passed, at.to_string().as_bytes()) {
             tracing::warn!(%error, "could not record when transcripts were last backed up");
         }
@@ -335,29 +335,29 @@ impl Registry {
         target: SessionSelector,
         request: Option<CallKey>,
     ) -> Result<KeepAnswer, ConversationError> {
-        let of = target.conversation();
-        self.run_idempotent_work(of, request, |registry| async move {
+        let scope = target.conversation();
+        self.run_idempotent_work(scope, request, |registry| async move {
             registry.back_up_now(target).await
         })
         .await
     }
 
     async fn back_up_now(&self, target: SessionSelector) -> Result<KeepAnswer, ConversationError> {
-        let place = |id| {
+        let location = |id| {
             self.refuse_while_moving(id)?;
             Ok::<_, ConversationError>((id, self.salvaged_view(id)?.cwd))
         };
         // Read before the sessions are looked up, so that a move that ends in between is noticed.
-        let mut moved = target.conversation().map(place).transpose()?;
-        let wanted = self.requested_sessions("transcript/keep", target).await?;
-        if let Some(session) = &wanted.id {
+        let mut moved = target.conversation().map(location).transpose()?;
+        let requested = self.requested_sessions("transcript/keep", target).await?;
+        if let Some(session) = &requested.id {
             // Only a session that a conversation has can be moved with it.
             let holder = self.resolve(&session.as_str().into());
-            moved = holder.ok().map(place).transpose()?;
+            moved = holder.ok().map(location).transpose()?;
         }
         let services = Arc::clone(&self.services);
         let work = move || {
-            let named = wanted.resolve(&services)?;
+            let named = requested.resolve(&services)?;
             let archive = &services.backups.archive;
             let mut answer = KeepAnswer {
                 enabled: services.backups.rules.is_enabled,
@@ -374,9 +374,9 @@ impl Registry {
                 {
                     return Err(error.into());
                 }
-                let held = archive.archived_files(&backup::session_key(&named.folder.root, &named.id));
-                let held = held?;
-                answer.kept.extend(held.into_iter().map(|file| KeptFile {
+                let files = archive.archived_files(&backup::session_key(&named.folder.root, &named.id));
+                let files = files?;
+                answer.kept.extend(files.into_iter().map(|file| KeptFile {
                     path: file.path.to_string_lossy().into_owned(),
                     bytes: file.bytes,
                 }));
@@ -387,10 +387,10 @@ impl Registry {
             }
             Ok(answer)
         };
-        let kept = self.run_file_change("transcript/keep", work).await;
+        let result = self.run_file_change("transcript/keep", work).await;
         match moved {
-            Some((id, cwd)) => self.busy_if_moved(id, &cwd, kept),
-            None => kept,
+            Some((id, cwd)) => self.busy_if_moved(id, &cwd, result),
+            None => result,
         }
     }
 
@@ -403,8 +403,8 @@ impl Registry {
         target: SessionSelector,
         request: Option<CallKey>,
     ) -> Result<RestoreAnswer, ConversationError> {
-        let of = target.conversation();
-        self.run_idempotent_work(of, request, |registry| async move {
+        let scope = target.conversation();
+        self.run_idempotent_work(scope, request, |registry| async move {
             registry.restore_now(target).await
         })
         .await
@@ -414,20 +414,20 @@ impl Registry {
         self: &Arc<Self>,
         target: SessionSelector,
     ) -> Result<RestoreAnswer, ConversationError> {
-        let wanted = self.requested_sessions("transcript/restore", target).await?;
+        let requested = self.requested_sessions("transcript/restore", target).await?;
         let (registry, services) = (Arc::clone(self), Arc::clone(&self.services));
         let work = move || {
-            let named = wanted.resolve(&services)?;
+            let named = requested.resolve(&services)?;
             let mut answer = RestoreAnswer::default();
-            let (mut is_any_kept, count) = (false, named.len());
+            let (mut has_backup, count) = (false, named.len());
             // The last session is the head, with which the conversation continues.
             for (index, named) in named.iter().enumerate() {
                 let is_head = index + 1 == count;
                 registry.refuse_restore_of_open(named)?;
-                let put = restore(&services, &named.folder.entry, named.cwd.as_deref(), &named.id);
-                match put {
+                let restored = restore(&services, &named.folder.entry, named.cwd.as_deref(), &named.id);
+                match restored {
                     Ok(paths) => {
-                        is_any_kept = true;
+                        has_backup = true;
                         if is_head && !paths.is_empty() {
                             answer.missing_turns = missing_turns_of(&services, named)?;
                         }
@@ -437,13 +437,13 @@ impl Registry {
                     Err(TranscriptError::NotFound { .. }) => {}
                     Err(error) if is_head => return Err(error.into()),
                     Err(error) => {
-                        is_any_kept = true;
+                        has_backup = true;
                         let error = chain_text(&error);
                         tracing::warn!(upstream_id = %named.id, error, "an older session could not be restored");
                     }
                 }
             }
-            if !is_any_kept {
+            if !has_backup {
                 let what = "the conversation has no backups".to_owned();
                 return Err(ConversationError::NotFound { what });
             }
@@ -465,8 +465,8 @@ impl Registry {
             return Ok(());
         }
         for holder in self.holders(&named.id, Some(&named.folder.entry.transcript_root()))? {
-            let shown = self.view(holder)?;
-            if shown.live && shown.head.as_ref() == Some(&named.id) {
+            let view = self.view(holder)?;
+            if view.live && view.head.as_ref() == Some(&named.id) {
                 return Err(ConversationError::Busy(format!(
                     "session {} is open, and its agent may still write to the transcript; close it first: sessionctl close {holder}",
                     named.id

@@ -63,13 +63,13 @@ impl Registry {
         secrets: bool,
         is_answer: bool,
     ) -> Result<ExportAnswer, ConversationError> {
-        let begun = self.track_work("conversation/export", Some(id));
+        let guard = self.track_work("conversation/export", Some(id));
         // An export that fits into an answer is read like a history, so it does not wait for exports of gigabytes.
-        let place = match is_answer {
-            true => self.place_of(Some(id), ReadClass::Quick),
+        let queue = match is_answer {
+            true => self.queue_of(Some(id), ReadClass::Quick),
             false => self.services.read_queues.export_import_queue(),
         };
-        let turn = place.acquire(begun.progress()).await?;
+        let turn = queue.acquire(guard.progress()).await?;
         self.refuse_while_moving(id)?;
         let (mut record, mut view) = (self.record(id)?, self.view(id)?);
         let usage = self.usage(id).await;
@@ -79,7 +79,7 @@ impl Registry {
         view.cut_short = record.cut.is_some();
         let usage = usage.or_else(|| record.usage.clone());
         let cwd = record.cwd.clone();
-        let progress = begun.progress();
+        let progress = guard.progress();
         let work = self.services.blocking(move |services| {
             // Held until the work ends, which may be a while after its caller disconnected.
             let _turn = turn;
@@ -100,12 +100,12 @@ impl Registry {
             })
         });
         let export = async { work.await? };
-        let done = match is_answer {
-            true => place.unless_stalled(&begun.progress(), export).await,
+        let result = match is_answer {
+            true => queue.unless_stalled(&guard.progress(), export).await,
             false => export.await,
         };
-        drop(begun);
-        self.busy_if_moved(id, &cwd, done)
+        drop(guard);
+        self.busy_if_moved(id, &cwd, result)
     }
 
     /// Makes a conversation of a bundle. The files are put in place before the conversation is committed, and it is
@@ -118,17 +118,17 @@ impl Registry {
         import: Import,
         request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
-        let (registry, asked) = (Arc::clone(self), request.clone());
+        let (registry, key) = (Arc::clone(self), request.clone());
         let work = || async move {
             let begun = registry.track_work("conversation/import", None);
             let (progress, own) = (begun.progress(), Arc::clone(&registry));
             // A task of its own: if the caller disconnects, files in place are still either committed or removed.
             let run = registry
                 .tasks
-                .spawn(async move { own.import_now(import, asked, progress).await });
-            let done = run.await;
+                .spawn(async move { own.import_now(import, key, progress).await });
+            let result = run.await;
             drop(begun);
-            done?
+            result?
         };
         self.run_idempotent(None, request, work).await
     }
@@ -142,7 +142,7 @@ impl Registry {
         if self.stop.is_cancelled() {
             return Err(ConversationError::ShuttingDown);
         }
-        let _turn_to_carry = self
+        let _permit = self
             .services
             .read_queues
             .export_import_queue()

@@ -74,23 +74,23 @@ impl Filter {
         self
     }
 
-    fn matches_fields(&self, shown: &FilteredFields<'_>) -> bool {
+    fn matches_fields(&self, fields: &FilteredFields<'_>) -> bool {
         let contains = |text: &str, part: &str| text.to_lowercase().contains(part);
         let is = |wanted: Option<&str>, text: &str| wanted.is_none_or(|wanted| wanted == text);
-        is(self.namespace.as_deref(), shown.namespace)
-            && is(self.agent.as_ref().map(AgentName::as_str), shown.agent)
-            && is(self.cwd.as_deref(), shown.cwd)
-            && self.state.is_none_or(|state| state == shown.status.state)
+        is(self.namespace.as_deref(), fields.namespace)
+            && is(self.agent.as_ref().map(AgentName::as_str), fields.agent)
+            && is(self.cwd.as_deref(), fields.cwd)
+            && self.state.is_none_or(|state| state == fields.status.state)
             && self
                 .cut_short
-                .is_none_or(|cut_short| cut_short == shown.status.is_cut_short)
+                .is_none_or(|cut_short| cut_short == fields.status.is_cut_short)
             && self.query.as_deref().is_none_or(|query| {
-                let id = shown.id.to_string();
-                let texts = [shown.title, shown.cwd, shown.agent].map(str::to_lowercase);
+                let id = fields.id.to_string();
+                let texts = [fields.title, fields.cwd, fields.agent].map(str::to_lowercase);
                 let has = |word: &str| id.starts_with(word) || texts.iter().any(|text| text.contains(word));
                 query.split_whitespace().all(has)
             })
-            && (self.title.as_deref()).is_none_or(|title| contains(shown.title, title))
+            && (self.title.as_deref()).is_none_or(|title| contains(fields.title, title))
     }
 }
 
@@ -156,16 +156,16 @@ impl Search {
         if self.has_reached_end {
             return self.search_front();
         }
-        let looked = self.search_store(self.last_searched, self.limit - self.found.len())?;
-        self.found.extend(looked.found.iter().copied());
+        let scan = self.search_store(self.last_searched, self.limit - self.found.len())?;
+        self.found.extend(scan.found.iter().copied());
         if self.front.is_none() {
-            self.front = looked.first;
+            self.front = scan.first;
         }
-        self.last_searched = looked.last.or(self.last_searched);
-        let is_over = looked.is_end || self.found.len() >= self.limit;
+        self.last_searched = scan.last.or(self.last_searched);
+        let is_over = scan.is_end || self.found.len() >= self.limit;
         self.has_reached_end = is_over;
         // A single step sees one state of the store, so nothing can have moved.
-        let was_one_step = looked.first == self.front;
+        let was_one_step = scan.first == self.front;
         Ok(is_over && (!self.begins_at_front || was_one_step))
     }
 
@@ -175,12 +175,12 @@ impl Search {
         let mut fresh = Vec::new();
         let mut steps = 0;
         loop {
-            let looked = self.search_store(after, usize::MAX)?;
+            let scan = self.search_store(after, usize::MAX)?;
             steps += 1;
-            newest = newest.or(looked.first);
-            let reached = looked.is_end || looked.last.is_some_and(|last| last >= known);
-            fresh.extend(looked.found.into_iter().filter(|(place, _)| *place < known));
-            after = looked.last;
+            newest = newest.or(scan.first);
+            let reached = scan.is_end || scan.last.is_some_and(|last| last >= known);
+            fresh.extend(scan.found.into_iter().filter(|(place, _)| *place < known));
+            after = scan.last;
             if reached {
                 break;
             }
@@ -196,7 +196,7 @@ impl Search {
     /// One step through the store, with only the matches of the filter.
     fn search_store(&self, after: Option<RecentCursor>, limit: usize) -> Result<ScanStep, StoreError> {
         let mut unknown = HashSet::new();
-        let mut looked = self.store.scan_recent(after, limit, |id, summary| {
+        let mut scan = self.store.scan_recent(after, limit, |id, summary| {
             let Some(summary) = summary else {
                 unknown.insert(id);
                 return true;
@@ -216,7 +216,7 @@ impl Search {
         })?;
         // Conversations without a summary, because they are too long for one, are read whole.
         let mut failed = None;
-        looked.found.retain(|(_, id)| {
+        scan.found.retain(|(_, id)| {
             !unknown.contains(id)
                 || match self.store.salvaged_conversation(*id) {
                     Ok(found) => found.is_some_and(|found| {
@@ -231,7 +231,7 @@ impl Search {
                     }
                 }
         });
-        failed.map_or(Ok(looked), Err)
+        failed.map_or(Ok(scan), Err)
     }
 }
 

@@ -63,10 +63,10 @@ impl RunningCalls {
     /// When that call has other content.
     pub(super) fn find(
         &self,
-        of: Option<ConversationId>,
+        scope: Option<ConversationId>,
         request: &CallKey,
     ) -> Result<Option<watch::Receiver<CallResult>>, ConversationError> {
-        match lock(&self.calls).get(&(of, request.id.clone())) {
+        match lock(&self.calls).get(&(scope, request.id.clone())) {
             Some(running) if request.has_same_content(&running.fingerprint) => {
                 Ok(Some(running.outcome.clone()))
             }
@@ -96,11 +96,11 @@ impl Registry {
         self.run_idempotent_until(of.is_some(), of, request, start).await
     }
 
-    /// As [`Registry::run_idempotent`]. If `holds_a_stop`, a stop waits for the call and until its answer is stored.
+    /// As [`Registry::run_idempotent`]. If `delays_stop`, a stop waits for the call and until its answer is stored.
     async fn run_idempotent_until<F>(
         self: &Arc<Self>,
-        holds_a_stop: bool,
-        of: Option<ConversationId>,
+        delays_stop: bool,
+        scope: Option<ConversationId>,
         request: Option<CallKey>,
         start: impl FnOnce() -> F,
     ) -> Result<Answer, ConversationError>
@@ -110,16 +110,16 @@ impl Registry {
         let Some(request) = request else {
             return start().await;
         };
-        let mut outcome = match self.running_calls.find(of, &request)? {
+        let mut outcome = match self.running_calls.find(scope, &request)? {
             Some(running) => running,
-            None => match self.stored_answer(of, Some(&request))? {
-                Some(kept) => return Ok(kept),
-                None => self.start_call(holds_a_stop, of, request, start()),
+            None => match self.stored_answer(scope, Some(&request))? {
+                Some(stored) => return Ok(stored),
+                None => self.start_call(delays_stop, scope, request, start()),
             },
         };
         match outcome.wait_for(Option::is_some).await {
-            Ok(outcome) => outcome.clone().unwrap_or(Err(ConversationError::Lost)),
-            Err(_) => Err(ConversationError::Lost),
+            Ok(outcome) => outcome.clone().unwrap_or(Err(ConversationError::Internal)),
+            Err(_) => Err(ConversationError::Internal),
         }
     }
 
@@ -164,29 +164,29 @@ impl Registry {
 
     fn start_call(
         self: &Arc<Self>,
-        holds_a_stop: bool,
-        of: Option<ConversationId>,
+        delays_stop: bool,
+        scope: Option<ConversationId>,
         request: CallKey,
         call: impl Future<Output = Result<Answer, ConversationError>> + Send + 'static,
     ) -> watch::Receiver<CallResult> {
         let (sender, outcome) = watch::channel(None);
-        let place = (of, request.id.clone());
+        let place = (scope, request.id.clone());
         let running = RunningCall {
             fingerprint: request.fingerprint.clone(),
             outcome: outcome.clone(),
         };
         lock(&self.running_calls.calls).insert(place.clone(), running);
-        let listed = RunningCallGuard {
+        let guard = RunningCallGuard {
             registry: Arc::clone(self),
             key: place,
         };
         let run = async move {
             let result = match call.await {
-                Ok(answer) => listed.registry.store_answer(of, &request, answer).await,
+                Ok(answer) => guard.registry.store_answer(scope, &request, answer).await,
                 Err(error) => Err(error),
             };
             // Removed from the running calls before the result is sent: a call that arrives now finds the stored result.
-            drop(listed);
+            drop(guard);
             sender.send_replace(Some(result));
         };
         // Polled once here, so that what the call reads first is the state before any later call.
@@ -194,7 +194,7 @@ impl Registry {
         if tokio::task::unconstrained(run.as_mut()).now_or_never().is_some() {
             return outcome;
         }
-        match holds_a_stop {
+        match delays_stop {
             true => self.tasks.spawn(run),
             false => tokio::spawn(run),
         };
@@ -204,15 +204,15 @@ impl Registry {
     /// Stores the answer of a call, unless the call has committed one with its change. Returns the answer.
     async fn store_answer(
         &self,
-        of: Option<ConversationId>,
+        scope: Option<ConversationId>,
         request: &CallKey,
         answer: Answer,
     ) -> Result<Answer, ConversationError> {
-        if let Ok(Some(_)) = self.stored_answer(of, Some(request)) {
+        if let Ok(Some(_)) = self.stored_answer(scope, Some(request)) {
             return Ok(answer);
         }
         let record = RequestRecord {
-            conversation_id: of,
+            conversation_id: scope,
             ..request.to_answered_record(&answer, now())
         };
         let change = Change {
@@ -236,16 +236,16 @@ impl Registry {
     /// When that call had other content, the conversation that it made was deleted, or the store cannot be read.
     pub fn stored_answer(
         &self,
-        of: Option<ConversationId>,
+        scope: Option<ConversationId>,
         request: Option<&CallKey>,
     ) -> Result<Option<Answer>, ConversationError> {
         let Some(request) = request else { return Ok(None) };
-        let kept = self.services.store.request(of, &request.id);
-        match kept? {
-            Some(kept) if !request.has_same_content(&kept.fingerprint) => Err(request.content_conflict()),
-            Some(kept) => match MadeConversation::from_request(&kept).map(|made| self.salvaged(made)) {
+        let record = self.services.store.request(scope, &request.id);
+        match record? {
+            Some(record) if !request.has_same_content(&record.fingerprint) => Err(request.content_conflict()),
+            Some(record) => match MadeConversation::from_request(&record).map(|made| self.salvaged(made)) {
                 Some(Err(deleted @ ConversationError::Deleted { .. })) => Err(deleted),
-                _ => Ok(kept.result.map(Answer::Json)),
+                _ => Ok(record.result.map(Answer::Json)),
             },
             None => Ok(None),
         }

@@ -59,16 +59,16 @@ impl Registry {
         call: impl FnOnce(Arc<Progress>) -> Call,
         request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
-        let begun = self.track_work(method, Some(id));
-        let answer = self.call(id, call(begun.progress()), request)?;
+        let guard = self.track_work(method, Some(id));
+        let answer = self.call(id, call(guard.progress()), request)?;
         let run = self.tasks.spawn(async move {
             let answer = answer.await;
-            drop(begun);
+            drop(guard);
             answer
         });
         match run.await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) | Err(_) => Err(ConversationError::Lost),
+            Ok(Err(_)) | Err(_) => Err(ConversationError::Internal),
         }
     }
 
@@ -77,10 +77,10 @@ impl Registry {
     /// # Errors
     /// As for a move.
     pub async fn plan_move(&self, id: ConversationId, cwd: String) -> Result<MoveAnswer, ConversationError> {
-        let begun = self.track_work("conversation/move", Some(id));
+        let guard = self.track_work("conversation/move", Some(id));
         let record = self.record(id)?;
         let services = Arc::clone(&self.services);
-        begun
+        guard
             .run_blocking(move || {
                 let cwd = usable_folder("cwd", &cwd)?;
                 moving::dry_run(
@@ -114,9 +114,9 @@ impl Registry {
         &self,
         id: ConversationId,
         cwd: &str,
-        read: Result<T, ConversationError>,
+        result: Result<T, ConversationError>,
     ) -> Result<T, ConversationError> {
-        let may_be_moved = match &read {
+        let may_be_moved = match &result {
             Err(ConversationError::NotFound { .. }) => true,
             // A full disk or a folder that does not respond has nothing to do with a move.
             Err(ConversationError::StoreFailed(failure)) => !failure.is_transient,
@@ -128,7 +128,7 @@ impl Registry {
                 return Err(being_moved_error());
             }
         }
-        read
+        result
     }
 
     /// Deletes the copies of transcripts that an earlier daemon made and no conversation owns. Returns whether the plan of each

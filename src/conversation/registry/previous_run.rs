@@ -29,11 +29,11 @@ impl Registry {
         let mut writes = Vec::new();
         for id in store.unfinished()? {
             // Missing parts of a record are reported when the conversation is used.
-            let Ok(found) = self.salvaged(id) else { continue };
-            if !lost_parts::can_continue(&found) {
+            let Ok(salvaged) = self.salvaged(id) else { continue };
+            if !lost_parts::can_continue(&salvaged) {
                 continue;
             }
-            let SalvagedRecord { record, lost } = found;
+            let SalvagedRecord { record, lost } = salvaged;
             let is_ended =
                 record.turn.is_none() && record.interrupts.iter().all(|interrupt| interrupt.orphaned);
             let (mut record, ended) = match is_ended {
@@ -70,10 +70,10 @@ fn stored_turn_result(
     let Some((request, ended)) = ended.and_then(|ended| Some((ended.request_id.as_ref()?, ended))) else {
         return Ok(None);
     };
-    let kept = services.store.request(Some(record.id), request)?;
-    Ok(kept.map(|kept| RequestRecord {
+    let stored = services.store.request(Some(record.id), request)?;
+    Ok(stored.map(|stored| RequestRecord {
         result: ended.answer(record).to_json().ok(),
-        ..kept
+        ..stored
     }))
 }
 
@@ -108,10 +108,10 @@ impl Registry {
     async fn end_by_transcript(&self, record: ConversationRecord) -> (ConversationRecord, EndedUnfinished) {
         let arrived = match &record.turn {
             Some(turn) => {
-                let (asked, sent) = (record.clone(), CutShortPrompt::from(turn));
+                let (snapshot, sent) = (record.clone(), CutShortPrompt::from(turn));
                 let look = self
                     .services
-                    .blocking(move |services| find_prompt(services, &asked, &sent));
+                    .blocking(move |services| find_prompt(services, &snapshot, &sent));
                 // If the read panicked, nothing is known.
                 look.await.unwrap_or(PromptArrival::Unknown)
             }
@@ -125,13 +125,13 @@ impl Registry {
         let registry = Arc::downgrade(self);
         let (services, stop) = (Arc::clone(&self.services), self.stop.clone());
         self.tasks.spawn(async move {
-            let wake = |id, place| {
+            let wake = |id, slot| {
                 let Some(registry) = registry.upgrade() else {
                     return false;
                 };
                 match registry.salvaged(id) {
                     Ok(found) if lost_parts::can_continue(&found) => {
-                        registry.deliver(id, Message::ContinuationDue(place)).is_ok()
+                        registry.deliver(id, Message::ContinuationDue(slot)).is_ok()
                     }
                     Ok(found) if lost_parts::is_transient(&found.lost) => false,
                     Ok(found) => {

@@ -36,7 +36,7 @@ impl Registry {
                 .send_busy_snapshots(subscriber.as_mut(), after.is_some())
                 .await
             {
-                Some(told) => shown = told,
+                Some(sent) => shown = sent,
                 None => return,
             }
         }
@@ -173,9 +173,9 @@ impl Registry {
         loop {
             // One more than the page, to know whether there is another.
             let wanted = limit + 1 - page.len();
-            let found = self.find_page(filter, after, wanted).await?;
-            let is_end = found.len() < wanted;
-            for (read, (place, id)) in found.into_iter().enumerate() {
+            let matches = self.find_page(filter, after, wanted).await?;
+            let is_end = matches.len() < wanted;
+            for (read, (place, id)) in matches.into_iter().enumerate() {
                 if read > 0 && read % RECORDS_PER_STEP == 0 {
                     tokio::task::yield_now().await;
                 }
@@ -222,13 +222,13 @@ impl Registry {
         // One more than the page, to know whether there is another.
         let mut entries = self.services.store.lineage(id, after, limit + 1)?;
         let mut room = PageRoom::new();
-        let fitting = entries
+        let count = entries
             .iter()
             .take(limit)
             .take_while(|entry| room.try_take(*entry));
-        let fitting = fitting.count();
-        let has_more = fitting < entries.len();
-        entries.truncate(fitting);
+        let count = count.count();
+        let has_more = count < entries.len();
+        entries.truncate(count);
         let last = entries.last().filter(|_| has_more);
         let next = last.map(|entry| Cursor::new(entry.seq.to_string()));
         Ok((entries, next))
@@ -276,10 +276,10 @@ impl Registry {
     /// The status of each conversation that has a task.
     fn live_statuses(&self) -> HashMap<ConversationId, LiveStatus> {
         let live = self.lock();
-        let doings = live
+        let statuses = live
             .iter()
             .map(|(id, entry)| (*id, LiveStatus::from(&**entry.published.borrow())));
-        doings.collect()
+        statuses.collect()
     }
 
     /// How many conversations have an open session.

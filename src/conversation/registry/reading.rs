@@ -28,7 +28,7 @@ impl Registry {
     ) -> Result<CheckpointPage, ConversationError> {
         let (services, is_open) = (Arc::clone(&self.services), self.is_open(id));
         self.run_read_at(
-            self.place_of(Some(id), ReadClass::Quick),
+            self.queue_of(Some(id), ReadClass::Quick),
             "conversation/checkpoints",
             Some(id),
             move || history(&services, id, is_open)?.checkpoints(before.as_ref(), limit),
@@ -48,8 +48,8 @@ impl Registry {
         form: HistoryForm,
     ) -> Result<HistoryPage, ConversationError> {
         let (services, is_open) = (Arc::clone(&self.services), self.is_open(id));
-        let place = self.place_of(Some(id), ReadClass::Quick);
-        self.run_read_at(place, "conversation/history", Some(id), move || {
+        let queue = self.queue_of(Some(id), ReadClass::Quick);
+        self.run_read_at(queue, "conversation/history", Some(id), move || {
             history(&services, id, is_open)?.page(&part, limit, form)
         })
         .await
@@ -68,17 +68,17 @@ impl Registry {
         let services = Arc::clone(&self.services);
         let is_open = conversation.is_some_and(|id| self.is_open(id));
         let named: Option<CheckpointRef> = checkpoint.as_str().parse().ok();
-        let place = match &named {
+        let queue = match &named {
             Some(named) if conversation.is_none() => {
                 let folder = self.folder_of_agent(&AgentName::new(named.agent.as_str()));
                 self.services.read_queues.folder_queue(folder, ReadClass::Quick)
             }
-            _ => self.place_of(conversation, ReadClass::Quick),
+            _ => self.queue_of(conversation, ReadClass::Quick),
         };
-        self.run_read_at(place, "checkpoint/get", conversation, move || {
+        self.run_read_at(queue, "checkpoint/get", conversation, move || {
             match (named, conversation) {
-                (Some(place), conversation) => {
-                    single_checkpoint(&services, &checkpoint, &place, conversation)
+                (Some(queue), conversation) => {
+                    single_checkpoint(&services, &checkpoint, &queue, conversation)
                 }
                 (None, Some(id)) => history(&services, id, is_open)?.named_turn(&checkpoint),
                 (None, None) => Err(ConversationError::CheckpointNotFound { id: checkpoint }),
@@ -98,45 +98,45 @@ impl Registry {
         conversation: Option<ConversationId>,
         read: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
-        let place = self.place_of(conversation, ReadClass::Long);
-        self.run_read_at(place, method, conversation, read).await
+        let queue = self.queue_of(conversation, ReadClass::Long);
+        self.run_read_at(queue, method, conversation, read).await
     }
 
     /// Runs work that also changes files. Unlike a read, the work is not interrupted when the daemon stops, as long as the stop
     /// waits: the caller must learn what was changed.
     ///
     /// # Errors
-    /// Those of the work, [`ConversationError::Lost`] when it panicked, and [`ConversationError::ShuttingDown`] when it was not
+    /// Those of the work, [`ConversationError::Internal`] when it panicked, and [`ConversationError::ShuttingDown`] when it was not
     /// begun because the daemon stops.
     pub(super) async fn run_file_change<T: Send + 'static>(
         &self,
         method: &'static str,
         change: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
-        let begun = self
+        let guard = self
             .services
             .running_work
             .track(method, None, CancellationToken::new());
-        let place = self.services.read_queues.folder_queue(None, ReadClass::Long);
-        let change = wait_for_turn(&place, &begun, change).await?;
+        let queue = self.services.read_queues.folder_queue(None, ReadClass::Long);
+        let change = wait_for_turn(&queue, &guard, change).await?;
         if self.stop.is_cancelled() {
             return Err(ConversationError::ShuttingDown);
         }
-        begun.run_blocking(change).await
+        guard.run_blocking(change).await
     }
 
     /// As [`run_read`](Self::run_read), with a turn in this queue.
     pub(super) async fn run_read_at<T: Send + 'static>(
         &self,
-        place: Arc<ReadQueue>,
+        queue: Arc<ReadQueue>,
         method: &'static str,
         conversation: Option<ConversationId>,
         read: impl FnOnce() -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
-        let begun = self.track_work(method, conversation);
-        let read = wait_for_turn(&place, &begun, read).await?;
-        let progress = begun.progress();
-        place.unless_stalled(&progress, begun.run_blocking(read)).await
+        let guard = self.track_work(method, conversation);
+        let read = wait_for_turn(&queue, &guard, read).await?;
+        let progress = guard.progress();
+        queue.unless_stalled(&progress, guard.run_blocking(read)).await
     }
 
     /// Whether the agent has the head of a conversation open: then its prompts are on the agent's branch of the transcript.
@@ -145,13 +145,13 @@ impl Registry {
     }
 
     /// The queue for reads of a conversation's transcripts; without a conversation, of all transcripts.
-    pub(super) fn place_of(&self, id: Option<ConversationId>, pace: ReadClass) -> Arc<ReadQueue> {
-        let readings = &self.services.read_queues;
+    pub(super) fn queue_of(&self, id: Option<ConversationId>, class: ReadClass) -> Arc<ReadQueue> {
+        let queues = &self.services.read_queues;
         let shown = id.and_then(|id| self.salvaged_view(id).ok());
         let project = shown.and_then(|shown| Some((self.folder_of_agent(&shown.agent)?, shown.cwd)));
         match project {
-            Some((folder, cwd)) => readings.project_queue(folder, cwd, pace),
-            None => readings.folder_queue(None, pace),
+            Some((folder, cwd)) => queues.project_queue(folder, cwd, class),
+            None => queues.folder_queue(None, class),
         }
     }
 
@@ -166,11 +166,11 @@ impl Registry {
 /// # Errors
 /// As [`ReadQueue::acquire`].
 async fn wait_for_turn<T>(
-    place: &Arc<ReadQueue>,
-    begun: &WorkGuard,
+    queue: &Arc<ReadQueue>,
+    guard: &WorkGuard,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<impl FnOnce() -> T + Send + 'static, ConversationError> {
-    let turn = place.acquire(begun.progress()).await?;
+    let turn = queue.acquire(guard.progress()).await?;
     Ok(move || {
         let _turn = turn;
         work()
@@ -204,9 +204,9 @@ fn single_checkpoint(
         (Some(named), owners) if owners.contains(&named) => Some(named),
         // A conversation may continue a session by reference without owning it.
         (Some(named), _) => {
-            let holds =
+            let has_it =
                 history(services, named, false).is_ok_and(|history| history.turn_number_of(place).is_some());
-            Some(named).filter(|_| holds).ok_or_else(not_found)?.into()
+            Some(named).filter(|_| has_it).ok_or_else(not_found)?.into()
         }
         (None, [only]) => Some(*only),
         (None, _) => None,

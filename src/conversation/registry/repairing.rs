@@ -59,20 +59,20 @@ impl Registry {
         let owners = self.services.store.owners(&id, root);
         // Checked first: after an earlier call with this key, the conversation's head is the copy, or it was deleted.
         for owner in owners? {
-            if let Some(kept) = self.stored_answer(Some(owner), request.as_ref())? {
-                return Ok(kept);
+            if let Some(stored) = self.stored_answer(Some(owner), request.as_ref())? {
+                return Ok(stored);
             }
         }
         let holders = self.holders(&id, root)?;
         if let Some(holder) = self.conversation_to_repair(&id, &holders)? {
             return self.repair_head(holder, request).await;
         }
-        let (registry, asked) = (Arc::clone(self), request.clone());
+        let (registry, key) = (Arc::clone(self), request.clone());
         let work = || async move {
             let services = Arc::clone(&registry.services);
             let repair = move || {
-                let held = locate_transcript(&entries, &id)?;
-                repair_unowned(&services, &held, asked.as_ref())
+                let located = locate_transcript(&entries, &id)?;
+                repair_unowned(&services, &located, key.as_ref())
             };
             registry.run_file_change("transcript/check", repair).await
         };
@@ -86,14 +86,14 @@ impl Registry {
         id: &UpstreamId,
         holders: &[ConversationId],
     ) -> Result<Option<ConversationId>, ConversationError> {
-        let mut going_on = Vec::new();
+        let mut current = Vec::new();
         for holder in holders {
             let record = self.record(*holder)?;
             if record.chain.head().is_some_and(|head| head.upstream_id == *id) {
-                going_on.push(*holder);
+                current.push(*holder);
             }
         }
-        match (going_on.as_slice(), holders) {
+        match (current.as_slice(), holders) {
             ([], []) => Ok(None),
             ([only], _) => Ok(Some(*only)),
             ([], [holder, ..]) => {
@@ -139,10 +139,10 @@ fn repair_unowned(
     };
     let failed = |error: TranscriptError| ConversationError::StoreFailed((&error).into());
     if let Some(request) = request {
-        let noted = services
+        let recorded = services
             .copy_plans
             .record_request(&services.store, &copy.upstream_id, &request.id);
-        noted.map_err(failed)?;
+        recorded.map_err(failed)?;
         let change = Change {
             requests: vec![request.to_answered_record(&answer, now())],
             ..Change::default()

@@ -75,7 +75,7 @@ impl Registry {
         limit: usize,
     ) -> Result<TranscriptPage, ConversationError> {
         let after = match cursor {
-            Some(cursor) => Some(place_of(cursor).ok_or_else(ConversationError::invalid_cursor)?),
+            Some(cursor) => Some(position_of(cursor).ok_or_else(ConversationError::invalid_cursor)?),
             None => None,
         };
         let roots = self.listed_folders(filter.agent.as_ref())?;
@@ -91,16 +91,16 @@ impl Registry {
             _ => None,
         };
         let place = self.services.read_queues.list_queue(folder);
-        let shelves: Vec<_> = roots.iter().map(|root| self.transcript_list(root)).collect();
+        let lists: Vec<_> = roots.iter().map(|root| self.transcript_list(root)).collect();
         self.run_read_at(place, "transcript/list", None, move || {
             let (mut unreadable, mut found) = (Vec::new(), Vec::new());
-            for (root, shelf) in roots.iter().zip(shelves) {
-                let mut shelf = shelf.blocking_lock();
-                if after.is_none() || !shelf.is_scanned() {
-                    shelf.scan(&root.root, root.format);
+            for (root, list) in roots.iter().zip(lists) {
+                let mut list = list.blocking_lock();
+                if after.is_none() || !list.is_scanned() {
+                    list.scan(&root.root, root.format);
                 }
-                unreadable.extend(shelf.unreadable().map(|path| path.to_string_lossy().into_owned()));
-                found.push(shelf.entries_after(after.as_ref()).cloned().collect::<Vec<_>>());
+                unreadable.extend(list.unreadable().map(|path| path.to_string_lossy().into_owned()));
+                found.push(list.entries_after(after.as_ref()).cloned().collect::<Vec<_>>());
             }
             let all = roots.iter().zip(&found);
             let all = all.map(|(root, entries)| (root, entries.iter().peekable()));
@@ -118,8 +118,8 @@ impl Registry {
 
     /// The list of a folder, as last scanned.
     fn transcript_list(&self, root: &AgentFolder) -> Arc<tokio::sync::Mutex<TranscriptList>> {
-        let mut shelves = lock(&self.transcript_lists);
-        Arc::clone(shelves.entry(root.root.clone()).or_default())
+        let mut lists = lock(&self.transcript_lists);
+        Arc::clone(lists.entry(root.root.clone()).or_default())
     }
 
     /// Completes the id of a session that a caller names by its first characters. Searches the transcripts, the backups and the
@@ -150,7 +150,7 @@ impl Registry {
         let mut of_deleted = BTreeMap::new();
         for (session, owner) in store.sessions_with_prefix(id.as_str(), root.as_ref())? {
             let (found, title) = match self.salvaged(owner) {
-                Ok(held) => (&mut found, held.record.title),
+                Ok(salvaged) => (&mut found, salvaged.record.title),
                 Err(ConversationError::Deleted { .. } | ConversationError::NotFound { .. }) => {
                     (&mut of_deleted, String::new())
                 }
@@ -238,7 +238,7 @@ impl Registry {
             let ids = sessions.into_iter().map(|session| session.key.upstream_id);
             Ok(ids.map(|id| (id, String::new())).collect())
         };
-        self.run_read_at(self.place_of(None, ReadClass::Quick), method, None, look)
+        self.run_read_at(self.queue_of(None, ReadClass::Quick), method, None, look)
             .await
     }
 
@@ -252,7 +252,7 @@ impl Registry {
         mut found: BTreeMap<String, String>,
     ) -> Result<BTreeMap<String, String>, ConversationError> {
         let (roots, prefix) = (self.roots_of_sessions(agent)?, prefix.to_owned());
-        let shelves: Vec<_> = roots.iter().map(|root| self.transcript_list(root)).collect();
+        let lists: Vec<_> = roots.iter().map(|root| self.transcript_list(root)).collect();
         let look = move || {
             let has = |root: &AgentFolder| root.format.dialect().locate(&root.root, &prefix);
             if roots
@@ -262,10 +262,10 @@ impl Registry {
                 return Ok(BTreeMap::from([(prefix, String::new())]));
             }
             let mut unread = None;
-            for (root, shelf) in roots.iter().zip(shelves) {
-                let mut shelf = shelf.blocking_lock();
-                shelf.scan(&root.root, root.format);
-                for path in shelf.unreadable() {
+            for (root, list) in roots.iter().zip(lists) {
+                let mut list = list.blocking_lock();
+                list.scan(&root.root, root.format);
+                for path in list.unreadable() {
                     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
                     match root.format.upstream_id(name) {
                         // The file name contains the id.
@@ -276,7 +276,7 @@ impl Registry {
                         None => unread = Some(path.to_owned()),
                     }
                 }
-                let entries = shelf.entries_after(None);
+                let entries = list.entries_after(None);
                 for entry in entries.filter(|entry| entry.upstream_id.starts_with(&prefix)) {
                     found.insert(entry.upstream_id.clone(), entry.title.clone());
                 }
@@ -293,7 +293,7 @@ impl Registry {
             }
         };
         // `Quick`, like a list, so that it does not wait for reads of whole transcripts.
-        self.run_read_at(self.place_of(None, ReadClass::Quick), method, None, look)
+        self.run_read_at(self.queue_of(None, ReadClass::Quick), method, None, look)
             .await
     }
 
@@ -311,20 +311,20 @@ impl Registry {
     /// All transcripts as they are now. A problem with one folder is logged.
     pub(super) async fn list_all_transcripts(&self) -> Result<Vec<FolderTranscripts>, ConversationError> {
         let roots = self.listed_folders(None)?;
-        let shelves: Vec<_> = roots.iter().map(|root| self.transcript_list(root)).collect();
-        let looked = tokio::task::spawn_blocking(move || {
-            let all = roots.into_iter().zip(shelves).map(|(root, shelf)| {
-                let mut shelf = shelf.blocking_lock();
-                shelf.scan(&root.root, root.format);
-                for path in shelf.unreadable() {
+        let lists: Vec<_> = roots.iter().map(|root| self.transcript_list(root)).collect();
+        let scanned = tokio::task::spawn_blocking(move || {
+            let all = roots.into_iter().zip(lists).map(|(root, list)| {
+                let mut list = list.blocking_lock();
+                list.scan(&root.root, root.format);
+                for path in list.unreadable() {
                     tracing::warn!(path = %path.display(), "a transcript cannot be read; a move leaves it where it is");
                 }
-                let entries = shelf.entries_after(None).cloned().collect();
+                let entries = list.entries_after(None).cloned().collect();
                 (root, entries)
             });
             all.collect()
         });
-        looked.await.map_err(|_| ConversationError::Lost)
+        scanned.await.map_err(|_| ConversationError::Internal)
     }
 
     /// The folders to list. Agents that share one are listed once, unless one is named.
@@ -433,8 +433,8 @@ impl<'a> SameFolder<'a> {
         let Some(place) = self.identity.filter(|_| recorded != self.path) else {
             return recorded == self.path;
         };
-        let leads_there = || Path::new(recorded).is_absolute() && device_and_inode(recorded) == Some(place);
-        *self.compared.entry(recorded).or_insert_with(leads_there)
+        let is_same = || Path::new(recorded).is_absolute() && device_and_inode(recorded) == Some(place);
+        *self.compared.entry(recorded).or_insert_with(is_same)
     }
 }
 
@@ -491,8 +491,8 @@ fn owning_conversation(
 }
 
 /// Encodes a position as a cursor: its time and its path. In the path, `%` and bytes that are not UTF-8 are written as `%XX`.
-fn cursor_of(place: &ListPosition) -> Cursor {
-    let (at, path) = place.parts();
+fn cursor_of(position: &ListPosition) -> Cursor {
+    let (at, path) = position.parts();
     let mut text = format!("{}:", at.as_nanosecond());
     for chunk in path.as_os_str().as_bytes().utf8_chunks() {
         text.push_str(&chunk.valid().replace('%', "%25"));
@@ -501,7 +501,7 @@ fn cursor_of(place: &ListPosition) -> Cursor {
     Cursor::new(text)
 }
 
-fn place_of(cursor: &Cursor) -> Option<ListPosition> {
+fn position_of(cursor: &Cursor) -> Option<ListPosition> {
     let (at, path) = cursor.as_str().split_once(':')?;
     let at = Timestamp::from_nanosecond(at.parse().ok()?).ok()?;
     let mut pieces = path.split('%');
@@ -523,10 +523,10 @@ mod tests {
         let at = Timestamp::from_nanosecond(1_604_404_800_000_000_001).expect("a time");
         for path in [&b"/home/u/a:b/s.jsonl"[..], b"/100%/\xff\xfe/\xc3\xbc.jsonl", b""] {
             let place = ListPosition::new(at, Path::new(&OsString::from_vec(path.to_vec())));
-            assert_eq!(place_of(&cursor_of(&place)), Some(place), "{path:?}");
+            assert_eq!(position_of(&cursor_of(&place)), Some(place), "{path:?}");
         }
         for text in ["", "x", "9e99:/x", "1:/%4", "1:/%zz", "1:/%\u{fc}x"] {
-            assert_eq!(place_of(&Cursor::new(text.to_owned())), None, "{text}");
+            assert_eq!(position_of(&Cursor::new(text.to_owned())), None, "{text}");
         }
     }
 }

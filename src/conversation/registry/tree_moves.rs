@@ -58,7 +58,7 @@ fn check_tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
     let text = |path: std::path::PathBuf| path.into_os_string().into_string().ok();
     let real = fs::canonicalize(&to).ok().and_then(text).ok_or_else(|| {
         ConversationError::InvalidCwd(format!(
-            "the path behind {to} is not UTF-8 and cannot be sent to agents"
+            "{to} resolves to a path that is not UTF-8 and cannot be sent to agents"
         ))
     })?;
     if from == to || from == real {
@@ -94,7 +94,7 @@ fn check_tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
                 .find(|(inner, outer)| Path::new(inner).starts_with(outer));
             if let Some((inner, outer)) = nested {
                 let why = format!(
-                    "{inner} is inside {outer}, so conversations of the two cannot be told apart; move the conversations \
+                    "{inner} is inside {outer}, so it is unclear which folder a conversation belongs to; move the conversations \
                      one by one with sessionctl mv"
                 );
                 return Err(ConversationError::invalid("to", why));
@@ -174,7 +174,7 @@ impl Registry {
         });
         look.await?.map_err(|error: io::Error| {
             ConversationError::StoreFailed(StoreFailure {
-                text: format!("what is known of moves cannot be read ({error})"),
+                text: format!("the records of folder moves cannot be read ({error})"),
                 is_transient: is_passing(&error),
             })
         })
@@ -182,18 +182,18 @@ impl Registry {
 
     async fn run_tree_move(
         self: &Arc<Self>,
-        wanted: TreeMoveRequest,
+        target: TreeMoveRequest,
         request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
-        let (registry, tasks, asked) = (Arc::clone(self), self.tasks.clone(), request.clone());
+        let (registry, tasks, key) = (Arc::clone(self), self.tasks.clone(), request.clone());
         let call = move || {
             let work = async move {
                 let _turn = registry.tree_move_lock.lock().await;
-                if let Some(answer) = registry.recorded_tree_answer(asked.as_ref()).await? {
+                if let Some(answer) = registry.recorded_tree_answer(key.as_ref()).await? {
                     return Ok(answer);
                 }
                 registry.undo_interrupted_tree_moves().await?;
-                registry.plan_and_move_tree(&wanted, asked).await
+                registry.plan_and_move_tree(&target, key).await
             };
             spawn_detached(tasks, work)
         };
@@ -206,20 +206,20 @@ impl Registry {
         request: Option<&CallKey>,
     ) -> Result<Option<TreeMoveAnswer>, ConversationError> {
         let Some(request) = request else { return Ok(None) };
-        let known = self.recorded_tree_moves().await?.into_iter();
-        let mut known = known.filter(|known| known.state != TreeMoveState::Underway);
-        let same = known.find(|known| {
-            known
+        let moves = self.recorded_tree_moves().await?.into_iter();
+        let mut moves = moves.filter(|moves| moves.state != TreeMoveState::Underway);
+        let same = moves.find(|moves| {
+            moves
                 .description
                 .asked
                 .as_ref()
                 .is_some_and(|one| one.id == request.id)
         });
         match same {
-            Some(known) if known.description.asked.as_ref() != Some(request) => {
+            Some(moves) if moves.description.asked.as_ref() != Some(request) => {
                 Err(request.content_conflict())
             }
-            Some(known) => Ok(known.answer),
+            Some(moves) => Ok(moves.answer),
             None => Ok(None),
         }
     }
@@ -273,14 +273,14 @@ impl Registry {
 
     async fn plan_request(
         &self,
-        wanted: &TreeMoveRequest,
+        target: &TreeMoveRequest,
     ) -> Result<(Tree, TreeMovePlan), ConversationError> {
         let services = Arc::clone(&self.services);
-        match wanted {
+        match target {
             TreeMoveRequest::Move(tree) => {
-                let shelved = self.list_all_transcripts().await?;
+                let listed = self.list_all_transcripts().await?;
                 let tree = tree.clone();
-                let work = move || Ok((tree.clone(), plan(&services, &tree, &shelved)?));
+                let work = move || Ok((tree.clone(), plan(&services, &tree, &listed)?));
                 self.track_work("transcript/move", None).run_blocking(work).await
             }
             TreeMoveRequest::Undo(id) => {
@@ -309,24 +309,24 @@ impl Registry {
     /// Pauses the conversations of a request, and moves them and the other files.
     async fn plan_and_move_tree(
         self: &Arc<Self>,
-        wanted: &TreeMoveRequest,
+        target: &TreeMoveRequest,
         request: Option<CallKey>,
     ) -> Result<TreeMoveAnswer, ConversationError> {
         // Waits for a running adoption or import to commit. Later ones are refused.
         drop(self.creation_lock.lock().await);
-        let mut held = PausedConversations::new(self);
-        let carried = self.pause_and_move_tree(wanted, request, &mut held).await;
-        held.resume_conversations().await;
-        carried
+        let mut paused = PausedConversations::new(self);
+        let result = self.pause_and_move_tree(target, request, &mut paused).await;
+        paused.resume_conversations().await;
+        result
     }
 
     async fn pause_and_move_tree(
         self: &Arc<Self>,
-        wanted: &TreeMoveRequest,
+        target: &TreeMoveRequest,
         request: Option<CallKey>,
         held: &mut PausedConversations,
     ) -> Result<TreeMoveAnswer, ConversationError> {
-        let (mut tree, mut planned) = self.plan_request(wanted).await?;
+        let (mut tree, mut planned) = self.plan_request(target).await?;
         loop {
             let missing = held.not_paused(planned.parts.iter().map(|part| part.conversation_id));
             if missing.is_empty() {
@@ -337,7 +337,7 @@ impl Registry {
                 paused.map_err(|error| with_conversation(id, error))?;
             }
             // Planned again, because the conversations may have changed until they were paused.
-            (tree, planned) = self.plan_request(wanted).await?;
+            (tree, planned) = self.plan_request(target).await?;
         }
         if planned.parts.is_empty() && planned.unowned_steps.is_empty() {
             return Ok(planned.answer);
@@ -345,29 +345,29 @@ impl Registry {
         let mut answer = planned.answer;
         let files = answer.plan.iter().filter(|one| one.kind != MovedKind::Metadata);
         answer.moved = files.count() as u64;
-        let begun = TreeMoveDescription {
+        let description = TreeMoveDescription {
             tree,
             parts: planned.parts,
-            undoes: match wanted {
+            undoes: match target {
                 TreeMoveRequest::Move { .. } => None,
                 TreeMoveRequest::Undo(id) => Some(*id),
             },
             asked: request,
             number: 0,
         };
-        self.move_paused_tree(begun, planned.unowned_steps, planned.neighbours, answer)
+        self.move_paused_tree(description, planned.unowned_steps, planned.neighbours, answer)
             .await
     }
 
     /// Carries out a planned move while all its conversations are paused.
     async fn move_paused_tree(
         self: &Arc<Self>,
-        begun: TreeMoveDescription,
-        rest: Vec<MoveStep>,
+        description: TreeMoveDescription,
+        steps: Vec<MoveStep>,
         neighbours: SharedRemainingForks,
         mut answer: TreeMoveAnswer,
     ) -> Result<TreeMoveAnswer, ConversationError> {
-        let (parts, undoes) = (begun.parts.clone(), begun.undoes);
+        let (parts, undoes) = (description.parts.clone(), description.undoes);
         let work = self.track_work(
             match undoes {
                 Some(_) => "transcript/undo",
@@ -377,7 +377,7 @@ impl Registry {
         );
         let begin = self
             .services
-            .blocking(|services| TreeMove::begin(&services.data_folder, begun));
+            .blocking(|services| TreeMove::begin(&services.data_folder, description));
         let mut known = record_result(begin.await)?;
         let moved = async {
             for part in parts {
@@ -386,28 +386,28 @@ impl Registry {
                     .await
                     .map_err(|error| with_conversation(id, error))?;
             }
-            self.move_unowned_files(known.id, rest, work.progress()).await
+            self.move_unowned_files(known.id, steps, work.progress()).await
         };
-        let rest = match moved.await {
-            Ok(rest) => rest,
+        let steps = match moved.await {
+            Ok(steps) => steps,
             Err(error) => return Err(with_undo_failure(self.undo_tree_steps(known, None).await, error)),
         };
         answer.undo_id = undoes.is_none().then(|| known.id.to_string());
-        let told = answer.clone();
-        let noting = tokio::task::spawn_blocking(move || {
-            let noted = known.finish(told);
-            (known, noted)
+        let recorded = answer.clone();
+        let writing = tokio::task::spawn_blocking(move || {
+            let result = known.finish(recorded);
+            (known, result)
         });
-        let (known, noted) = noting.await?;
-        if let Err(error) = noted {
+        let (known, result) = writing.await?;
+        if let Err(error) = result {
             return Err(with_undo_failure(
-                self.undo_tree_steps(known, rest).await,
+                self.undo_tree_steps(known, steps).await,
                 record_error(&error),
             ));
         }
-        if let Some(rest) = rest {
+        if let Some(steps) = steps {
             // Files that could not be deleted are in the log.
-            let _kept = tokio::task::spawn_blocking(move || rest.commit()).await;
+            let _kept = tokio::task::spawn_blocking(move || steps.commit()).await;
         }
         if let Some(undone) = undoes {
             self.record_tree_undone(undone).await;
@@ -420,13 +420,13 @@ impl Registry {
         self: &Arc<Self>,
         id: ConversationId,
         destination: Destination,
-        takes_back: bool,
+        is_undo: bool,
         neighbours: &SharedRemainingForks,
         progress: Arc<Progress>,
     ) -> Result<(), ConversationError> {
         let record = self.record(id)?;
         let to = destination.new_cwd(&record);
-        let undoes = takes_back && has_moved_from(&to, &self.services.store.lineage_all(id)?);
+        let undoes = is_undo && has_moved_from(&to, &self.services.store.lineage_all(id)?);
         let call = Call::Move {
             destination,
             undoes,
@@ -454,53 +454,53 @@ impl Registry {
     /// start try that again.
     async fn undo_tree_steps(
         self: &Arc<Self>,
-        mut known: TreeMove,
+        mut tree_move: TreeMove,
         rest: Option<RunningMove>,
     ) -> Result<(), String> {
-        let mut stuck = Vec::new();
-        let files_back = self.services.blocking(move |services| {
+        let mut failures = Vec::new();
+        let moved_back = self.services.blocking(move |services| {
             // The record may say that the move is done although that could not be synced.
-            let noted = match known.answer {
-                Some(_) => known.record_state(TreeMoveState::Underway),
+            let written = match tree_move.answer {
+                Some(_) => tree_move.record_state(TreeMoveState::Underway),
                 None => Ok(()),
             };
-            let name = TreeMove::intent_name(known.id);
+            let name = TreeMove::intent_name(tree_move.id);
             let is_back =
                 rest.is_none_or(RunningMove::undo) && files::undo_unrecorded(&services.data_folder, &name);
-            (known, noted, is_back)
+            (tree_move, written, is_back)
         });
-        let (known, noted, is_back) = files_back.await.map_err(|error| error.to_string())?;
-        if let Err(error) = noted {
-            stuck.push(format!("it cannot be written down ({error})"));
+        let (tree_move, written, is_back) = moved_back.await.map_err(|error| error.to_string())?;
+        if let Err(error) = written {
+            failures.push(format!("the undo cannot be recorded ({error})"));
         }
         if !is_back {
-            stuck.push("some files could not be moved back; the log of the daemon lists them".to_owned());
+            failures.push("some files could not be moved back; the log of the daemon lists them".to_owned());
         }
         // With a token of its own, so that the undo also runs while the daemon stops.
-        let begun = self
+        let guard = self
             .services
             .running_work
             .track("transcript/undo", None, CancellationToken::new());
         let neighbours = SharedRemainingForks::default();
-        for part in known.description.parts.iter().rev() {
+        for part in tree_move.description.parts.iter().rev() {
             let id = part.conversation_id;
             let back = match self.destination_back(part) {
                 Ok(None) => continue,
                 Ok(Some(back)) => {
-                    self.move_conversation(id, back, true, &neighbours, begun.progress())
+                    self.move_conversation(id, back, true, &neighbours, guard.progress())
                         .await
                 }
                 Err(error) => Err(error),
             };
             if let Err(error) = back {
                 tracing::error!(conversation = %id, %error, "could not undo the move of a conversation");
-                stuck.push(format!("conversation {id}: {error}"));
+                failures.push(format!("conversation {id}: {error}"));
             }
         }
-        if !stuck.is_empty() {
-            return Err(stuck.join(", "));
+        if !failures.is_empty() {
+            return Err(failures.join(", "));
         }
-        known.delete_record();
+        tree_move.delete_record();
         Ok(())
     }
 
@@ -536,8 +536,8 @@ impl Registry {
 }
 
 /// A failure, and the result of undoing what had been moved before it.
-fn with_undo_failure(back: Result<(), String>, error: ConversationError) -> ConversationError {
-    let Err(stuck) = back else { return error };
+fn with_undo_failure(undone: Result<(), String>, error: ConversationError) -> ConversationError {
+    let Err(failures) = undone else { return error };
     if matches!(error, ConversationError::ShuttingDown) {
         // Nothing failed: the next start undoes the rest.
         return error;
@@ -546,8 +546,8 @@ fn with_undo_failure(back: Result<(), String>, error: ConversationError) -> Conv
     let why = why.trim_end_matches(NOTHING_MOVED);
     ConversationError::StoreFailed(
         format!(
-            "{why}; what had gone before could not come back wholly ({stuck}): the next move of a folder tries that again, and so does \
-             the next start"
+            "{why}; the earlier steps could not all be undone ({failures}); the next move of a folder, or the next start of the \
+             daemon, tries again"
         )
         .into(),
     )
@@ -568,41 +568,41 @@ fn record_result<T>(done: Result<io::Result<T>, JoinError>) -> Result<T, Convers
 fn record_error(error: &io::Error) -> ConversationError {
     ConversationError::StoreFailed(StoreFailure {
         is_transient: is_passing(error),
-        ..format!("the move cannot be written down ({error}){NOTHING_MOVED}").into()
+        ..format!("the move cannot be recorded ({error}){NOTHING_MOVED}").into()
     })
 }
 
 /// Adds the conversation to an error.
 fn with_conversation(id: ConversationId, error: ConversationError) -> ConversationError {
-    let told = |why: &str| {
+    let message = |why: &str| {
         let why = why.trim_end_matches(NOTHING_MOVED);
         format!("conversation {id}: {why}{NOTHING_MOVED}")
     };
     match error {
         ConversationError::Busy(why) => ConversationError::BusyConversations {
-            what: told(&why),
+            what: message(&why),
             conversations: vec![id],
         },
-        ConversationError::Conflict(why) => ConversationError::Conflict(told(&why)),
+        ConversationError::Conflict(why) => ConversationError::Conflict(message(&why)),
         other => other,
     }
 }
 
 /// A move that can be undone, as the answer describes it; none for any other move.
-fn undoable_move(known: TreeMove) -> Option<ToldMove> {
-    let is_done = known.state == TreeMoveState::Done && known.description.undoes.is_none();
-    let at = known
+fn undoable_move(tree_move: TreeMove) -> Option<ToldMove> {
+    let is_done = tree_move.state == TreeMoveState::Done && tree_move.description.undoes.is_none();
+    let at = tree_move
         .changed_at()
-        .filter(|_| is_done && !is_undo_expired(&known))?;
-    let tree = known.description.tree;
+        .filter(|_| is_done && !is_undo_expired(&tree_move))?;
+    let tree = tree_move.description.tree;
     Some(ToldMove {
-        undo_id: known.id.to_string(),
+        undo_id: tree_move.id.to_string(),
         from: tree.from.into_iter().next()?,
         to: tree.to,
         at: at.try_into().ok()?,
         until: at.checked_add(UNDO_PERIOD)?.try_into().ok()?,
-        moved: known.answer.map_or(0, |answer| answer.moved),
-        conversations: known.description.parts.len() as u64,
+        moved: tree_move.answer.map_or(0, |answer| answer.moved),
+        conversations: tree_move.description.parts.len() as u64,
     })
 }
 
@@ -620,7 +620,7 @@ mod tests {
         let stuck = || Err("the daemon is stopping".to_owned());
         let error = with_undo_failure(stuck(), ConversationError::ShuttingDown);
         assert!(matches!(error, ConversationError::ShuttingDown), "{error}");
-        let error = with_undo_failure(stuck(), ConversationError::Lost);
+        let error = with_undo_failure(stuck(), ConversationError::Internal);
         assert!(matches!(error, ConversationError::StoreFailed(_)), "{error}");
     }
 }

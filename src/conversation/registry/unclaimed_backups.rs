@@ -28,7 +28,7 @@ pub(super) fn unclaimed(
     mut sessions: Vec<ArchivedSession>,
 ) -> Result<(Vec<UnclaimedSession>, u64), ConversationError> {
     sessions.sort_by_key(|session| Reverse(session.changed_ms));
-    let (mut found, mut count) = (Vec::new(), 0);
+    let (mut listed, mut count) = (Vec::new(), 0);
     let mut bases: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
     for session in sessions.into_iter().filter(|session| !session.is_released) {
         let owners = owners(services, &session.key)?;
@@ -47,9 +47,9 @@ pub(super) fn unclaimed(
             }
         }
         count += 1;
-        if found.len() < UNCLAIMED_LIMIT {
+        if listed.len() < UNCLAIMED_LIMIT {
             let titles = owners.into_iter().map(|owner| owner.title);
-            found.push(UnclaimedSession {
+            listed.push(UnclaimedSession {
                 upstream_id: UpstreamId::new(session.key.upstream_id),
                 agent: agent_of(services, &session.key.root).map(|entry| entry.name.clone()),
                 title: titles.max_by_key(|title| !title.is_empty()).unwrap_or_default(),
@@ -58,7 +58,7 @@ pub(super) fn unclaimed(
             });
         }
     }
-    Ok((found, count))
+    Ok((listed, count))
 }
 
 /// The conversations that have or had a session.
@@ -96,7 +96,7 @@ impl Registry {
         let entry = agent.map(|name| self.services.agent(&name)).transpose()?;
         let services = Arc::clone(&self.services);
         let work = move || {
-            let session = named(&services, &id, entry.as_deref())?;
+            let session = archived_session(&services, &id, entry.as_deref())?;
             delete_backup(&services, &session)
         };
         self.run_idempotent_work(None, request, |registry| async move {
@@ -107,7 +107,7 @@ impl Registry {
 }
 
 /// The archived session with this id.
-fn named(
+fn archived_session(
     services: &Services,
     id: &UpstreamId,
     entry: Option<&AgentEntry>,
@@ -139,7 +139,7 @@ fn delete_backup(services: &Services, session: &ArchivedSession) -> Result<Forge
     let owners = owners(services, key)?;
     if let Some(owner) = owners.iter().find(|owner| owner.deleted_at.is_none()) {
         return Err(ConversationError::Conflict(format!(
-            "a conversation has session {}; its copies are deleted with the conversation: sessionctl rm {} --transcripts",
+            "session {} belongs to a conversation; delete its backups together with the conversation: sessionctl rm {} --transcripts",
             key.upstream_id, owner.id
         )));
     }

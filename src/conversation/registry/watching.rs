@@ -100,28 +100,27 @@ impl Registry {
     /// Starts watching the transcripts of all agents. If the preparation takes longer than `START_WAIT_LIMIT`, this
     /// returns early; the preparation continues in the background, and watching begins when it is done.
     ///
-    /// What a file contains when its size is noted counts as old and is not reported. In a fast start, that is everything
-    /// written before the first client was served. In a slow start, it also includes what was written until the folder was
-    /// scanned, turns of this daemon among it; they get no event, like turns written while no daemon ran.
+    /// Whatever a file contains at its first scan counts as old and gets no event. If the scan is slow, this includes
+    /// turns that were written after the first client was served, also turns of this daemon.
     pub async fn watch_transcripts(self: &Arc<Self>) {
         let Ok(roots) = self.listed_folders(None) else {
             return;
         };
         let wake = self.services.rechecks.waker();
         let prepared = tokio::task::spawn_blocking(move || {
-            let mut ears = WatchState::new(TranscriptWatcher::new(wake));
+            let mut state = WatchState::new(TranscriptWatcher::new(wake));
             for root in &roots {
-                ears.watch.add_root(&root.root, root.format);
+                state.watch.add_root(&root.root, root.format);
             }
             // After the watch is set up, so that each change is either included in the noted size or reported.
             for root in &roots {
                 for (path, identity) in identities(&root.root, root.format) {
                     if let Some(id) = upstream_id(&path, root.format) {
-                        ears.files.note_at_start(&path, &id, &identity);
+                        state.files.note_at_start(&path, &id, &identity);
                     }
                 }
             }
-            ears
+            state
         });
         self.watch_when_prepared(prepared).await;
     }
@@ -140,13 +139,13 @@ impl Registry {
                 () = stop.cancelled() => return,
                 prepared = prepared => prepared,
             };
-            if let (Some(registry), Ok(ears)) = (registry.upgrade(), &prepared) {
-                registry.note_unwatched(&ears.watch);
+            if let (Some(registry), Ok(state)) = (registry.upgrade(), &prepared) {
+                registry.note_unwatched(&state.watch);
             }
             // After a slow preparation, the receiver is dropped.
             let is_slow = began.send(()).is_err();
-            let ears = match prepared {
-                Ok(ears) => ears,
+            let state = match prepared {
+                Ok(state) => state,
                 Err(error) => {
                     tracing::error!(%error, "transcripts cannot be watched; saved turns are not reported");
                     return;
@@ -155,7 +154,7 @@ impl Registry {
             if is_slow {
                 tracing::info!("watching transcripts");
             }
-            watch_until_stop(registry, ears, stop).await;
+            watch_until_stop(registry, state, stop).await;
         });
         // The wait also ends when the sender is dropped.
         if timeout(START_WAIT_LIMIT, has_begun).await.is_err() {
@@ -200,12 +199,12 @@ impl Registry {
         Some(ChangedTranscript { root, format, path })
     }
 
-    /// The conversations that a session belongs to: those whose head it is, and those with an unreported turn on it (`owed`).
+    /// The conversations that a session belongs to: those whose head it is, and those with an unreported turn on it (`unreported`).
     fn owners_of(
         &self,
         root: &Path,
         id: &UpstreamId,
-        owed: &BTreeMap<(UpstreamId, ConversationId), Instant>,
+        unreported: &BTreeMap<(UpstreamId, ConversationId), Instant>,
     ) -> Vec<OwningConversation> {
         let root = TranscriptRoot::new(root.to_string_lossy());
         let store = &self.services.store;
@@ -223,7 +222,7 @@ impl Registry {
             })
         };
         let counts = |owner: &OwningConversation| {
-            let is_owed = || owed.contains_key(&(id.clone(), owner.record.id));
+            let is_owed = || unreported.contains_key(&(id.clone(), owner.record.id));
             owner.record.deleted_at.is_none() && (owner.is_head() || is_owed())
         };
         owners.into_iter().filter_map(owner).filter(counts).collect()
@@ -231,18 +230,18 @@ impl Registry {
 }
 
 /// Runs a round for each change, request or due recheck, until the daemon stops.
-async fn watch_until_stop(registry: Weak<Registry>, mut ears: WatchState, stop: CancellationToken) {
+async fn watch_until_stop(registry: Weak<Registry>, mut state: WatchState, stop: CancellationToken) {
     let Some(services) = registry.upgrade().map(|registry| Arc::clone(&registry.services)) else {
         return;
     };
     loop {
         let late = async {
-            match ears.next_recheck {
+            match state.next_recheck {
                 Some((at, _)) => sleep_until(at).await,
                 None => pending().await,
             }
         };
-        let is_late = tokio::select! {
+        let is_recheck = tokio::select! {
             biased;
             () = stop.cancelled() => return,
             () = late => true,
@@ -254,7 +253,7 @@ async fn watch_until_stop(registry: Weak<Registry>, mut ears: WatchState, stop: 
         let meter = Arc::new(StopMeter(stop.clone()));
         let round = tokio::task::spawn_blocking(move || {
             // The panic is caught here so that the watch state survives it.
-            let round = || with_meter(meter, || ears.round(&registry, is_late));
+            let round = || with_meter(meter, || state.round(&registry, is_recheck));
             if let Err(panic) = catch_unwind(AssertUnwindSafe(round)) {
                 let why = panic_text(panic.as_ref());
                 tracing::error!(
@@ -262,7 +261,7 @@ async fn watch_until_stop(registry: Weak<Registry>, mut ears: WatchState, stop: 
                     "could not look at the transcripts; some saved turns are not reported"
                 );
             }
-            ears
+            state
         });
         // The round may hang in a file system that does not respond.
         let round = tokio::select! {
@@ -271,7 +270,7 @@ async fn watch_until_stop(registry: Weak<Registry>, mut ears: WatchState, stop: 
             () = stop.cancelled() => return,
         };
         let Ok(again) = round else { return };
-        ears = again;
+        state = again;
     }
 }
 
@@ -294,47 +293,47 @@ impl WatchState {
     fn round(&mut self, registry: &Arc<Registry>, is_late: bool) {
         self.round += 1;
         // Taken first: if anything below panics, the recheck is not due again at once.
-        let late = self.next_recheck.take();
-        let heard = self.watch.take_changes();
+        let recheck = self.next_recheck.take();
+        let changes = self.watch.take_changes();
         registry.note_unwatched(&self.watch);
         let mut changed = Vec::new();
-        for heard in heard {
+        for changes in changes {
             let of_path = |path: PathBuf| ChangedTranscript {
-                root: heard.root.clone(),
-                format: heard.format,
+                root: changes.root.clone(),
+                format: changes.format,
                 path,
             };
             // Missing files are checked too, so that their state is dropped.
-            let gone = |folder: &Path| {
-                let gone = self.files.present_below(folder).filter(|path| !path.exists());
-                gone.map(Path::to_owned).collect::<Vec<_>>()
+            let missing = |folder: &Path| {
+                let missing = self.files.present_below(folder).filter(|path| !path.exists());
+                missing.map(Path::to_owned).collect::<Vec<_>>()
             };
-            if heard.changes.is_everything {
+            if changes.changes.is_everything {
                 let differs = |(path, identity): (PathBuf, FileVersion)| {
                     self.files.differs(&path, &identity).then_some(path)
                 };
-                let differing = identities(&heard.root, heard.format).filter_map(differs);
-                changed.extend(differing.chain(gone(&heard.root)).map(of_path));
+                let differing = identities(&changes.root, changes.format).filter_map(differs);
+                changed.extend(differing.chain(missing(&changes.root)).map(of_path));
             }
-            for folder in &heard.changes.folders {
-                let there = transcript_list::files(folder, heard.format);
-                changed.extend(there.chain(gone(folder)).map(of_path));
+            for folder in &changes.changes.folders {
+                let existing = transcript_list::files(folder, changes.format);
+                changed.extend(existing.chain(missing(folder)).map(of_path));
             }
-            changed.extend(heard.changes.files.into_iter().map(of_path));
+            changed.extend(changes.changes.files.into_iter().map(of_path));
         }
-        let asked = registry.services.rechecks.take();
-        let has_ended = !asked.0.is_empty();
-        let again = self.take_due(asked, is_late);
+        let requested = registry.services.rechecks.take();
+        let has_ended = !requested.0.is_empty();
+        let again = self.take_due(requested, is_late);
         changed.extend(again);
         // If all folders are watched, a change event comes, before or after the end of the turn.
         if is_late || (has_ended && !self.watch.is_complete()) {
-            let unheard = self.transcripts_without_event(registry, &changed);
-            changed.extend(unheard);
+            let unwatched = self.transcripts_without_event(registry, &changed);
+            changed.extend(unwatched);
         }
         // Existing files come first, so that a moved file keeps its known state.
         changed.sort_by_cached_key(|changed| !changed.path.exists());
         self.check_each(changed, |ears, changed| ears.check_transcript(registry, changed));
-        self.next_recheck = match late {
+        self.next_recheck = match recheck {
             _ if has_ended => self.schedule_recheck(0),
             Some((_, number)) if is_late => self.schedule_recheck(number + 1),
             None if self.has_failed_reads() => self.schedule_recheck(0),
@@ -392,18 +391,18 @@ impl WatchState {
     }
 
     /// Takes the pending transcripts that are due: their turn has ended, the head has changed, or a read is repeated.
-    fn take_due(&mut self, (asked, all): RequestedRechecks, is_late: bool) -> Vec<ChangedTranscript> {
+    fn take_due(&mut self, (requested, all): RequestedRechecks, is_recheck: bool) -> Vec<ChangedTranscript> {
         let mut again = Vec::new();
         self.pending.retain(|path, waiting| {
             let id = upstream_id(path, waiting.changed.format);
-            let is_asked = id.is_some_and(|id| asked.contains_key(&id));
-            let is_due = all || is_asked || (is_late && self.failed_reads.contains_key(path));
+            let is_asked = id.is_some_and(|id| requested.contains_key(&id));
+            let is_due = all || is_asked || (is_recheck && self.failed_reads.contains_key(path));
             if is_due {
                 again.push(waiting.changed.clone());
             }
             !is_due
         });
-        let owed = asked
+        let owed = requested
             .into_iter()
             .flat_map(|(id, owners)| owners.into_iter().map(move |owner| (id.clone(), owner)));
         let now = Instant::now();
@@ -460,11 +459,11 @@ impl WatchState {
             registry.services.index_cache.forget(&changed.path);
             return;
         };
-        let (mut seen, met) = self.files.take(&changed.path, &id, &FileVersion::of(&metadata));
+        let (mut seen, comparison) = self.files.take(&changed.path, &id, &FileVersion::of(&metadata));
         if is_owned {
             // After the owners are read: an import, an adoption and a copy note the size before the file gets an owner.
             let old = registry.services.old_bytes.take_length(&id);
-            let restored = (met == FileComparison::New
+            let restored = (comparison == FileComparison::New
                 && owners.iter().all(|owner| self.is_from_previous_run(owner)))
             .then_some(seen.bytes);
             seen.judged_bytes = old.or(restored).unwrap_or_default().max(seen.judged_bytes);
@@ -486,12 +485,12 @@ impl WatchState {
         is_waiting |= has_no_sync;
         for owner in owners.into_iter().filter(|_| !has_no_sync) {
             let has_ended = self.has_unreported_turn(&owner);
-            let tell = |growth: TranscriptGrowth| {
+            let report = |growth: TranscriptGrowth| {
                 let unsynced = transcript.clone();
                 let unsynced = unsynced.filter(|_| has_ended || !growth.new_checkpoints.is_empty());
                 registry.report_when_synced(owner.record.id, growth, unsynced);
             };
-            let Some(judgement) = judge(registry, &owner, &changed, &before, met, tell) else {
+            let Some(judgement) = judge(registry, &owner, &changed, &before, comparison, report) else {
                 // The transcript may be readable at the next check.
                 (is_waiting, is_unread) = (true, true);
                 continue;
@@ -524,9 +523,9 @@ impl WatchState {
             self.failed_reads.remove(path);
             return;
         }
-        let looks = self.failed_reads.entry(path.to_owned()).or_default();
-        *looks += 1;
-        if *looks == 1 {
+        let failures = self.failed_reads.entry(path.to_owned()).or_default();
+        *failures += 1;
+        if *failures == 1 {
             tracing::warn!(path = %path.display(), "a changed transcript cannot be read; its saved turns are reported when it can be");
         }
     }
@@ -553,10 +552,10 @@ fn upstream_id(path: &Path, format: Format) -> Option<UpstreamId> {
 
 /// Logs an error of the store, because no caller receives it.
 fn log_store_error<T>(read: Result<T, StoreError>) -> Option<T> {
-    let told = read.inspect_err(
+    let result = read.inspect_err(
         |error| tracing::warn!(%error, "cannot look up which conversation a changed transcript belongs to"),
     );
-    told.ok()
+    result.ok()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::agent::subagent;
 use crate::conversation::effect::{Effect, Now};
 use crate::conversation::naming::shortened_title;
 use crate::conversation::reported_settings::{
-    agree, model_of_options, record_mode, record_options, record_session_info, shown_settings,
+    align_options, model_of_options, record_mode, record_options, record_session_info, shown_settings,
 };
 use crate::conversation::state::Model;
 use crate::store::{ConversationRecord, TurnPhase as Progress};
@@ -82,7 +82,7 @@ impl<R> Model<R> {
             && pending.phase < Progress::ToolStarted
         {
             pending.phase = Progress::ToolStarted;
-            self.note_change();
+            self.mark_unsaved();
         }
     }
 
@@ -100,11 +100,11 @@ impl<R> Model<R> {
     }
 
     /// Stores what the agent reported about a session when it opened it.
-    pub(super) fn apply_session_info(&mut self, said: SessionInfo) {
-        self.change_shown_settings(|record| record_session_info(&mut record.reported, &said));
-        self.session_info.modes = said.modes.or(self.session_info.modes.take());
-        self.session_info.config_options = said.config_options.or(self.session_info.config_options.take());
-        self.session_info.other = said.other;
+    pub(super) fn apply_session_info(&mut self, info: SessionInfo) {
+        self.change_shown_settings(|record| record_session_info(&mut record.reported, &info));
+        self.session_info.modes = info.modes.or(self.session_info.modes.take());
+        self.session_info.config_options = info.config_options.or(self.session_info.config_options.take());
+        self.session_info.other = info.other;
     }
 
     /// Changes the reported settings of the session. The record is written only if the settings that clients see change.
@@ -112,7 +112,7 @@ impl<R> Model<R> {
         let before = shown_settings(&self.record);
         change(&mut self.record);
         if shown_settings(&self.record) != before {
-            self.note_change();
+            self.mark_unsaved();
         }
     }
 
@@ -137,7 +137,7 @@ impl<R> Model<R> {
         self.change_shown_settings(|record| {
             if record.reported.mode.as_ref() != Some(&current_mode_id) {
                 record.settings.mode = Some(current_mode_id.clone());
-                agree(&mut record.settings, options.as_ref());
+                align_options(&mut record.settings, options.as_ref());
             }
             record_mode(&mut record.reported, Some(&current_mode_id));
         });
@@ -158,7 +158,7 @@ impl<R> Model<R> {
         self.change_shown_settings(|record| {
             if known.is_some() && model.is_some() && model != known {
                 record.settings.model = model;
-                agree(&mut record.settings, Some(&options));
+                align_options(&mut record.settings, Some(&options));
             }
             record_options(&mut record.reported, &options);
         });
@@ -177,7 +177,7 @@ impl<R> Model<R> {
             && !title.is_empty()
         {
             self.record.title = shortened_title(&title);
-            self.note_change();
+            self.mark_unsaved();
         }
     }
 }

@@ -127,7 +127,7 @@ impl<R> Model<R> {
         self.drop_session();
         let before = Some(Box::new(self.record.clone()));
         let events = match fork.at {
-            Some(_) => self.drop_left_turns("fork"),
+            Some(_) => self.drop_abandoned_turns("fork"),
             None => Vec::new(),
         };
         let mut ledger = self.append_link(link, branched.fidelity);
@@ -139,7 +139,7 @@ impl<R> Model<R> {
         record_branch_info(&mut self.record, &branched);
         self.record.resting = RestingState::Idle;
         self.record.limit = None;
-        self.mark_changed();
+        self.bump_revision();
         let answer = ForkAnswer {
             conversation: Conversation {
                 // The state at the time of the answer, when the branch is on disk.
@@ -156,7 +156,7 @@ impl<R> Model<R> {
 
     /// Drops what belongs to the abandoned turns: their interrupted prompt and their questions. A text that is scheduled
     /// for a time is kept. Returns the events to send.
-    pub(super) fn drop_left_turns(&mut self, by: &str) -> Vec<Event> {
+    pub(super) fn drop_abandoned_turns(&mut self, by: &str) -> Vec<Event> {
         self.record.cut = None;
         self.end_continuation_text();
         self.drop_questions(by)

@@ -19,8 +19,8 @@ use crate::store::RequestRecord;
 
 impl<R> Model<R> {
     /// Admits a call. If its key was used before, it joins the earlier call or gets its answer; otherwise it is carried out.
-    pub(super) fn admit(&mut self, asked: IncomingCall<R>, kept: Option<RequestRecord>) {
-        let IncomingCall { call, request, reply } = asked;
+    pub(super) fn admit(&mut self, incoming: IncomingCall<R>, stored: Option<RequestRecord>) {
+        let IncomingCall { call, request, reply } = incoming;
         // Only calls that change something are remembered by their keys.
         let request = request.filter(|_| {
             matches!(
@@ -38,7 +38,7 @@ impl<R> Model<R> {
                     | Call::Delete { .. }
             )
         });
-        let Some(caller) = self.join_or_repeat(request, kept, reply) else {
+        let Some(caller) = self.join_or_repeat(request, stored, reply) else {
             return;
         };
         if let Some(request) = &caller.key {
@@ -56,12 +56,12 @@ impl<R> Model<R> {
                 on_limit,
                 min_fidelity,
             } => {
-                let asked = PromptRequest {
+                let incoming = PromptRequest {
                     min_fidelity,
                     on_limit,
                     ..PromptRequest::new(turn, prompt, self.now, caller)
                 };
-                self.prompt(asked, on_busy);
+                self.prompt(incoming, on_busy);
             }
             Call::Continue { at, text, cancel } => {
                 self.schedule_continuation(at, text, cancel, caller);
@@ -87,11 +87,11 @@ impl<R> Model<R> {
                 prompt,
                 min_fidelity,
             } => {
-                let asked = PromptRequest {
+                let incoming = PromptRequest {
                     min_fidelity,
                     ..PromptRequest::new(turn, prompt, self.now, caller)
                 };
-                self.edit(at, asked);
+                self.edit(at, incoming);
             }
             Call::Undo { session, progress } => self.undo(session, caller, progress),
             Call::Move {
@@ -174,7 +174,7 @@ impl<R> Model<R> {
     fn join_or_repeat(
         &mut self,
         request: Option<CallKey>,
-        kept: Option<RequestRecord>,
+        stored: Option<RequestRecord>,
         reply: R,
     ) -> Option<Caller<R>> {
         let Some(request) = request else {
@@ -195,18 +195,18 @@ impl<R> Model<R> {
             return None;
         }
         let reply = self.join_queued_call(&request, reply)?;
-        let Some(kept) = self.writer.unwritten_request(&request.id).cloned().or(kept) else {
+        let Some(stored) = self.writer.unwritten_request(&request.id).cloned().or(stored) else {
             return Some(Caller {
                 reply: Some(reply),
                 key: Some(request),
             });
         };
-        if !request.has_same_content(&kept.fingerprint) {
+        if !request.has_same_content(&stored.fingerprint) {
             self.effects
                 .push(Effect::Answer(reply, Err(request.content_conflict())));
             return None;
         }
-        match kept.result {
+        match stored.result {
             Some(result) => {
                 self.effects.push(Effect::Answer(reply, Ok(Answer::Json(result))));
                 None
@@ -220,10 +220,10 @@ impl<R> Model<R> {
     }
 
     /// Begins a turn, which first waits for the session.
-    pub(super) fn start_turn(&mut self, asked: PromptRequest<R>) {
+    pub(super) fn start_turn(&mut self, prompt_request: PromptRequest<R>) {
         self.effects.push(Effect::Disarm(Deadline::Idle));
         self.turn = Some(Turn {
-            request: asked,
+            request: prompt_request,
             phase: TurnPhase::Waiting,
             announced: false,
             is_prompt_confirmed: false,
@@ -265,7 +265,7 @@ impl<R> Model<R> {
     pub(super) fn cancel_running(&mut self, params: Option<RawJson>, caller: Caller<R>) {
         let Some(turn) = &mut self.turn else { return };
         turn.cancel_callers.push(caller);
-        let again = std::mem::replace(&mut turn.cancelled, true);
+        let was_cancelled = std::mem::replace(&mut turn.cancelled, true);
         match turn.phase {
             TurnPhase::Waiting => {
                 // No agent has the prompt. The climb continues: dropping it would close the session while the next climb
@@ -277,7 +277,7 @@ impl<R> Model<R> {
             TurnPhase::Recording | TurnPhase::Ending => {}
             TurnPhase::Sent | TurnPhase::Accepted => {
                 // If the agent is dead, its transcript is being checked, which ends the turn.
-                if !again && self.session.is_some() {
+                if !was_cancelled && self.session.is_some() {
                     self.cancel_questions();
                     self.effects.push(Effect::SendCancel(params));
                     self.effects
@@ -301,21 +301,21 @@ impl<R> Model<R> {
         let before = self.record.clone();
         if turn.request.is_continuation {
             self.end_continuation();
-            self.note_change();
+            self.mark_unsaved();
         }
         let mut result = self.cancelled_before_start(turn.request.turn_id.clone());
         result.resumed = turn.resumed;
         // The question stays open: no agent got the answer.
         let error = || ConversationError::Busy("the answer was cancelled before it was sent".to_owned());
         let refused = turn.orphan_answer.map(|answer| answer.refused(error()));
-        let (durably, cancels) = match turn.request.is_continuation {
+        let (recorded, cancels) = match turn.request.is_continuation {
             true => (turn.cancel_callers, Vec::new()),
             false => (Vec::new(), turn.cancel_callers),
         };
         let result = Ok(self.turn_answer(turn.edit.as_ref(), result));
         self.drop_unsent(turn.request, result, refused, cancels);
         self.end_continuation_of_empty_queue();
-        for caller in durably {
+        for caller in recorded {
             // After a reported cancellation, a restart must not send the prompt.
             self.answer_change(caller, Answer::Cancelled(true), before.clone());
         }
@@ -366,17 +366,17 @@ impl<R> Model<R> {
             self.answer(caller, Err(error));
             return;
         }
-        let mut wanted = self.record.settings.clone();
-        let mut asked = None;
+        let mut merged = self.record.settings.clone();
+        let mut editor_settings = None;
         if let Some(settings) = settings {
             merge_settings(
-                &mut wanted,
+                &mut merged,
                 settings.clone(),
                 self.session_info.config_options.as_ref(),
             );
-            asked = params.map(|params| Box::new(EditorSettings { settings, params }));
+            editor_settings = params.map(|params| Box::new(EditorSettings { settings, params }));
         }
-        if wanted == self.record.settings {
+        if merged == self.record.settings {
             self.write_update(title, None, caller);
             return;
         }
@@ -386,7 +386,7 @@ impl<R> Model<R> {
             self.answer(caller, Err(error));
             return;
         }
-        let settings = Box::new(wanted);
+        let settings = Box::new(merged);
         if self.session.is_none() {
             self.write_update(title, Some(settings), caller);
             return;
@@ -395,7 +395,7 @@ impl<R> Model<R> {
             title,
             settings: settings.clone(),
         };
-        self.start(kind, caller, Work::Configure(settings, asked));
+        self.start(kind, caller, Work::Configure(settings, editor_settings));
     }
 
     /// Changes title and settings in the record, writes it, and then answers with the conversation.
@@ -412,7 +412,7 @@ impl<R> Model<R> {
         if let Some(settings) = settings {
             self.record.settings = *settings;
         }
-        self.mark_changed();
+        self.bump_revision();
         let answer = Answer::Conversation(Box::new(self.view_when_on_disk()));
         self.answer_change(caller, answer, before);
     }

@@ -25,12 +25,12 @@ impl<R> Model<R> {
         caller: Caller<R>,
     ) {
         let before = self.record.clone();
-        let wanted = if cancel {
+        let result = if cancel {
             self.cancel_continuation().map(|()| None)
         } else {
             self.wanted_continuation(at, text).map(Some)
         };
-        let continuation = match wanted {
+        let continuation = match result {
             Ok(continuation) => continuation,
             Err(error) => {
                 self.answer(caller, Err(error));
@@ -39,7 +39,7 @@ impl<R> Model<R> {
         };
         self.record.continuation = continuation;
         self.due_turn = None;
-        self.mark_changed();
+        self.bump_revision();
         let answer = Answer::Continued(ContinueAnswer {
             continuation: self.record.continuation.as_ref().map(Continuation::from),
         });
@@ -73,11 +73,11 @@ impl<R> Model<R> {
         at: Option<ContinueAt>,
         text: Option<PromptContent>,
     ) -> Result<PendingContinuation, ConversationError> {
-        let is_asked = at == Some(ContinueAt::Now) && text.is_none();
+        let is_immediate = at == Some(ContinueAt::Now) && text.is_none();
         let runs = self.turn.as_ref().is_some_and(|turn| {
             turn.request.is_continuation && turn.phase != TurnPhase::Ending && !turn.cancelled
         });
-        if is_asked
+        if is_immediate
             && runs
             && let Some(continuation) = &self.record.continuation
         {
@@ -119,25 +119,25 @@ impl<R> Model<R> {
             ));
         }
         // A repeated request for the same time, or for one that is due anyway, keeps the continuation; held prompts follow it.
-        let same = |kept: &&PendingContinuation| kept.at == at || kept.at.max(at) <= self.now;
-        let kept = self.record.continuation.as_ref().filter(same);
-        let kept = kept.filter(|_| text.is_none()).cloned();
-        let wanted = PendingContinuation {
+        let same = |existing: &&PendingContinuation| existing.at == at || existing.at.max(at) <= self.now;
+        let existing = self.record.continuation.as_ref().filter(same);
+        let existing = existing.filter(|_| text.is_none()).cloned();
+        let new = PendingContinuation {
             at,
             attempts: 0,
             sent: false,
             line: self.has_held_prompts(),
-            ..kept.unwrap_or_else(|| PendingContinuation {
+            ..existing.unwrap_or_else(|| PendingContinuation {
                 text,
                 ..PendingContinuation::at_once(self.now)
             })
         };
-        if self.record.cut.is_none() && wanted.text.is_none() && !wanted.line {
+        if self.record.cut.is_none() && new.text.is_none() && !new.line {
             return Err(ConversationError::Conflict(
                 "no turn was interrupted; pass a prompt as text".to_owned(),
             ));
         }
-        Ok(wanted)
+        Ok(new)
     }
 
     /// The scheduled continuation is due.
@@ -154,8 +154,8 @@ impl<R> Model<R> {
 
     /// Whether the running turn is a scheduled continuation.
     pub fn is_automatic_turn(&self) -> bool {
-        let is_by_itself = |turn: &Turn<R>| turn.request.is_continuation || turn.request.is_held;
-        self.turn.as_ref().is_some_and(is_by_itself)
+        let is_automatic = |turn: &Turn<R>| turn.request.is_continuation || turn.request.is_held;
+        self.turn.as_ref().is_some_and(is_automatic)
     }
 
     /// Whether a continuation runs or is about to run. False while a question waits for the user, which may take days.
@@ -218,7 +218,7 @@ impl<R> Model<R> {
             // Another program, or the agent itself, has continued the turn meanwhile.
             self.record.cut = None;
             self.set_resting_state(RestingState::Idle);
-            self.note_change();
+            self.mark_unsaved();
             if !self.start_released_queue() {
                 self.end_continuation();
             }
@@ -259,7 +259,7 @@ impl<R> Model<R> {
         if let Some(request) = &request {
             self.track_call(request.clone());
         }
-        let asked = PromptRequest {
+        let prompt_request = PromptRequest {
             min_fidelity: min_fidelity.unwrap_or(Fidelity::Text),
             on_limit: OnLimit::Wait,
             is_continuation: true,
@@ -273,23 +273,23 @@ impl<R> Model<R> {
                 },
             )
         };
-        let is_apart = self.record.continuation.as_ref().is_some_and(|it| it.apart);
+        let is_exclusive = self.record.continuation.as_ref().is_some_and(|it| it.apart);
         if let Some(live) = &mut self.session
-            && is_apart
+            && is_exclusive
         {
             // A client had the session opened meanwhile, in a shared process.
             live.needs_new_process = true;
         }
-        self.start_turn(asked);
+        self.start_turn(prompt_request);
         if let Some(turn) = &mut self.turn {
-            turn.needs_exclusive_process = is_apart;
+            turn.needs_exclusive_process = is_exclusive;
         }
     }
 
     /// The scheduled continuation is done or cancelled.
     pub(super) fn end_continuation(&mut self) {
-        let over = self.record.continuation.take();
-        self.record.continuation = over.and_then(|over| over.into_next(self.now));
+        let ended = self.record.continuation.take();
+        self.record.continuation = ended.and_then(|ended| ended.into_next(self.now));
     }
 
     /// The interrupted turn is settled, so no text to continue it is sent. A scheduled text of the user and the queue are
@@ -304,7 +304,7 @@ impl<R> Model<R> {
         self.end_continuation();
         self.record.resting = RestingState::Failed;
         self.record.failure = Some(format!("the turn could not be continued: {why}"));
-        self.note_change();
+        self.mark_unsaved();
     }
 
     /// A continuation did not reach its agent.
@@ -313,24 +313,24 @@ impl<R> Model<R> {
         if matches!(error, ConversationError::ShuttingDown) {
             return;
         }
-        let is_passing = matches!(
+        let is_transient = matches!(
             error,
             ConversationError::AgentUnavailable(_)
                 | ConversationError::StoreFailed(_)
                 | ConversationError::Busy(_)
-                | ConversationError::Passing { .. }
+                | ConversationError::Transient { .. }
         );
         let resets_at = match error {
-            ConversationError::Passing { limit, .. } => limit.as_ref().and_then(|limit| limit.resets_at),
+            ConversationError::Transient { limit, .. } => limit.as_ref().and_then(|limit| limit.resets_at),
             _ => None,
         };
         let Some(continuation) = &mut self.record.continuation else {
             return;
         };
         continuation.attempts += 1;
-        if is_passing && continuation.attempts < MAX_ATTEMPTS {
+        if is_transient && continuation.attempts < MAX_ATTEMPTS {
             continuation.at = next_attempt_at(resets_at, continuation.attempts, self.now);
-            self.note_change();
+            self.mark_unsaved();
         } else {
             self.fail_continuation(&error.to_string());
         }
@@ -367,9 +367,9 @@ impl<R> Model<R> {
     /// Whether a prompt whose agent died may be sent once more: the agent gave no sign that it has the prompt, and its
     /// transcript can be checked.
     pub(super) fn may_send_again(&self) -> bool {
-        let shows = |turn: &Turn<R>| turn.is_prompt_confirmed || turn.cancelled || turn.sent_again;
+        let is_ruled_out = |turn: &Turn<R>| turn.is_prompt_confirmed || turn.cancelled || turn.sent_again;
         let pending = self.record.turn.as_ref();
-        self.turn.as_ref().is_some_and(|turn| !shows(turn))
+        self.turn.as_ref().is_some_and(|turn| !is_ruled_out(turn))
             && pending.is_some_and(|pending| pending.anchor.is_some() && pending.phase == Progress::Sent)
             && self.operation.is_none()
             && !self.stopping
@@ -386,8 +386,8 @@ impl<R> Model<R> {
 
     /// The agent died without a sign that it had the prompt. The prompt is sent again if the transcript does not contain it.
     fn decide_after_death(&mut self, death: Failure, arrival: PromptArrival) {
-        let is_out = |turn: &&mut Turn<R>| matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted);
-        let Some(turn) = self.turn.as_mut().filter(is_out) else {
+        let is_sent = |turn: &&mut Turn<R>| matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted);
+        let Some(turn) = self.turn.as_mut().filter(is_sent) else {
             return;
         };
         if arrival == PromptArrival::Absent && !turn.cancelled && !self.stopping {

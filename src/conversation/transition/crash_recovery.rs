@@ -26,19 +26,19 @@ impl<R> Model<R> {
     /// prompt and still work on it, so neither the prompt nor a continuation that was already sent is sent again automatically.
     pub(super) fn restart_from_disk(&mut self, why: &str, is_written: bool) {
         let before = self.state();
-        let under_way = self.writer.in_progress.take().filter(|_| is_written);
-        let (written, parts) = under_way.map_or((None, Vec::new()), |PendingWrite { record, parts }| {
+        let running = self.writer.in_progress.take().filter(|_| is_written);
+        let (written, parts) = running.map_or((None, Vec::new()), |PendingWrite { record, parts }| {
             (Some(record).filter(|record| record.id == self.record.id), parts)
         });
         let record = written.unwrap_or_else(|| self.writer.on_disk.clone());
-        let anew = Self {
+        let restarted = Self {
             last_job: self.last_job,
             // The tree move that holds the conversation releases it.
             is_paused: self.is_paused,
             now: self.now,
             ..Self::new(record, self.kind, self.rules.clone())
         };
-        let failed = std::mem::replace(self, anew);
+        let failed = std::mem::replace(self, restarted);
         self.open_requests = failed.open_requests;
         let mut result = None;
         for part in parts {
@@ -98,7 +98,7 @@ impl<R> Model<R> {
     /// Removes the turn from the record, and notes why the conversation failed. `result`: how the turn ended, if that is known.
     fn end_failed_turn(&mut self, why: &str, result: &mut Option<TurnResult>) -> Ledger {
         let pending = self.record.turn.clone();
-        let went_out = pending.as_ref().is_some_and(|turn| turn.continues);
+        let was_automatic = pending.as_ref().is_some_and(|turn| turn.continues);
         let record = self.record.clone();
         let (record, ended) = end_unfinished(
             record,
@@ -110,14 +110,14 @@ impl<R> Model<R> {
         self.record = record;
         self.record.resting = RestingState::Failed;
         self.record.failure = Some(why.to_owned());
-        if went_out {
+        if was_automatic {
             self.end_continuation();
         }
         let later = self.now.saturating_add(DELAY_AFTER_PANIC).unwrap_or(self.now);
         if let Some(continuation) = &mut self.record.continuation {
             continuation.at = continuation.at.max(later);
         }
-        self.mark_changed();
+        self.bump_revision();
         let request = pending.and_then(|turn| turn.call_key());
         let request = ended.ended_turn.and_then(|ended| {
             let record = request.map(|request| RequestRecord {
@@ -218,17 +218,17 @@ pub(in crate::conversation) fn end_turn_of_previous_run(
     // Only a prompt is continued; an edit has already ended.
     let is_edit = turn.edit.is_some();
     // A prompt whose continuation was scheduled before this turn has its own key.
-    let is_this =
+    let is_same_prompt =
         |cut: &&mut CutShortPrompt| is_unsent && cut.prompt == turn.prompt && cut.anchor == turn.anchor;
-    if let Some(cut) = record.cut.as_mut().filter(is_this) {
+    if let Some(cut) = record.cut.as_mut().filter(is_same_prompt) {
         cut.open_request = turn.call_key().filter(|_| !is_edit);
     }
     if turn.continues {
         let continuation = record.continuation.take();
-        record.continuation = continuation.and_then(|over| match is_unsent {
-            true => Some(over.after_sending(&turn.prompt)),
+        record.continuation = continuation.and_then(|ended_continuation| match is_unsent {
+            true => Some(ended_continuation.after_sending(&turn.prompt)),
             // The continuation was sent once. The user decides what follows.
-            false => over.into_next(now),
+            false => ended_continuation.into_next(now),
         });
     }
     if let Some(of_turn) = &mut ended.ended_turn {

@@ -23,8 +23,8 @@ use crate::transcript::moving::SharedRemainingForks;
 
 impl<R> Model<R> {
     /// Begins a turn that replaces an earlier one, or refuses if something runs.
-    pub(super) fn edit(&mut self, at: PlaceRef, asked: PromptRequest<R>) {
-        self.start_turn(asked);
+    pub(super) fn edit(&mut self, at: PlaceRef, request: PromptRequest<R>) {
+        self.start_turn(request);
         if let Some(turn) = &mut self.turn {
             turn.edit = Some(TurnEdit { at, branch: None });
         }
@@ -134,7 +134,7 @@ impl<R> Model<R> {
         };
         branch.accepted = true;
         let branch = branch.clone();
-        let mut events = self.drop_left_turns("edit");
+        let mut events = self.drop_abandoned_turns("edit");
         let entries = append_edit_branch(&mut self.record, &branch);
         if let Some(pending) = &mut self.record.turn {
             pending.edit = Some(branch.clone());
@@ -151,7 +151,7 @@ impl<R> Model<R> {
         self.writer
             .unsaved_ledger
             .append(Ledger::with_links(entries, events));
-        self.note_change();
+        self.mark_unsaved();
     }
 
     /// Whether the agent's lines must wait: an edit that the agent has accepted is being written, and is reported first.
@@ -175,7 +175,7 @@ impl<R> Model<R> {
         let abandoned = log_abandoned_edit(&mut self.record, &branch, self.now);
         let ledger = Ledger::with_links(abandoned.into_iter().collect(), Vec::new());
         self.writer.unsaved_ledger.append(ledger);
-        self.note_change();
+        self.mark_unsaved();
     }
 
     /// Ends an edit whose prompt was not accepted: the conversation is as before.
@@ -221,11 +221,11 @@ impl<R> Model<R> {
     /// The lineage was read, and the target of the undo is known.
     pub(super) fn undo_target_found(
         &mut self,
-        undoing: Option<UndoEffect>,
+        effect: Option<UndoEffect>,
         caller: Caller<R>,
         progress: Arc<Progress>,
     ) {
-        match undoing {
+        match effect {
             Some(UndoEffect::Branch(earlier)) => self.restore_earlier_head(*earlier, caller, progress),
             Some(UndoEffect::Move { cwd }) => {
                 let destination = Destination::Folder(cwd);
@@ -266,12 +266,12 @@ impl<R> Model<R> {
         };
         self.drop_session();
         let before = self.record.clone();
-        let mut events = self.drop_left_turns("undo");
+        let mut events = self.drop_abandoned_turns("undo");
         self.record.cwd = cwd;
         self.record.chain = chain;
         self.set_resting_state(RestingState::Idle);
         self.record.failure = None;
-        self.mark_changed();
+        self.bump_revision();
         events.push(Event::Undone {
             link: link.clone(),
             dropped,
@@ -303,11 +303,11 @@ pub(super) fn drop_replaced_turns(record: &mut ConversationRecord, since: Now, n
     record.cut = None;
     let continuation = record.continuation.take();
     record.continuation = continuation.and_then(|it| it.without_interrupted_prompt(now));
-    let asked = record
+    let replaced = record
         .interrupts
         .extract_if(.., |interrupt| interrupt.raised_at < since);
     let by = "edit".to_owned();
-    let answered = asked.map(|interrupt| AnsweredInterrupt {
+    let answered = replaced.map(|interrupt| AnsweredInterrupt {
         id: interrupt.id,
         by: by.clone(),
     });

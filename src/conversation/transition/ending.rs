@@ -33,8 +33,8 @@ impl<R> Model<R> {
         let stop_reason = match result.get("stopReason") {
             // An agent that gives no reason has still ended the turn.
             None | Some(Value::Null) => StopReason::EndTurn,
-            Some(told) => {
-                StopReason::deserialize(told).unwrap_or_else(|_| StopReason::Other(told.to_string()))
+            Some(reason) => {
+                StopReason::deserialize(reason).unwrap_or_else(|_| StopReason::Other(reason.to_string()))
             }
         };
         if stop_reason == StopReason::Failed {
@@ -187,7 +187,7 @@ impl<R> Model<R> {
         self.record.usage = self.session_info.usage.clone().or(self.record.usage.take());
         self.effects.push(Effect::Disarm(Deadline::Accept));
         self.effects.push(Effect::Disarm(Deadline::Cancel));
-        self.mark_changed();
+        self.bump_revision();
         let ledger = Ledger::with_request(request);
         self.write(ledger, Milestone::TurnEnded(Box::new(result)));
     }
@@ -249,22 +249,22 @@ impl<R> Model<R> {
     }
 
     /// Records how the turn was involved in the end of its agent. If the turn may be the cause, the failure says so.
-    pub(super) fn note_death_involvement(&mut self, part: DeathInvolvement, failure: &mut Failure) {
-        if part == DeathInvolvement::Suspect {
+    pub(super) fn note_death_involvement(&mut self, involvement: DeathInvolvement, failure: &mut Failure) {
+        if involvement == DeathInvolvement::Suspect {
             failure.message += "; turns of several conversations were under way in it";
         }
         if let Some(turn) = &mut self.turn {
-            turn.death_involvement = part;
+            turn.death_involvement = involvement;
         }
     }
 
     /// The agent's process ended.
-    pub(super) fn agent_died(&mut self, status: &str, stderr_tail: &str, part: DeathInvolvement) {
+    pub(super) fn agent_died(&mut self, status: &str, stderr_tail: &str, involvement: DeathInvolvement) {
         let was_open = self.session.is_some();
         self.orphan_questions();
         self.drop_session();
         let mut failure = failure::agent_died(status, stderr_tail);
-        self.note_death_involvement(part, &mut failure);
+        self.note_death_involvement(involvement, &mut failure);
         let phase = self.turn.as_ref().map(|turn| turn.phase);
         if phase == Some(TurnPhase::Sent) && self.is_editing() {
             let error = ConversationError::AgentUnavailable(format!(

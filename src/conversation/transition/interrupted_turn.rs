@@ -22,7 +22,7 @@ impl<R> Model<R> {
             turn.request.is_continuation,
             turn.request.on_limit == OnLimit::Wait,
         );
-        let part = turn.death_involvement;
+        let involvement = turn.death_involvement;
         let is_cancelled = turn.cancelled && !turn.was_cut_by_daemon_stop;
         let Some(failure) = failure else {
             if self.was_cut_by_stop(stop_reason) {
@@ -41,11 +41,11 @@ impl<R> Model<R> {
             }
             return None;
         };
-        let is_hopeless = matches!(
+        let is_permanent = matches!(
             failure.kind,
             FailureKind::ContextOverflow | FailureKind::InvalidRequest
         );
-        if is_hopeless || is_cancelled {
+        if is_permanent || is_cancelled {
             // The same prompt would fail again, or a client cancelled the turn, whatever the agent reports last.
             if continues {
                 self.record.cut = None;
@@ -55,7 +55,7 @@ impl<R> Model<R> {
         }
         self.record_interrupted_prompt();
         let is_limited = failure.kind == FailureKind::RateLimited;
-        let is_passing = matches!(
+        let is_transient = matches!(
             failure.kind,
             FailureKind::Overloaded
                 | FailureKind::Network
@@ -71,16 +71,16 @@ impl<R> Model<R> {
         let attempts = earlier.as_ref().map_or(0, |earlier| earlier.attempts);
         let has_died = failure.kind == FailureKind::AgentDied;
         let was_apart = earlier.as_ref().is_some_and(|earlier| earlier.apart);
-        let is_anothers = match part {
+        let is_bystander = match involvement {
             DeathInvolvement::Bystander => true,
             // Whether this turn is the cause shows when it runs in a process of its own.
             DeathInvolvement::Suspect => !was_apart,
             DeathInvolvement::Alone => false,
         };
-        let is_promised = has_died && is_anothers && (!is_kept || has_text) && attempts < MAX_ATTEMPTS;
+        let is_resent = has_died && is_bystander && (!is_kept || has_text) && attempts < MAX_ATTEMPTS;
         // A text that is scheduled for later keeps its time.
         let (earlier, later) = match earlier {
-            Some(earlier) if is_kept && has_text && (is_promised || waits && is_limited) => {
+            Some(earlier) if is_kept && has_text && (is_resent || waits && is_limited) => {
                 (None, earlier.into_deferred_text())
             }
             Some(earlier) => {
@@ -90,12 +90,12 @@ impl<R> Model<R> {
             None => (None, None),
         };
         let line = earlier.as_ref().is_some_and(|earlier| earlier.line);
-        if is_promised {
+        if is_resent {
             self.record.continuation = Some(PendingContinuation {
                 at: self.now,
                 attempts,
                 sent: continues && earlier.as_ref().is_some_and(|earlier| earlier.sent),
-                apart: was_apart || part == DeathInvolvement::Suspect,
+                apart: was_apart || involvement == DeathInvolvement::Suspect,
                 line,
                 text: earlier.and_then(|earlier| earlier.text),
                 later,
@@ -105,8 +105,8 @@ impl<R> Model<R> {
         }
         if continues {
             let is_the_cause = has_died && was_apart;
-            let goes_on = (is_limited || is_passing || failure.retryable) && !is_the_cause;
-            self.record.continuation = earlier.and_then(|earlier| match goes_on {
+            let is_retried = (is_limited || is_transient || failure.retryable) && !is_the_cause;
+            self.record.continuation = earlier.and_then(|earlier| match is_retried {
                 true => reschedule(earlier, failure.resets_at, self.now),
                 false => earlier.into_next(self.now),
             });
@@ -130,8 +130,8 @@ impl<R> Model<R> {
                 PendingContinuation { at, ..earlier }
             });
         }
-        let told = self.record.continuation.as_ref().filter(|_| waits);
-        told.map(Continuation::from)
+        let reported = self.record.continuation.as_ref().filter(|_| waits);
+        reported.map(Continuation::from)
     }
 
     /// If the interrupted turn is the scheduled continuation, records that it was sent.

@@ -18,7 +18,7 @@ use crate::store::{AnsweredInterrupt, RequestRecord, RestingState};
 /// How many answered questions are remembered, so that the refusal of a late answer names the client that answered first.
 const REMEMBERED_ANSWERS: usize = 64;
 
-/// Reported as the one who settled a question, if the agent's configuration did.
+/// The value of `by` if the agent's configuration answered a question.
 const BY_POLICY: &str = "policy";
 
 impl<R> Model<R> {
@@ -62,7 +62,7 @@ impl<R> Model<R> {
             return;
         }
         self.record.interrupts.push(interrupt);
-        self.mark_changed();
+        self.bump_revision();
         self.write(Ledger::default(), Milestone::QuestionRaised(id));
     }
 
@@ -70,7 +70,7 @@ impl<R> Model<R> {
     fn answered_by_policy(&mut self, interrupt: Interrupt, outcome: RawJson) {
         let (id, kind) = (interrupt.id.clone(), interrupt.kind);
         self.settle_question(&id, BY_POLICY);
-        self.mark_changed();
+        self.bump_revision();
         let resolved = resolved_event(id.clone(), BY_POLICY, outcome.clone());
         let settled = SettledQuestion {
             events: vec![Event::InterruptRaised { interrupt }, resolved],
@@ -152,8 +152,8 @@ impl<R> Model<R> {
             self.answer(caller, Err(error));
             return;
         }
-        let answering = self.turn.as_ref().and_then(|turn| turn.orphan_answer.as_ref());
-        if let Some(first) = answering.filter(|answers| answers.interrupt_id == *id) {
+        let pending = self.turn.as_ref().and_then(|turn| turn.orphan_answer.as_ref());
+        if let Some(first) = pending.filter(|answers| answers.interrupt_id == *id) {
             let by = first.by.clone();
             self.answer(caller, Err(ConversationError::InterruptResolved { by }));
             return;
@@ -166,8 +166,8 @@ impl<R> Model<R> {
         }
         // The agent that asked has ended. Its successor gets the answer, once, in a turn of its own.
         let prompt = PromptContent::text(&orphan_text(&interrupt, &outcome));
-        let asked = PromptRequest::new(turn_id, prompt, self.now, Caller::none());
-        self.start_turn(asked);
+        let prompt_request = PromptRequest::new(turn_id, prompt, self.now, Caller::none());
+        self.start_turn(prompt_request);
         if let Some(turn) = &mut self.turn {
             turn.orphan_answer = Some(OrphanAnswer {
                 interrupt_id: id.clone(),
@@ -187,7 +187,7 @@ impl<R> Model<R> {
             self.cancel_interrupted_turn();
         }
         self.settle_question(id, by);
-        self.mark_changed();
+        self.bump_revision();
         let change = CallChange {
             events: vec![resolved_event(id.clone(), by, outcome)],
             ..CallChange::new(caller, Answer::Responded(None), before)
@@ -249,8 +249,8 @@ impl<R> Model<R> {
             return;
         };
         self.emit(resolved_event(answer.interrupt_id, &answer.by, answer.outcome));
-        let told = Ok(Answer::Responded(Some(turn_id)));
-        self.answer(answer.caller, told);
+        let result = Ok(Answer::Responded(Some(turn_id)));
+        self.answer(answer.caller, result);
     }
 
     /// Removes a question from the record, if it is there, and remembers who settled it.
@@ -261,8 +261,8 @@ impl<R> Model<R> {
         });
         let excess = self.record.answered.len().saturating_sub(REMEMBERED_ANSWERS);
         self.record.answered.drain(..excess);
-        let place = self.record.interrupts.iter().position(|open| open.id == *id)?;
-        Some(self.record.interrupts.remove(place))
+        let index = self.record.interrupts.iter().position(|open| open.id == *id)?;
+        Some(self.record.interrupts.remove(index))
     }
 
     /// Settles every question that is open at the agent with ACP's `cancelled`, as ACP requires of a client that cancels.
@@ -292,7 +292,7 @@ impl<R> Model<R> {
             interrupt.orphaned = true;
         }
         if any {
-            self.note_change();
+            self.mark_unsaved();
         }
         any
     }
@@ -340,7 +340,7 @@ impl<R> Model<R> {
         let (kind, caller) = caller.unzip();
         // Written together: otherwise a caller that retries after a crash in between would learn that another client was first.
         let request = caller.as_ref().and_then(|caller| caller.key.as_ref());
-        let kept = self.answered_request_record(request, &Answer::Responded(None));
+        let record = self.answered_request_record(request, &Answer::Responded(None));
         let id = id.clone();
         let settled = SettledQuestion {
             events,
@@ -348,7 +348,7 @@ impl<R> Model<R> {
             caller,
         };
         let milestone = Milestone::QuestionSettled(Box::new(settled));
-        self.write(Ledger::with_request(kept), milestone);
+        self.write(Ledger::with_request(record), milestone);
     }
 
     /// The end of a question is on disk, or could not be written.

@@ -202,7 +202,7 @@ impl<R> Model<R> {
                 events.push(Event::Reset {});
                 self.session_info = SessionInfo::default();
                 self.record.reported = ReportedSettings::default();
-                self.mark_changed();
+                self.bump_revision();
                 let answer = Answer::Conversation(Box::new(self.view_when_on_disk()));
                 let change = CallChange {
                     events,
@@ -228,7 +228,7 @@ impl<R> Model<R> {
                     ledger.erases_content = true;
                 }
                 self.due_turn = None;
-                self.mark_changed();
+                self.bump_revision();
                 let change = CallChange {
                     events: vec![Event::Deleted {}],
                     ..CallChange::new(

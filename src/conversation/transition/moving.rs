@@ -22,7 +22,7 @@ impl<R> Model<R> {
                 kept: Vec::new(),
             }));
             let before = self.record.clone();
-            self.mark_changed();
+            self.bump_revision();
             self.answer_change(caller, answer, before);
             return;
         }
@@ -33,8 +33,8 @@ impl<R> Model<R> {
     pub(super) fn refusal_to_leave_agent(&self, to: &str) -> Option<ConversationError> {
         // A continuation that becomes due while the conversation is held waits until it is released.
         let is_due = self.due_turn.is_some() && !self.is_paused;
-        let is_going_on = self.turn.is_some() || !self.queue.is_empty() || is_due;
-        let refusal = if is_going_on {
+        let is_busy = self.turn.is_some() || !self.queue.is_empty() || is_due;
+        let refusal = if is_busy {
             Some("a turn is running; wait for its end, or cancel it")
         } else if self.operation.is_some() || self.closing.is_some() {
             Some("the session is being opened, closed or branched; try again when that is done")
@@ -71,7 +71,7 @@ impl<R> Model<R> {
         let target = |link: &Link, is_head| destination.new_cwd_of_link(&before.cwd, link, is_head);
         let moved = self.record.chain.relocate(target, reason, self.now);
         self.record.cwd = destination.new_cwd(&before);
-        self.mark_changed();
+        self.bump_revision();
         let head = self.record.chain.head().filter(|_| undoes).cloned();
         let answer = match head {
             Some(link) => Answer::Undone(Box::new(UndoAnswer {

@@ -17,22 +17,22 @@ use crate::store::{PendingContinuation, QueuedPromptRecord, RequestRecord, Resti
 
 impl<R> Model<R> {
     /// Begins a turn, or queues its prompt.
-    pub(super) fn prompt(&mut self, asked: PromptRequest<R>, on_busy: OnBusy) {
+    pub(super) fn prompt(&mut self, request: PromptRequest<R>, on_busy: OnBusy) {
         let is_free = self.turn.is_none() && self.queue.is_empty();
         if (is_free || on_busy == OnBusy::Queue)
-            && let Some(place) = self.held_position(asked.caller.key.as_ref())
+            && let Some(position) = self.held_position(request.caller.key.as_ref())
         {
-            self.release_held(place, asked);
+            self.release_held(position, request);
             return;
         }
         if is_free {
-            self.start_turn(asked);
+            self.start_turn(request);
             return;
         }
         let others = self.queue_length();
         let refusal = match on_busy {
             OnBusy::Fail if self.turn.is_none() => {
-                "a turn was interrupted, and prompts are queued behind it; continue or cancel it, or queue the prompt"
+                "a turn was interrupted, and other prompts are queued after it; continue or cancel the turn, or queue this prompt too"
                     .to_owned()
             }
             OnBusy::Fail => "a turn is running; wait for its end, cancel it, or queue the prompt".to_owned(),
@@ -45,26 +45,26 @@ impl<R> Model<R> {
                 ),
             },
             OnBusy::Queue => {
-                self.enqueue(asked);
+                self.enqueue(request);
                 return;
             }
         };
         let refusal = Err(ConversationError::Busy(refusal));
-        self.answer(asked.caller, refusal);
+        self.answer(request.caller, refusal);
     }
 
     /// The queue position of the held prompt that came with this request.
     fn held_position(&self, request: Option<&CallKey>) -> Option<u64> {
-        let is_it = |held: &CallKey| request.is_some_and(|request| request.id == held.id);
+        let is_same = |held: &CallKey| request.is_some_and(|request| request.id == held.id);
         let mut held = self.held_prompts();
-        let found = held.find(|(_, prompt)| prompt.request.as_ref().is_some_and(is_it));
-        found.map(|(place, _)| place)
+        let found = held.find(|(_, prompt)| prompt.request.as_ref().is_some_and(is_same));
+        found.map(|(position, _)| position)
     }
 
     /// Releases the held prompt at this position, whose client re-sent its request, and all held prompts before it.
-    fn release_held(&mut self, place: u64, asked: PromptRequest<R>) {
+    fn release_held(&mut self, position: u64, request: PromptRequest<R>) {
         let is_released = self.is_interrupted_turn_next();
-        let held = self.held_prompts().filter(|(at, _)| *at <= place);
+        let held = self.held_prompts().filter(|(at, _)| *at <= position);
         let held = held.map(|(at, prompt)| PromptRequest {
             is_released,
             ..PromptRequest::from_held(at, prompt)
@@ -75,7 +75,7 @@ impl<R> Model<R> {
                 turn_id: own.turn_id,
                 queue_position: own.queue_position,
                 is_released,
-                ..asked
+                ..request
             });
         }
         self.queue_in_order(released);
@@ -107,16 +107,16 @@ impl<R> Model<R> {
     }
 
     /// Adds a prompt to the end of the queue.
-    fn enqueue(&mut self, mut asked: PromptRequest<R>) {
+    fn enqueue(&mut self, mut request: PromptRequest<R>) {
         let last = self.record.waiting.last_key_value().map(|(place, _)| *place);
         // The position of the running turn is free, but the turn may return to it.
         let running = self.turn.as_ref().and_then(|turn| turn.request.queue_position);
         let place = last.max(running).unwrap_or(0) + 1;
-        asked.queue_position = Some(place);
-        self.record.waiting.insert(place, asked.to_record());
-        let turn_id = asked.turn_id.clone();
-        self.queue.push_back(asked);
-        self.mark_changed();
+        request.queue_position = Some(place);
+        self.record.waiting.insert(place, request.to_record());
+        let turn_id = request.turn_id.clone();
+        self.queue.push_back(request);
+        self.bump_revision();
         self.write(Ledger::default(), Milestone::PromptQueued(turn_id));
     }
 
@@ -128,13 +128,13 @@ impl<R> Model<R> {
             return;
         };
         let Err(error) = result else { return };
-        let Some(asked) = self.queue.remove(index) else {
+        let Some(request) = self.queue.remove(index) else {
             return;
         };
-        self.unlist(&asked);
-        self.note_change();
+        self.unlist(&request);
+        self.mark_unsaved();
         let refusal = Err(ConversationError::StoreFailed(error));
-        self.answer(asked.caller, refusal);
+        self.answer(request.caller, refusal);
     }
 
     /// Begins the turn of the next queued prompt.
@@ -155,12 +155,12 @@ impl<R> Model<R> {
 
     /// Removes the running turn's prompt from the queue in the record: the record has the turn itself now, or the turn ended.
     pub(super) fn remove_from_queue_record(&mut self) {
-        let leads_line = self.is_first_of_release() && self.continues_with_queue();
+        let starts_queue = self.is_first_of_release() && self.continues_with_queue();
         let Some(turn) = &mut self.turn else { return };
-        if let Some(place) = turn.request.queue_position {
-            self.record.waiting.remove(&place);
+        if let Some(position) = turn.request.queue_position {
+            self.record.waiting.remove(&position);
         }
-        if leads_line {
+        if starts_queue {
             // This continuation has begun.
             turn.request
                 .release_continuation
@@ -173,8 +173,8 @@ impl<R> Model<R> {
     /// Puts the running turn's prompt back into the queue in the record, because the record no longer has the turn itself.
     pub(super) fn restore_to_queue_record(&mut self) {
         let Some(turn) = &mut self.turn else { return };
-        if let Some(place) = turn.request.queue_position {
-            self.record.waiting.insert(place, turn.request.to_record());
+        if let Some(position) = turn.request.queue_position {
+            self.record.waiting.insert(position, turn.request.to_record());
         }
         if let Some(continuation) = turn.request.release_continuation.take() {
             let later = self.record.continuation.take();
@@ -229,11 +229,11 @@ impl<R> Model<R> {
         params: Option<RawJson>,
         caller: Caller<R>,
     ) {
-        let is_meant = |id: &TurnId| queued || turn_id == Some(id);
+        let matches = |id: &TurnId| queued || turn_id == Some(id);
         let mut prompts = Vec::new();
         let mut was_named = false;
         for asked in std::mem::take(&mut self.queue) {
-            if !is_meant(&asked.turn_id) {
+            if !matches(&asked.turn_id) {
                 self.queue.push_back(asked);
                 continue;
             }
@@ -241,7 +241,7 @@ impl<R> Model<R> {
             self.unlist(&asked);
             prompts.push(self.cancelled_prompt(asked.caller, asked.turn_id));
         }
-        for prompt in self.take_held_prompts(is_meant) {
+        for prompt in self.take_held_prompts(matches) {
             was_named |= turn_id == Some(&prompt.turn_id);
             let caller = Caller {
                 reply: None,
@@ -257,7 +257,7 @@ impl<R> Model<R> {
         let of_running = if runs { cancels.pop() } else { None };
         if !prompts.is_empty() {
             self.end_continuation_of_empty_queue();
-            self.mark_changed();
+            self.bump_revision();
             self.record_dropped_prompts(prompts, cancels);
         } else {
             for caller in cancels {
@@ -281,23 +281,23 @@ impl<R> Model<R> {
     /// is the call that answered a question with this prompt.
     pub(super) fn drop_unsent(
         &mut self,
-        asked: PromptRequest<R>,
+        request: PromptRequest<R>,
         result: Result<Answer, ConversationError>,
         refused: Option<DroppedPrompt<R>>,
         cancels: Vec<Caller<R>>,
     ) {
-        let stays = asked.is_held && result.is_err();
-        let place = asked.queue_position.filter(|_| !stays);
-        let was_listed = place.is_some_and(|place| self.record.waiting.remove(&place).is_some());
+        let is_held_again = request.is_held && result.is_err();
+        let position = request.queue_position.filter(|_| !is_held_again);
+        let was_listed = position.is_some_and(|position| self.record.waiting.remove(&position).is_some());
         if was_listed {
-            self.mark_changed();
+            self.bump_revision();
         }
-        let is_kept = result.is_ok() && asked.caller.key.is_some();
+        let is_kept = result.is_ok() && request.caller.key.is_some();
         // The record on disk must stop naming the turn before the caller is answered: the next start would end the turn by the
         // transcript, which may hold an edit.
-        let runs_on_disk = self.writer.may_name_turn(&asked.turn_id);
+        let runs_on_disk = self.writer.may_name_turn(&request.turn_id);
         let prompt = DroppedPrompt {
-            caller: asked.caller,
+            caller: request.caller,
             result,
         };
         let prompts = refused.into_iter().chain([prompt]).collect();
@@ -314,12 +314,12 @@ impl<R> Model<R> {
     /// Answers the callers of dropped prompts once the drop is on disk. A caller that has its answer must not find its prompt
     /// in the queue again, nor start it by repeating the call, even after a restart.
     fn record_dropped_prompts(&mut self, prompts: Vec<DroppedPrompt<R>>, cancels: Vec<Caller<R>>) {
-        let done = |prompt: &DroppedPrompt<R>| {
+        let answered = |prompt: &DroppedPrompt<R>| {
             let answer = prompt.result.as_ref().ok()?;
             self.answered_request_record(prompt.caller.key.as_ref(), answer)
         };
         let ledger = Ledger {
-            requests: prompts.iter().filter_map(done).collect(),
+            requests: prompts.iter().filter_map(answered).collect(),
             ..Ledger::default()
         };
         self.write(ledger, Milestone::PromptsDropped { prompts, cancels });
@@ -339,20 +339,20 @@ impl<R> Model<R> {
         result: Result<(), StoreFailure>,
     ) {
         self.answer_dropped(prompts);
-        let told = match result {
+        let answer = match result {
             Ok(()) => Ok(Answer::Cancelled(true)),
             Err(error) => Err(ConversationError::StoreFailed(error)),
         };
         for caller in cancels {
-            self.answer(caller, told.clone());
+            self.answer(caller, answer.clone());
         }
     }
 
     /// Holds the prompts of disconnected callers, who cannot be notified that the daemon stops.
-    pub fn hold_for_disconnected(&mut self, is_gone: impl Fn(&R) -> bool) {
+    pub fn hold_for_disconnected(&mut self, has_left: impl Fn(&R) -> bool) {
         let is_unsent = |turn: &&mut Turn<R>| {
-            let is_out = matches!(turn.phase, TurnPhase::Waiting | TurnPhase::Recording);
-            is_out && !turn.announced && turn.request.queue_position.is_some()
+            let is_unsent_phase = matches!(turn.phase, TurnPhase::Waiting | TurnPhase::Recording);
+            is_unsent_phase && !turn.announced && turn.request.queue_position.is_some()
         };
         let next = self.turn.as_mut().filter(is_unsent).map(|turn| &mut turn.request);
         for waiting in next.into_iter().chain(&mut self.queue) {
@@ -366,7 +366,7 @@ impl<R> Model<R> {
                 .find(same)
                 .into_iter()
                 .flat_map(|open| &open.followers);
-            if waiting.caller.reply.as_ref().is_none_or(&is_gone) && followers.all(&is_gone) {
+            if waiting.caller.reply.as_ref().is_none_or(&has_left) && followers.all(&has_left) {
                 waiting.is_held = true;
             }
         }
@@ -376,23 +376,23 @@ impl<R> Model<R> {
     pub(super) fn refuse_queue(&mut self) {
         self.hold_released_prompts();
         let mut prompts = Vec::new();
-        for asked in std::mem::take(&mut self.queue) {
-            self.unlist(&asked);
+        for request in std::mem::take(&mut self.queue) {
+            self.unlist(&request);
             prompts.push(DroppedPrompt {
-                caller: asked.caller,
+                caller: request.caller,
                 result: Err(ConversationError::ShuttingDown),
             });
         }
         if !prompts.is_empty() {
-            self.mark_changed();
+            self.bump_revision();
             self.record_dropped_prompts(prompts, Vec::new());
         }
     }
 
     /// Removes a prompt of the queue from the record.
-    fn unlist(&mut self, asked: &PromptRequest<R>) {
-        if let Some(place) = asked.queue_position {
-            self.record.waiting.remove(&place);
+    fn unlist(&mut self, request: &PromptRequest<R>) {
+        if let Some(position) = request.queue_position {
+            self.record.waiting.remove(&position);
         }
     }
 
@@ -438,12 +438,12 @@ impl<R> Model<R> {
 
     /// A released prompt did not reach its agent: it is held again, and the reason is reported.
     pub(super) fn released_prompt_unsent(&mut self, error: &ConversationError) {
-        let is_told = matches!(error, ConversationError::ShuttingDown)
+        let is_reported = matches!(error, ConversationError::ShuttingDown)
             || matches!(self.record.resting, RestingState::Limited | RestingState::Failed);
-        if !is_told {
+        if !is_reported {
             self.record.resting = RestingState::Failed;
-            self.record.failure = Some(format!("a prompt that waited in line did not go out: {error}"));
-            self.note_change();
+            self.record.failure = Some(format!("a queued prompt could not be sent: {error}"));
+            self.mark_unsaved();
         }
     }
 
@@ -451,7 +451,7 @@ impl<R> Model<R> {
     pub(super) fn end_continuation_of_empty_queue(&mut self) {
         if self.continues_with_queue() && !self.is_first_of_release() && !self.has_held_prompts() {
             self.end_continuation();
-            self.note_change();
+            self.mark_unsaved();
         }
     }
 
@@ -474,7 +474,7 @@ impl<R> Model<R> {
         } else {
             // Clients have re-sent all of them meanwhile.
             self.end_continuation();
-            self.note_change();
+            self.mark_unsaved();
         }
         self.start_next_queued();
         true
@@ -486,23 +486,23 @@ impl<R> Model<R> {
             // The next continuation has its own time.
             return;
         }
-        let Some(over) = self.record.continuation.take() else {
+        let Some(ended) = self.record.continuation.take() else {
             return;
         };
-        let is_line_next = over.line && self.has_held_prompts();
+        let is_queue_next = ended.line && self.has_held_prompts();
         if continues {
-            self.record.continuation = over.into_next(self.now);
-            if is_line_next && *stop_reason != StopReason::Cancelled {
+            self.record.continuation = ended.into_next(self.now);
+            if is_queue_next && *stop_reason != StopReason::Cancelled {
                 self.release_all_held();
             }
-        } else if is_line_next {
+        } else if is_queue_next {
             self.record.continuation = Some(PendingContinuation {
                 text: None,
                 later: None,
-                ..over
+                ..ended
             });
-        } else if over.later.as_ref().is_some_and(|later| later.line) && self.has_held_prompts() {
-            let later = over.into_next(self.now);
+        } else if ended.later.as_ref().is_some_and(|later| later.line) && self.has_held_prompts() {
+            let later = ended.into_next(self.now);
             self.record.continuation = later.map(|later| PendingContinuation { text: None, ..later });
         }
     }

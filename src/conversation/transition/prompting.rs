@@ -31,8 +31,8 @@ impl<R> Model<R> {
         turn_id: &TurnId,
         anchor: Result<Option<Anchor>, ConversationError>,
     ) {
-        let is_it = |turn: &&mut Turn<R>| turn.is_recorded_as(turn_id);
-        let Some(turn) = self.turn.as_mut().filter(is_it) else {
+        let is_recorded = |turn: &&mut Turn<R>| turn.is_recorded_as(turn_id);
+        let Some(turn) = self.turn.as_mut().filter(is_recorded) else {
             return;
         };
         let Some(live) = &self.session else {
@@ -63,7 +63,7 @@ impl<R> Model<R> {
             ..turn.request.to_pending_turn(self.now)
         });
         let turn_id = turn.request.turn_id.clone();
-        let told = turn_id.clone();
+        let recorded_id = turn_id.clone();
         let request = turn.request.caller.key.clone();
         let request = request.map(|request| RequestRecord {
             turn_id: Some(turn_id),
@@ -71,15 +71,15 @@ impl<R> Model<R> {
         });
         let answered = self.settle_orphan();
         self.remove_from_queue_record();
-        self.mark_changed();
+        self.bump_revision();
         let ledger = Ledger::with_request(request.or(answered));
-        self.write(ledger, Milestone::PromptRecorded(told));
+        self.write(ledger, Milestone::PromptRecorded(recorded_id));
     }
 
     /// The prompt is on disk: send it.
     pub(super) fn prompt_recorded(&mut self, turn_id: &TurnId, result: Result<(), StoreFailure>) {
-        let is_it = |turn: &&mut Turn<R>| turn.is_recorded_as(turn_id);
-        let Some(turn) = self.turn.as_mut().filter(is_it) else {
+        let is_recorded = |turn: &&mut Turn<R>| turn.is_recorded_as(turn_id);
+        let Some(turn) = self.turn.as_mut().filter(is_recorded) else {
             return;
         };
         if let Err(error) = result {
@@ -135,7 +135,7 @@ impl<R> Model<R> {
             self.restore_to_queue_record();
         }
         self.unsettle_orphan();
-        self.note_change();
+        self.mark_unsaved();
     }
 
     /// The agent works on the prompt, or at least did not refuse it. From now on the end of the turn must be reported.
@@ -159,13 +159,13 @@ impl<R> Model<R> {
         }
         // The edit is reported first, once it is on disk, unless the disk has failed: then nothing waits for it.
         let is_editing = self.is_editing();
-        let behind_edit = match is_editing && !self.writer.has_failed {
+        let after_edit = match is_editing && !self.writer.has_failed {
             true => std::mem::take(&mut events),
             false => Vec::new(),
         };
         events.into_iter().for_each(|event| self.emit(event));
         if is_editing {
-            self.accept_edit(behind_edit);
+            self.accept_edit(after_edit);
         }
         self.orphan_settled();
     }
@@ -173,8 +173,8 @@ impl<R> Model<R> {
     /// The agent showed that it has the prompt. A transcript is expected, which contains the history that was sent as text.
     /// Silence and death show nothing.
     pub(super) fn prompt_confirmed(&mut self) {
-        let is_out = |turn: &&mut Turn<R>| matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted);
-        let Some(turn) = self.turn.as_mut().filter(is_out) else {
+        let is_sent = |turn: &&mut Turn<R>| matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted);
+        let Some(turn) = self.turn.as_mut().filter(is_sent) else {
             return;
         };
         let is_first = !std::mem::replace(&mut turn.is_prompt_confirmed, true);
@@ -187,14 +187,14 @@ impl<R> Model<R> {
                 .filter(|pending| pending.anchor.is_none())
         {
             pending.taken = true;
-            self.note_change();
+            self.mark_unsaved();
         }
         self.accept_prompt();
         if let Some(live) = &mut self.session {
             live.preamble = None;
         }
         if is_in_session && self.record.chain.mark_written() {
-            self.note_change();
+            self.mark_unsaved();
         }
     }
 
@@ -244,8 +244,8 @@ impl<R> Model<R> {
                     return;
                 }
                 let code = error.get("code").and_then(Value::as_i64);
-                let is_gone = failure.session_unknown || failure.kind == failure::FailureKind::AgentDied;
-                if turn.cancelled && (code == Some(REQUEST_CANCELLED) || is_gone) {
+                let has_ended = failure.session_unknown || failure.kind == failure::FailureKind::AgentDied;
+                if turn.cancelled && (code == Some(REQUEST_CANCELLED) || has_ended) {
                     self.accept_prompt();
                     self.end_turn_cancelled();
                     return;

@@ -11,16 +11,16 @@ use crate::store::RestingState;
 
 impl<R> Model<R> {
     /// The transcript was checked, and a copy was made if there was something to repair.
-    pub(super) fn repaired(&mut self, found: Box<CheckAnswer>, made: Option<NewBranch>, caller: Caller<R>) {
-        let answer = Answer::Checked(found);
-        let Some(made) = made else {
+    pub(super) fn repaired(&mut self, check: Box<CheckAnswer>, branch: Option<NewBranch>, caller: Caller<R>) {
+        let answer = Answer::Checked(check);
+        let Some(branch) = branch else {
             // A repeated call gets the same answer, even if the transcript has changed.
             if caller.key.is_none() {
                 self.answer(caller, Ok(answer));
                 return;
             }
             let before = self.record.clone();
-            self.mark_changed();
+            self.bump_revision();
             self.answer_change(caller, answer, before);
             return;
         };
@@ -29,9 +29,9 @@ impl<R> Model<R> {
         let link = NewLink {
             cause: Some(RollCause::Damaged),
             written: true,
-            ..made.to_link(agent, cwd, LinkReason::Rebuilt)
+            ..branch.to_link(agent, cwd, LinkReason::Rebuilt)
         };
-        let ledger = self.append_link(link, made.fidelity);
+        let ledger = self.append_link(link, branch.fidelity);
         if self.record.resting == RestingState::Failed {
             // The failure was about the damaged session.
             self.record.resting = match self.record.limit {
@@ -40,7 +40,7 @@ impl<R> Model<R> {
             };
             self.record.failure = None;
         }
-        self.mark_changed();
+        self.bump_revision();
         self.write_result(
             OperationKind::Repair,
             ledger,

@@ -42,7 +42,7 @@ impl<R> Model<R> {
         if self.record.resting != RestingState::Failed || self.record.failure != failure {
             self.record.resting = RestingState::Failed;
             self.record.failure = failure;
-            self.note_change();
+            self.mark_unsaved();
         }
     }
 
@@ -91,9 +91,9 @@ impl<R> Model<R> {
 
     /// The lowest fidelity that any waiting turn or caller accepts.
     fn least_fidelity_wanted(&self) -> Option<Fidelity> {
-        let asked = self.waiting_turn().map(|turn| turn.request.min_fidelity);
+        let turn_fidelity = self.waiting_turn().map(|turn| turn.request.min_fidelity);
         let waiters = self.resume_waiters.iter().map(|(_, fidelity)| *fidelity);
-        waiters.chain(asked).min()
+        waiters.chain(turn_fidelity).min()
     }
 
     /// The turn that waited for the climb was cancelled. If no other caller waits for it, the climb gets as much time to end as
@@ -151,7 +151,7 @@ impl<R> Model<R> {
         }
         // Written together with the link, to avoid a second write.
         record_session_info(&mut self.record.reported, &opened.session_info);
-        self.mark_changed();
+        self.bump_revision();
         let kind = OperationKind::Open { min_fidelity: wanted };
         self.set_operation(kind, Caller::none(), Stage::Writing);
         let milestone = Milestone::SessionOpened(Box::new(opened));
@@ -160,10 +160,10 @@ impl<R> Model<R> {
 
     /// Makes a session the head. If it replaces a head for a cause, that is reported once it is on disk.
     pub(super) fn append_link(&mut self, link: NewLink, fidelity: Fidelity) -> Ledger {
-        let left = self.record.chain.head().map(|head| head.upstream_id.clone());
-        let left = left.filter(|left| *left != link.upstream_id);
-        let rolled = left.zip(link.cause).map(|(left, cause)| Event::Rolled {
-            from: Some(left),
+        let previous = self.record.chain.head().map(|head| head.upstream_id.clone());
+        let previous = previous.filter(|previous| *previous != link.upstream_id);
+        let rolled = previous.zip(link.cause).map(|(previous, cause)| Event::Rolled {
+            from: Some(previous),
             to: link.upstream_id.clone(),
             cause,
             fidelity,
@@ -198,11 +198,11 @@ impl<R> Model<R> {
         self.session = Some(LiveSession::new(&opened, is_exclusive));
         // The interrupted prompt stays recorded until a turn settles it.
         let is_cut = self.record.cut.is_some();
-        let is_told_so = self.record.resting == RestingState::Interrupted && is_cut;
+        let is_reported = self.record.resting == RestingState::Interrupted && is_cut;
         if matches!(
             self.record.resting,
             RestingState::Failed | RestingState::Interrupted
-        ) && !is_told_so
+        ) && !is_reported
         {
             // A failure can hide a limit, which an open session does not lift.
             self.record.resting = match (self.record.limit.is_some(), is_cut) {
@@ -211,7 +211,7 @@ impl<R> Model<R> {
                 (false, false) => RestingState::Idle,
             };
             self.record.failure = None;
-            self.note_change();
+            self.mark_unsaved();
         }
         self.apply_session_info(opened.session_info);
         self.emit(Event::Resumed {
@@ -267,7 +267,7 @@ impl<R> Model<R> {
         } else {
             self.fail_waiting(error);
         }
-        let is_lasting = match error {
+        let is_permanent = match error {
             // If only this caller requires the fidelity, the failure says nothing about the conversation.
             ConversationError::NotResumable { .. } => {
                 min_fidelity <= Fidelity::Text && self.least_fidelity_wanted().is_none()
@@ -275,16 +275,16 @@ impl<R> Model<R> {
             ConversationError::AgentUnavailable(_) => true,
             _ => false,
         };
-        if is_lasting {
+        if is_permanent {
             self.note_failed(error);
         }
-        if let ConversationError::Passing {
+        if let ConversationError::Transient {
             limit: Some(limit), ..
         } = error
         {
             self.record.resting = RestingState::Limited;
             self.record.limit = Some(limit.clone());
-            self.note_change();
+            self.mark_unsaved();
         }
     }
 
@@ -295,11 +295,11 @@ impl<R> Model<R> {
 
     /// Fails everything that waits for a session of at least this fidelity.
     fn fail_waiting_for(&mut self, least: Fidelity, error: &ConversationError) {
-        for (caller, wanted) in std::mem::take(&mut self.resume_waiters) {
-            if wanted >= least {
+        for (caller, requested) in std::mem::take(&mut self.resume_waiters) {
+            if requested >= least {
                 self.answer(caller, Err(error.clone()));
             } else {
-                self.resume_waiters.push((caller, wanted));
+                self.resume_waiters.push((caller, requested));
             }
         }
         if self
@@ -312,7 +312,7 @@ impl<R> Model<R> {
 
     /// Ends a turn whose prompt no agent has: with an error, or with a result if the turn was announced before.
     pub(super) fn fail_unsent_turn(&mut self, error: &ConversationError) {
-        if let ConversationError::Passing {
+        if let ConversationError::Transient {
             message,
             limit: Some(limit),
             ..
@@ -340,8 +340,8 @@ impl<R> Model<R> {
             self.released_prompt_unsent(error);
         }
         let refused = turn.orphan_answer.map(|answer| answer.refused(error.clone()));
-        let (asked, cancels) = (turn.request, turn.cancel_callers);
-        self.drop_unsent(asked, Err(error.clone()), refused, cancels);
+        let (request, cancels) = (turn.request, turn.cancel_callers);
+        self.drop_unsent(request, Err(error.clone()), refused, cancels);
         self.end_continuation_of_empty_queue();
         self.arm_idle();
     }
@@ -359,8 +359,8 @@ impl<R> Model<R> {
     pub fn silent_roll(&mut self, announced: &str, now: Now) -> Vec<Effect<R>> {
         self.now = now;
         let announced = announced.trim();
-        let is_news = |live: &LiveSession| !announced.is_empty() && live.upstream_id.as_str() != announced;
-        if !matches!(&self.session, Some(live) if is_news(live)) {
+        let is_new = |live: &LiveSession| !announced.is_empty() && live.upstream_id.as_str() != announced;
+        if !matches!(&self.session, Some(live) if is_new(live)) {
             return self.take_effects();
         }
         if self.is_editing() {
@@ -401,7 +401,7 @@ impl<R> Model<R> {
             turn.is_prompt_confirmed |= turn.phase == TurnPhase::Accepted;
             turn.was_session_cleared = true;
         }
-        self.mark_changed();
+        self.bump_revision();
         self.write(ledger, Milestone::Saved);
         self.end_step()
     }
@@ -434,8 +434,8 @@ fn failed_attempts(resumed: &Resumed) -> Vec<Attempt> {
 
 /// The failure of a turn that was announced, but whose session could not be opened afterwards.
 fn lost_session_failure(error: &ConversationError, by_death: bool) -> Failure {
-    let lost = match by_death {
-        true => "the agent ended before it had taken the prompt",
+    let cause = match by_death {
+        true => "the agent's process ended before it received the prompt",
         false => "the agent did not know the session when it was sent the prompt",
     };
     let kind = match error {
@@ -446,7 +446,7 @@ fn lost_session_failure(error: &ConversationError, by_death: bool) -> Failure {
     };
     Failure {
         kind,
-        message: format!("{lost}, and {error}"),
+        message: format!("{cause}, and {error}"),
         resets_at: None,
         // The agent never took the prompt.
         retryable: true,

@@ -16,13 +16,13 @@ const WRITE_RETRY_MS: u64 = 5_000;
 
 impl<R> Model<R> {
     /// Notes a change of the record by code that does not write it. The step writes it at its end.
-    pub(super) fn note_change(&mut self) {
+    pub(super) fn mark_unsaved(&mut self) {
         self.record.revision += 1;
         self.writer.has_changes = true;
     }
 
     /// Notes a change of the record by code that also writes it.
-    pub(super) fn mark_changed(&mut self) {
+    pub(super) fn bump_revision(&mut self) {
         self.record.revision += 1;
         self.record.updated_at = self.now.max(self.record.updated_at);
     }
@@ -66,8 +66,8 @@ impl<R> Model<R> {
     }
 
     fn change_part(&self, mut ledger: Ledger, change: CallChange<R>) -> WritePart<R> {
-        let done = self.answered_request_record(change.caller.key.as_ref(), &change.answer);
-        ledger.requests.extend(done);
+        let record = self.answered_request_record(change.caller.key.as_ref(), &change.answer);
+        ledger.requests.extend(record);
         WritePart {
             ledger,
             milestone: Milestone::Changed(Box::new(change)),

@@ -40,7 +40,7 @@ fn what_a_restored_rollout_lacks_is_told() {
         climb.inspected(gone());
         let step = climb.next_step();
         assert!(!climb.can_be_short(&step));
-        let lack = lacks(2, "the kept copy lacks the last turns (2)");
+        let lack = lacks(2, "the last turns are missing from the backup (2)");
         assert_eq!(climb.accept_damaged(&step, &lack), is_taken);
         if is_taken {
             let resumed = climb.resume_report(&step, "h".into(), &lack);
@@ -61,7 +61,7 @@ fn what_was_restored_before_comes_from_the_copy_however_it_is_opened() {
         climb.set_turns_after_backup(2);
         let step = climb.next_step();
         assert_eq!(name(&step), "resume h");
-        let lack = lacks(0, "the kept copy lacks the last turns (2)");
+        let lack = lacks(0, "the last turns are missing from the backup (2)");
         assert_eq!(climb.accept_damaged(&step, &lack), is_taken);
         if is_taken {
             let resumed = climb.resume_report(&step, "h".into(), &lack);

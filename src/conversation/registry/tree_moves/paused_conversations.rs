@@ -39,11 +39,11 @@ impl PausedConversations {
     pub(super) async fn pause(&mut self, id: ConversationId) -> Result<(), ConversationError> {
         // If its task fails before it answers, the conversation counts as paused: the pause survives the failure.
         self.ids.insert(id);
-        let held = self.registry.ask(id, Call::PauseForMove).await;
-        if !matches!(held, Ok(_) | Err(ConversationError::Lost)) {
+        let result = self.registry.ask(id, Call::PauseForMove).await;
+        if !matches!(result, Ok(_) | Err(ConversationError::Internal)) {
             self.ids.remove(&id);
         }
-        held.map(drop)
+        result.map(drop)
     }
 
     pub(super) async fn resume_conversations(mut self) {
@@ -66,7 +66,7 @@ impl Drop for PausedConversations {
 async fn release(registry: &Arc<Registry>, ids: HashSet<ConversationId>) {
     for id in ids {
         // The mailbox may be full, or the task may have failed before it answered.
-        while let Err(ConversationError::Busy(_) | ConversationError::Lost) =
+        while let Err(ConversationError::Busy(_) | ConversationError::Internal) =
             registry.ask(id, Call::ResumeAfterMove).await
         {
             if registry.stop.is_cancelled() {

@@ -50,22 +50,22 @@ type Targets = HashMap<PathBuf, PathBuf>;
 pub(super) fn plan(
     services: &Services,
     tree: &Tree,
-    shelved: &[FolderTranscripts],
+    listed: &[FolderTranscripts],
 ) -> Result<TreeMovePlan, ConversationError> {
     let destination = Destination::Tree(tree.clone());
     let mut planned = TreeMovePlan::default();
-    let mut held = HashSet::new();
+    let mut owned = HashSet::new();
     for found in services.store.recent(None) {
         let (_, record) = found?;
-        held.extend(resumable_sessions(&record));
+        owned.extend(resumable_sessions(&record));
         if !destination.is_reached(&record) {
             planned.add_conversation(services, &record, MovedConversation::new(tree, &record))?;
         }
     }
-    let leaving = unowned_transcripts(tree, shelved, &held, &mut planned.answer.left_out);
-    let mut neighbours = RemainingForks::of(leaving.iter().map(|(_, path, _)| path.to_path_buf()).collect());
+    let unowned = unowned_transcripts(tree, listed, &owned, &mut planned.answer.left_out);
+    let mut neighbours = RemainingForks::of(unowned.iter().map(|(_, path, _)| path.to_path_buf()).collect());
     let mut targets = Targets::new();
-    for (root, path, cwd) in &leaving {
+    for (root, path, cwd) in &unowned {
         let Some(to) = tree.new_real_path(cwd) else {
             continue;
         };
@@ -88,7 +88,7 @@ fn resumable_sessions(record: &ConversationRecord) -> impl Iterator<Item = Strin
 /// The transcripts to move that belong to no conversation, each with its agent's folder and the folder that it began in.
 fn unowned_transcripts<'a>(
     tree: &Tree,
-    shelved: &'a [FolderTranscripts],
+    listed: &'a [FolderTranscripts],
     held: &HashSet<String>,
     left_out: &mut Vec<String>,
 ) -> Vec<(&'a Path, &'a Path, String)> {
@@ -98,7 +98,7 @@ fn unowned_transcripts<'a>(
         .iter()
         .map(|from| project_folder(Path::new(from)))
         .collect();
-    for (root, entries) in shelved {
+    for (root, entries) in listed {
         if !root.format.dialect().abilities().finds_by_folder {
             let ran_there = |entry: &&Arc<ListedTranscript>| tree.new_path(&entry.cwd).is_some();
             let entries = entries.iter().filter(ran_there);
@@ -210,42 +210,42 @@ fn plan_unowned_undo(
     back: &Tree,
     planned: &mut TreeMovePlan,
 ) -> Result<(), ConversationError> {
-    let went = known.answer.iter().flat_map(|answer| &answer.plan);
-    let went = went.filter(|one| one.kind == MovedKind::Transcript);
-    let went: Vec<_> = went
+    let moved = known.answer.iter().flat_map(|answer| &answer.plan);
+    let moved = moved.filter(|one| one.kind == MovedKind::Transcript);
+    let moved: Vec<_> = moved
         .map(|one| (Path::new(&one.from), Path::new(&one.to)))
         .collect();
-    let goes_itself = |id| {
+    let is_part = |id| {
         known
             .description
             .parts
             .iter()
             .any(|part| part.conversation_id == id)
     };
-    let (mut held, mut go_with_theirs) = (HashSet::new(), HashSet::new());
+    let (mut owned, mut moving) = (HashSet::new(), HashSet::new());
     for found in services.store.recent(None) {
         let (_, record) = found?;
-        match goes_itself(record.id) {
-            true => go_with_theirs.extend(resumable_sessions(&record)),
-            false => held.extend(resumable_sessions(&record)),
+        match is_part(record.id) {
+            true => moving.extend(resumable_sessions(&record)),
+            false => owned.extend(resumable_sessions(&record)),
         }
     }
-    let mut neighbours = RemainingForks::of(went.iter().map(|(_, to)| to.to_path_buf()).collect());
+    let mut neighbours = RemainingForks::of(moved.iter().map(|(_, to)| to.to_path_buf()).collect());
     let mut targets = Targets::new();
-    for (from, to) in went {
+    for (from, to) in moved {
         let session = to.file_stem().unwrap_or_default().to_string_lossy();
-        if go_with_theirs.contains(&*session) {
+        if moving.contains(&*session) {
             continue;
         }
         if !to.exists() {
-            let gone = to.display();
+            let path = to.display();
             planned
                 .answer
                 .left_out
-                .push(format!("{gone} was moved again or deleted"));
+                .push(format!("{path} was moved again or deleted"));
             continue;
         }
-        if held.contains(&*session) {
+        if owned.contains(&*session) {
             planned.answer.left_out.push(format!(
                 "the session {session} now belongs to a conversation and was not moved"
             ));
@@ -320,9 +320,9 @@ impl TreeMovePlan {
             .answer
             .plan
             .iter()
-            .filter(|told| told.kind == MovedKind::Transcript);
+            .filter(|step| step.kind == MovedKind::Transcript);
         let moved: Vec<_> = transcripts
-            .map(|told| (PathBuf::from(&told.from), PathBuf::from(&told.to)))
+            .map(|step| (PathBuf::from(&step.from), PathBuf::from(&step.to)))
             .collect();
         let leaving: HashSet<&Path> = moved.iter().map(|(from, _)| from.as_path()).collect();
         let folders = moved

@@ -56,10 +56,10 @@ fn has_ended(first: &TranscriptState, again: &TranscriptState, turns: u64, ackno
 
 /// Logs a failed read of a transcript; the caller reads it again later.
 fn log_unreadable<T, E: std::fmt::Display>(path: &Path, read: Result<T, E>) -> Option<T> {
-    let told = read.inspect_err(
+    let result = read.inspect_err(
         |error| tracing::debug!(path = %path.display(), %error, "a changed transcript cannot be read"),
     );
-    told.ok()
+    result.ok()
 }
 
 impl OwningConversation {
@@ -78,8 +78,8 @@ pub(super) fn judge(
     owner: &OwningConversation,
     changed: &ChangedTranscript,
     seen: &KnownFile,
-    met: FileComparison,
-    tell: impl Fn(TranscriptGrowth),
+    comparison: FileComparison,
+    report: impl Fn(TranscriptGrowth),
 ) -> Option<Judgement> {
     let (path, dialect) = (&changed.path, changed.format.dialect());
     let (services, record) = (&registry.services, &owner.record);
@@ -87,26 +87,26 @@ pub(super) fn judge(
     // A turn always runs on the head.
     let is_running = || owner.is_head() && registry.is_running(record.id);
     let was_running = is_running();
-    let stands = log_unreadable(path, dialect.state(&services.index_cache, path))?;
+    let state = log_unreadable(path, dialect.state(&services.index_cache, path))?;
     // Checked again: if a turn has begun meanwhile, the state just read may already contain it.
     let is_running = was_running || is_running();
-    let may_be_over = stands.turn_end != TurnEnd::Open && !is_running;
+    let may_be_over = state.turn_end != TurnEnd::Open && !is_running;
     let mut growth = TranscriptGrowth {
         upstream_id: link.upstream_id.clone(),
         new_checkpoints: Vec::new(),
-        prompts: stands.prompts,
-        replaced: met == FileComparison::Replaced && !is_running,
+        prompts: state.prompts,
+        replaced: comparison == FileComparison::Replaced && !is_running,
         rewritten: false,
     };
     let mut judgement = Judgement {
         judged_bytes: seen.judged_bytes,
         last_reported_prompt: seen.last_reported_prompt.clone(),
-        prompts: stands.prompts,
+        prompts: state.prompts,
         is_final: !is_running,
         is_fully_reported: false,
     };
     // Turns before the last have ended, since another prompt follows them.
-    if may_be_over || seen.prompts != stands.prompts {
+    if may_be_over || seen.prompts != state.prompts {
         let lineage = log_store_error(services.store.lineage_all(record.id))?;
         let mut history = log_unreadable(
             path,
@@ -115,11 +115,11 @@ pub(super) fn judge(
         let again = log_unreadable(path, dialect.state(&services.index_cache, path))?;
         let Some(turns) = log_unreadable(path, history.turns_in_file(&link.upstream_id, path))? else {
             // The history is read from another copy. This one counts once the agent continues in it.
-            tell(growth);
+            report(growth);
             return Some(judgement);
         };
         let acknowledged = link.turns.saturating_add(link.carried_turns);
-        let with_last = may_be_over && has_ended(&stands, &again, turns, acknowledged);
+        let with_last = may_be_over && has_ended(&state, &again, turns, acknowledged);
         loop {
             let saved = history.new_checkpoints_since(
                 path,
@@ -141,15 +141,15 @@ pub(super) fn judge(
             }
             if !saved.has_more {
                 // A turn that ended a moment ago may not be in the file at all yet.
-                let anywhere = stands.prompts.unwrap_or(0).max(turns);
-                judgement.is_fully_reported = with_last && anywhere >= acknowledged;
+                let prompts = state.prompts.unwrap_or(0).max(turns);
+                judgement.is_fully_reported = with_last && prompts >= acknowledged;
                 break;
             }
-            tell(growth.clone());
+            report(growth.clone());
             growth.replaced = false;
         }
     }
-    tell(growth);
+    report(growth);
     Some(judgement)
 }
 

@@ -23,11 +23,11 @@ impl Registry {
             let entry = live.get(&id).filter(|entry| entry.essential_lost.is_empty());
             entry.map(|entry| entry.mailbox.clone())
         };
-        let left = match mailbox {
+        let undelivered = match mailbox {
             None => Some(growth),
             Some(mailbox) => send_growth(&mailbox, growth, &self.stop).await,
         };
-        let Some(growth) = left else { return };
+        let Some(growth) = undelivered else { return };
         if growth.rewritten {
             let upstream_id = growth.upstream_id;
             let event = Event::ForeignWriter { upstream_id };

@@ -134,12 +134,12 @@ impl SyncQueue {
 
     /// Queues a change for its conversation, and starts a task if none works on the queue. If a change of the same
     /// transcript waits already, the two are merged. Never blocks.
-    fn put<Told: Future<Output = ()> + Send + 'static>(
+    fn put<Report: Future<Output = ()> + Send + 'static>(
         self: &Arc<Self>,
         id: ConversationId,
         growth: TranscriptGrowth,
         unsynced: Option<UnsyncedTranscript>,
-        tell: impl Fn(ConversationId, TranscriptGrowth) -> Told + Send + std::marker::Sync + 'static,
+        report: impl Fn(ConversationId, TranscriptGrowth) -> Report + Send + std::marker::Sync + 'static,
     ) {
         let change = PendingReport { growth, unsynced };
         let mut state = self.lock();
@@ -163,7 +163,7 @@ impl SyncQueue {
             id,
             is_over: false,
         };
-        tokio::spawn(task.run(tell));
+        tokio::spawn(task.run(report));
     }
 
     /// Takes the next change of a conversation. If there is none, removes the queue; its task must end.
@@ -201,11 +201,11 @@ impl SyncQueue {
         };
         let Some(unsynced) = unsynced else { return growth };
         let permit = self.sync_permits(unsynced.device).acquire_owned().await;
-        let (sync, it) = (Arc::clone(&self.sync), unsynced.clone());
+        let (sync, file) = (Arc::clone(&self.sync), unsynced.clone());
         let synced = tokio::task::spawn_blocking(move || {
             // Held until the thread is free again, which may be after this task ends.
             let _permit = permit;
-            sync(&it)
+            sync(&file)
         });
         let failure = match synced.await {
             Ok(Ok(())) => None,
@@ -278,14 +278,14 @@ struct ReportTask {
 }
 
 impl ReportTask {
-    async fn run<Told: Future<Output = ()>>(
+    async fn run<Report: Future<Output = ()>>(
         mut self,
-        tell: impl Fn(ConversationId, TranscriptGrowth) -> Told,
+        report: impl Fn(ConversationId, TranscriptGrowth) -> Report,
     ) {
         while let Some(change) = self.queue.take(self.id) {
             let growth = self.queue.sync(self.id, change).await;
-            let telling = AssertUnwindSafe(async { tell(self.id, growth).await });
-            if let Err(panic) = telling.catch_unwind().await {
+            let reporting = AssertUnwindSafe(async { report(self.id, growth).await });
+            if let Err(panic) = reporting.catch_unwind().await {
                 let why = panic_text(panic.as_ref());
                 tracing::error!(conversation = %self.id, why, "could not report the saved turns of a transcript");
             }
@@ -312,7 +312,7 @@ impl Registry {
         unsynced: Option<UnsyncedTranscript>,
     ) {
         let registry = Arc::downgrade(self);
-        let tell = move |id, growth| {
+        let report = move |id, growth| {
             let registry = registry.upgrade();
             async move {
                 if let Some(registry) = registry {
@@ -320,7 +320,7 @@ impl Registry {
                 }
             }
         };
-        self.sync_queue.put(id, growth, unsynced, tell);
+        self.sync_queue.put(id, growth, unsynced, report);
     }
 }
 

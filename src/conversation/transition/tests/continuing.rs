@@ -150,7 +150,7 @@ fn what_passes_by_itself_is_waited_for_where_a_resume_meets_it() {
         world.passes_to(RESET);
         world.falls_due();
         world.ascertains(PromptArrival::Absent);
-        world.climb_fails(ConversationError::Passing {
+        world.climb_fails(ConversationError::Transient {
             message: "not now".to_owned(),
             upstream: None,
             limit: limit.clone(),
@@ -173,7 +173,7 @@ fn a_prompt_whose_session_meets_the_limit_waits_too() {
     world.elapses(Deadline::Idle);
     world.closes();
     let call = world.prompt_and_wait("second");
-    world.climb_fails(ConversationError::Passing {
+    world.climb_fails(ConversationError::Transient {
         message: "not now".to_owned(),
         upstream: None,
         limit: Some(limit),

@@ -107,7 +107,7 @@ fn why_a_later_prompt_of_the_line_did_not_go_out_is_told() {
     world.climb_fails(agent_error());
     assert_eq!(line(&world), ["t4+"]);
     let view = world.view();
-    let why = format!("a prompt that waited in line did not go out: {}", agent_error());
+    let why = format!("a queued prompt could not be sent: {}", agent_error());
     assert_eq!(view.failure, Some(why));
 }
 
