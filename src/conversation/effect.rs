@@ -347,6 +347,8 @@ pub enum Milestone<R> {
     PromptRecorded(TurnId),
     /// The end of the turn may be reported.
     TurnEnded(Box<TurnResult>),
+    /// The transcripts of the conversation may be deleted.
+    DeletionBegun,
     /// The prompt of this turn is queued.
     PromptQueued(TurnId),
     /// Prompts that will not be sent are removed from the record.

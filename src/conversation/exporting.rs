@@ -34,7 +34,7 @@ use crate::store::{ConversationRecord, PendingTurn};
 use crate::transcript::copy;
 use crate::transcript::parts::Part;
 use bridge_protocol::turn::FailureKind;
-use files::SessionWithFiles;
+use files::{SessionWithFiles, Unfound};
 
 /// The longest part of a title in a file name, in bytes. A name has at most 255, with date, number and suffix.
 const NAME_LIMIT_BYTES: usize = 180;
@@ -166,9 +166,11 @@ fn build_manifest(
                 missing.extend(files.missing);
                 found.extend(files.sessions);
             }
+            // A bundle without a transcript that exists would look like a whole one.
+            Err(Unfound::Unreadable(error)) => return Err(error.into()),
             // Most agents write no transcript before the first turn.
-            Err(_) if !is_written => {}
-            Err(why) => missing.push(held.missing(why)),
+            Err(Unfound::Missing(_)) if !is_written => {}
+            Err(Unfound::Missing(why)) => missing.push(held.missing(why)),
         }
     }
     let mut found = files::deduplicate(found);
@@ -179,7 +181,7 @@ fn build_manifest(
     let own = bytes_of(&found);
     progress.expect_bytes(own);
     // Reading transcripts for this reports its own progress.
-    missing.extend(files::add_borrowed(&mut found));
+    missing.extend(files::add_borrowed(&mut found)?);
     progress.expect_bytes(bytes_of(&found).saturating_sub(own));
     if let Some(head) = head {
         let gap = missing_turns_gap(services, head, kept_head.as_ref())?;

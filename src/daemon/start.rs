@@ -235,6 +235,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
             lock.publish(&LockInfo { acp_socket, ..info })?;
         }
     }
+    registry.finish_deletions();
     registry.wake_conversations();
     registry.run_backups();
     announce_ready(arguments, &paths);

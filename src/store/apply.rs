@@ -115,6 +115,8 @@ pub(super) struct ConversationHeader {
     #[serde(default)]
     pub(super) deleted_at: Option<Timestamp>,
     #[serde(default)]
+    begun_deletion: Option<IgnoredAny>,
+    #[serde(default)]
     turn: Option<IgnoredAny>,
     #[serde(default)]
     cut: Option<IgnoredAny>,
@@ -465,6 +467,7 @@ fn put_conversation(
         )?;
     }
     let is_unfinished = header.turn.is_some()
+        || header.begun_deletion.is_some()
         || header.continuation.is_some()
         || header.resting != RestingState::Idle
         || has_question

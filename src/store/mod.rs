@@ -45,10 +45,10 @@ pub use journal::BadRegion;
 pub use lookup::ConversationBranch;
 pub use open::{OpenReport, RebuildReason, set_aside_in};
 pub use record::{
-    Anchor, AnsweredInterrupt, CallKey, Change, ConversationRecord, CutShortPrompt, DeferredText,
-    PendingContinuation, PendingEdit, PendingTurn, ProcessRecord, QueuedPromptRecord, RECORD_VERSION,
-    RecentCursor, ReportedSettings, RequestId, RequestRecord, ResolvedBy, ResolvedConversation, RestingState,
-    SalvagedRecord, Sequence, TranscriptRoot, TurnPhase,
+    Anchor, AnsweredInterrupt, BegunDeletion, CallKey, Change, ConversationRecord, CutShortPrompt,
+    DeferredText, PendingContinuation, PendingEdit, PendingTurn, ProcessRecord, QueuedPromptRecord,
+    RECORD_VERSION, RecentCursor, ReportedSettings, RequestId, RequestRecord, ResolvedBy,
+    ResolvedConversation, RestingState, SalvagedRecord, Sequence, TranscriptRoot, TurnPhase,
 };
 pub use request_memory::{REQUEST_MEMORY_COUNT, REQUEST_MEMORY_DAYS};
 pub use summary::Summary;

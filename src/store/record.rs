@@ -103,9 +103,21 @@ pub struct ConversationRecord {
     /// versions.
     #[serde(default, skip_serializing_if = "is_zero", skip_deserializing)]
     pub created_order: u64,
+    /// The deletion that has begun and will be finished: some of its transcripts may be deleted already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun_deletion: Option<BegunDeletion>,
     /// When it was deleted. The record stays, so that the id still resolves and is never reused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<Timestamp>,
+}
+
+/// A deletion of a conversation and its transcripts, which has begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BegunDeletion {
+    /// The idempotency key of the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<CallKey>,
 }
 
 /// The readable part of a conversation's record.
@@ -466,6 +478,7 @@ impl ConversationRecord {
             revision: 1,
             order: 0,
             created_order: 0,
+            begun_deletion: None,
             deleted_at: None,
         }
     }

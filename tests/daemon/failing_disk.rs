@@ -20,7 +20,8 @@ use crate::codex::{ROOT_ID, rollout};
 use crate::codex_watching;
 use crate::failing_calls::{Call, Calls};
 use crate::home::Home;
-use crate::support::{App, tried};
+use crate::signs::Watched;
+use crate::support::{App, tried, within};
 use crate::watching::saved;
 
 /// As often as it is tried.
@@ -175,6 +176,87 @@ fn damage_lines_of(home: &Home, id: ConversationId) {
     std::fs::write(&journal, lines.collect::<String>()).unwrap();
 }
 
+/// A deletion that is refused has deleted neither the transcript nor its backup.
+#[tokio::test]
+async fn a_deletion_that_cannot_be_saved_deletes_no_file() {
+    let home = Home::new();
+    let calls = Calls::of(&home, &[Call::Sync]);
+    let daemon = calls.start();
+    let app = daemon.app().await;
+    let (id, delete) = kept_and_its_deletion(&home, &app).await;
+    let files = |folder: &str| files_below(&home.data().join(folder));
+    let before = (files("loopback/projects"), files("kept"));
+    assert!(!before.0.is_empty() && !before.1.is_empty());
+    let journal = home.data().join("journal.jsonl");
+    calls.fail(Call::Sync, &journal, Errno::IO, ALWAYS);
+    passing(
+        "delete",
+        app.call("conversation/delete", delete.clone()).await,
+        &journal,
+    );
+    assert_eq!((files("loopback/projects"), files("kept")), before);
+    assert!(calls.succeed() > 0);
+    assert_eq!(app.remembered(id).await, ["one"]);
+    assert_eq!(app.send(id, "two").await.stop_reason, StopReason::EndTurn);
+    app.call("conversation/delete", delete).await.unwrap();
+    assert_eq!(files("loopback/projects"), Vec::<PathBuf>::new());
+}
+
+/// A deletion whose end could not be saved is finished: by the next call, or by the next start.
+#[tokio::test]
+async fn a_deletion_that_has_begun_is_finished() {
+    for is_killed in [false, true] {
+        let home = Home::new();
+        let calls = Calls::of(&home, &[Call::Sync]);
+        let daemon = calls.start();
+        let app = daemon.app().await;
+        let (id, delete) = kept_and_its_deletion(&home, &app).await;
+        let journal = home.data().join("journal.jsonl");
+        calls.pass(Call::Sync, &journal, 1);
+        calls.fail(Call::Sync, &journal, Errno::IO, ALWAYS);
+        passing(
+            "delete",
+            app.call("conversation/delete", delete.clone()).await,
+            &journal,
+        );
+        assert_eq!(
+            files_below(&home.data().join("loopback/projects")),
+            Vec::<PathBuf>::new()
+        );
+        let prompt = json!({"conversationId": id, "prompt": "two"});
+        let refusal = app.call("conversation/prompt", prompt).await.unwrap_err();
+        assert_eq!(refusal.kind, ErrorKind::Busy, "{refusal:?}");
+        if !is_killed {
+            assert!(calls.succeed() > 0);
+            let told = app.call("conversation/delete", delete.clone()).await.unwrap();
+            assert_eq!(app.call("conversation/delete", delete).await.unwrap(), told);
+            continue;
+        }
+        daemon.kill();
+        calls.succeed();
+        let (_daemon, app) = home.opened().await;
+        let finished = Watched::below(&home.data()).wait_for_answer("the deletion", async || {
+            let view = app.call("conversation/get", json!({"conversationId": id})).await;
+            view.err()
+        });
+        let error = within(finished).await;
+        assert_eq!(error.kind, ErrorKind::NotFound, "{error:?}");
+        let told = app.call("conversation/delete", delete.clone()).await.unwrap();
+        assert_eq!(app.call("conversation/delete", delete).await.unwrap(), told);
+    }
+}
+
+/// A conversation with a transcript and its backup, and the call that deletes all of that.
+async fn kept_and_its_deletion(home: &Home, app: &App) -> (ConversationId, Value) {
+    let id = app.begun(&home.project(), &["one"]).await;
+    app.close(id).await;
+    app.call("transcript/keep", json!({"conversationId": id}))
+        .await
+        .unwrap();
+    let delete = json!({"conversationId": id, "transcripts": "delete", "requestId": "deleted"});
+    (id, delete)
+}
+
 /// A process without a free descriptor says that the change was not made, and takes the next one.
 #[tokio::test]
 async fn a_change_for_which_no_file_can_be_opened_is_refused_and_can_be_tried_again() {
@@ -263,6 +345,11 @@ impl<'a> Scene<'a> {
                 Some("gaps"),
             ),
             ("conversation/export", json!({"conversationId": id}), Some("gaps")),
+            (
+                "conversation/export",
+                json!({"conversationId": id, "format": "bundle", "path": self.bundle()}),
+                None,
+            ),
             ("transcript/list", json!({}), Some("unreadable")),
             ("transcript/check", json!({"conversationId": id}), None),
             (
@@ -278,6 +365,10 @@ impl<'a> Scene<'a> {
                 None,
             ),
         ]
+    }
+
+    fn bundle(&self) -> PathBuf {
+        self.home.path().join("unread.bundle")
     }
 
     /// Calls that continue the conversation, or change its history.
@@ -336,6 +427,7 @@ impl<'a> Scene<'a> {
     /// With a disk that works again, everything is as it was.
     async fn check_afterwards(&self, app: &App) {
         assert!(self.calls.succeed() > 0);
+        assert!(!self.bundle().exists());
         let now = app.get(self.id).await;
         assert_eq!((now.state, now.failure), (ConversationState::Idle, None));
         assert_eq!(app.chain(self.id).await.len(), 1);

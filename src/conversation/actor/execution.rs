@@ -335,7 +335,9 @@ impl Actor {
         parts.iter().for_each(|part| ledger.append(part.ledger.clone()));
         let erases = ledger.erases_content;
         let mut change = self.services.change(record.clone(), ledger);
-        change.may_use_reserve = record.id == on_disk.id && record.turn.is_none() && on_disk.turn.is_some();
+        let ends_turn = record.turn.is_none() && on_disk.turn.is_some();
+        let ends_deletion = record.deleted_at.is_some() && on_disk.begun_deletion.is_some();
+        change.may_use_reserve = record.id == on_disk.id && (ends_turn || ends_deletion);
         if erases {
             deleting::erase_answers(&self.services.store, &mut change);
         }

@@ -30,31 +30,44 @@ pub(super) struct FoundSessions {
     pub(super) kept: Option<Unpacked>,
 }
 
-/// Finds the files of a session, or returns why there are none, as text.
-pub(super) fn find_session_files(services: &Services, held: &SessionRef) -> Result<FoundSessions, String> {
+/// Why the files of a session are not in a bundle.
+pub(super) enum Unfound {
+    /// They are not there, or cannot be exported. As text.
+    Missing(String),
+    /// They may be there and cannot be read now.
+    Unreadable(TranscriptError),
+}
+
+/// Finds the files of a session.
+pub(super) fn find_session_files(services: &Services, held: &SessionRef) -> Result<FoundSessions, Unfound> {
     let Some(entry) = services.catalog.get(&held.agent) else {
-        return Err(format!(
+        return Err(Unfound::Missing(format!(
             "there is no agent {:?} in the configuration",
             held.agent.as_str()
-        ));
+        )));
     };
     let Some((root, format)) = entry.listed_transcripts() else {
-        return Err(format!(
+        return Err(Unfound::Missing(format!(
             "this version cannot export transcripts of the agent {:?}",
             held.agent.as_str()
-        ));
+        )));
     };
     if !is_session_id(held.upstream_id.as_str()) {
-        return Err("its id is not a UUID; only sessions with UUIDs can be exported".to_owned());
+        let why = "its id is not a UUID; only sessions with UUIDs can be exported";
+        return Err(Unfound::Missing(why.to_owned()));
     }
-    let unread = |error: TranscriptError| format!("its backup cannot be read: {}", chain_text(&error));
-    let kept = backup::unpack_backup_of_missing(services, entry, &held.upstream_id).map_err(unread)?;
+    let unfound = |what: &str, error: TranscriptError| match error.is_passing() {
+        true => Unfound::Unreadable(error),
+        false => Unfound::Missing(format!("{what}{}", chain_text(&error))),
+    };
+    let kept = backup::unpack_backup_of_missing(services, entry, &held.upstream_id);
+    let kept = kept.map_err(|error| unfound("its backup cannot be read: ", error))?;
     let root = kept.as_ref().map_or(root, Unpacked::root);
     let home = services.home(root);
     let read = format
         .dialect()
         .parts(home.session(Some(&held.cwd), held.upstream_id.as_str()));
-    let (found, gone) = read.map_err(|error| chain_text(&error))?;
+    let (found, gone) = read.map_err(|error| unfound("", error))?;
     let mut missing = Vec::new();
     if let Some(gone) = gone {
         missing.push(MissingSession {
@@ -120,7 +133,10 @@ pub(super) fn deduplicate(found: Vec<SessionWithFiles>) -> Vec<SessionWithFiles>
 
 /// Adds files that records of Claude's sessions refer to and that belong to sessions outside the bundle. A fork's long results
 /// and its subagents stay with the session from which it was forked.
-pub(super) fn add_borrowed(found: &mut [SessionWithFiles]) -> Vec<MissingSession> {
+///
+/// # Errors
+/// If a file cannot be read now.
+pub(super) fn add_borrowed(found: &mut [SessionWithFiles]) -> Result<Vec<MissingSession>, TranscriptError> {
     let stands_alone =
         |found: &&mut SessionWithFiles| !found.session.form.dialect().abilities().continues_by_reference;
     let mut claimed = Claimed::default();
@@ -134,15 +150,20 @@ pub(super) fn add_borrowed(found: &mut [SessionWithFiles]) -> Vec<MissingSession
         }
     }
     let sessions = found.iter_mut().filter(stands_alone);
-    let missing = sessions.filter_map(|SessionWithFiles { session, parts }| {
-        let detail = collect_borrowed(parts, &mut claimed);
-        Some(MissingSession {
+    let mut missing = Vec::new();
+    for SessionWithFiles { session, parts } in sessions {
+        let detail = match collect_borrowed(parts, &mut claimed) {
+            Err(error) if error.is_passing() => return Err(error),
+            Err(error) => Some(chain_text(&error)),
+            Ok(detail) => detail,
+        };
+        missing.extend(detail.map(|detail| MissingSession {
             upstream_id: session.upstream_id.clone(),
             agent: session.agent.clone(),
-            detail: detail.unwrap_or_else(|error| Some(chain_text(&error)))?,
-        })
-    });
-    missing.collect()
+            detail,
+        }));
+    }
+    Ok(missing)
 }
 
 fn folder_below(root: &Path, path: &Path) -> String {

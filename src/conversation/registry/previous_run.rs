@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use bridge_protocol::conversation::TranscriptsOnDelete;
 use bridge_protocol::raw::PromptContent;
 use jiff::Timestamp;
 
 use super::super::actor::Message;
 use super::super::arrival::find_prompt;
-use super::super::effect::{Ledger, PromptArrival};
+use super::super::effect::{Call, Ledger, PromptArrival};
 use super::super::error::ConversationError;
 use super::super::lost_parts;
-use super::super::services::{Services, now};
+use super::super::services::{Services, chain_text, now};
 use super::super::transition::{EndedTurn, EndedUnfinished, end_turn_of_previous_run};
 use super::Registry;
 use crate::store::{
@@ -118,6 +119,30 @@ impl Registry {
             None => PromptArrival::Unknown,
         };
         end_turn_of_previous_run(record, arrived, now())
+    }
+
+    /// Finishes the deletions that an earlier daemon began. A repeated call gets the result.
+    pub fn finish_deletions(self: &Arc<Self>) {
+        let unfinished = self.services.store.unfinished().unwrap_or_else(|error| {
+            tracing::error!(
+                error = chain_text(&error),
+                "deletions of the previous run stay unfinished"
+            );
+            Vec::new()
+        });
+        for id in unfinished {
+            let Ok(salvaged) = self.salvaged(id) else { continue };
+            let Some(deletion) = salvaged.record.begun_deletion else {
+                continue;
+            };
+            let call = Call::Delete {
+                transcripts: TranscriptsOnDelete::Delete,
+            };
+            // Its result is in the log and in the store.
+            if let Err(error) = self.call(id, call, deletion.request) {
+                tracing::error!(conversation = %id, error = chain_text(&error), "its deletion stays unfinished");
+            }
+        }
     }
 
     /// Wakes the conversations whose scheduled continuation is due, until the daemon stops.

@@ -123,10 +123,13 @@ impl<R> Model<R> {
                 self.answer(caller, Ok(Answer::Done));
             }
             Call::Close => self.close(caller),
-            Call::Reset => self.close_then(OperationKind::Reset, caller, false),
+            Call::Reset => self.close_then(OperationKind::Reset, caller),
             Call::Delete { transcripts } => {
-                let delete = transcripts == bridge_protocol::conversation::TranscriptsOnDelete::Delete;
-                self.close_then(OperationKind::Delete { transcripts: delete }, caller, delete);
+                let deletes = transcripts == bridge_protocol::conversation::TranscriptsOnDelete::Delete;
+                match deletes || self.record.begun_deletion.is_some() {
+                    true => self.delete_with_transcripts(caller),
+                    false => self.close_then(OperationKind::Delete { transcripts: false }, caller),
+                }
             }
         }
     }
@@ -139,7 +142,8 @@ impl<R> Model<R> {
                 at,
             });
         }
-        if self.is_deleting() {
+        let may_finish = self.operation.is_none() && matches!(call, Call::Delete { .. });
+        if self.is_deleting() && !may_finish {
             return Some(ConversationError::Busy(
                 "the conversation is being deleted".to_owned(),
             ));

@@ -6,10 +6,10 @@ use bridge_protocol::event::Event;
 use crate::agent::failure::{Failure, FailureKind};
 use crate::chain::ClearReason;
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{CallChange, Deadline, Effect, Ledger, Now, Work};
-use crate::conversation::error::ConversationError;
+use crate::conversation::effect::{CallChange, Deadline, Effect, Ledger, Milestone, Now, Work};
+use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{Closing, Model, Operation, OperationKind, Stage, TurnPhase};
-use crate::store::{ReportedSettings, RestingState};
+use crate::store::{BegunDeletion, ReportedSettings, RestingState};
 
 impl<R> Model<R> {
     /// Closes the session. The next prompt brings it back.
@@ -62,13 +62,45 @@ impl<R> Model<R> {
     }
 
     /// Closes the session and then clears the chain or deletes the conversation.
-    pub(super) fn close_then(&mut self, kind: OperationKind, caller: Caller<R>, delete_transcripts: bool) {
+    pub(super) fn close_then(&mut self, kind: OperationKind, caller: Caller<R>) {
         self.set_operation(kind, caller, Stage::Closing(None));
-        if self.session.is_none() && !delete_transcripts {
+        if self.session.is_none() {
             self.continue_when_closed(Vec::new());
         } else {
-            self.begin_close(Vec::new(), delete_transcripts);
+            self.begin_close(Vec::new(), false);
         }
+    }
+
+    /// Deletes the conversation and its transcripts. The record says so before the first of them is deleted: if it cannot be
+    /// written, the call is refused and all of them stay.
+    pub(super) fn delete_with_transcripts(&mut self, caller: Caller<R>) {
+        let request = caller.key.clone();
+        self.set_operation(
+            OperationKind::Delete { transcripts: true },
+            caller,
+            Stage::Writing,
+        );
+        if self.record.begun_deletion.is_some() {
+            self.deletion_begun(Ok(()));
+            return;
+        }
+        self.record.begun_deletion = Some(BegunDeletion { request });
+        self.bump_revision();
+        self.write(Ledger::default(), Milestone::DeletionBegun);
+    }
+
+    /// The record says that the conversation is being deleted, or could not be written.
+    pub(super) fn deletion_begun(&mut self, result: Result<(), StoreFailure>) {
+        let Some(op) = self.end_written_operation() else {
+            return;
+        };
+        if let Err(failure) = result {
+            self.record.begun_deletion = None;
+            self.answer(op.caller, Err(ConversationError::StoreFailed(failure)));
+            return;
+        }
+        self.set_operation(op.kind, op.caller, Stage::Closing(None));
+        self.begin_close(Vec::new(), true);
     }
 
     /// Begins an operation that works on the transcripts, once the session is closed.
@@ -81,10 +113,10 @@ impl<R> Model<R> {
         self.begin_close(Vec::new(), false);
     }
 
-    /// Whether the session is being closed so that the conversation is deleted.
+    /// Whether the conversation is being deleted, or its deletion has begun and will be finished.
     pub(super) fn is_deleting(&self) -> bool {
         let kind = self.operation.as_ref().map(|op| &op.kind);
-        matches!(kind, Some(OperationKind::Delete { .. }))
+        self.record.begun_deletion.is_some() || matches!(kind, Some(OperationKind::Delete { .. }))
     }
 
     pub(super) fn begin_close(&mut self, callers: Vec<Caller<R>>, delete_transcripts: bool) {
@@ -214,6 +246,7 @@ impl<R> Model<R> {
                 let before = self.record.clone();
                 let mut ledger = self.clear_chain(ClearReason::Deleted);
                 self.record.deleted_at = Some(self.now);
+                self.record.begun_deletion = None;
                 self.record.interrupts.clear();
                 self.record.cut = None;
                 self.record.continuation = None;

@@ -114,6 +114,7 @@ impl<R> Model<R> {
                 Milestone::Saved => {}
                 Milestone::SessionOpened(opened) => self.session_recorded(*opened, result),
                 Milestone::PromptRecorded(turn) => self.prompt_recorded(&turn, result),
+                Milestone::DeletionBegun => self.deletion_begun(result),
                 Milestone::TurnEnded(turn) => self.turn_end_recorded(*turn),
                 Milestone::PromptQueued(turn_id) => self.enqueue_recorded(&turn_id, result),
                 Milestone::PromptsDropped { prompts, cancels } => {

@@ -31,6 +31,7 @@ fn part_words(part: &WritePart<u32>) -> String {
         Milestone::Saved => "record",
         Milestone::SessionOpened(_) => "session",
         Milestone::PromptRecorded(_) => "prompt",
+        Milestone::DeletionBegun => "deletion",
         Milestone::TurnEnded(_) => "turn end",
         Milestone::PromptQueued(_) => "place",
         Milestone::PromptsDropped { .. } => "dropped",
