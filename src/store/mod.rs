@@ -43,7 +43,7 @@ pub use commit::{COMMIT_QUEUE_LIMIT, JournalDamage, REQUEST_ID_LIMIT_BYTES, UPST
 pub use error::{BodyLoss, LookupError, LostPart, StoreError};
 pub use journal::BadRegion;
 pub use lookup::ConversationBranch;
-pub use open::{OpenReport, RebuildReason, set_aside_in};
+pub use open::{OpenReport, RebuildReason, free_damaged_store, set_aside_in};
 pub use record::{
     Anchor, AnsweredInterrupt, CallKey, Change, ConversationRecord, CutShortPrompt, DeferredText,
     PendingContinuation, PendingEdit, PendingTurn, ProcessRecord, QueuedPromptRecord, RECORD_VERSION,

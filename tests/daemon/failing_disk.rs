@@ -628,6 +628,40 @@ async fn an_erasure_whose_database_cannot_be_read_loses_no_conversation() {
     assert!(refused > 0);
 }
 
+/// The erasure replaces the journal. Whichever sync or open fails once meanwhile, the daemon takes changes afterwards and keeps
+/// them.
+#[tokio::test]
+async fn an_erasure_that_fails_keeps_the_daemon_from_no_change() {
+    for (call, errno) in [(Call::Sync, Errno::IO), (Call::Open, Errno::MFILE)] {
+        let home = Home::keeping_nothing();
+        let calls = Calls::of(&home, &[call]);
+        let daemon = calls.start();
+        let app = daemon.app().await;
+        // Without a turn, only the store syncs or opens files.
+        let id = app.make(&home.project()).await;
+        let (mut title, mut refused) = (String::new(), 0);
+        for passed in 0.. {
+            let deleted = app.make(&home.project()).await;
+            calls.pass(call, &home.data(), passed);
+            calls.fail(call, &home.data(), errno, 1);
+            let delete = json!({"conversationId": deleted, "transcripts": "delete"});
+            let answer = app.call("conversation/delete", delete).await;
+            if calls.succeed() == 0 {
+                break;
+            }
+            refused += usize::from(answer.is_ok_and(|answer| answer["notErased"].is_string()));
+            title = format!("after {passed}");
+            let update = json!({"conversationId": id, "title": title});
+            app.call("conversation/update", update).await.unwrap();
+        }
+        assert!(refused > 1, "{call:?}");
+        drop(app);
+        daemon.kill();
+        let (_daemon, app) = home.opened().await;
+        assert_eq!(app.get(id).await.title, title, "{call:?}");
+    }
+}
+
 /// It passes that there is no room for the folder of the rollout: nothing is called damaged, and the head stays.
 #[tokio::test]
 async fn located_a_rollout_whose_folder_finds_no_room_is_brought_back_when_there_is_room() {
