@@ -48,7 +48,7 @@ pub use record::{
     Anchor, AnsweredInterrupt, CallKey, Change, ConversationRecord, CutShortPrompt, DeferredText,
     PendingContinuation, PendingEdit, PendingTurn, ProcessRecord, QueuedPromptRecord, RECORD_VERSION,
     RecentCursor, ReportedSettings, RequestId, RequestRecord, ResolvedBy, ResolvedConversation, RestingState,
-    SalvagedRecord, Sequence, TranscriptRoot, TurnPhase,
+    SalvagedRecord, Sequence, TranscriptRoot, TurnPhase, UnfinishedHead,
 };
 pub use request_memory::{REQUEST_MEMORY_COUNT, REQUEST_MEMORY_DAYS};
 pub use summary::Summary;

@@ -134,6 +134,7 @@ impl<R> Model<R> {
         };
         branch.accepted = true;
         let branch = branch.clone();
+        self.record.save_unfinished_head();
         let mut events = self.drop_abandoned_turns("edit");
         let entries = append_edit_branch(&mut self.record, &branch);
         if let Some(pending) = &mut self.record.turn {
@@ -271,11 +272,14 @@ impl<R> Model<R> {
         self.record.chain = chain;
         self.set_resting_state(RestingState::Idle);
         self.record.failure = None;
+        self.record.restore_unfinished_head(self.now);
         self.bump_revision();
         events.push(Event::Undone {
             link: link.clone(),
             dropped,
         });
+        let limit = self.record.limit.clone();
+        events.extend(limit.map(|limit| Event::Limited { limit }));
         let answer = Answer::Undone(Box::new(UndoAnswer {
             conversation: self.view_when_on_disk(),
             link,
