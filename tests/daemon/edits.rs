@@ -12,7 +12,7 @@ use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 use bridge_protocol::method::{Edit, Fork, History, Undo};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::StopReason;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::unresponsive_folders::{Mount, start};
 use crate::carrying::files_below;
@@ -494,6 +494,24 @@ async fn what_is_no_turn_of_the_conversation_is_refused_and_changes_nothing() {
     let [of_other, message_of_other] = places(&app, other).await[0].clone();
     let never = app.make(&home.project()).await;
     let lineage = app.lineage(id).await;
+    let history = app.ask("conversation/history", id).await;
+    let messages = history["messages"].as_array().unwrap();
+    // The tool's call and result and the answer belong to the turn, but are not its prompt.
+    let is_own = |message: &&Value| message["role"] == "assistant" || message["content"][0]["type"] != "text";
+    let others: Vec<&str> = messages
+        .iter()
+        .filter(is_own)
+        .filter_map(|message| message["id"].as_str())
+        .collect();
+    assert!(others.len() > PROMPTS.len(), "{history}");
+    for at in others {
+        let error = edit(&app, id, at, "better").await.unwrap_err();
+        assert_eq!(
+            (error.kind, error.detail("parameter")),
+            (ErrorKind::InvalidParams, json!("at")),
+            "{at}"
+        );
+    }
     for (conversation, at, kind) in [
         (id, of_other.as_str(), ErrorKind::CheckpointNotFound),
         (id, message_of_other.as_str(), ErrorKind::NotFound),

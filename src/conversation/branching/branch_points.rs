@@ -152,7 +152,13 @@ pub(super) fn point_before_turn(
             head.upstream_id, record.id
         )));
     }
-    let (history, position) = find_in_history(services, record, at)?;
+    let (mut history, position) = find_in_history(services, record, at)?;
+    if matches!(at, PlaceRef::Message(_)) && !history.is_prompt(position) {
+        return Err(ConversationError::invalid(
+            "at",
+            format!("at must be a message of the user, and \"{at}\" is not the prompt of its turn"),
+        ));
+    }
     let point = history.point_before_turn(position)?;
     let kept_turns = point.as_ref().and_then(|point| point.turns).unwrap_or(0);
     let shared = match current.position_of(at) {
