@@ -27,7 +27,7 @@ pub(super) fn named_point(
     record: &ConversationRecord,
     at: &PlaceRef,
 ) -> Result<BranchPoint, ConversationError> {
-    let format = readable_transcripts(entry, " at a place")?;
+    let format = readable_transcripts(entry, " at a chosen message")?;
     if let PlaceRef::Checkpoint(place) = at
         && format.dialect().abilities().can_copy
     {
@@ -266,7 +266,7 @@ fn readable_transcripts(entry: &AgentEntry, when: &str) -> Result<Format, Conver
     let listed = entry.listed_transcripts();
     listed.map(|(_, format)| format).ok_or_else(|| {
         ConversationError::Unsupported(format!(
-            "the agent {} offers no fork{when} and its transcripts cannot be cut",
+            "the agent {} cannot fork{when}, and its transcripts cannot be truncated",
             entry.name
         ))
     })
