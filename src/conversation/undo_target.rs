@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bridge_protocol::UpstreamId;
 use bridge_protocol::link::{Attempt, Fidelity, Via};
+use uuid::Uuid;
 
 use super::closed_sessions::ClosedSessions;
 use super::error::ConversationError;
@@ -33,7 +34,7 @@ pub(super) async fn prepare_undo(
     let find = services.blocking(move |services| {
         let target = find_undo_target(services, &of_blocking, session.as_ref())?;
         let is_left_behind = match &target {
-            Some(UndoEffect::Branch(earlier)) => is_left_behind(&of_blocking, earlier),
+            Some(UndoEffect::Branch(earlier)) => is_left_behind(services, &of_blocking, earlier)?,
             _ => false,
         };
         Ok::<_, ConversationError>((target, is_left_behind))
@@ -59,12 +60,29 @@ pub(super) async fn prepare_undo(
 
 /// Whether the session of an earlier head is in another folder than the one in which it becomes the head: it was not in the
 /// chain when the conversation moved, or the folder was moved while the chain was empty.
-fn is_left_behind(record: &ConversationRecord, earlier: &EarlierHead) -> bool {
+fn is_left_behind(
+    services: &Services,
+    record: &ConversationRecord,
+    earlier: &EarlierHead,
+) -> Result<bool, ConversationError> {
     let link = &earlier.link;
-    link.cwd != record.cwd
-        && link.agent == record.agent
-        && (earlier.keeps_folder || folder::check_folder(&link.cwd).is_err())
-        && folder::check_folder(&record.cwd).is_ok()
+    let is_elsewhere = link.cwd != record.cwd && link.agent == record.agent;
+    if !is_elsewhere || folder::check_folder(&record.cwd).is_err() {
+        return Ok(false);
+    }
+    Ok(earlier.keeps_folder
+        || folder::check_folder(&link.cwd).is_err()
+        || moved_with_tree(services, record, &link.cwd)?.is_some())
+}
+
+/// The tree move that moved the conversation from this folder to its current one.
+fn moved_with_tree(
+    services: &Services,
+    record: &ConversationRecord,
+    from: &str,
+) -> Result<Option<Uuid>, ConversationError> {
+    tree_moves::tree_move_that_moved(&services.data_folder, record, from)
+        .map_err(|error| ConversationError::StoreFailed(error.to_string().into()))
 }
 
 /// Finds the target, without changing anything. Blocks.
@@ -83,9 +101,7 @@ fn find_undo_target(
     };
     match &effect {
         Some(UndoEffect::Move { cwd }) => {
-            let took = tree_moves::tree_move_that_moved(&services.data_folder, record, cwd);
-            let took = took.map_err(|error| ConversationError::StoreFailed(error.to_string().into()))?;
-            if let Some(id) = took {
+            if let Some(id) = moved_with_tree(services, record, cwd)? {
                 return Err(ConversationError::PartOfTree {
                     undo_id: id.to_string(),
                 });

@@ -155,6 +155,26 @@ async fn a_history_comes_back_where_the_conversation_is_now() {
     assert_eq!(app.remembered(id).await[..1], ["one"]);
 }
 
+/// The folder was moved with its transcripts, so that the history is in the new one, also if the old one is still there.
+#[tokio::test]
+async fn a_history_that_was_moved_with_its_folder_comes_back_there() {
+    // The transcripts of the first two are in one folder of the agent, whose name has a dash for each dot.
+    for (from, to) in [("some.where", "some-where"), ("old", "new")] {
+        let home = Home::new();
+        let (_daemon, app) = home.opened().await;
+        let (from, to) = (home.folder_named(from), home.folder_named(to));
+        let id = app.begun(&from, &["one"]).await;
+        app.ask("conversation/reset", id).await;
+        let moved = json!({"from": from, "to": to});
+        app.call("transcript/move", moved).await.unwrap();
+        undo(&app, id).await.unwrap();
+        assert_eq!(app.get(id).await.cwd, to);
+        assert_eq!(app.chain(id).await.pop().unwrap().cwd, to);
+        assert_eq!(app.remembered(id).await, ["one"]);
+        refused(undo(&app, id).await, ErrorKind::Conflict);
+    }
+}
+
 /// The undo of a reset brings back the head alone, so that the undo of the move before it leaves the session before the edit in the
 /// folder of that move.
 #[tokio::test]
