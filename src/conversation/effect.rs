@@ -363,6 +363,8 @@ pub enum Milestone<R> {
     /// The question is settled. This is reported first, then the agent gets its answer, then the caller. The agent gets it even
     /// if the write failed, because it waits.
     QuestionSettled(Box<SettledQuestion<R>>),
+    /// The transcripts of the conversation may be deleted.
+    DeletionBegun,
     /// A call may be answered.
     Changed(Box<CallChange<R>>),
 }

@@ -405,8 +405,8 @@ pub struct Change {
     pub processes_put: Vec<ProcessRecord>,
     /// Marks of processes to delete.
     pub processes_removed: Vec<String>,
-    /// Whether the change may use the journal's reserved space. Set for events that already happened and cannot be refused,
-    /// such as the end of a turn.
+    /// Whether the change may use the journal's reserved space. Set for events that already happened and cannot be refused:
+    /// the end of a turn, and a deletion after that of the transcripts.
     pub may_use_reserve: bool,
     /// Whether earlier states of the data must be erased from the files. The files are rewritten before the change is
     /// acknowledged; if that fails, the next start rewrites them.

@@ -628,6 +628,27 @@ async fn an_erasure_whose_database_cannot_be_read_loses_no_conversation() {
     assert!(refused > 0);
 }
 
+/// Nothing is deleted before the store has taken a change.
+#[tokio::test]
+async fn a_deletion_that_is_refused_deletes_no_transcript() {
+    let home = Home::keeping_nothing();
+    let calls = Calls::of(&home, &[Call::Sync]);
+    let daemon = calls.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    let transcript = home.transcript_of(&app, id).await;
+    let journal = home.data().join("journal.jsonl");
+    let delete = json!({"conversationId": id, "transcripts": "delete", "requestId": "key"});
+    calls.fail(Call::Sync, &journal, Errno::IO, ALWAYS);
+    let refused = app.call("conversation/delete", delete.clone()).await;
+    passing("a deletion", refused, &journal);
+    assert!(calls.succeed() > 0);
+    assert!(transcript.exists());
+    assert_eq!(app.remembered(id).await, ["one"]);
+    assert_eq!(app.call("conversation/delete", delete).await.unwrap(), json!({}));
+    assert!(!transcript.exists());
+}
+
 /// The erasure replaces the journal. Whichever sync or open fails once meanwhile, the daemon takes changes afterwards and keeps
 /// them.
 #[tokio::test]

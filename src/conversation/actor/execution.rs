@@ -335,7 +335,9 @@ impl Actor {
         parts.iter().for_each(|part| ledger.append(part.ledger.clone()));
         let erases = ledger.erases_content;
         let mut change = self.services.change(record.clone(), ledger);
-        change.may_use_reserve = record.id == on_disk.id && record.turn.is_none() && on_disk.turn.is_some();
+        let ends_turn = record.turn.is_none() && on_disk.turn.is_some();
+        // Before a change erases content, transcripts were deleted.
+        change.may_use_reserve = record.id == on_disk.id && (ends_turn || erases);
         if erases {
             deleting::erase_answers(&self.services.store, &mut change);
         }

@@ -9,12 +9,12 @@ use bridge_protocol::turn::{StopReason, TurnResult};
 use crate::agent::failure::FailureSigns;
 use crate::conversation::answer::{Answer, CallKey, Caller};
 use crate::conversation::effect::{
-    Call, Deadline, DeathInvolvement, EditorSettings, Effect, IncomingCall, Work,
+    Call, Deadline, DeathInvolvement, EditorSettings, Effect, IncomingCall, Ledger, Milestone, Work,
 };
 use crate::conversation::error::ConversationError;
 use crate::conversation::prompt_queue::PromptRequest;
 use crate::conversation::reported_settings::merge_settings;
-use crate::conversation::state::{Model, OperationKind, Turn, TurnPhase};
+use crate::conversation::state::{Model, OperationKind, Stage, Turn, TurnPhase};
 use crate::store::RequestRecord;
 
 impl<R> Model<R> {
@@ -126,7 +126,14 @@ impl<R> Model<R> {
             Call::Reset => self.close_then(OperationKind::Reset, caller, false),
             Call::Delete { transcripts } => {
                 let delete = transcripts == bridge_protocol::conversation::TranscriptsOnDelete::Delete;
-                self.close_then(OperationKind::Delete { transcripts: delete }, caller, delete);
+                let kind = OperationKind::Delete { transcripts: delete };
+                if delete {
+                    // A store that takes no changes refuses the deletion before a file is deleted.
+                    self.set_operation(kind, caller, Stage::Writing);
+                    self.write(Ledger::default(), Milestone::DeletionBegun);
+                } else {
+                    self.close_then(kind, caller, false);
+                }
             }
         }
     }

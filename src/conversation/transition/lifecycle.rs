@@ -7,7 +7,7 @@ use crate::agent::failure::{Failure, FailureKind};
 use crate::chain::ClearReason;
 use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::effect::{CallChange, Deadline, Effect, Ledger, Now, Work};
-use crate::conversation::error::ConversationError;
+use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{Closing, Model, Operation, OperationKind, Stage, TurnPhase};
 use crate::store::{ReportedSettings, RestingState};
 
@@ -68,6 +68,17 @@ impl<R> Model<R> {
             self.continue_when_closed(Vec::new());
         } else {
             self.begin_close(Vec::new(), delete_transcripts);
+        }
+    }
+
+    /// The store takes changes, so that the deletion can be recorded after the transcripts are gone. Or it does not.
+    pub(super) fn deletion_begun(&mut self, result: Result<(), StoreFailure>) {
+        let Some(op) = self.end_written_operation() else {
+            return;
+        };
+        match result {
+            Ok(()) => self.close_then(op.kind, op.caller, true),
+            Err(failure) => self.answer(op.caller, Err(ConversationError::StoreFailed(failure))),
         }
     }
 

@@ -121,6 +121,7 @@ impl<R> Model<R> {
                 }
                 Milestone::QuestionRaised(id) => self.question_recorded(&id),
                 Milestone::QuestionSettled(settled) => self.question_settled(*settled),
+                Milestone::DeletionBegun => self.deletion_begun(result),
                 Milestone::Changed(change) => self.change_written(*change, result),
             }
         }

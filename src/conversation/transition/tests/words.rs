@@ -29,6 +29,7 @@ pub(super) fn write_line(parts: &[WritePart<u32>]) -> String {
 fn part_words(part: &WritePart<u32>) -> String {
     let name = match &part.milestone {
         Milestone::Saved => "record",
+        Milestone::DeletionBegun => "deletion",
         Milestone::SessionOpened(_) => "session",
         Milestone::PromptRecorded(_) => "prompt",
         Milestone::TurnEnded(_) => "turn end",
