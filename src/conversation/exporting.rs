@@ -167,8 +167,9 @@ fn build_manifest(
                 found.extend(files.sessions);
             }
             // Most agents write no transcript before the first turn.
-            Err(_) if !is_written => {}
-            Err(why) => missing.push(held.missing(why)),
+            Err(files::NoFiles::Missing(_)) if !is_written => {}
+            Err(files::NoFiles::Missing(why)) => missing.push(held.missing(why)),
+            Err(files::NoFiles::Unreadable(error)) => return Err(error.into()),
         }
     }
     let mut found = files::deduplicate(found);

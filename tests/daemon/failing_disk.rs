@@ -416,6 +416,30 @@ async fn a_bundle_that_cannot_be_read_now_is_not_called_damaged() {
     }
 }
 
+/// A bundle without it would look like a backup of the whole conversation.
+#[tokio::test]
+async fn no_bundle_is_made_of_a_transcript_that_cannot_be_read_now() {
+    for (call, errno) in [
+        (Call::Read, Errno::IO),
+        (Call::Open, Errno::IO),
+        (Call::Open, Errno::MFILE),
+    ] {
+        let home = Home::keeping_nothing();
+        let calls = Calls::of(&home, &[call]);
+        let scene = Scene::new(&home, &calls).await;
+        let daemon = calls.start();
+        let app = daemon.app().await;
+        calls.fail(call, &scene.transcript, errno, ALWAYS);
+        let bundle = home.path().join("taken.bundle");
+        let params = json!({"conversationId": scene.id, "format": "bundle", "path": bundle});
+        let refused = app.call("conversation/export", params.clone()).await;
+        passing(&format!("a bundle: {call:?} {errno}"), refused, &scene.transcript);
+        assert!(calls.succeed() > 0 && !bundle.exists());
+        let made = app.call("conversation/export", params).await.unwrap();
+        assert!(made["missing"].is_null(), "{made}");
+    }
+}
+
 /// Backups cannot be written or read now: neither they nor the transcripts count as damaged, and nothing that was backed up before is
 /// lost.
 #[tokio::test]

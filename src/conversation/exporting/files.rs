@@ -30,31 +30,49 @@ pub(super) struct FoundSessions {
     pub(super) kept: Option<Unpacked>,
 }
 
-/// Finds the files of a session, or returns why there are none, as text.
-pub(super) fn find_session_files(services: &Services, held: &SessionRef) -> Result<FoundSessions, String> {
+/// Why there are no files of a session.
+pub(super) enum NoFiles {
+    /// They are gone or damaged, or cannot be exported.
+    Missing(String),
+    /// They cannot be read now.
+    Unreadable(TranscriptError),
+}
+
+impl NoFiles {
+    fn of(error: TranscriptError, what: &str) -> Self {
+        match error.is_passing() {
+            true => Self::Unreadable(error),
+            false => Self::Missing(format!("{what}{}", chain_text(&error))),
+        }
+    }
+}
+
+/// Finds the files of a session.
+pub(super) fn find_session_files(services: &Services, held: &SessionRef) -> Result<FoundSessions, NoFiles> {
     let Some(entry) = services.catalog.get(&held.agent) else {
-        return Err(format!(
+        return Err(NoFiles::Missing(format!(
             "there is no agent {:?} in the configuration",
             held.agent.as_str()
-        ));
+        )));
     };
     let Some((root, format)) = entry.listed_transcripts() else {
-        return Err(format!(
+        return Err(NoFiles::Missing(format!(
             "this version cannot export transcripts of the agent {:?}",
             held.agent.as_str()
-        ));
+        )));
     };
     if !is_session_id(held.upstream_id.as_str()) {
-        return Err("its id is not a UUID; only sessions with UUIDs can be exported".to_owned());
+        let why = "its id is not a UUID; only sessions with UUIDs can be exported";
+        return Err(NoFiles::Missing(why.to_owned()));
     }
-    let unread = |error: TranscriptError| format!("its backup cannot be read: {}", chain_text(&error));
-    let kept = backup::unpack_backup_of_missing(services, entry, &held.upstream_id).map_err(unread)?;
+    let kept = backup::unpack_backup_of_missing(services, entry, &held.upstream_id)
+        .map_err(|error| NoFiles::of(error, "its backup cannot be read: "))?;
     let root = kept.as_ref().map_or(root, Unpacked::root);
     let home = services.home(root);
     let read = format
         .dialect()
         .parts(home.session(Some(&held.cwd), held.upstream_id.as_str()));
-    let (found, gone) = read.map_err(|error| chain_text(&error))?;
+    let (found, gone) = read.map_err(|error| NoFiles::of(error, ""))?;
     let mut missing = Vec::new();
     if let Some(gone) = gone {
         missing.push(MissingSession {
