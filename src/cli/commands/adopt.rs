@@ -44,8 +44,8 @@ pub(in crate::cli) struct Adopt {
 /// Prints the damage and whether the session can still be resumed. The transcript itself is never changed.
 ///
 /// --repair writes a copy without the lines that are not valid records. In the copy, a record with a missing parent is
-/// attached to the record before it, and a tool call without a result gets the result that the agent would fill in. A
-/// conversation that uses the session continues with the copy. If no conversation uses it, adopt the copy with
+/// attached to the record before it, and a last tool call without a result gets the result that the agent would fill
+/// in. A conversation that uses the session continues with the copy. If no conversation uses it, adopt the copy with
 /// sessionctl adopt.
 ///
 /// Exits with 0 if the transcript is sound or was repaired, and with 1 if it is damaged.
