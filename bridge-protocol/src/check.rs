@@ -40,20 +40,6 @@ words! {
         /// Another copy of the transcript holds more; or the copies are in several folders, so that the agent does not
         /// use the best one.
         OtherCopy,
-        /// Records of a kind, or content of a form, that this version of the bridge does not know; newer agents write
-        /// them. Not damage.
-        UnknownRecord,
-    }
-}
-
-impl FindingKind {
-    /// Whether this kind means damage; the others are only informative.
-    ///
-    /// A kind that this crate does not know, from a newer bridge, counts as damage: nearly all kinds are, and reading the
-    /// detail once too often is better than taking a damaged transcript for intact.
-    #[must_use]
-    pub fn is_damage(self) -> bool {
-        self != Self::UnknownRecord
     }
 }
 

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+mod by_name;
 pub mod check;
 #[cfg(feature = "client")]
 pub mod client;

@@ -18,6 +18,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::by_name::ByName;
 use crate::error::{BridgeError, ErrorKind};
 use crate::id::ConversationRef;
 
@@ -230,5 +231,6 @@ fn camel_case(member: &str) -> String {
 fn null_is_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
-    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+    let read = Option::<ByName<T>>::deserialize(deserializer)?;
+    Ok(read.map_or_else(T::default, |ByName(read)| read))
 }

@@ -510,7 +510,7 @@ export interface Finding {
 }
 
 /** The kind of a finding in a transcript. */
-export type FindingKind = "nothingToResume" | "tornLine" | "garbageLine" | "oversizedLine" | "brokenParent" | "cutOff" | "newerBranch" | "toolUseWithoutResult" | "duplicateUuid" | "foreignSessionId" | "missingSideFile" | "missingSource" | "resultWithoutToolUse" | "brokenOrder" | "archived" | "otherCopy" | "unknownRecord";
+export type FindingKind = "nothingToResume" | "tornLine" | "garbageLine" | "oversizedLine" | "brokenParent" | "cutOff" | "newerBranch" | "toolUseWithoutResult" | "duplicateUuid" | "foreignSessionId" | "missingSideFile" | "missingSource" | "resultWithoutToolUse" | "brokenOrder" | "archived" | "otherCopy";
 
 /**
  * Another program writes to the transcript of the open session: it contains prompts that were not sent from here, or

@@ -615,7 +615,7 @@ class Finding(TypedDict):
     line: int
 
 # The kind of a finding in a transcript.
-FindingKind = Literal["nothingToResume", "tornLine", "garbageLine", "oversizedLine", "brokenParent", "cutOff", "newerBranch", "toolUseWithoutResult", "duplicateUuid", "foreignSessionId", "missingSideFile", "missingSource", "resultWithoutToolUse", "brokenOrder", "archived", "otherCopy", "unknownRecord"]
+FindingKind = Literal["nothingToResume", "tornLine", "garbageLine", "oversizedLine", "brokenParent", "cutOff", "newerBranch", "toolUseWithoutResult", "duplicateUuid", "foreignSessionId", "missingSideFile", "missingSource", "resultWithoutToolUse", "brokenOrder", "archived", "otherCopy"]
 
 
 class ForeignWriterEvent(TypedDict):

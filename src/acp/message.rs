@@ -126,6 +126,10 @@ impl From<BridgeError> for Failure {
 
 /// Reads the parameters of a method.
 pub(super) fn read<T: DeserializeOwned>(params: &str) -> Result<T, Failure> {
+    // Serde also reads a struct from an array, by position.
+    if params.trim_start().starts_with('[') {
+        return Err(Failure::of(ErrorKind::InvalidParams, "params must be an object"));
+    }
     serde_json::from_str(params).map_err(|error| Failure::of(ErrorKind::InvalidParams, error))
 }
 

@@ -14,7 +14,7 @@ use bridge_protocol::turn::{Interrupt, InterruptKind, StopReason};
 use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, InterruptId, TurnId};
 use indexmap::IndexSet;
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
 
 use super::forwarding::ForwardedRequests;
@@ -86,6 +86,8 @@ struct State {
     commands: Option<RawJson>,
     /// The options, as the agent reported them.
     options: Option<RawJson>,
+    /// The title, as the editor knows it.
+    title: String,
     /// The newest turns that ended, with the checkpoints after them.
     ended_turns: VecDeque<(TurnId, Timestamp, Option<CheckpointId>)>,
     /// Whether a command of the editor is changing the history.
@@ -441,6 +443,11 @@ impl Session {
         if kind == OPTIONS {
             state.options = message::member(update, "configOptions");
         }
+        if kind == SESSION_INFO
+            && let Some(title) = message::text_of(update, "title")
+        {
+            state.title = title;
+        }
         if kind == COMMANDS {
             let commands = message::member(update, "availableCommands");
             // Agents report their commands again at each reopening. The editor has them, and expects none after a load.
@@ -506,6 +513,7 @@ impl Session {
                 state.running_turn = running.as_ref().map(|running| (running.turn_id.clone(), false));
                 state.drop_missed_continuations();
                 state.options.clone_from(&info.config_options);
+                state.title.clone_from(&conversation.title);
                 if let Some(snapshot) = sender.take() {
                     // The caller may have been cancelled.
                     let _unwanted = snapshot.send(Snapshot {
@@ -531,7 +539,14 @@ impl Session {
             }
             Event::Updated { conversation } => {
                 state.update_continuations(&conversation);
-                Delivery::Delivered
+                if state.title == conversation.title {
+                    return Delivery::Delivered;
+                }
+                // Another client renamed the conversation.
+                let title = Some(&conversation.title).filter(|title| !title.is_empty());
+                let update = json!({"sessionUpdate": SESSION_INFO, "title": title}).to_string();
+                state.title = conversation.title;
+                self.send_update(state, &update)
             }
             Event::PromptAccepted { turn_id, prompt } => {
                 let delivery = self.end_hold_after_cancel(state);
@@ -762,6 +777,7 @@ const UPDATE: &str = r#"{"jsonrpc":"2.0","method":"session/update""#;
 
 const COMMANDS: &str = "available_commands_update";
 const OPTIONS: &str = "config_option_update";
+const SESSION_INFO: &str = "session_info_update";
 
 const EDITED_ELSEWHERE: &str = "Another client replaced an earlier prompt of this conversation; reopen the thread to see the change.\n\n";
 const REWOUND_ELSEWHERE: &str = "Another client went back to an earlier turn of this conversation; reopen the thread to see the change.\n\n";

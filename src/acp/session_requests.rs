@@ -73,7 +73,13 @@ pub(super) struct SessiondExtensions {
 
 impl SessiondExtensions {
     pub(super) fn read(meta: &Value) -> Result<Self, Failure> {
-        let extras = meta.pointer("/sessiond").map(Self::deserialize);
+        let extras = meta.pointer("/sessiond");
+        if extras.is_some_and(|extras| !extras.is_object()) {
+            // Serde also reads an array, by position.
+            let why = "_meta.sessiond must be an object";
+            return Err(Failure::of(ErrorKind::InvalidParams, why));
+        }
+        let extras = extras.map(Self::deserialize);
         let read = extras.unwrap_or_else(|| Ok(Self::default()));
         read.map_err(|error| Failure::of(ErrorKind::InvalidParams, format!("_meta.sessiond: {error}")))
     }

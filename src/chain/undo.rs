@@ -25,12 +25,27 @@ pub struct EarlierHead {
     pub link: NewLink,
     /// How many turns were acknowledged in the abandoned branch.
     pub dropped_turns: u64,
+    /// Whether the reverted change was made within one folder. Then the conversation stays in its present folder, even if the
+    /// session was left behind in another one. A reset returns to the folder of its head.
+    pub keeps_folder: bool,
 }
 
 /// The sessions since the last branch or reset, the head last.
 #[derive(Default)]
 struct Branch {
     sessions: Vec<UpstreamId>,
+    /// As in [`EarlierHead`].
+    keeps_folder: bool,
+}
+
+impl Branch {
+    /// Begins another branch, and returns this one.
+    fn abandon(&mut self, keeps_folder: bool) -> Self {
+        Self {
+            keeps_folder,
+            ..std::mem::take(self)
+        }
+    }
 }
 
 /// A change that can be undone.
@@ -64,7 +79,14 @@ pub fn next_undo(lineage: &[LineageEntry], links: &[Link]) -> Option<UndoEffect>
     }
     match done.pop()? {
         UndoableChange::Moved { from } => Some(UndoEffect::Move { cwd: from }),
-        UndoableChange::Branched(earlier) => earlier_head(earlier, &current, lineage, links),
+        UndoableChange::Branched(earlier) => {
+            let keeps_folder = earlier.keeps_folder;
+            let earlier = earlier_head(earlier, &current, lineage, links)?;
+            Some(UndoEffect::Branch(Box::new(EarlierHead {
+                keeps_folder,
+                ..earlier
+            })))
+        }
     }
 }
 
@@ -95,7 +117,8 @@ pub fn undo_to(session: &UpstreamId, lineage: &[LineageEntry], links: &[Link]) -
     let earlier = branches
         .into_iter()
         .find(|branch| branch.sessions.contains(session))?;
-    earlier_head(earlier, &current, lineage, links)
+    let earlier = earlier_head(earlier, &current, lineage, links)?;
+    Some(UndoEffect::Branch(Box::new(earlier)))
 }
 
 /// Whether a session ever had content, as far as the lineage shows. Unacknowledged turns count too, because the
@@ -117,7 +140,7 @@ fn read_undo_stack(lineage: &[LineageEntry]) -> UndoStack {
     for entry in lineage {
         match entry.reason {
             LineageReason::Reset => {
-                let cleared = std::mem::take(&mut current);
+                let cleared = current.abandon(false);
                 // A reset of sessions without content removed nothing, so it cannot be undone.
                 if cleared.sessions.iter().any(|id| had_history(lineage, id)) {
                     done.push(UndoableChange::Branched(cleared));
@@ -142,11 +165,11 @@ fn read_undo_stack(lineage: &[LineageEntry]) -> UndoStack {
             LineageReason::Rolled
                 if entry.cause == Some(RollCause::Cleared) && !current.sessions.is_empty() =>
             {
-                done.push(UndoableChange::Branched(std::mem::take(&mut current)));
+                done.push(UndoableChange::Branched(current.abandon(true)));
             }
             // If there is no session before it, the conversation was forked from another one.
             LineageReason::Forked | LineageReason::Edited if !current.sessions.is_empty() => {
-                done.push(UndoableChange::Branched(std::mem::take(&mut current)));
+                done.push(UndoableChange::Branched(current.abandon(entry.cwd == cwd)));
             }
             LineageReason::Undone => match move_from(&entry.cwd, &done) {
                 // The folder was moved back with all its conversations: undo only the move, and keep the changes since
@@ -188,7 +211,7 @@ fn earlier_head(
     current: &Branch,
     lineage: &[LineageEntry],
     links: &[Link],
-) -> Option<UndoEffect> {
+) -> Option<EarlierHead> {
     let target = earlier.sessions.pop()?;
     let turns_of = |id: &UpstreamId| {
         let of_chain = links.iter().filter(|link| link.upstream_id == *id);
@@ -203,7 +226,7 @@ fn earlier_head(
     let origin = Origins::collect(lineage, links).get(&target)?;
     let entries = || lineage.iter().filter(|entry| entry.upstream_id == target);
     let link = links.iter().find(|link| link.upstream_id == target);
-    Some(UndoEffect::Branch(Box::new(EarlierHead {
+    Some(EarlierHead {
         link: NewLink {
             agent: origin.agent,
             cwd: origin.cwd,
@@ -229,7 +252,8 @@ fn earlier_head(
             upstream_id: target,
         },
         dropped_turns: dropped,
-    })))
+        keeps_folder: false,
+    })
 }
 
 #[cfg(test)]

@@ -318,7 +318,7 @@ impl BranchJob {
     async fn copy_whole(&self) -> Result<(NewBranch, UnrecordedResource), ConversationError> {
         if self.entry.copyable_transcripts().is_none() {
             return Err(ConversationError::Unsupported(format!(
-                "the agent {} offers no fork and its transcripts cannot be cut",
+                "the agent {} cannot fork, and its transcripts cannot be truncated",
                 self.entry.name
             )));
         }

@@ -155,10 +155,12 @@ pub enum Work {
         /// The least fidelity that is acceptable.
         min_fidelity: Fidelity,
     },
-    /// Read the lineage to find the target of an undo.
+    /// Read the lineage to find the target of an undo, and move its files if they are in another folder.
     FindUndoTarget {
         /// The session to return to, if not the one before the last change.
         session: Option<UpstreamId>,
+        /// Counts the progress.
+        progress: Arc<Progress>,
     },
     /// Close the session at the agent and wait for it.
     Close {
@@ -198,8 +200,8 @@ pub enum WorkResult {
     Branched(NewBranch),
     /// The branch of an edit was made and opened.
     Edited(Box<EditBranch>),
-    /// The change to undo, if there is one.
-    UndoTargetFound(Option<UndoEffect>),
+    /// The change to undo, if there is one, and whether files were moved for it.
+    UndoTargetFound(Option<UndoEffect>, bool),
     /// The session is closed. Lists the transcripts that should have been deleted but still exist.
     Closed(Vec<RemainingTranscript>),
     /// The conversation's files are in the other folder.
@@ -347,8 +349,6 @@ pub enum Milestone<R> {
     PromptRecorded(TurnId),
     /// The end of the turn may be reported.
     TurnEnded(Box<TurnResult>),
-    /// The transcripts of the conversation may be deleted.
-    DeletionBegun,
     /// The prompt of this turn is queued.
     PromptQueued(TurnId),
     /// Prompts that will not be sent are removed from the record.
@@ -363,6 +363,8 @@ pub enum Milestone<R> {
     /// The question is settled. This is reported first, then the agent gets its answer, then the caller. The agent gets it even
     /// if the write failed, because it waits.
     QuestionSettled(Box<SettledQuestion<R>>),
+    /// The transcripts of the conversation may be deleted.
+    DeletionBegun,
     /// A call may be answered.
     Changed(Box<CallChange<R>>),
 }

@@ -34,7 +34,7 @@ use crate::store::{ConversationRecord, PendingTurn};
 use crate::transcript::copy;
 use crate::transcript::parts::Part;
 use bridge_protocol::turn::FailureKind;
-use files::{SessionWithFiles, Unfound};
+use files::SessionWithFiles;
 
 /// The longest part of a title in a file name, in bytes. A name has at most 255, with date, number and suffix.
 const NAME_LIMIT_BYTES: usize = 180;
@@ -166,11 +166,11 @@ fn build_manifest(
                 missing.extend(files.missing);
                 found.extend(files.sessions);
             }
-            // A bundle without a transcript that exists would look like a whole one.
-            Err(Unfound::Unreadable(error)) => return Err(error.into()),
             // Most agents write no transcript before the first turn.
-            Err(Unfound::Missing(_)) if !is_written => {}
-            Err(Unfound::Missing(why)) => missing.push(held.missing(why)),
+            Err(files::NoFiles::Missing(_)) if !is_written => {}
+            Err(files::NoFiles::Missing(why)) => missing.push(held.missing(why)),
+            // A bundle without a transcript that exists would look like a whole one.
+            Err(files::NoFiles::Unreadable(error)) => return Err(error.into()),
         }
     }
     let mut found = files::deduplicate(found);

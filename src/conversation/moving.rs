@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::conversation::{MoveAnswer, MovedKind, PlannedMove};
-use bridge_protocol::link::LineageReason;
+use bridge_protocol::link::{Fidelity, LineageReason};
 use bridge_protocol::{ConversationId, UpstreamId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -19,8 +19,9 @@ use super::destination::Destination;
 use super::error::{ConversationError, StoreFailure};
 use super::resource::UnrecordedResource;
 use super::running_work::{Progress, is_ended_early};
-use super::services::{Services, chain_text};
+use super::services::{Services, chain_text, now};
 use super::tree_moves::{TreeMove, TreeMoveState};
+use crate::chain::{Chain, NewLink};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::locate::{own_folder, project_folder};
@@ -48,6 +49,8 @@ struct MovePlan {
     left_out: Vec<String>,
     /// The sessions whose transcript is missing, but that have a backup.
     kept: Vec<UpstreamId>,
+    /// The sessions that stay because another conversation has them too.
+    shared: Vec<UpstreamId>,
 }
 
 /// Plans a move without changing anything. Blocks.
@@ -87,17 +90,58 @@ pub(super) fn move_conversation_files(
             UnrecordedResource::default(),
         ));
     }
+    let resource = run_conversation_move(services, record, plan.steps.clone(), progress)?;
+    Ok((move_answer(plan, record, destination), resource))
+}
+
+fn run_conversation_move(
+    services: &Services,
+    record: &ConversationRecord,
+    steps: Vec<MoveStep>,
+    progress: &Progress,
+) -> Result<UnrecordedResource, ConversationError> {
     let owner = MoveOwner::Conversation {
         conversation_id: record.id,
         after: record.chain.last_lineage_seq(),
     };
     let name = format!("{}.{}", record.id, Uuid::new_v4());
-    let files = run_move(services, &name, &owner, plan.steps.clone(), progress)?;
-    let resource = UnrecordedResource {
-        files: Some(files),
+    Ok(UnrecordedResource {
+        files: Some(run_move(services, &name, &owner, steps, progress)?),
         ..UnrecordedResource::default()
+    })
+}
+
+/// Moves the files of one session of a conversation to a folder, before the session becomes the head again. Returns `None` if it
+/// has to stay in its folder, and the moved files otherwise. On failure, they are back in place.
+///
+/// # Errors
+/// As [`move_conversation_files`].
+pub(super) fn move_session_files(
+    services: &Services,
+    record: &ConversationRecord,
+    link: &NewLink,
+    to: &str,
+    progress: &Progress,
+) -> Result<Option<UnrecordedResource>, ConversationError> {
+    let mut alone = record.clone();
+    alone.cwd.clone_from(&link.cwd);
+    alone.chain = Chain::default();
+    // This copy of the record is used only for the plan; it is not stored.
+    let _not_written = alone.chain.append(link.clone(), Fidelity::Full, now());
+    let destination = Destination::Folder(to.to_owned());
+    let plan = match plan_move(services, &alone, &destination, &SharedRemainingForks::default()) {
+        Err(ConversationError::Unsupported(_)) => return Ok(None),
+        planned => planned?,
     };
-    Ok((move_answer(plan, record, destination), resource))
+    if !plan.shared.is_empty() {
+        return Ok(None);
+    }
+    if plan.steps.is_empty() {
+        return Ok(Some(UnrecordedResource::default()));
+    }
+    Ok(Some(run_conversation_move(
+        services, record, plan.steps, progress,
+    )?))
 }
 
 /// Moves files that belong to no conversation, as part of the tree move `id`. On failure, they are back in their old
@@ -248,6 +292,7 @@ fn plan_move(
                 "session {} also belongs to conversation {other} and was not moved",
                 link.upstream_id
             ));
+            plan.shared.push(link.upstream_id.clone());
             continue;
         }
         let transcript = match dialect.find(services.session(root, &link.cwd, &link.upstream_id)) {

@@ -149,10 +149,7 @@ pub(super) fn make_repaired_copy(
         )));
     }
     repaired.is_whole &= is_complete(&repaired.repairs);
-    answer.left = found
-        .into_iter()
-        .filter(|finding| finding.kind.is_damage())
-        .collect();
+    answer.left = found;
     answer.repaired = Some(copy.upstream_id.clone());
     answer.repairs = Some(repaired.repairs);
     answer.fidelity = Some(fidelity(repaired.is_whole));

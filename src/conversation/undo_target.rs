@@ -1,38 +1,107 @@
-//! Finds the target of an undo, from the lineage and the disk. Blocks; call it from a blocking thread.
+//! Finds the target of an undo, from the lineage and the disk, and moves its files if they are in another folder.
+
+use std::sync::Arc;
 
 use bridge_protocol::UpstreamId;
 use bridge_protocol::link::{Attempt, Fidelity, Via};
+use uuid::Uuid;
 
+use super::closed_sessions::ClosedSessions;
 use super::error::ConversationError;
+use super::resource::UnrecordedResource;
+use super::running_work::Progress;
 use super::services::Services;
-use super::{backup, folder, tree_moves};
+use super::{backup, folder, moving, tree_moves};
 use crate::chain::{EarlierHead, UndoEffect, next_undo, undo_to};
 use crate::store::ConversationRecord;
 
 /// Finds the change that the next undo reverts, or the session that it restores to an empty chain. `None` if there is
-/// nothing to undo.
+/// nothing to undo. If the session was left behind in another folder, its files are moved to the conversation's folder and
+/// returned.
 ///
 /// # Errors
-/// If the store cannot be read, the folder to go back to cannot be used, a tree move moved the folder, or the session to go
-/// back to has neither a transcript nor a backup.
-pub(super) fn find_undo_target(
+/// If the store cannot be read, the folder to go back to cannot be used, a tree move moved the folder, the session to go
+/// back to has neither a transcript nor a backup, or its files cannot be moved.
+pub(super) async fn prepare_undo(
+    services: Arc<Services>,
+    record: ConversationRecord,
+    session: Option<UpstreamId>,
+    closed: ClosedSessions,
+    progress: Arc<Progress>,
+) -> Result<(Option<UndoEffect>, UnrecordedResource), ConversationError> {
+    let record = Arc::new(record);
+    let of_blocking = Arc::clone(&record);
+    let find = services.blocking(move |services| {
+        let target = find_undo_target(services, &of_blocking, session.as_ref())?;
+        let is_left_behind = match &target {
+            Some(UndoEffect::Branch(earlier)) => is_left_behind(services, &of_blocking, earlier)?,
+            _ => false,
+        };
+        Ok::<_, ConversationError>((target, is_left_behind))
+    });
+    let (mut target, is_left_behind) = find.await??;
+    let Some(UndoEffect::Branch(earlier)) = target.as_mut().filter(|_| is_left_behind) else {
+        return Ok((target, UnrecordedResource::default()));
+    };
+    closed.wait_until_ended().await?;
+    let (link, to) = (earlier.link.clone(), record.cwd.clone());
+    let work = services.blocking(move |services| {
+        let moved = moving::move_session_files(services, &record, &link, &record.cwd, &progress)?;
+        // A session whose files have to stay is resumed in its own folder, unless that is missing.
+        let comes_along = moved.is_some() || folder::check_folder(&link.cwd).is_err();
+        Ok::<_, ConversationError>((comes_along, moved.unwrap_or_default()))
+    });
+    let (comes_along, files) = work.await??;
+    if comes_along {
+        earlier.link.cwd = to;
+    }
+    Ok((target, files))
+}
+
+/// Whether the session of an earlier head is in another folder than the one in which it becomes the head: it was not in the
+/// chain when the conversation moved, or the folder was moved while the chain was empty.
+fn is_left_behind(
+    services: &Services,
+    record: &ConversationRecord,
+    earlier: &EarlierHead,
+) -> Result<bool, ConversationError> {
+    let link = &earlier.link;
+    let is_elsewhere = link.cwd != record.cwd && link.agent == record.agent;
+    if !is_elsewhere || folder::check_folder(&record.cwd).is_err() {
+        return Ok(false);
+    }
+    Ok(earlier.keeps_folder
+        || folder::check_folder(&link.cwd).is_err()
+        || moved_with_tree(services, record, &link.cwd)?.is_some())
+}
+
+/// The tree move that moved the conversation from this folder to its current one.
+fn moved_with_tree(
+    services: &Services,
+    record: &ConversationRecord,
+    from: &str,
+) -> Result<Option<Uuid>, ConversationError> {
+    tree_moves::tree_move_that_moved(&services.data_folder, record, from)
+        .map_err(|error| ConversationError::StoreFailed(error.to_string().into()))
+}
+
+/// Finds the target, without changing anything. Blocks.
+fn find_undo_target(
     services: &Services,
     record: &ConversationRecord,
     session: Option<&UpstreamId>,
 ) -> Result<Option<UndoEffect>, ConversationError> {
     let lineage = services.store.lineage_all(record.id)?;
     let links = record.chain.links();
-    let mut effect = match session {
+    let effect = match session {
         None => next_undo(&lineage, links),
         // The chain is no longer empty: another client has restored a history, or started one.
         Some(_) if !links.is_empty() => None,
         Some(session) => undo_to(session, &lineage, links),
     };
-    match &mut effect {
+    match &effect {
         Some(UndoEffect::Move { cwd }) => {
-            let took = tree_moves::tree_move_that_moved(&services.data_folder, record, cwd);
-            let took = took.map_err(|error| ConversationError::StoreFailed(error.to_string().into()))?;
-            if let Some(id) = took {
+            if let Some(id) = moved_with_tree(services, record, cwd)? {
                 return Err(ConversationError::PartOfTree {
                     undo_id: id.to_string(),
                 });
@@ -41,11 +110,6 @@ pub(super) fn find_undo_target(
         }
         Some(UndoEffect::Branch(earlier)) => {
             check_session_exists(services, earlier)?;
-            // A move of the folder while the chain was empty is recorded only in the conversation, not in the link.
-            let cwd = &mut earlier.link.cwd;
-            if folder::check_folder(cwd).is_err() && folder::check_folder(&record.cwd).is_ok() {
-                cwd.clone_from(&record.cwd);
-            }
         }
         None => {}
     }

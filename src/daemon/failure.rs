@@ -13,7 +13,7 @@ use crate::conversation::error::ConversationError;
 use crate::paths::ownership::{ClaimError, Untrusted};
 use crate::paths::{PathsError, names, shell_word};
 use crate::server::BindError;
-use crate::store::StoreError;
+use crate::store::{StoreError, free_damaged_store};
 
 /// Why the daemon did not start, or did not stop cleanly.
 #[derive(Debug, thiserror::Error)]
@@ -115,11 +115,13 @@ impl StartError {
                     .raw_os_error()
                     .is_none_or(|number| number == Errno::IO.raw_os_error()) =>
             {
-                let store = path.ancestors().find(|path| path.ends_with(names::STORE));
-                let store = shell_word(&store.unwrap_or(path).to_string_lossy());
+                let store = path.ancestors().find(|path| path.ends_with(names::STORE))?;
+                let aside = free_damaged_store(store).ok()?;
                 Some(format!(
-                    "nothing is lost; if it stays unreadable, move it away, and the next start makes it again from the \
-                     journal: mv {store} {store}.unreadable"
+                    "nothing was changed; if it stays unreadable, set it aside, and the next start makes it again from the \
+                     journal: mv {} {}",
+                    shell_word(&store.to_string_lossy()),
+                    shell_word(&aside.to_string_lossy()),
                 ))
             }
             Self::Folder(_) | Self::Lock(_) | Self::Store(_) | Self::Io { .. } | Self::Bind(_) => {

@@ -502,10 +502,11 @@ impl Writer {
         // Write the journal first: if there is no room for it, no copy is made either.
         let renewed = compact::write(&paths.journal, &keyspace, &self.applied)?;
         let kept = open::copy_aside(&paths.journal, open::DAMAGED_JOURNAL)?;
-        let (mark, _) = renewed.put_in_place()?;
-        *journal = Journal::open(&paths.journal, mark.position.clone())?;
-        journal.try_ensure_reserve();
+        let (renewed, mark, _) = renewed.put_in_place()?;
+        *journal = renewed;
         self.applied = mark;
+        journal.sync_name()?;
+        journal.try_ensure_reserve();
         if let Err(error) = compact::record_position(&keyspace, &self.applied) {
             tracing::warn!(%error, "the database does not record the rewritten journal yet");
         }
@@ -562,9 +563,10 @@ impl Writer {
             keyspace.sync()?;
             let journal_text = compact::write(&paths.journal, &keyspace, &self.applied)?;
             let renewed = open::DatabaseCopy::copy(paths, &keyspace)?;
-            let (mark, named) = journal_text.put_in_place()?;
-            *journal = Journal::open(&paths.journal, mark.position.clone())?;
+            let (renewed_journal, mark, named) = journal_text.put_in_place()?;
+            *journal = renewed_journal;
             self.applied = mark;
+            journal.sync_name()?;
             // If a kill comes here, the next start uses the old database and erases again.
             compact::record_position(&keyspace, &self.applied)?;
             if let Some(bodies) = &shared.bodies {

@@ -2,7 +2,8 @@
 //!
 //! This module owns the steps and their order. A crash may follow any of them:
 //!
-//! 1. Write the new journal under a temporary name and sync it.
+//! 1. Sync the trees, so that their position on disk is that of the beginning of the new journal. Write the new
+//!    journal under a temporary name and sync it.
 //! 2. Rename it into place and sync the folder.
 //! 3. Write its position to the trees.
 //! 4. Remove unreferenced bodies.
@@ -17,7 +18,7 @@ use std::path::Path;
 use super::apply::{self, AppliedState, JournalChange, LineageValue};
 use super::body::Bodies;
 use super::error::StoreError;
-use super::journal::NewJournal;
+use super::journal::{Journal, NewJournal};
 use super::keyspace::{Keyspace, PAGE_ENTRIES, TreeId, WriteBatch, each_page};
 use super::packed;
 use super::value::StoredValue;
@@ -85,15 +86,17 @@ pub(super) fn write(
 }
 
 impl CompactedJournal {
-    /// Replaces the old journal. Returns the position of the trees in the new one, and the bodies that it references.
-    pub(super) fn put_in_place(self) -> Result<(AppliedState, HashSet<String>), StoreError> {
-        let position = self.journal.put_in_place()?;
+    /// Replaces the old journal; see [`NewJournal::put_in_place`]. Returns the new one, the position of the trees in it, and
+    /// the bodies that it references.
+    pub(super) fn put_in_place(self) -> Result<(Journal, AppliedState, HashSet<String>), StoreError> {
+        let journal = self.journal.put_in_place()?;
+        let position = journal.position().clone();
         let mark = AppliedState {
             live_bytes: position.end_offset,
             position,
             ..self.applied
         };
-        Ok((mark, self.referenced_bodies))
+        Ok((journal, mark, self.referenced_bodies))
     }
 
     fn copy(&mut self, keyspace: &Keyspace, space: TreeId) -> Result<(), StoreError> {

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::body::{remove_durably, rename_durably};
+use super::body::{remove_durably, sync_folder_of};
 use super::error::StoreError;
 use super::value::VALUE_LIMIT_BYTES;
 use crate::files::durable;
@@ -37,7 +37,7 @@ const FORMAT: u32 = 1;
 pub(super) const LINE_LIMIT_BYTES: usize = 64 << 20;
 
 /// How many bytes are reserved after the last line for changes that cannot be refused: the ends of about 64 turns, each with a
-/// record and an answer of the largest size. Usually the end of a turn takes a few kilobytes.
+/// record and an answer of the largest size that needs no file of its own. Usually the end of a turn takes a few kilobytes.
 const RESERVE_BYTES: u64 = 64 * 2 * VALUE_LIMIT_BYTES as u64;
 
 /// How many further bytes are allocated at once, if the disk has space.
@@ -167,6 +167,8 @@ pub(super) struct Journal {
     allocated: u64,
     /// Whether a failed append may have left bytes after the end.
     may_have_leftover: bool,
+    /// Whether a crash of the machine could bring back the journal that this one replaced.
+    has_unsynced_name: bool,
 }
 
 /// An unreadable part of the file.
@@ -273,10 +275,22 @@ impl NewJournal {
             .map_err(StoreError::io("write", &self.temporary))
     }
 
-    /// Replaces the old journal, durably. The caller has synced the new one.
-    pub(super) fn put_in_place(self) -> Result<Position, StoreError> {
-        rename_durably(&self.temporary, &self.path)?;
-        Ok(self.position)
+    /// Replaces the old journal with this one, which the caller has synced. The new name is durable after
+    /// [`Journal::sync_name`], at the latest with the next append.
+    ///
+    /// # Errors
+    /// Only if the old journal is still in place. So no error can leave the caller with a journal that has no name.
+    pub(super) fn put_in_place(self) -> Result<Journal, StoreError> {
+        let file = self
+            .file
+            .into_inner()
+            .map_err(std::io::IntoInnerError::into_error);
+        let file = file.map_err(StoreError::io("write", &self.temporary))?;
+        durable::rename(&self.temporary, &self.path).map_err(StoreError::io("rename", &self.temporary))?;
+        Ok(Journal {
+            has_unsynced_name: true,
+            ..Journal::with_file(Box::new(file), &self.path, self.position)
+        })
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
@@ -290,7 +304,9 @@ impl NewJournal {
 pub(super) fn create(path: &Path) -> Result<Position, StoreError> {
     let mut journal = NewJournal::begin(path, 0)?;
     journal.sync()?;
-    journal.put_in_place()
+    let mut journal = journal.put_in_place()?;
+    journal.sync_name()?;
+    Ok(journal.position)
 }
 
 /// Reads the header. Returns it with the offset of the next line, or `None` if the first line is not a header.
@@ -486,7 +502,17 @@ impl Journal {
             position,
             allocated: 0,
             may_have_leftover: false,
+            has_unsynced_name: false,
         }
+    }
+
+    /// Makes the name of a journal that replaced another one durable, unless it is already.
+    pub(super) fn sync_name(&mut self) -> Result<(), StoreError> {
+        if self.has_unsynced_name {
+            sync_folder_of(&self.path)?;
+            self.has_unsynced_name = false;
+        }
+        Ok(())
     }
 
     /// Ensures that after appending this many bytes, there is still room for changes that cannot be refused. Called for a
@@ -534,6 +560,7 @@ impl Journal {
         sequence: u64,
         last_line_bytes: usize,
     ) -> Result<(), StoreError> {
+        self.sync_name()?;
         self.remove_leftover()?;
         let end = self.position.end_offset;
         self.may_have_leftover = true;

@@ -146,8 +146,19 @@ pub(super) enum Keyspace {
 /// The open database.
 pub(super) struct SledTrees {
     path: PathBuf,
-    database: sled::Db,
     trees: Vec<sled::Tree>,
+    /// `None` only while it is dropped.
+    database: Option<sled::Db>,
+}
+
+/// sled syncs its file when it is dropped, and panics if that fails. What had to be durable was synced before.
+impl Drop for SledTrees {
+    fn drop(&mut self) {
+        let parts = (std::mem::take(&mut self.trees), self.database.take());
+        if catch_unwind(AssertUnwindSafe(|| drop(parts))).is_err() {
+            tracing::warn!(path = %self.path.display(), "the database could not be closed cleanly");
+        }
+    }
 }
 
 /// The name of sled's file of segments.
@@ -264,8 +275,8 @@ impl Keyspace {
             .map_err(failed)?;
         Ok(Self::Sled(SledTrees {
             path: path.to_owned(),
-            database,
             trees,
+            database: Some(database),
         }))
     }
 
@@ -382,7 +393,10 @@ impl Keyspace {
         match self {
             #[cfg(test)]
             Self::Failing(_) => Err(test_failure()),
-            Self::Sled(trees) => trees.call_sled(|| trees.database.flush()).map(drop),
+            Self::Sled(trees) => {
+                let flush = || trees.database.as_ref().map_or(Ok(0), |database| database.flush());
+                trees.call_sled(flush).map(drop)
+            }
             Self::Memory(_) => Ok(()),
         }
     }

@@ -43,12 +43,12 @@ pub use commit::{COMMIT_QUEUE_LIMIT, JournalDamage, REQUEST_ID_LIMIT_BYTES, UPST
 pub use error::{BodyLoss, LookupError, LostPart, StoreError};
 pub use journal::BadRegion;
 pub use lookup::ConversationBranch;
-pub use open::{OpenReport, RebuildReason, set_aside_in};
+pub use open::{OpenReport, RebuildReason, free_damaged_store, set_aside_in};
 pub use record::{
     Anchor, AnsweredInterrupt, BegunDeletion, CallKey, Change, ConversationRecord, CutShortPrompt,
     DeferredText, PendingContinuation, PendingEdit, PendingTurn, ProcessRecord, QueuedPromptRecord,
     RECORD_VERSION, RecentCursor, ReportedSettings, RequestId, RequestRecord, ResolvedBy,
-    ResolvedConversation, RestingState, SalvagedRecord, Sequence, TranscriptRoot, TurnPhase,
+    ResolvedConversation, RestingState, SalvagedRecord, Sequence, TranscriptRoot, TurnPhase, UnfinishedHead,
 };
 pub use request_memory::{REQUEST_MEMORY_COUNT, REQUEST_MEMORY_DAYS};
 pub use summary::Summary;

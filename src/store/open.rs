@@ -36,9 +36,9 @@ use crate::files::durable;
 use crate::paths::names;
 
 pub use report::{OpenReport, RebuildReason};
-pub use set_aside::set_aside_in;
 pub(super) use set_aside::{copy_aside, damaged_files, remove_replaced};
 use set_aside::{exists, free_name, set_aside};
+pub use set_aside::{free_damaged_store, set_aside_in};
 
 /// How many lines are replayed as one batch. sled frees no page while it applies a batch: batches of 4,096 took four
 /// times the memory and no less time.
@@ -180,6 +180,8 @@ fn open_with(
         }
         // Mark the database as open first, because later writes to it are not synced.
         trust.mark_open_if_trusted()?;
+        // Otherwise a kill after the rename would leave a database that is a state of neither journal.
+        keyspace.sync()?;
         let written = compact::write(&paths.journal, &keyspace, &mark)?;
         // Do this after all steps that may fail for lack of disk space.
         if replayed.is_damaged || keeps_end {
@@ -188,7 +190,8 @@ fn open_with(
         if replayed.is_damaged || keeps_end {
             report::write(&paths.report, &report)?;
         }
-        let (compacted, named) = written.put_in_place()?;
+        let (mut journal, compacted, named) = written.put_in_place()?;
+        journal.sync_name()?;
         compact::record_position(&keyspace, &compacted)?;
         // Set-aside files may reference bodies that nothing else references.
         if damaged_files(&paths.journal)?.is_empty() {
@@ -522,7 +525,8 @@ fn rebuild_database(
     // Until the new database is in place, no database is trusted: after a kill, the next start builds it again.
     trust.revoke_trust()?;
     if let Some(written) = written {
-        let (compacted, _) = written.put_in_place()?;
+        let (mut journal, compacted, _) = written.put_in_place()?;
+        journal.sync_name()?;
         compact::record_position(&making, &compacted)?;
         making.flush_to_system()?;
         mark = compacted;

@@ -4,6 +4,7 @@
 //! of a newer version is read without its unknown members, and never rewritten.
 
 mod continuation;
+mod unfinished_head;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +22,7 @@ use crate::chain::Chain;
 use crate::files::digest::{from_hex, hex};
 
 pub use continuation::{DeferredText, PendingContinuation};
+pub use unfinished_head::UnfinishedHead;
 
 /// The version of the records that this program writes.
 pub const RECORD_VERSION: u32 = 1;
@@ -68,6 +70,10 @@ pub struct ConversationRecord {
     /// The scheduled continuation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation: Option<PendingContinuation>,
+    /// What former heads had left unfinished when another session replaced them, oldest first. An undo restores it with its
+    /// head.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unfinished_heads: Vec<UnfinishedHead>,
     /// The open questions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<Interrupt>,
@@ -411,8 +417,8 @@ pub struct Change {
     pub processes_put: Vec<ProcessRecord>,
     /// Marks of processes to delete.
     pub processes_removed: Vec<String>,
-    /// Whether the change may use the journal's reserved space. Set for events that already happened and cannot be refused,
-    /// such as the end of a turn.
+    /// Whether the change may use the journal's reserved space. Set for events that already happened and cannot be refused:
+    /// the end of a turn, and a deletion after that of the transcripts.
     pub may_use_reserve: bool,
     /// Whether earlier states of the data must be erased from the files. The files are rewritten before the change is
     /// acknowledged; if that fails, the next start rewrites them.
@@ -467,6 +473,7 @@ impl ConversationRecord {
             limit: None,
             cut: None,
             continuation: None,
+            unfinished_heads: Vec::new(),
             interrupts: Vec::new(),
             answered: Vec::new(),
             turn: None,

@@ -18,7 +18,7 @@ use super::error::{LostPart, StoreError};
 /// it never syncs, and a page holds up to 17 values.
 pub const VALUE_LIMIT_BYTES: usize = 8 << 10;
 
-/// The largest value of a change that cannot be refused, in bytes, if the disk has no room for bodies. A larger one would take the
+/// The largest value of a change that cannot be refused, in bytes, if its bodies cannot be written. A larger one would take the
 /// reserve of other turns.
 const UNMOVED_LIMIT_BYTES: usize = 64 << 10;
 
@@ -55,7 +55,7 @@ impl StoredValue {
     /// Encodes a record. Without `bodies` (in memory), nothing is too large.
     ///
     /// `structures` names the members whose own members may move one by one. `must_fit`: whether members stay in the value if
-    /// the disk has no room for their bodies, because the change that they belong to cannot be refused. Such a value is at most
+    /// their bodies cannot be written, because the change that they belong to cannot be refused. Such a value is at most
     /// `UNMOVED_LIMIT_BYTES` large.
     pub(super) fn of<T: Serialize>(
         what: &'static str,
@@ -72,10 +72,7 @@ impl StoredValue {
             && value.size() > VALUE_LIMIT_BYTES
         {
             match value.shrink(what, structures, bodies) {
-                Err(error)
-                    if must_fit
-                        && error.full_disk_path().is_some()
-                        && value.size() <= UNMOVED_LIMIT_BYTES => {}
+                Err(_) if must_fit && value.size() <= UNMOVED_LIMIT_BYTES => {}
                 shrunk => shrunk?,
             }
         }

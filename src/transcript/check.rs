@@ -3,7 +3,6 @@
 //! Owns how many findings are reported and how they quote a transcript. Each format makes its own findings. Pure.
 
 mod findings;
-mod unknown_forms;
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,8 +11,6 @@ use bridge_protocol::check::Finding;
 
 use super::scan::LinePosition;
 pub(super) use findings::Findings;
-pub(super) use unknown_forms::UnknownForm;
-use unknown_forms::UnknownForms;
 
 /// How many findings of one kind are reported: enough to see what happened. A file of nothing but garbage has millions.
 pub const FINDINGS_OF_A_KIND_LIMIT: usize = 100;

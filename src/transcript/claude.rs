@@ -16,7 +16,7 @@
 //! | what a list shows, where a session came from | `summary`, `origin` |
 //! | what happens to each record in a whole copy, in a cut | `copy`, `cut`; its files: `side_files`, `borrowed_files` |
 //! | what a transcript that has lost its beginning adds to a copy of it | `rejoin` |
-//! | damage, and what happens to each record in a repair | `check`, `repair`; positions of added results: `fill_positions` |
+//! | damage, and what happens to each record in a repair | `check`, `repair` |
 //! | opening files for all this | `reading` |
 //!
 //! `dialect`, `copies`, `copy`, `cut`, `repair`, `reading`, `side_files` and `borrowed_files` use the disk and block; the
@@ -30,7 +30,6 @@ pub mod cut;
 mod dialect;
 mod entries;
 mod facts;
-mod fill_positions;
 pub mod history;
 mod index;
 mod origin;
@@ -44,7 +43,6 @@ mod walk;
 
 pub(in crate::transcript) use dialect::Claude;
 pub(in crate::transcript) use facts::{BLOCK, INDEX, MESSAGE, RecordFacts};
-pub(in crate::transcript) use fill_positions::FillPositions;
 pub use index::Index;
 pub use walk::{Join, NewerBranch, Selection};
 

@@ -48,7 +48,6 @@ pub enum Verdict {
 #[derive(Debug, Default)]
 pub struct Edits {
     places: Vec<(Range<usize>, Vec<u8>)>,
-    before: Vec<u8>,
 }
 
 impl Edits {
@@ -57,14 +56,8 @@ impl Edits {
         self.places.push((place, text.into()));
     }
 
-    /// Writes whole lines before this one.
-    pub fn insert_before(&mut self, lines: &[u8]) {
-        self.before.extend_from_slice(lines);
-    }
-
     /// Writes a line with these edits, and clears them for the next line.
     fn write(&mut self, line: &[u8], writer: &mut dyn Write) -> io::Result<()> {
-        writer.write_all(&self.before)?;
         self.places.sort_by_key(|(place, _)| place.start);
         let mut written = 0;
         for (place, text) in &self.places {
@@ -77,7 +70,6 @@ impl Edits {
 
     fn clear(&mut self) {
         self.places.clear();
-        self.before.clear();
     }
 }
 
@@ -323,7 +315,6 @@ mod tests {
         match line.bytes {
             Some(b"") => return Ok(Verdict::Drop),
             Some(bytes) => {
-                edits.insert_before(b"<");
                 edits.replace(bytes.len()..bytes.len(), ">");
                 edits.replace(0..1, "_");
             }
@@ -337,18 +328,18 @@ mod tests {
         let long = "x".repeat(HELD + 1);
         let table = [
             ("", "", ""),
-            ("ab\n\nc", "<_b>\n<_>\n", "<_b>\n<_>"),
+            ("ab\n\nc", "_b>\n_>\n", "_b>\n_>"),
             (
                 "12345678\n12345678",
-                "<_2345678>\n<_2345678>\n",
-                "<_2345678>\n<_2345678>",
+                "_2345678>\n_2345678>\n",
+                "_2345678>\n_2345678>",
             ),
             (
                 &format!("{long}\nab\n{long}"),
-                &format!("{long}\n<_b>\n{long}\n"),
-                &format!("{long}\n<_b>\n{long}"),
+                &format!("{long}\n_b>\n{long}\n"),
+                &format!("{long}\n_b>\n{long}"),
             ),
-            ("a\n", "<_>\n", "<_>\n"),
+            ("a\n", "_>\n", "_>\n"),
         ];
         for (text, ended, as_it_ends) in table {
             for size in [1, 7, 4096] {

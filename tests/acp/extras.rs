@@ -136,3 +136,25 @@ fn a_client_of_jetbrains_is_told_that_a_replay_has_ended() {
         })
     );
 }
+
+/// Serde reads a struct from an array too.
+#[test]
+fn an_array_is_no_object() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let (mut editor, session) = Editor::in_session(&home);
+    let new = json!({"cwd": home.project(), "mcpServers": [], "_meta": {"sessiond": ["loopback"]}});
+    let prompt = json!([session, [{"type": "text", "text": "one"}]]);
+    for (method, params) in [
+        ("session/new", new),
+        ("session/new", json!([home.project(), []])),
+        ("session/prompt", prompt),
+        ("session/list", json!([home.project()])),
+    ] {
+        assert_eq!(
+            editor.call(method, params.clone()).code(),
+            -32602,
+            "{method} {params}"
+        );
+    }
+}

@@ -31,6 +31,7 @@ mod replaying;
 mod requirements;
 mod stalled;
 mod subagents;
+mod titles;
 
 use crate::home::Home;
 use crate::support::DEADLINE;

@@ -19,20 +19,8 @@ use crate::signs::Watched;
 pub(crate) fn verify_places(home: &Home, workers: &[Worker], told: &str) {
     verify_moves(&home.data(), told);
     let mut client = Client::connect(&home.socket()).unwrap();
-    for note in fs::read_dir(home.data().join("copies"))
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
-        // Of those that nobody has nothing is left.
-        let name = note.file_name().into_string().unwrap();
-        // That of a fork's files, and one that is being written.
-        let id = name.trim_end_matches(".new").trim_end_matches(".files");
-        let answer = client
-            .ask("conversation/get", &json!({"conversationId": id}))
-            .unwrap();
-        let is_somebodys = answer.map_or_else(|error| error["data"]["deletedAt"].is_string(), |_| true);
-        assert!(is_somebodys, "{told}: nobody has {id}");
+    if is_at_rest(&mut client) {
+        verify_copies(home, &mut client, told);
     }
     let transcripts = transcripts(&home.data().join("loopback/projects"), told);
     for ledger in workers
@@ -65,6 +53,31 @@ pub(crate) fn verify_places(home: &Home, workers: &[Worker], told: &str) {
                 panic!("{told}: {}: {why}\n{links:#?}\n{words}", path.display());
             }
         }
+    }
+}
+
+/// Whether no conversation runs or is about to be continued, which may copy its session.
+fn is_at_rest(client: &mut Client) -> bool {
+    let page = client.call("conversation/list", &json!({"limit": 500}));
+    let mut all = page["conversations"].as_array().unwrap().iter();
+    all.all(|one| one["state"] == "idle" && one["continuation"].is_null())
+}
+
+/// Of copies that nobody has nothing is left.
+fn verify_copies(home: &Home, client: &mut Client, told: &str) {
+    for note in fs::read_dir(home.data().join("copies"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let name = note.file_name().into_string().unwrap();
+        // That of a fork's files, and one that is being written.
+        let id = name.trim_end_matches(".new").trim_end_matches(".files");
+        let answer = client
+            .ask("conversation/get", &json!({"conversationId": id}))
+            .unwrap();
+        let is_somebodys = answer.map_or_else(|error| error["data"]["deletedAt"].is_string(), |_| true);
+        assert!(is_somebodys, "{told}: nobody has {id}");
     }
 }
 

@@ -362,6 +362,29 @@ fn ends_alike_after_a_kill(answer_bytes: usize) {
     home.assert_nobody_but(&[disk.keeper.id()]);
 }
 
+/// The same where the disk has room, but files of their own cannot be created.
+#[test]
+fn a_turn_with_a_large_answer_that_no_file_can_hold_has_the_same_end_after_a_kill() {
+    let home = Home::new("");
+    configure_plain(&home, 20_000);
+    let mut daemon = home.start();
+    let mut client = Client::connect(&home.socket()).unwrap();
+    let asked = ask_of(&mut client, &json!({"agent": "plain", "cwd": home.project()}));
+    let bodies = home.data().join("bodies");
+    // There may be none yet.
+    drop(fs::remove_dir_all(&bodies));
+    fs::write(&bodies, "").unwrap();
+    let told = allow(&mut client, &asked);
+    daemon.kill();
+    fs::remove_file(&bodies).unwrap();
+
+    let daemon = home.start();
+    let mut client = Client::connect(&home.socket()).unwrap();
+    assert_ended_alike(&client.call("conversation/prompt", &asked.prompt), &told);
+    daemon.stop();
+    home.assert_nobody_but(&[]);
+}
+
 /// The same for turns that run while the journal is rewritten because a conversation was deleted with its transcripts.
 #[test]
 fn turns_that_end_without_room_after_an_erasure_have_the_same_end_after_a_kill() {

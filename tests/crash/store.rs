@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::home::{Daemon, Home};
+use crate::carrying::copy_folder;
+use crate::signs::Watched;
 
 /// A conversation as everything that can be asked of it without changing it.
 #[derive(Debug, PartialEq)]
@@ -228,4 +230,46 @@ fn a_torn_end_and_a_database_of_garbage_together_lose_nothing() {
     let (daemon, store) = start_and_compare(&home, &before);
     assert!(store["setAside"].is_string(), "{store}");
     goes_on(&home, daemon, &before);
+}
+
+/// A start that is killed while it replaces the journal by a shorter one leaves no database that counts as damaged: it would keep
+/// the words of what is deleted later. One whose content is all in the journal goes with the next deletion.
+#[test]
+fn a_start_that_is_killed_while_it_shortens_the_journal_leaves_no_damaged_database() {
+    const CHANGES_OF_A_START: usize = 40;
+    let home = Home::new("");
+    let mut daemon = home.start();
+    let mut client = Client::connect(&home.socket()).unwrap();
+    let settings = json!({"systemPrompt": "x".repeat(6_500)});
+    let id =
+        client.new_conversation(&json!({"agent": "loopback", "cwd": home.project(), "settings": settings}));
+    let titled = |title: usize| json!({"conversationId": id, "title": title.to_string()});
+    for title in 0..200 {
+        client.call("conversation/update", &titled(title));
+    }
+    daemon.kill();
+    let journal = home.data().join("journal.jsonl");
+    let length = || fs::metadata(&journal).unwrap().len();
+    let (saved, before) = (tempfile::tempdir().unwrap(), length());
+    let saved = saved.path().join("data");
+    copy_folder(&home.data(), &saved);
+    for changes in 0..CHANGES_OF_A_START {
+        fs::remove_dir_all(home.data()).unwrap();
+        copy_folder(&saved, &home.data());
+        let watched = Watched::below(home.path());
+        home.spawn().kill_after(&watched, changes);
+        let mut daemon = home.start();
+        let mut client = Client::connect(&home.socket()).unwrap();
+        let view = client.call("conversation/get", &json!({"conversationId": id}));
+        assert_eq!(view["conversation"]["title"], "199", "{changes}");
+        let names = fs::read_dir(home.data())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name());
+        let damaged: Vec<_> = names
+            .filter(|name| name.to_string_lossy().starts_with("store.damaged"))
+            .collect();
+        assert!(damaged.is_empty(), "{changes}: {damaged:?}");
+        assert!(length() < before / 2, "{changes}");
+        daemon.kill();
+    }
 }

@@ -279,7 +279,7 @@ shrunk | true |  | 1 behind | 2 behind | CheckpointNotFound | yes | 2 behind | t
 gone | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false
 another's | true | 1:foreignSessionId | 2 | 4 | CheckpointNotFound | yes | 4 | true
 a ring | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false
-newer | true | 5:unknownRecord | 2 unknownRecord | 4 unknownRecord | 2 | yes | 4 unknownRecord | true
+newer | true |  | 2 unknownRecord | 4 unknownRecord | 2 | yes | 4 unknownRecord | true
 a long line | true | 3:oversizedLine | 2 broken | 4 broken | 2 | yes | 4 broken | true
 no folder | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false
 ";
@@ -296,7 +296,7 @@ shrunk | true |  | 1 behind | 2 behind | CheckpointNotFound | yes | 2 behind | t
 gone | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false
 another's | true | 1:foreignSessionId | 2 | 4 | CheckpointNotFound | yes | 4 | true
 a ring | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false
-newer | true | 24:unknownRecord | 2 | 4 | 2 | yes | 4 | true
+newer | true |  | 2 | 4 | 2 | yes | 4 | true
 a long line | true | 13:oversizedLine | 2 broken | 4 broken | 2 | yes | 4 broken | true
 no folder | false | NotFound | 0 missing | 0 missing | CheckpointNotFound | NotFound | 0 missing | false
 ";

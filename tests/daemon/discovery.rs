@@ -30,6 +30,26 @@ async fn the_daemon_tells_the_document_of_what_it_serves() {
         let answer = raw.ask(name.as_str().unwrap(), json!([])).await;
         assert_eq!(answer["error"]["code"], -32602, "{name}: {answer}");
     }
+    // Nor does a parameter that is an object.
+    let schemas = &told["components"]["schemas"];
+    let mut objects = 0;
+    for method in told["methods"].as_array().unwrap() {
+        for parameter in method["params"].as_array().unwrap() {
+            let schema = parameter["schema"]["$ref"]
+                .as_str()
+                .and_then(|named| named.rsplit('/').next());
+            let schema = schema.map_or(&parameter["schema"], |name| &schemas[name]);
+            if schema["type"] != "object" {
+                continue;
+            }
+            objects += 1;
+            let name = parameter["name"].as_str().unwrap();
+            let answer = raw.ask(method["name"].as_str().unwrap(), json!({name: []})).await;
+            assert_eq!(answer["error"]["code"], -32602, "{answer}");
+            assert_eq!(answer["error"]["data"]["parameter"], name, "{answer}");
+        }
+    }
+    assert!(objects > 0, "{schemas}");
     let answer = raw.ask("rpc.neverHeardOf", json!([])).await;
     assert_eq!(answer["error"]["code"], -32601, "{answer}");
 }

@@ -12,10 +12,11 @@ use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 use bridge_protocol::method::{Edit, Fork, History, Undo};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::StopReason;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::unresponsive_folders::{Mount, start};
 use crate::carrying::files_below;
+use crate::continuing::{continued, go_on};
 use crate::gate::Gate;
 use crate::home::Home;
 use crate::signs::Watched;
@@ -237,6 +238,76 @@ async fn an_edit_that_meets_a_limit_is_taken_back_with_it() {
     assert_eq!(app.remembered(id).await, PROMPTS);
 }
 
+/// What was unfinished before an edit, a fork in place or a reset is unfinished again after its undo, and can be continued.
+#[tokio::test]
+async fn an_undo_brings_back_the_turn_that_was_cut_short() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let mut left = Vec::new();
+    for cut in ["[[say so far]][[crash]]", "[[limit 3600]]"] {
+        for change in ["edit", "fork", "reset"] {
+            let id = app.begun(&home.project(), &["one", cut]).await;
+            if cut == "[[limit 3600]]" {
+                go_on(&app, id, json!({"at": "reset"})).await;
+            }
+            let before = app.get(id).await;
+            assert!(before.cut_short, "{cut}");
+            let at = places(&app, id).await[0][0].clone();
+            match change {
+                "edit" => drop(edit(&app, id, &at, "better").await.unwrap()),
+                "fork" => {
+                    let fork = json!({"conversationId": id, "inPlace": true, "at": at});
+                    app.call("conversation/fork", fork).await.unwrap();
+                }
+                _ => drop(app.ask("conversation/reset", id).await),
+            }
+            let changed = app.get(id).await;
+            assert_eq!((changed.cut_short, &changed.continuation), (false, &None));
+            left.push((id, before, format!("{change} after {cut}")));
+        }
+    }
+    daemon.kill();
+    let (_daemon, app) = home.opened().await;
+    for (id, before, what) in left {
+        let mut events = app.events(id).await;
+        let undone = undo(&app, id).await.unwrap().conversation;
+        events.until("undone").await;
+        if let Some(limit) = &before.limit {
+            assert_eq!(
+                events.until("limited").await,
+                Event::Limited { limit: limit.clone() }
+            );
+        }
+        let after = app.get(id).await;
+        for shown in [undone, after] {
+            assert_eq!((shown.state, shown.cut_short), (before.state, true), "{what}");
+            assert_eq!(shown.limit, before.limit, "{what}");
+            assert_eq!(shown.continuation, before.continuation, "{what}");
+        }
+        if before.continuation.is_none() {
+            go_on(&app, id, json!({"at": "now"})).await;
+            let turn = continued(&mut events).await;
+            assert_eq!(turn.stop_reason, StopReason::EndTurn, "{what}");
+            assert!(!app.get(id).await.cut_short, "{what}");
+        }
+    }
+}
+
+/// A continuation that the user cancelled is not scheduled again.
+#[tokio::test]
+async fn a_continuation_that_was_cancelled_stays_so_after_an_undo() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one", "two"]).await;
+    go_on(&app, id, json!({"at": "2999-01-01T00:00:00Z", "text": "later"})).await;
+    let at = places(&app, id).await[0][0].clone();
+    edit(&app, id, &at, "[[fail context]]").await.unwrap();
+    assert!(app.get(id).await.continuation.is_some());
+    go_on(&app, id, json!({"cancel": true})).await;
+    undo(&app, id).await.unwrap();
+    assert_eq!(app.get(id).await.continuation, None);
+}
+
 /// A folder that is gone, an agent that is gone: the branch is not made, and the head is what it was.
 #[tokio::test]
 async fn an_edit_that_cannot_be_made_leaves_all_as_it_was() {
@@ -423,6 +494,24 @@ async fn what_is_no_turn_of_the_conversation_is_refused_and_changes_nothing() {
     let [of_other, message_of_other] = places(&app, other).await[0].clone();
     let never = app.make(&home.project()).await;
     let lineage = app.lineage(id).await;
+    let history = app.ask("conversation/history", id).await;
+    let messages = history["messages"].as_array().unwrap();
+    // The tool's call and result and the answer belong to the turn, but are not its prompt.
+    let is_own = |message: &&Value| message["role"] == "assistant" || message["content"][0]["type"] != "text";
+    let others: Vec<&str> = messages
+        .iter()
+        .filter(is_own)
+        .filter_map(|message| message["id"].as_str())
+        .collect();
+    assert!(others.len() > PROMPTS.len(), "{history}");
+    for at in others {
+        let error = edit(&app, id, at, "better").await.unwrap_err();
+        assert_eq!(
+            (error.kind, error.detail("parameter")),
+            (ErrorKind::InvalidParams, json!("at")),
+            "{at}"
+        );
+    }
     for (conversation, at, kind) in [
         (id, of_other.as_str(), ErrorKind::CheckpointNotFound),
         (id, message_of_other.as_str(), ErrorKind::NotFound),

@@ -3,10 +3,14 @@
 use std::fs;
 
 use bridge_protocol::error::ErrorKind;
+#[cfg(target_os = "linux")]
+use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use super::error_words;
 use crate::carrying::{bundle, import};
+#[cfg(target_os = "linux")]
+use crate::failing_calls::{Call, Calls};
 use crate::home::Home;
 use crate::support::refused;
 
@@ -112,4 +116,39 @@ async fn titles_of_any_writing_make_names_that_fit() {
     let params = json!({"conversationId": id, "format": "bundle", "path": path});
     let answer = app.call("conversation/export", params).await;
     refused(answer, ErrorKind::InvalidParams);
+}
+
+/// A file that is listed and then deleted, as beside a deletion of the conversation, is no failure of the disk.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_file_that_vanishes_during_an_export_is_busy() {
+    let home = Home::keeping_nothing();
+    let calls = Calls::of(&home, &[Call::Open]);
+    let daemon = calls.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    app.close(id).await;
+    let transcript = home.transcript_of(&app, id).await;
+    let export = json!({"conversationId": id, "format": "bundle"});
+    let mut was_busy = false;
+    for opened in 0.. {
+        calls.pass(Call::Open, &transcript, opened);
+        calls.fail(Call::Open, &transcript, Errno::NOENT, 1);
+        let told = app.call("conversation/export", export.clone()).await;
+        let has_failed = calls.succeed() > 0;
+        match told {
+            // It was opened again.
+            Ok(_) if has_failed => {}
+            Ok(_) => break,
+            Err(error) => {
+                assert_eq!(
+                    (error.kind, error.retryable),
+                    (ErrorKind::Busy, true),
+                    "{opened}: {error:?}"
+                );
+                was_busy = true;
+            }
+        }
+    }
+    assert!(was_busy);
 }

@@ -508,6 +508,30 @@ async fn a_bundle_that_cannot_be_read_now_is_not_called_damaged() {
     }
 }
 
+/// A bundle without it would look like a backup of the whole conversation.
+#[tokio::test]
+async fn no_bundle_is_made_of_a_transcript_that_cannot_be_read_now() {
+    for (call, errno) in [
+        (Call::Read, Errno::IO),
+        (Call::Open, Errno::IO),
+        (Call::Open, Errno::MFILE),
+    ] {
+        let home = Home::keeping_nothing();
+        let calls = Calls::of(&home, &[call]);
+        let scene = Scene::new(&home, &calls).await;
+        let daemon = calls.start();
+        let app = daemon.app().await;
+        calls.fail(call, &scene.transcript, errno, ALWAYS);
+        let bundle = home.path().join("taken.bundle");
+        let params = json!({"conversationId": scene.id, "format": "bundle", "path": bundle});
+        let refused = app.call("conversation/export", params.clone()).await;
+        passing(&format!("a bundle: {call:?} {errno}"), refused, &scene.transcript);
+        assert!(calls.succeed() > 0 && !bundle.exists());
+        let made = app.call("conversation/export", params).await.unwrap();
+        assert!(made["missing"].is_null(), "{made}");
+    }
+}
+
 /// Backups cannot be written or read now: neither they nor the transcripts count as damaged, and nothing that was backed up before is
 /// lost.
 #[tokio::test]
@@ -718,6 +742,40 @@ async fn an_erasure_whose_database_cannot_be_read_loses_no_conversation() {
         }
     }
     assert!(refused > 0);
+}
+
+/// The erasure replaces the journal. Whichever sync or open fails once meanwhile, the daemon takes changes afterwards and keeps
+/// them.
+#[tokio::test]
+async fn an_erasure_that_fails_keeps_the_daemon_from_no_change() {
+    for (call, errno) in [(Call::Sync, Errno::IO), (Call::Open, Errno::MFILE)] {
+        let home = Home::keeping_nothing();
+        let calls = Calls::of(&home, &[call]);
+        let daemon = calls.start();
+        let app = daemon.app().await;
+        // Without a turn, only the store syncs or opens files.
+        let id = app.make(&home.project()).await;
+        let (mut title, mut refused) = (String::new(), 0);
+        for passed in 0.. {
+            let deleted = app.make(&home.project()).await;
+            calls.pass(call, &home.data(), passed);
+            calls.fail(call, &home.data(), errno, 1);
+            let delete = json!({"conversationId": deleted, "transcripts": "delete"});
+            let answer = app.call("conversation/delete", delete).await;
+            if calls.succeed() == 0 {
+                break;
+            }
+            refused += usize::from(answer.is_ok_and(|answer| answer["notErased"].is_string()));
+            title = format!("after {passed}");
+            let update = json!({"conversationId": id, "title": title});
+            app.call("conversation/update", update).await.unwrap();
+        }
+        assert!(refused > 1, "{call:?}");
+        drop(app);
+        daemon.kill();
+        let (_daemon, app) = home.opened().await;
+        assert_eq!(app.get(id).await.title, title, "{call:?}");
+    }
 }
 
 /// It passes that there is no room for the folder of the rollout: nothing is called damaged, and the head stays.

@@ -100,8 +100,10 @@ async fn a_conversation_goes_on_with_the_repaired_copy_of_its_head() {
         ]
     );
     let repairs = answer.repairs.unwrap();
-    assert_eq!((repairs.left_out, repairs.joined, repairs.filled_in), (1, 2, 1));
-    assert_eq!(answer.left, []);
+    assert_eq!((repairs.left_out, repairs.joined, repairs.filled_in), (1, 2, 0));
+    // The agent leaves out a call in the middle.
+    let left: Vec<FindingKind> = answer.left.iter().map(|finding| finding.kind).collect();
+    assert_eq!(left, [FindingKind::ToolUseWithoutResult]);
     let new = answer.repaired.unwrap();
     let mut told = Vec::new();
     loop {
@@ -142,7 +144,8 @@ async fn a_conversation_goes_on_with_the_repaired_copy_of_its_head() {
         (entry.reason, entry.fidelity),
         (LineageReason::Rebuilt, Fidelity::Partial)
     );
-    assert_eq!(found(&app, &new).await, [] as [Value; 0]);
+    let found = found(&app, &new).await;
+    assert_eq!(found.len(), 1, "{found:?}");
 
     daemon.kill();
     let (_daemon, app) = home.opened().await;
@@ -204,16 +207,13 @@ async fn where_nothing_is_wrong_no_copy_is_made() {
         (Some(old.clone()), 1)
     );
     assert_eq!(transcripts(&home), names);
-    // What is found and would not be other in a copy makes none either.
+    // A record of a kind that is not known is no damage.
     app.close(id).await;
     let text = fs::read_to_string(&path).unwrap();
     let strange = json!({"type": "hologram", "uuid": "h1", "parentUuid": null, "sessionId": old});
     fs::write(&path, format!("{text}{strange}\n")).unwrap();
     let answer = repair(&app, json!({"conversationId": id})).await.unwrap();
-    assert_eq!(
-        (kinds(&answer), answer.repaired),
-        (vec![FindingKind::UnknownRecord], None)
-    );
+    assert_eq!(answer, CheckAnswer::default());
     fs::write(&path, "@@@\n").unwrap();
     let none = repair(&app, json!({"conversationId": id})).await;
     refused(none, ErrorKind::TranscriptDamaged);

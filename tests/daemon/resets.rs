@@ -155,6 +155,61 @@ async fn a_history_comes_back_where_the_conversation_is_now() {
     assert_eq!(app.remembered(id).await[..1], ["one"]);
 }
 
+/// The folder was moved with its transcripts, so that the history is in the new one, also if the old one is still there.
+#[tokio::test]
+async fn a_history_that_was_moved_with_its_folder_comes_back_there() {
+    // The transcripts of the first two are in one folder of the agent, whose name has a dash for each dot.
+    for (from, to) in [("some.where", "some-where"), ("old", "new")] {
+        let home = Home::new();
+        let (_daemon, app) = home.opened().await;
+        let (from, to) = (home.folder_named(from), home.folder_named(to));
+        let id = app.begun(&from, &["one"]).await;
+        app.ask("conversation/reset", id).await;
+        let moved = json!({"from": from, "to": to});
+        app.call("transcript/move", moved).await.unwrap();
+        undo(&app, id).await.unwrap();
+        assert_eq!(app.get(id).await.cwd, to);
+        assert_eq!(app.chain(id).await.pop().unwrap().cwd, to);
+        assert_eq!(app.remembered(id).await, ["one"]);
+        refused(undo(&app, id).await, ErrorKind::Conflict);
+    }
+}
+
+/// The undo of a reset brings back the head alone, so that the undo of the move before it leaves the session before the edit in the
+/// folder of that move.
+#[tokio::test]
+async fn an_edit_before_a_move_and_a_reset_is_undone_where_the_conversation_is_now() {
+    for is_removed in [false, true] {
+        let home = Home::new();
+        let (daemon, app) = home.opened().await;
+        let id = app.begun(&home.project(), &["one", "two"]).await;
+        let transcript = home.transcript_of(&app, id).await;
+        edit_last(&app, id, "other").await;
+        let there = home.folder_named("there");
+        let moved = json!({"conversationId": id, "cwd": there});
+        app.call("conversation/move", moved).await.unwrap();
+        app.ask("conversation/reset", id).await;
+        for _ in ["the reset", "the move"] {
+            undo(&app, id).await.unwrap();
+        }
+        assert_eq!(app.get(id).await.cwd, home.project());
+        assert!(!transcript.exists());
+        if is_removed {
+            std::fs::remove_dir(&there).unwrap();
+        }
+        undo(&app, id).await.unwrap();
+        // A kill now is no reason to move it back.
+        daemon.kill();
+        let (_daemon, app) = home.opened().await;
+        assert_eq!(app.get(id).await.cwd, home.project());
+        assert_eq!(app.chain(id).await.pop().unwrap().cwd, home.project());
+        assert_eq!(home.transcript_of(&app, id).await, transcript);
+        assert_eq!(app.remembered(id).await, ["one", "two"]);
+        assert_eq!(home.transcript_of(&app, id).await, transcript);
+        refused(undo(&app, id).await, ErrorKind::Conflict);
+    }
+}
+
 /// Calls that are sent without waiting are carried out in order: an undo takes back the reset before it and not the move before
 /// that, and each one that is answered was done.
 #[tokio::test]

@@ -33,9 +33,15 @@ fn take_result(lines: &mut Vec<String>, output: &str) {
     assert_eq!(lines.len() + 1, before, "the result's record");
 }
 
-/// Of a torn record in the middle and a result that is gone the model is sent all that is left, and with the
-/// call what the agent itself would have filled in; where the agent resumes the source by itself it leaves
-/// the call out. The session was open, and is closed before.
+/// Makes garbage of the record with a reply.
+fn tear_reply(lines: &mut [String], text: &str) {
+    let is_reply = |line: &&mut String| line.contains(r#""type":"assistant""#) && line.contains(text);
+    let reply = lines.iter_mut().find(is_reply).expect("the reply's record");
+    reply.replace_range(1..20, "@");
+}
+
+/// Of a torn record in the middle and a result that is gone the model is sent all that is left, without the
+/// call, which the agent leaves out. The session was open, and is closed before.
 #[test]
 #[ignore = "installs the real adapter"]
 fn the_model_is_sent_the_repaired_history() {
@@ -47,10 +53,7 @@ fn the_model_is_sent_the_repaired_history() {
     let old = bridge.head(id);
     change(&bridge, id, |lines| {
         take_result(lines, "hi");
-        let is_reply =
-            |line: &String| line.contains(r#""type":"assistant""#) && line.contains("ok: number one");
-        let reply = lines.iter().position(is_reply).expect("the reply's record");
-        lines[reply].replace_range(1..20, "@");
+        tear_reply(lines, "ok: number one");
     });
     assert!(bridge.get(id).live);
     let answer = bridge.repair(id);
@@ -64,7 +67,8 @@ fn the_model_is_sent_the_repaired_history() {
             FindingKind::BrokenParent
         ]
     );
-    assert_eq!(answer.left, []);
+    let left: Vec<FindingKind> = answer.left.iter().map(|finding| finding.kind).collect();
+    assert_eq!(left, [FindingKind::ToolUseWithoutResult]);
     let new = answer.repaired.expect("a copy");
     assert_eq!(bridge.head(id), new.as_str());
     let link = bridge.chain(id).pop().expect("the head");
@@ -78,8 +82,6 @@ fn the_model_is_sent_the_repaired_history() {
         user("number one"),
         user(WITH_TOOL),
         model("calling"),
-        tool_use("Bash"),
-        tool_result(INTERRUPTED),
         model("done"),
         user("number two"),
         model("ok: number two"),
@@ -87,13 +89,13 @@ fn the_model_is_sent_the_repaired_history() {
     ];
     assert_eq!(bridge.lab.model.asked("go on"), expected);
     bridge.close(id);
-    assert_eq!(bridge.found(new.as_str()), []);
+    assert_eq!(bridge.found(new.as_str()), left);
 }
 
-/// Calls that the model makes at once, of which one or all have no result any more.
+/// Calls that the model made at once before it was ended, of which one or all have no result; behind a reply that is torn.
 #[test]
 #[ignore = "installs the real adapter"]
-fn each_of_several_calls_has_a_result() {
+fn each_of_several_calls_at_the_end_has_a_result() {
     let bridge = or_skip!(Bridge::start(Account::Key));
     let table: [(&[&str], [&str; 2]); 3] = [
         // As the agent appends it.
@@ -103,14 +105,17 @@ fn each_of_several_calls_has_a_result() {
     ];
     for (number, (gone, results)) in table.into_iter().enumerate() {
         let id = bridge.conversation(Settings::default());
-        for text in ["number one", WITH_TWO, "number two"] {
+        for text in ["number one", WITH_TWO] {
             bridge.prompted(id, text);
         }
         bridge.close(id);
         change(&bridge, id, |lines| {
+            let is_result = |line: &String| line.contains(r#""type":"tool_result""#);
+            lines.truncate(lines.iter().rposition(is_result).expect("the results") + 1);
             for output in gone {
                 take_result(lines, output);
             }
+            tear_reply(lines, "ok: number one");
         });
         let answer = bridge.repair(id);
         let filled_in = answer.repairs.expect("a copy").filled_in;
@@ -119,16 +124,13 @@ fn each_of_several_calls_has_a_result() {
         bridge.prompted(id, &text);
         let expected: Vec<Said> = vec![
             user("number one"),
-            model("ok: number one"),
             user(WITH_TWO),
             model("calling"),
             tool_use("Bash"),
             tool_use("Bash"),
             tool_result(results[0]),
             tool_result(results[1]),
-            model("done"),
-            user("number two"),
-            model("ok: number two"),
+            model("No response requested."),
             user(&text),
         ];
         assert_eq!(bridge.lab.model.asked(&text), expected, "{gone:?}");

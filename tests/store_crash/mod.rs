@@ -17,6 +17,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::carrying::copy_folder;
 use crate::{signs, test_programs};
 
 const SEED_VARIABLE: &str = "SESSION_BRIDGE_CRASH_SEED";
@@ -77,19 +78,6 @@ fn held(folder: &Path, acknowledged: u64) -> Value {
         String::from_utf8_lossy(&output.stderr)
     );
     serde_json::from_slice(&output.stdout).unwrap()
-}
-
-fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for file in fs::read_dir(from).unwrap() {
-        let file = file.unwrap();
-        let target = to.join(file.file_name());
-        if file.file_type().unwrap().is_dir() {
-            copy_folder(&file.path(), &target);
-        } else {
-            fs::copy(file.path(), target).unwrap();
-        }
-    }
 }
 
 /// Opens a copy of the folder to which something was done, and expects what the store itself holds.

@@ -44,8 +44,8 @@ pub(in crate::cli) struct Adopt {
 /// Prints the damage and whether the session can still be resumed. The transcript itself is never changed.
 ///
 /// --repair writes a copy without the lines that are not valid records. In the copy, a record with a missing parent is
-/// attached to the record before it, and a tool call without a result gets the result that the agent would fill in. A
-/// conversation that uses the session continues with the copy. If no conversation uses it, adopt the copy with
+/// attached to the record before it, and a last tool call without a result gets the result that the agent would fill
+/// in. A conversation that uses the session continues with the copy. If no conversation uses it, adopt the copy with
 /// sessionctl adopt.
 ///
 /// Exits with 0 if the transcript is sound or was repaired, and with 1 if it is damaged.
@@ -160,7 +160,7 @@ pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> 
         Some(_) => &answer.left,
         None => &answer.findings,
     };
-    let is_damaged = left.iter().any(|finding| finding.kind.is_damage());
+    let is_damaged = !left.is_empty();
     note_backups(context, &answer.kept)?;
     print_findings(context, &answer.findings)?;
     let look = context.output.look;
@@ -234,9 +234,8 @@ fn finding_location(finding: &Finding) -> String {
 fn print_findings(context: &mut Context<'_>, findings: &[Finding]) -> CommandResult {
     let look = context.output.look;
     for finding in findings {
-        let style = if finding.kind.is_damage() { ATTENTION } else { DIM };
         let place = look.paint(DIM, &finding_location(finding));
-        let kind = look.paint(style, &humanize::wire_name(finding.kind));
+        let kind = look.paint(ATTENTION, &humanize::wire_name(finding.kind));
         let line = format!("{place}  {kind}: {}", one_line(&finding.detail));
         context.output.line(&line)?;
     }

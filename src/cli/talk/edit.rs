@@ -71,7 +71,7 @@ pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> Co
         })
     })?;
     let id = humanize::short_id(conversation.id);
-    let at = resolve_checkpoint(context.output, &daemon, conversation.id, named.unwrap_or("-1")).await?;
+    let at = resolve_turn(context.output, &daemon, conversation.id, named.unwrap_or("-1")).await?;
     let mut written = None;
     let prompt = match options.text.is_empty() {
         false => {
@@ -292,6 +292,22 @@ pub(in crate::cli) async fn resolve_checkpoint(
         }
         Err(problem) => Err(problem),
     }
+}
+
+/// As [`resolve_checkpoint`], but a message stands for its turn, whoever wrote it.
+async fn resolve_turn(
+    output: &Output,
+    daemon: &Daemon,
+    id: ConversationId,
+    word: &str,
+) -> CommandResult<String> {
+    let at = resolve_checkpoint(output, daemon, id, word).await?;
+    if at != word {
+        return Ok(at);
+    }
+    // If there is no such turn, the daemon refuses the edit.
+    let turn = find_turn(daemon, &id.into(), &at).await;
+    Ok(turn.map_or(at, |turn| turn.checkpoint.id.as_str().to_owned()))
 }
 
 /// Finds a turn of a conversation by its step, or by the id of a checkpoint or message.

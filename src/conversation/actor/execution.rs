@@ -174,7 +174,7 @@ impl Actor {
                 });
                 self.job = Some(Job::new(job, edit));
             }
-            Work::FindUndoTarget { session } => self.find_undo_target(job, session),
+            Work::FindUndoTarget { session, progress } => self.find_undo_target(job, session, progress),
             Work::Close {
                 delete_transcripts,
                 by_force,
@@ -377,13 +377,18 @@ impl Actor {
     }
 
     /// Finds the target of an undo.
-    fn find_undo_target(&mut self, job: u64, session: Option<UpstreamId>) {
-        let record = self.model.record.clone();
-        let look =
-            move |services: &Arc<_>| undo_target::find_undo_target(services, &record, session.as_ref());
-        let target = self.services.blocking(look);
-        self.job = Some(Job::without_resource(job, async move {
-            target.await?.map(WorkResult::UndoTargetFound)
+    fn find_undo_target(&mut self, job: u64, session: Option<UpstreamId>, progress: Arc<Progress>) {
+        let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
+        let (closed, finishing) = (self.closed_sessions.clone(), self.move_cleanup.take());
+        self.job = Some(Job::new(job, async move {
+            if let Some(finishing) = finishing {
+                // The files of the session may be in two places until then.
+                let _finished = finishing.await;
+            }
+            let (target, made) =
+                undo_target::prepare_undo(services, record, session, closed, progress).await?;
+            let has_moved_files = made.files.is_some();
+            Ok((WorkResult::UndoTargetFound(target, has_moved_files), made))
         }));
     }
 

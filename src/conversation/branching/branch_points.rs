@@ -27,7 +27,7 @@ pub(super) fn named_point(
     record: &ConversationRecord,
     at: &PlaceRef,
 ) -> Result<BranchPoint, ConversationError> {
-    let format = readable_transcripts(entry, " at a place")?;
+    let format = readable_transcripts(entry, " at a chosen message")?;
     if let PlaceRef::Checkpoint(place) = at
         && format.dialect().abilities().can_copy
     {
@@ -152,7 +152,13 @@ pub(super) fn point_before_turn(
             head.upstream_id, record.id
         )));
     }
-    let (history, position) = find_in_history(services, record, at)?;
+    let (mut history, position) = find_in_history(services, record, at)?;
+    if matches!(at, PlaceRef::Message(_)) && !history.is_prompt(position) {
+        return Err(ConversationError::invalid(
+            "at",
+            format!("at must be a message of the user, and \"{at}\" is not the prompt of its turn"),
+        ));
+    }
     let point = history.point_before_turn(position)?;
     let kept_turns = point.as_ref().and_then(|point| point.turns).unwrap_or(0);
     let shared = match current.position_of(at) {
@@ -260,7 +266,7 @@ fn readable_transcripts(entry: &AgentEntry, when: &str) -> Result<Format, Conver
     let listed = entry.listed_transcripts();
     listed.map(|(_, format)| format).ok_or_else(|| {
         ConversationError::Unsupported(format!(
-            "the agent {} offers no fork{when} and its transcripts cannot be cut",
+            "the agent {} cannot fork{when}, and its transcripts cannot be truncated",
             entry.name
         ))
     })

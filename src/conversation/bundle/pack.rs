@@ -3,7 +3,7 @@
 //! Owns how files get into the archive. Each file is read twice, first for the hash in the manifest and then for the
 //! archive, and its content must be the same both times. Memory use is a few buffers. Blocks.
 
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 
 use indicatif::BinaryBytes;
@@ -29,7 +29,7 @@ pub(in crate::conversation) fn hash_files(
 ) -> Result<Vec<BundledFile>, BundleError> {
     let mut files = Vec::new();
     for (index, part) in parts.iter().enumerate() {
-        let file = part.open().map_err(file_error("open", &part.path))?;
+        let file = open_part(part)?;
         let mut hashing = HashingReader::new(file, part.bytes, progress);
         let mut reader = BufReader::with_capacity(BUFFER_BYTES, &mut hashing);
         io::copy(&mut reader, &mut io::sink()).map_err(|error| read_error(&part.path, error))?;
@@ -84,7 +84,7 @@ pub(in crate::conversation) fn pack(
     let files = manifest.sessions.iter().flat_map(|session| &session.files);
     for (file, source) in files.zip(sources) {
         let entry = header(&file.path, file.bytes, at).map_err(writing)?;
-        let opened = source.open().map_err(file_error("open", &source.path))?;
+        let opened = open_part(source)?;
         let mut hashing = HashingReader::new(opened, file.bytes, progress);
         archive
             .append(&entry, &mut hashing)
@@ -99,6 +99,14 @@ pub(in crate::conversation) fn pack(
     let encoder = archive.into_inner().map_err(writing)?;
     encoder.finish().map_err(writing)?;
     Ok(())
+}
+
+/// Opens a file that was listed before. If it is missing now, its conversation is being deleted or moved.
+fn open_part(part: &Part) -> Result<Box<dyn Read>, BundleError> {
+    part.open().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => BundleError::Changed(part.path.clone()),
+        _ => file_error("open", &part.path)(error),
+    })
 }
 
 fn header(path: &str, bytes: u64, at: u64) -> io::Result<tar::Header> {

@@ -30,44 +30,49 @@ pub(super) struct FoundSessions {
     pub(super) kept: Option<Unpacked>,
 }
 
-/// Why the files of a session are not in a bundle.
-pub(super) enum Unfound {
-    /// They are not there, or cannot be exported. As text.
+/// Why there are no files of a session.
+pub(super) enum NoFiles {
+    /// They are gone or damaged, or cannot be exported.
     Missing(String),
-    /// They may be there and cannot be read now.
+    /// They cannot be read now.
     Unreadable(TranscriptError),
 }
 
+impl NoFiles {
+    fn of(error: TranscriptError, what: &str) -> Self {
+        match error.is_passing() {
+            true => Self::Unreadable(error),
+            false => Self::Missing(format!("{what}{}", chain_text(&error))),
+        }
+    }
+}
+
 /// Finds the files of a session.
-pub(super) fn find_session_files(services: &Services, held: &SessionRef) -> Result<FoundSessions, Unfound> {
+pub(super) fn find_session_files(services: &Services, held: &SessionRef) -> Result<FoundSessions, NoFiles> {
     let Some(entry) = services.catalog.get(&held.agent) else {
-        return Err(Unfound::Missing(format!(
+        return Err(NoFiles::Missing(format!(
             "there is no agent {:?} in the configuration",
             held.agent.as_str()
         )));
     };
     let Some((root, format)) = entry.listed_transcripts() else {
-        return Err(Unfound::Missing(format!(
+        return Err(NoFiles::Missing(format!(
             "this version cannot export transcripts of the agent {:?}",
             held.agent.as_str()
         )));
     };
     if !is_session_id(held.upstream_id.as_str()) {
         let why = "its id is not a UUID; only sessions with UUIDs can be exported";
-        return Err(Unfound::Missing(why.to_owned()));
+        return Err(NoFiles::Missing(why.to_owned()));
     }
-    let unfound = |what: &str, error: TranscriptError| match error.is_passing() {
-        true => Unfound::Unreadable(error),
-        false => Unfound::Missing(format!("{what}{}", chain_text(&error))),
-    };
-    let kept = backup::unpack_backup_of_missing(services, entry, &held.upstream_id);
-    let kept = kept.map_err(|error| unfound("its backup cannot be read: ", error))?;
+    let kept = backup::unpack_backup_of_missing(services, entry, &held.upstream_id)
+        .map_err(|error| NoFiles::of(error, "its backup cannot be read: "))?;
     let root = kept.as_ref().map_or(root, Unpacked::root);
     let home = services.home(root);
     let read = format
         .dialect()
         .parts(home.session(Some(&held.cwd), held.upstream_id.as_str()));
-    let (found, gone) = read.map_err(|error| unfound("", error))?;
+    let (found, gone) = read.map_err(|error| NoFiles::of(error, ""))?;
     let mut missing = Vec::new();
     if let Some(gone) = gone {
         missing.push(MissingSession {

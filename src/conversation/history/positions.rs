@@ -8,7 +8,7 @@ use super::{History, SessionTranscript};
 use crate::conversation::error::ConversationError;
 use crate::conversation::transcript_facts;
 use crate::transcript::checkpoint::PlaceRef;
-use crate::transcript::message::Part;
+use crate::transcript::message::{Part, TranscriptMessageKind};
 
 /// Where a branch leaves a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +48,21 @@ impl History {
                 message,
             })
         })
+    }
+
+    /// Whether a message is the prompt of its turn or a part of it. True for a message before the first turn, which no turn has.
+    pub(in super::super) fn is_prompt(&mut self, position: MessagePosition) -> bool {
+        let Some(session) = self.sessions.get_mut(position.session) else {
+            return false;
+        };
+        let turn = session.transcript.turn_of(position.message);
+        // Whatever its kind, the first message of a turn began it.
+        let is_first = |turn| session.transcript.turn(turn).start == position.message;
+        if turn.is_none_or(is_first) {
+            return true;
+        }
+        let read = session.read_or_gap(|open| open.message(position.message), &mut self.gaps);
+        read.is_some_and(|read| read.kind == TranscriptMessageKind::Prompt)
     }
 
     /// The number of the turn that a message belongs to, from 0; `None` before the first turn.

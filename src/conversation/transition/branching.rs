@@ -126,6 +126,7 @@ impl<R> Model<R> {
     fn branch_in_place(&mut self, fork: Fork, caller: Caller<R>, branched: NewBranch, link: NewLink) {
         self.drop_session();
         let before = Some(Box::new(self.record.clone()));
+        self.record.save_unfinished_head();
         let events = match fork.at {
             Some(_) => self.drop_abandoned_turns("fork"),
             None => Vec::new(),

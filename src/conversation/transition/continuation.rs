@@ -38,6 +38,12 @@ impl<R> Model<R> {
             }
         };
         self.record.continuation = continuation;
+        if cancel {
+            // Otherwise an undo would schedule it again.
+            for head in &mut self.record.unfinished_heads {
+                head.continuation = None;
+            }
+        }
         self.due_turn = None;
         self.bump_revision();
         let answer = Answer::Continued(ContinueAnswer {

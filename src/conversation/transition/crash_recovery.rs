@@ -264,6 +264,7 @@ pub(in crate::conversation) fn end_unfinished(
     };
     if let Some(edit) = turn.edit.as_ref().filter(|edit| !edit.accepted) {
         if matches!(arrived, PromptArrival::Present | PromptArrival::Answered) {
+            record.save_unfinished_head();
             ended.lineage = append_edit_branch(&mut record, edit);
             drop_replaced_turns(&mut record, turn.accepted_at, now);
         } else {

@@ -134,6 +134,7 @@ impl<R> Model<R> {
         };
         branch.accepted = true;
         let branch = branch.clone();
+        self.record.save_unfinished_head();
         let mut events = self.drop_abandoned_turns("edit");
         let entries = append_edit_branch(&mut self.record, &branch);
         if let Some(pending) = &mut self.record.turn {
@@ -211,22 +212,33 @@ impl<R> Model<R> {
 
     /// Undoes the last change made in place, after the lineage was read to find it.
     pub(super) fn undo(&mut self, session: Option<UpstreamId>, caller: Caller<R>, progress: Arc<Progress>) {
-        self.start(
-            OperationKind::Undo(progress),
-            caller,
-            Work::FindUndoTarget { session },
-        );
+        let work = Work::FindUndoTarget {
+            session,
+            progress: Arc::clone(&progress),
+        };
+        self.start(OperationKind::Undo(progress), caller, work);
     }
 
     /// The lineage was read, and the target of the undo is known.
     pub(super) fn undo_target_found(
         &mut self,
         effect: Option<UndoEffect>,
+        has_moved_files: bool,
         caller: Caller<R>,
         progress: Arc<Progress>,
     ) {
         match effect {
-            Some(UndoEffect::Branch(earlier)) => self.restore_earlier_head(*earlier, caller, progress),
+            Some(UndoEffect::Branch(earlier)) => {
+                let kind = match has_moved_files {
+                    // If this cannot be recorded, the files are moved back.
+                    true => OperationKind::Move {
+                        destination: Destination::Folder(earlier.link.cwd.clone()),
+                        undoes: true,
+                    },
+                    false => OperationKind::Undo(progress),
+                };
+                self.restore_earlier_head(*earlier, caller, kind);
+            }
             Some(UndoEffect::Move { cwd }) => {
                 let destination = Destination::Folder(cwd);
                 let work = Work::Move {
@@ -250,10 +262,11 @@ impl<R> Model<R> {
     }
 
     /// Makes an earlier head the head again.
-    fn restore_earlier_head(&mut self, earlier: EarlierHead, caller: Caller<R>, progress: Arc<Progress>) {
+    fn restore_earlier_head(&mut self, earlier: EarlierHead, caller: Caller<R>, kind: OperationKind) {
         let EarlierHead {
             link,
             dropped_turns: dropped,
+            ..
         } = earlier;
         let mut chain = self.record.chain.clone();
         let cwd = link.cwd.clone();
@@ -271,11 +284,14 @@ impl<R> Model<R> {
         self.record.chain = chain;
         self.set_resting_state(RestingState::Idle);
         self.record.failure = None;
+        self.record.restore_unfinished_head(self.now);
         self.bump_revision();
         events.push(Event::Undone {
             link: link.clone(),
             dropped,
         });
+        let limit = self.record.limit.clone();
+        events.extend(limit.map(|limit| Event::Limited { limit }));
         let answer = Answer::Undone(Box::new(UndoAnswer {
             conversation: self.view_when_on_disk(),
             link,
@@ -287,7 +303,7 @@ impl<R> Model<R> {
             events,
             ..CallChange::new(caller, answer, before)
         };
-        self.write_result(OperationKind::Undo(progress), ledger, change);
+        self.write_result(kind, ledger, change);
     }
 }
 

@@ -221,6 +221,7 @@ impl<R> Model<R> {
         match op.kind {
             OperationKind::Reset => {
                 let before = self.record.clone();
+                self.record.save_unfinished_head();
                 let mut ledger = self.clear_chain(ClearReason::Reset);
                 self.record.resting = RestingState::Idle;
                 self.record.limit = None;
@@ -250,6 +251,7 @@ impl<R> Model<R> {
                 self.record.interrupts.clear();
                 self.record.cut = None;
                 self.record.continuation = None;
+                self.record.unfinished_heads.clear();
                 // Settings may contain keys, and are no longer needed to open a session.
                 self.record.settings = Settings::default();
                 ledger.requests.extend(self.remove_held_prompts());

@@ -391,6 +391,7 @@ impl<R> Model<R> {
             cause: Some(RollCause::Cleared),
             ..NewLink::new(announced.into(), agent, cwd, LinkReason::Rolled)
         };
+        self.record.save_unfinished_head();
         let ledger = self.append_link(link, Fidelity::None);
         if let Some(turn) = &mut self.turn {
             if let Some(pending) = &mut self.record.turn {

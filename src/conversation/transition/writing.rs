@@ -114,7 +114,6 @@ impl<R> Model<R> {
                 Milestone::Saved => {}
                 Milestone::SessionOpened(opened) => self.session_recorded(*opened, result),
                 Milestone::PromptRecorded(turn) => self.prompt_recorded(&turn, result),
-                Milestone::DeletionBegun => self.deletion_begun(result),
                 Milestone::TurnEnded(turn) => self.turn_end_recorded(*turn),
                 Milestone::PromptQueued(turn_id) => self.enqueue_recorded(&turn_id, result),
                 Milestone::PromptsDropped { prompts, cancels } => {
@@ -122,6 +121,7 @@ impl<R> Model<R> {
                 }
                 Milestone::QuestionRaised(id) => self.question_recorded(&id),
                 Milestone::QuestionSettled(settled) => self.question_settled(*settled),
+                Milestone::DeletionBegun => self.deletion_begun(result),
                 Milestone::Changed(change) => self.change_written(*change, result),
             }
         }

@@ -34,6 +34,14 @@ pub(in crate::store) fn copy_aside(path: &Path, name: &str) -> Result<PathBuf, S
     copied.map(|()| aside)
 }
 
+/// Returns a free name for a database that cannot be read now and may have content that the journal lacks.
+///
+/// # Errors
+/// If the folder cannot be listed.
+pub fn free_damaged_store(database: &Path) -> Result<PathBuf, StoreError> {
+    free_name(database, DAMAGED_STORE)
+}
+
 /// Returns the name with the number after the highest in use, so that the numbers show the order.
 pub(super) fn free_name(beside: &Path, name: &str) -> Result<PathBuf, StoreError> {
     let highest = numbered(beside, name)?.last().map_or(0, |(number, _)| *number);

@@ -322,7 +322,7 @@ fn a_compaction_may_end_after_any_step() {
                 let mark = AppliedState::read(&keyspace).unwrap().unwrap();
                 let compacted = compact::write(&paths.journal, &keyspace, &mark).unwrap();
                 if until != Until::Written {
-                    let (mark, _) = compacted.put_in_place().unwrap();
+                    let (_, mark, _) = compacted.put_in_place().unwrap();
                     if until == Until::Adopted {
                         compact::record_position(&keyspace, &mark).unwrap();
                     }

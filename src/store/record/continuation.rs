@@ -79,6 +79,15 @@ impl PendingContinuation {
         })
     }
 
+    /// Returns the continuation that is due after `now`: this one, or that of the later text.
+    #[must_use]
+    pub fn into_next_after(self, now: Timestamp) -> Option<Self> {
+        match self.at > now {
+            true => Some(self),
+            false => self.into_next(now).filter(|next| next.at > now),
+        }
+    }
+
     /// Returns the remaining continuation after the interrupted turn is settled. The prompt that would continue it is
     /// dropped; the text and the held prompts remain.
     #[must_use]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bridge_protocol::check::{Finding, FindingKind};
 
-use super::{CheckReport, FINDINGS_OF_A_KIND_LIMIT, UnknownForm, UnknownForms};
+use super::{CheckReport, FINDINGS_OF_A_KIND_LIMIT};
 
 /// The findings of one check, for any format.
 #[derive(Debug, Default)]
@@ -12,7 +12,6 @@ pub(in crate::transcript) struct Findings {
     report: CheckReport,
     /// The number of findings of each kind.
     counts: HashMap<FindingKind, usize>,
-    unknown_forms: UnknownForms,
 }
 
 impl Findings {
@@ -44,21 +43,8 @@ impl Findings {
         self.add(line, kind, detail);
     }
 
-    /// Adds something unknown to this version. `writer` describes the agent that wrote it, if known.
-    pub(in crate::transcript) fn add_unknown_form(
-        &mut self,
-        line: u64,
-        strange: UnknownForm,
-        writer: impl FnOnce() -> Option<String>,
-    ) {
-        self.unknown_forms.add(line, strange, writer);
-    }
-
     /// All findings, in the order of the lines.
     pub(in crate::transcript) fn into_report(mut self) -> CheckReport {
-        for (line, detail) in std::mem::take(&mut self.unknown_forms).into_details() {
-            self.add(line, FindingKind::UnknownRecord, detail);
-        }
         self.report.findings.sort_by_key(|finding| finding.line);
         self.report
     }

@@ -19,8 +19,8 @@ use bridge_protocol::check::FindingKind;
 use super::record::Record;
 use super::{Index, RecordFacts, Selection};
 use crate::transcript::check::{
-    CallOrResult, Calls, CheckReport, FINDINGS_OF_A_KIND_LIMIT, Findings, UNCHECKED_CALLS_NOTE, UnknownForm,
-    hash_of, quoted,
+    CallOrResult, Calls, CheckReport, FINDINGS_OF_A_KIND_LIMIT, Findings, UNCHECKED_CALLS_NOTE, hash_of,
+    quoted,
 };
 use crate::transcript::lines::LINE_LIMIT_BYTES;
 use crate::transcript::scan::{
@@ -151,15 +151,6 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 .add(place.number, FindingKind::DuplicateUuid, detail);
         }
         let is_message = chain.is_message();
-        // Messages of subagents are not part of the history.
-        let strange = said.unknown_form;
-        if let Some(strange) = strange.filter(|strange| is_message || matches!(strange, UnknownForm::Kind(_)))
-        {
-            self.findings.add_unknown_form(place.number, strange, || {
-                let version = said.version?;
-                Some(format!("written by version {version} of the agent"))
-            });
-        }
         self.index.push(place.offset, facts);
         self.chain.push((place.offset, place.number));
         if let Some(session) = said.session_id.filter(|id| *id != self.upstream_id) {

@@ -296,7 +296,7 @@ fn non_null<'a>(fields: &Fields<'a>, name: &str) -> Option<Json<'a>> {
 
 /// Whether blocks of this type are known although they have no form of their own here: they are reported unchanged, or
 /// omitted from a tool's result. Thoughts, texts and tools are recognized by their members.
-pub(super) fn is_known_block(kind: &str) -> bool {
+fn is_known_block(kind: &str) -> bool {
     const KNOWN: [&str; 7] = [
         "image",
         "document",

@@ -1,9 +1,9 @@
 //! Makes repaired copies of Claude transcripts, under new ids.
 //!
 //! Owns what happens to a damaged branch: lines that are not records are left out, a record whose parent is missing names the
-//! record that replaces it, all records get the new session's id, and a tool call without a result gets the one that the agent
-//! itself fills in (Claude Code 2.1.316). Every other byte stays, records keep their uuids, and the files that they name are
-//! copied. Other branches and the positions that the agent recorded are not copied: a resume would continue from one of those,
+//! record that replaces it, all records get the new session's id, and the calls of a reply at the end get the results that the
+//! agent itself fills in (Claude Code 2.1.316). Every other byte stays, records keep their uuids, and the files that they name
+//! are copied. Other branches and the positions that the agent recorded are not copied: a resume would continue from one of those,
 //! and ignore what follows. The source is only read. If it has changed since it was indexed, the repair fails. Blocks; knows
 //! nothing of why a transcript is repaired.
 
@@ -19,8 +19,10 @@ use uuid::Uuid;
 
 use super::check::unanswered;
 use super::copy::{changed, edit_session, open_lines, with_files};
+use super::entries::Parent;
+use super::facts::Role;
 use super::side_files::SideFiles;
-use super::{FillPositions, Index, Selection};
+use super::{Index, Selection};
 use crate::transcript::TranscriptError;
 use crate::transcript::check::hash_of;
 use crate::transcript::copy::session_of;
@@ -55,7 +57,6 @@ pub fn can_fix(kind: FindingKind) -> bool {
         FindingKind::TornLine
             | FindingKind::GarbageLine
             | FindingKind::BrokenParent
-            | FindingKind::ToolUseWithoutResult
             | FindingKind::DuplicateUuid
             | FindingKind::ForeignSessionId
     )
@@ -75,7 +76,9 @@ pub fn repair(
     new_id: &str,
 ) -> Result<Repairs, TranscriptError> {
     let unanswered = unanswered(reading::open(source)?, branch);
-    let unanswered = unanswered.map_err(TranscriptError::io("read", source))?;
+    let mut unanswered = unanswered.map_err(TranscriptError::io("read", source))?;
+    let last = branch.offsets.last().and_then(|last| reply(index, *last));
+    unanswered.retain(|call, _| last.is_some() && reply(index, *call) == last);
     let lines = open_lines(source)?;
     let mut repairs = Repairs::default();
     with_files("repair", source, folder, new_id, |files, writer| {
@@ -83,10 +86,8 @@ pub fn repair(
             index,
             branch,
             remaining_offsets: branch.offsets.iter().copied().peekable(),
-            fill_positions: index.fill_positions(branch, unanswered.keys().copied()),
             unanswered,
-            filled_in: BTreeMap::new(),
-            unwritten_results: BTreeMap::new(),
+            results: Vec::new(),
             old_id: session_of(source),
             new_id,
             files,
@@ -104,13 +105,10 @@ struct Repairer<'a, 'b> {
     branch: &'a Selection,
     /// The offsets of the branch's records that are still to be read.
     remaining_offsets: Peekable<Copied<slice::Iter<'a, u64>>>,
-    /// The calls without a result, and the records that follow their replies.
+    /// The calls of the last reply that have no result: hashes of their ids, by the offsets of the records with the calls.
     unanswered: BTreeMap<u64, Vec<u64>>,
-    fill_positions: FillPositions,
-    /// The last result that was filled in for the calls of a record, by the record's offset.
-    filled_in: BTreeMap<u64, String>,
-    /// The filled-in results that are not written yet.
-    unwritten_results: BTreeMap<u64, Vec<u8>>,
+    /// The filled-in results, which are written at the end.
+    results: Vec<u8>,
     old_id: &'a str,
     new_id: &'a str,
     files: &'b mut SideFiles<'a>,
@@ -157,56 +155,34 @@ impl Repairer<'_, '_> {
         if !uuid.is_some_and(|uuid| self.index.has_record_at(offset, &uuid)) {
             return Err(changed());
         }
-        for call in self.fill_positions.places.remove(&offset).unwrap_or_default() {
-            edits.insert_before(&self.unwritten_results.remove(&call).unwrap_or_default());
-        }
         if let Some(place) = record.position(&["sessionId"]) {
             edits.replace(place, token(self.new_id));
         }
-        if let Some(parent) = self.parent(offset)
-            && let Some(place) = record.position(&["parentUuid"])
-        {
-            edits.replace(place, parent.map_or("null".to_owned(), |parent| token(&parent)));
+        if let Some(join) = self.branch.join_at(offset) {
+            self.repairs.joined += 1;
+            if let Some(place) = record.position(&["parentUuid"]) {
+                edits.replace(place, join.parent.as_deref().map_or("null".to_owned(), token));
+            }
         }
         self.files.copy_named_files(line, edits)?;
-        if let Some(calls) = self.unanswered.remove(&offset) {
-            let results = self.fill_in(offset, &record.fields, &calls)?;
-            self.unwritten_results.insert(offset, results);
-        }
-        Ok(())
-    }
-
-    /// The new parent of a record, if it changes. The inner value is `None` if the branch begins with this record.
-    fn parent(&mut self, offset: u64) -> Option<Option<String>> {
-        let joined = self.branch.join_at(offset).map(|join| join.parent.clone());
-        self.repairs.joined += u64::from(joined.is_some());
-        let result = self
-            .fill_positions
-            .children
-            .get(&offset)
-            .and_then(|call| self.filled_in.get(call));
-        match result {
-            Some(result) => Some(Some(result.clone())),
-            None => joined,
+        match self.unanswered.remove(&offset) {
+            Some(calls) => self.fill_in(&record.fields, &calls),
+            None => Ok(()),
         }
     }
 
-    /// Writes the results that belong at the end. Fails if a record of the branch is missing.
+    /// Writes the filled-in results. Fails if a record of the branch is missing.
     fn end(&mut self, writer: &mut dyn Write) -> io::Result<()> {
         if self.remaining_offsets.next().is_some() {
             return Err(changed());
         }
-        for (_, results) in std::mem::take(&mut self.unwritten_results) {
-            writer.write_all(&results)?;
-        }
-        Ok(())
+        writer.write_all(&self.results)
     }
 
-    /// The missing results of calls, as the agent writes them: one record each.
-    fn fill_in(&mut self, offset: u64, record: &Fields<'_>, missing: &[u64]) -> io::Result<Vec<u8>> {
-        let mut results = Vec::new();
+    /// Makes the missing results of calls, as the agent writes them: one record each.
+    fn fill_in(&mut self, record: &Fields<'_>, missing: &[u64]) -> io::Result<()> {
         let Some(uuid) = record.text("uuid") else {
-            return Ok(results);
+            return Ok(());
         };
         let mut parent = uuid.clone();
         for id in calls(record).filter(|id| missing.contains(&hash_of(id))) {
@@ -215,14 +191,27 @@ impl Repairer<'_, '_> {
             if let Some(session) = result.get_mut("sessionId") {
                 *session = Value::from(self.new_id);
             }
-            serde_json::to_writer(&mut results, &result)?;
-            results.push(b'\n');
+            serde_json::to_writer(&mut self.results, &result)?;
+            self.results.push(b'\n');
             self.repairs.filled_in += 1;
-            parent.clone_from(&own);
-            self.filled_in.insert(offset, own);
+            parent = own;
         }
-        Ok(results)
+        Ok(())
     }
+}
+
+/// The reply of which a record is a part, or whose call it answers: a hash of its id, or the record's position if it has none.
+fn reply(index: &Index, offset: u64) -> Option<(u64, Option<usize>)> {
+    let entries = &index.entries;
+    let mut position = entries.first_at_or_after(offset);
+    if entries.role(position) == Role::ToolResult
+        && let Parent::Found(call) = entries.parent(position)
+    {
+        position = call;
+    }
+    let message = entries.message(position);
+    let own = (message == 0).then_some(position);
+    (entries.role(position) == Role::Assistant).then_some((message, own))
 }
 
 /// The ids of the calls that a record makes.

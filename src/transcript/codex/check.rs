@@ -20,7 +20,7 @@ use super::line::{Meta, RolloutLine};
 use crate::transcript::check::{Calls, CheckReport, Findings, UNCHECKED_CALLS_NOTE, quoted};
 use crate::transcript::lines::LINE_LIMIT_BYTES;
 use crate::transcript::scan::{LinePosition, PrunedLine, PrunedLines, Scanned};
-use facts::ItemFacts;
+use facts::call_or_result;
 
 /// What the caller knows about the file from its location.
 #[derive(Debug)]
@@ -47,7 +47,6 @@ pub fn check(reader: impl BufRead, standing: &RolloutContext<'_>) -> io::Result<
         history: CodexHistory::default(),
         last_ordinal: None,
         calls: Some(Calls::default()),
-        version: None,
     };
     let mut lines = PrunedLines::new(reader, 0, &MEMBERS);
     loop {
@@ -76,8 +75,6 @@ struct Checker<'a> {
     last_ordinal: Option<u64>,
     /// `None` if some calls or results were not read.
     calls: Option<Calls>,
-    /// The version of Codex that created the session.
-    version: Option<String>,
 }
 
 impl Checker<'_> {
@@ -116,10 +113,9 @@ impl Checker<'_> {
 
     fn record(&mut self, place: LinePosition, line: &RolloutLine<'_>) {
         let number = place.number;
-        let (facts, said) = (LineFacts::of(line), ItemFacts::of(line));
+        let facts = LineFacts::of(line);
         self.records += 1;
         if self.records == 1 {
-            self.version = said.version;
             let meta = match &facts.role {
                 LineRole::Meta(meta) => Some(&**meta),
                 _ => None,
@@ -129,15 +125,9 @@ impl Checker<'_> {
         if let Some(ordinal) = facts.ordinal {
             self.ordinal(number, ordinal);
         }
-        if let Some(strange) = said.unknown_form {
-            self.findings.add_unknown_form(number, strange, || {
-                let version = self.version.as_ref()?;
-                Some(format!("in a session that version {version} of the agent began"))
-            });
-        }
         // This history does not end at a turn, so there is nothing to stop for.
         let _goes_on = self.history.apply_line(place.offset, facts);
-        if let Some((calls, item)) = self.calls.as_mut().zip(said.item) {
+        if let Some((calls, item)) = self.calls.as_mut().zip(call_or_result(line)) {
             calls.add(place, item);
         }
     }

@@ -28,8 +28,6 @@ static ITEM: Filter = Filter::object(&[
     ),
     ("call_id", Filter::ID),
     ("name", Filter::NAME),
-    ("output", Filter::object(&[("content", PARTS)]).or_array(&PART)),
-    ("summary", PARTS),
     ("cwd", Filter::whole(TEXT_LIMIT_BYTES)),
     ("error", Filter::PRESENCE),
     ("num_turns", Filter::PRESENCE),
@@ -43,15 +41,9 @@ static ITEM: Filter = Filter::object(&[
             ("end_byte_offset", Filter::PRESENCE),
         ]),
     ),
-    ("cli_version", Filter::NAME),
 ]);
 static PARTS: Filter = Filter::PRESENCE.or_array(&PART);
-static PART: Filter = Filter::object(&[
-    ("type", Filter::NAME),
-    ("text", Filter::NAME),
-    ("image_url", Filter::PRESENCE),
-])
-.or_text(BEGINNING_BYTES);
+static PART: Filter = Filter::object(&[("text", Filter::NAME)]).or_text(BEGINNING_BYTES);
 static OWNER: Filter = Filter::object(&[("provenance", Filter::object(&[("type", Filter::NAME)]))]);
 
 /// The facts about a line.

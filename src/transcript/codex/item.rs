@@ -236,7 +236,7 @@ fn unknown_part(json: Json<'_>) -> Part {
 }
 
 /// The text of a member's value. `None` if it is null.
-pub(super) fn non_null<'a>(item: &Fields<'a>, name: &str) -> Option<Json<'a>> {
+fn non_null<'a>(item: &Fields<'a>, name: &str) -> Option<Json<'a>> {
     item.raw(name).filter(|value| value.get() != "null")
 }
 

@@ -3,16 +3,12 @@
 //! Decoded leniently: an unknown kind, an unknown member, or a member of an unexpected type is ignored. The first
 //! versions of Codex wrote items without an envelope; they are read the same way. Pure.
 
-use std::borrow::Cow;
-
 use crate::transcript::fields::Fields;
 
 /// A line whose envelope is decoded.
 #[derive(Debug)]
 pub(super) struct RolloutLine<'a> {
     pub(super) kind: LineKind,
-    /// The kind as written in the line. `None` if it has none.
-    pub(super) name: Option<Cow<'a, str>>,
     /// Whether the line has an envelope with its kind. Lines of the first versions had none.
     pub(super) has_envelope: bool,
     /// Its ordinal in the history; a fork continues the source's ordinals. Older versions wrote none.
@@ -98,7 +94,6 @@ impl<'a> RolloutLine<'a> {
             };
             return Self {
                 kind,
-                name,
                 has_envelope: false,
                 ordinal: None,
                 written_at: fields.text("timestamp"),
@@ -114,7 +109,6 @@ impl<'a> RolloutLine<'a> {
                 Some("compacted") => LineKind::Compacted,
                 _ => LineKind::Other,
             },
-            name,
             has_envelope: true,
             ordinal: number(&fields, "ordinal"),
             written_at: fields.text("timestamp"),

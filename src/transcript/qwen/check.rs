@@ -15,7 +15,7 @@ use bridge_protocol::check::FindingKind;
 use super::index::{Branch, Index};
 use super::message::parts;
 use super::record::{RecordHeader, RecordKind, for_each_record};
-use crate::transcript::check::{CheckReport, Findings, UnknownForm, hash_of, quoted};
+use crate::transcript::check::{CheckReport, Findings, hash_of, quoted};
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::{LINE_LIMIT_BYTES, Lines};
 use crate::transcript::message::Part;
@@ -96,29 +96,13 @@ impl Checker {
             self.findings
                 .add_refusal(line, FindingKind::ForeignSessionId, detail);
         }
-        match header.kind {
-            RecordKind::Unknown => {
-                let kind = quoted(&fields.str("type").unwrap_or_default());
-                self.findings.add_unknown_form(line, UnknownForm::Kind(kind), || {
-                    let version = fields.str("version");
-                    version.map(|version| format!("version {}", quoted(&version)))
-                });
-            }
-            RecordKind::Compaction => {}
-            kind if kind.is_message() => self.message(line, fields),
-            _ => {}
+        if !header.kind.is_message() || header.kind == RecordKind::Compaction {
+            return;
         }
-    }
-
-    fn message(&mut self, line: u64, fields: &Fields<'_>) {
         for part in parts(fields) {
             match part {
                 Part::ToolCall { id, name, .. } => self.items.push((line, hash_of(&id), Some(quoted(&name)))),
                 Part::ToolResult { call_id, .. } => self.items.push((line, hash_of(&call_id), None)),
-                Part::Other { kind, .. } => {
-                    self.findings
-                        .add_unknown_form(line, UnknownForm::Part(kind), || None);
-                }
                 _ => {}
             }
         }

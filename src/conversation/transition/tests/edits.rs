@@ -4,7 +4,7 @@ use bridge_protocol::conversation::{ContinueAt, ConversationState};
 use bridge_protocol::link::{Fidelity, LineageReason};
 use serde_json::json;
 
-use super::continuing::due_at;
+use super::continuing::{RESET, due_at, waiting};
 use super::outside::{agent_error, branch, edited};
 use super::world::World;
 use crate::conversation::effect::{Deadline, PromptArrival};
@@ -130,6 +130,47 @@ fn a_resume_meanwhile_is_told_of_the_head_that_comes_of_it() {
     world.dies();
     world.reopens();
     world.expect_among(&format!("answer {reply} resumed s1 resume"));
+}
+
+/// What was due while another session was the head is not sent late: the user continues the turn.
+#[test]
+fn a_continuation_whose_time_has_passed_does_not_come_back_with_its_turn() {
+    for is_due in [false, true] {
+        let mut world = waiting();
+        world.edit(AT);
+        world.edit_is_made(Ok(edited("s2", "s1", 1)));
+        world.says_something();
+        world.ends("end_turn");
+        assert_eq!((due_at(&world), world.view().limit), (None, None));
+        if is_due {
+            world.passes_to(RESET);
+        }
+        world.forget_log();
+        world.undo();
+        world.looks_back();
+        world.expect_among("event limited");
+        let shown = world.view();
+        assert_eq!((shown.state, shown.cut_short), (ConversationState::Limited, true));
+        assert_eq!(due_at(&world).as_deref(), (!is_due).then_some(RESET));
+        // What it had left unfinished is restored once.
+        assert!(world.model.record.unfinished_heads.is_empty());
+    }
+}
+
+/// The newer decision of the user takes precedence.
+#[test]
+fn a_text_that_was_scheduled_since_is_sent_after_an_undo() {
+    const LATER: &str = "2026-11-21T22:00:00Z";
+    let mut world = waiting();
+    world.edit(AT);
+    world.edit_is_made(Ok(edited("s2", "s1", 1)));
+    world.says_something();
+    world.ends("end_turn");
+    world.continue_at(ContinueAt::Time(LATER.parse().unwrap()), Some("later"));
+    world.undo();
+    world.looks_back();
+    assert_eq!(due_at(&world).as_deref(), Some(LATER));
+    assert!(world.view().cut_short);
 }
 
 /// It would take back the same change, and both would be answered.

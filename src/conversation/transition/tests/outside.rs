@@ -123,7 +123,7 @@ impl World {
         let found = next_undo(&self.disk.lineage, self.model.record.chain.links());
         self.apply(Input::WorkDone {
             job,
-            found: Ok(WorkResult::UndoTargetFound(found)),
+            found: Ok(WorkResult::UndoTargetFound(found, false)),
         });
     }
 
@@ -137,7 +137,7 @@ impl World {
         }
         self.apply(Input::WorkDone {
             job,
-            found: Ok(WorkResult::UndoTargetFound(found)),
+            found: Ok(WorkResult::UndoTargetFound(found, false)),
         });
     }
 

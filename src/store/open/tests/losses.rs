@@ -18,7 +18,7 @@ fn compacted(folder: &Path) {
     let paths = paths(folder);
     let keyspace = Keyspace::open(&paths.database).unwrap();
     let mark = AppliedState::read(&keyspace).unwrap().unwrap();
-    let (mark, _) = compact::write(&paths.journal, &keyspace, &mark)
+    let (_, mark, _) = compact::write(&paths.journal, &keyspace, &mark)
         .unwrap()
         .put_in_place()
         .unwrap();

@@ -1,11 +1,9 @@
-//! The facts that a check reads from a message: tool calls, their results, the files that they name, and forms that are
-//! unknown.
+//! The facts that a check reads from a message: tool calls, their results, and the files that they name.
 
 use super::SideFile;
-use crate::transcript::check::{CallOrResult, UnknownForm, hash_of, quoted};
-use crate::transcript::claude::record::{CHAIN_KINDS, Record, is_known_block};
+use crate::transcript::check::{CallOrResult, hash_of, quoted};
+use crate::transcript::claude::record::Record;
 use crate::transcript::claude::{BLOCK, INDEX, MESSAGE};
-use crate::transcript::fields::Fields;
 use crate::transcript::message::Part;
 use crate::transcript::relocate::persisted_path;
 use crate::transcript::scan::{BEGINNING_BYTES, Filter, Grammar, Table};
@@ -18,7 +16,6 @@ pub(super) const RESULT_BYTES: usize = 16 * 1024;
 pub(super) static CHECK: Table = Table {
     grammar: Grammar::JavaScript,
     record: Filter::object(&[
-        ("version", Filter::NAME),
         ("sessionId", Filter::ID),
         (
             "toolUseResult",
@@ -38,7 +35,6 @@ static CHECKED_BLOCK: Filter = Filter::object(&[
     ("id", Filter::ID),
     ("name", Filter::NAME),
     ("tool_use_id", Filter::ID),
-    ("thinking", Filter::PRESENCE),
     ("content", Filter::beginning(RESULT_BYTES).or_array(&ANSWER)),
 ])
 .or_text(BEGINNING_BYTES)
@@ -50,10 +46,6 @@ static ANSWER: Filter = Filter::object(&[("type", Filter::NAME), ("text", Filter
 /// The facts that a check reads from a message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct MessageFacts {
-    /// The part of the message that is unknown to this version: its kind, or the form of its content.
-    pub(super) unknown_form: Option<UnknownForm>,
-    /// The version of the agent that wrote it.
-    pub(super) version: Option<String>,
     pub(super) session_id: Option<String>,
     /// The calls and results, in the order of the line.
     pub(super) items: Vec<CallOrResult>,
@@ -65,7 +57,6 @@ impl MessageFacts {
     pub(super) fn of(record: &Record<'_>) -> Self {
         let fields = &record.fields;
         let mut facts = Self {
-            version: fields.str("version").map(|version| quoted(&version)),
             session_id: fields.text("sessionId"),
             ..Self::default()
         };
@@ -93,31 +84,8 @@ impl MessageFacts {
                 _ => {}
             }
         }
-        facts.unknown_form = unknown_form(fields, &parts);
         facts
     }
-}
-
-/// The part of a record with these parts that is unknown, so that the history reports it unchanged.
-fn unknown_form(record: &Fields<'_>, parts: &[Part]) -> Option<UnknownForm> {
-    let kind = record.str("type")?;
-    if !CHAIN_KINDS.contains(&&*kind) {
-        return Some(UnknownForm::Kind(quoted(&kind)));
-    }
-    if !matches!(&*kind, "user" | "assistant") {
-        return None;
-    }
-    let content = record
-        .object("message")
-        .and_then(|message| message.raw("content"));
-    if content.is_none_or(|content| !content.get().starts_with(['"', '['])) {
-        return Some(UnknownForm::Content);
-    }
-    let strange = parts.iter().find_map(|part| match part {
-        Part::Other { kind, .. } if !is_known_block(kind) => Some(kind),
-        _ => None,
-    });
-    strange.map(|kind| UnknownForm::Part(quoted(kind)))
 }
 
 #[cfg(test)]

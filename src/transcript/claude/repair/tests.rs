@@ -93,132 +93,83 @@ impl Copy {
     }
 }
 
-/// A reply with several calls is a fan, of which the way back passes one spoke: what was filled in stands where the agent would
-/// have put it.
+/// A reply with several calls is a fan, of which the way back passes one spoke: what is filled in stands where the agent would
+/// have put it. The calls of earlier replies stay as they are.
 #[test]
-fn results_are_filled_in_wherever_the_call_stands() {
+fn results_are_filled_in_at_the_end() {
     let first = || chain("u1", "", "user", "one");
     let calls = |uuid: &str, parent: &str, ids: &[&str]| {
         let calls: Vec<Value> = ids.iter().map(|id| call(id)).collect();
         record(uuid, parent, Some("m1"), &Value::from(calls))
     };
-    let done = |parent: &str| {
-        record(
-            "a9",
-            parent,
-            Some("m9"),
-            &json!([{"type": "text", "text": "done"}]),
-        )
-    };
     let result = |uuid: &str, parent: &str, id: &str| record(uuid, parent, None, &answer(id, "ok"));
-    type Case = (&'static str, Vec<String>, &'static [&'static str], u64);
+    type Case = (&'static str, Vec<String>, &'static [&'static str], u64, usize);
     let table: [Case; 7] = [
         (
-            "at the end",
-            vec![first(), calls("a1", "u1", &["c1"])],
+            "one",
+            vec![calls("a1", "u1", &["c1"])],
             &["+c1", "a1", "u1"],
             1,
-        ),
-        (
-            "a prompt that names the call as its parent",
-            vec![
-                first(),
-                calls("a1", "u1", &["c1"]),
-                chain("u2", "a1", "user", "two"),
-            ],
-            &["u2", "+c1", "a1", "u1"],
-            1,
+            0,
         ),
         (
             "two calls in one record",
-            vec![first(), calls("a1", "u1", &["c1", "c2"]), done("a1")],
-            &["a9", "+c2", "+c1", "a1", "u1"],
+            vec![calls("a1", "u1", &["c1", "c2"])],
+            &["+c2", "+c1", "a1", "u1"],
             2,
+            0,
         ),
         (
             "one of two in one record",
-            vec![
-                first(),
-                calls("a1", "u1", &["c1", "c2"]),
-                result("r1", "a1", "c1"),
-                done("r1"),
-            ],
-            &["a9", "r1", "a1", "u1"],
+            vec![calls("a1", "u1", &["c1", "c2"]), result("r1", "a1", "c1")],
+            &["+c2", "a1", "u1"],
             1,
+            0,
         ),
         (
             "the first of two records",
             vec![
-                first(),
                 calls("a1", "u1", &["c1"]),
                 calls("a2", "a1", &["c2"]),
                 result("r2", "a2", "c2"),
-                done("r2"),
             ],
-            &["a9", "r2", "a2", "a1", "u1"],
+            &["+c1", "a1", "u1"],
+            1,
+            0,
+        ),
+        (
+            "behind a gap",
+            vec![calls("a1", "gone", &["c1"])],
+            &["+c1", "a1", "u1"],
+            1,
+            0,
+        ),
+        (
+            "a prompt follows",
+            vec![calls("a1", "u1", &["c1"]), chain("u2", "a1", "user", "two")],
+            &["u2", "a1", "u1"],
+            0,
             1,
         ),
         (
-            "the second of two records",
+            "another reply follows",
             vec![
-                first(),
                 calls("a1", "u1", &["c1"]),
-                calls("a2", "a1", &["c2"]),
-                result("r1", "a1", "c1"),
-                done("gone"),
+                record("a9", "gone", Some("m9"), &json!([call("c9")])),
             ],
-            &["a9", "+c2", "a2", "a1", "u1"],
+            &["+c9", "a9", "a1", "u1"],
             1,
-        ),
-        (
-            "what is told of the call stands between",
-            vec![
-                first(),
-                calls("a1", "u1", &["c1"]),
-                r#"{"type":"attachment","uuid":"t1","parentUuid":"a1","attachment":{}}"#.to_owned(),
-                done("gone"),
-            ],
-            &["a9", "t1", "+c1", "a1", "u1"],
             1,
         ),
     ];
-    for (what, lines, way, filled_in) in table {
+    for (what, mut lines, way, filled_in, left) in table {
+        lines.insert(0, first());
         let copy = Copy::of(&lines);
         assert_eq!(copy.way_back(), way, "{what}");
         assert_eq!(copy.repairs.filled_in, filled_in, "{what}");
-        assert_eq!(copy.findings, [], "{what}");
-        // Nothing of the source is off the branch.
-        let (folder, path) = transcript(b"");
-        let text: Vec<String> = copy.records.iter().map(Value::to_string).collect();
-        fs::write(&path, text.join("\n") + "\n").expect("a file");
-        let live = index(&path).select(None, true).expect("a branch");
-        assert_eq!(live.offsets.len(), copy.records.len(), "{what}");
-        drop(folder);
+        let kinds: Vec<FindingKind> = copy.findings.iter().map(|finding| finding.kind).collect();
+        assert_eq!(kinds, vec![FindingKind::ToolUseWithoutResult; left], "{what}");
     }
-}
-
-/// As the agent appends them: the model is sent the results of a reply in the order of the file.
-#[test]
-fn what_is_filled_in_stands_behind_the_results_that_are_there() {
-    let lines = [
-        chain("u1", "", "user", "one"),
-        record("a1", "u1", Some("m1"), &json!([call("c1")])),
-        record("a2", "a1", Some("m1"), &json!([call("c2")])),
-        record("a3", "a2", Some("m1"), &json!([call("c3")])),
-        record("r2", "a2", None, &answer("c2", "ok")),
-        record("a9", "gone", Some("m9"), &json!([call("c9")])),
-    ];
-    let copy = Copy::of(&lines);
-    let names: Vec<&str> = copy
-        .records
-        .iter()
-        .map(|record| match record["toolDenialKind"].as_str() {
-            Some(_) => record["message"]["content"][0]["tool_use_id"].as_str(),
-            None => record["uuid"].as_str(),
-        })
-        .map(|name| name.expect("a name"))
-        .collect();
-    assert_eq!(names, ["u1", "a1", "a2", "a3", "r2", "c1", "c3", "a9", "c9"]);
 }
 
 /// As a cut: what was noted of the source must still be so.

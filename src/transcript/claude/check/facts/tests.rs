@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::transcript::claude::RecordFacts;
+use crate::transcript::fields::Fields;
 use crate::transcript::scan::Scanned;
 use crate::transcript::scan::tests::pruned::{assert_same, json, pruned};
 

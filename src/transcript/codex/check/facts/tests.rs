@@ -2,10 +2,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::transcript::codex::facts::MEMBERS;
+use crate::transcript::fields::Fields;
 use crate::transcript::scan::tests::pruned::{assert_same, json};
 
-fn facts(fields: Fields<'_>) -> ItemFacts {
-    ItemFacts::of(&RolloutLine::of(fields))
+fn facts(fields: Fields<'_>) -> Option<CallOrResult> {
+    call_or_result(&RolloutLine::of(fields))
 }
 
 const NAMES: &[&str] = &[
@@ -71,6 +72,6 @@ fn calls_and_results_are_read_with_and_without_an_envelope() {
         let tool = "exec".to_owned();
         let id = hash_of("c1");
         let read = facts(Fields::parse(&line).expect("an object"));
-        assert_eq!(read.item, Some(CallOrResult::Call { id, tool }));
+        assert_eq!(read, Some(CallOrResult::Call { id, tool }));
     }
 }
