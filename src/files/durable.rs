@@ -90,7 +90,11 @@ impl Write for NewFile {
 /// # Errors
 /// The system's error. The file is unchanged then.
 pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    write_as(&path.with_extension("new"), path, content)
+    let usual = path.with_extension("new");
+    // A folder that somebody made there stays.
+    let is_folder = fs::symlink_metadata(&usual).is_ok_and(|found| found.is_dir());
+    let temporary = if is_folder { temporary_path(path) } else { usual };
+    write_as(&temporary, path, content)
 }
 
 /// As [`write`], with this temporary name, which is the same in each call.

@@ -136,6 +136,28 @@ fn a_file_in_place_of_a_folder_and_the_other_way_round_stay() {
     }
 }
 
+/// Files are written under these names before they are renamed.
+#[tokio::test]
+async fn a_folder_in_place_of_a_temporary_file_stays_and_is_in_nobodys_way() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["first"]).await;
+    drop((daemon, app));
+    let mine = ["instance.new", "store.new"].map(|name| home.data().join(name).join("mine"));
+    for path in &mine {
+        fs::create_dir(path.parent().unwrap()).unwrap();
+        fs::write(path, "mine").unwrap();
+    }
+    fs::remove_file(home.data().join("instance")).unwrap();
+    fs::remove_dir_all(home.data().join("store")).unwrap();
+    let (_daemon, app) = home.opened().await;
+    assert_eq!(app.remembered(id).await, ["first"]);
+    app.begun(&home.project(), &["second"]).await;
+    for path in &mine {
+        assert_eq!(fs::read(path).unwrap(), b"mine", "{}", path.display());
+    }
+}
+
 /// The database opens its files itself: it would follow the link, and wait at the pipe for ever.
 #[tokio::test]
 async fn no_link_or_pipe_among_the_files_of_the_database_is_opened() {
