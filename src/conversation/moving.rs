@@ -339,28 +339,41 @@ fn plan_move(
 
 /// Maps the paths in a session's records to their new paths. Agents write folders without symbolic links.
 fn folder_mapping(services: &Services, from: &str, to: &str, transcript: &Path) -> Vec<(String, String)> {
-    let real = |folder: &str| -> Option<String> {
-        fs::canonicalize(folder).ok()?.into_os_string().into_string().ok()
-    };
-    let to = real(to).unwrap_or_else(|| to.to_owned());
+    let to = real_folder(to).unwrap_or_else(|| to.to_owned());
     let mut old_paths = vec![from.to_owned()];
-    match real(from) {
+    match real_folder(from) {
         Some(real) => old_paths.push(real),
-        // `from` is missing, so only the records know where its links led. Their folder counts if it fits the transcript's.
-        None => old_paths.extend(
-            services
-                .index_cache
-                .origin(transcript)
-                .ok()
-                .and_then(|origin| origin.cwd)
-                .filter(|cwd| {
-                    let folder = transcript.parent().and_then(Path::file_name);
-                    folder.is_some_and(|folder| folder == project_folder(Path::new(cwd)).as_str())
-                }),
-        ),
+        // `from` is missing, so only the records know where its links led.
+        None => old_paths.extend(recorded_folder(services, transcript)),
     }
     old_paths.dedup();
     old_paths.into_iter().map(|from| (from, to.clone())).collect()
+}
+
+fn real_folder(folder: &str) -> Option<String> {
+    fs::canonicalize(folder).ok()?.into_os_string().into_string().ok()
+}
+
+/// The folder that the records of a transcript name, if it fits the transcript's place.
+fn recorded_folder(services: &Services, transcript: &Path) -> Option<String> {
+    let origin = services.index_cache.origin(transcript).ok()?;
+    origin.cwd.filter(|cwd| {
+        let folder = transcript.parent().and_then(Path::file_name);
+        folder.is_some_and(|folder| folder == project_folder(Path::new(cwd)).as_str())
+    })
+}
+
+/// The folder in which a session that left the chain is now, if it is another one than its link says: it was moved with its
+/// folder. Blocks.
+pub(super) fn folder_of_moved_session(services: &Services, link: &NewLink) -> Option<String> {
+    let (dialect, session) = services.transcript(&link.agent, &link.cwd, &link.upstream_id)?;
+    if !dialect.abilities().finds_by_folder {
+        return None;
+    }
+    let transcript = dialect.find(session).ok()?;
+    let folder = recorded_folder(services, &transcript)?;
+    let is_elsewhere = folder != link.cwd && real_folder(&link.cwd).is_none_or(|real| real != folder);
+    is_elsewhere.then_some(folder)
 }
 
 fn move_answer(plan: MovePlan, record: &ConversationRecord, destination: &Destination) -> MoveAnswer {

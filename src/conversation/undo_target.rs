@@ -93,13 +93,13 @@ fn find_undo_target(
 ) -> Result<Option<UndoEffect>, ConversationError> {
     let lineage = services.store.lineage_all(record.id)?;
     let links = record.chain.links();
-    let effect = match session {
+    let mut effect = match session {
         None => next_undo(&lineage, links),
         // The chain is no longer empty: another client has restored a history, or started one.
         Some(_) if !links.is_empty() => None,
         Some(session) => undo_to(session, &lineage, links),
     };
-    match &effect {
+    match &mut effect {
         Some(UndoEffect::Move { cwd }) => {
             if let Some(id) = moved_with_tree(services, record, cwd)? {
                 return Err(ConversationError::PartOfTree {
@@ -110,6 +110,9 @@ fn find_undo_target(
         }
         Some(UndoEffect::Branch(earlier)) => {
             check_session_exists(services, earlier)?;
+            if let Some(folder) = moving::folder_of_moved_session(services, &earlier.link) {
+                earlier.link.cwd = folder;
+            }
         }
         None => {}
     }

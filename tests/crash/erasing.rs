@@ -77,7 +77,8 @@ impl Doomed {
                     });
                 }
             }
-        } else {
+        }
+        if !is_there {
             // The store completes an erasure before it takes a change.
             client.new_conversation(&json!({"agent": "loopback", "cwd": home.project()}));
         }

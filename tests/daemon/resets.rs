@@ -175,6 +175,34 @@ async fn a_history_that_was_moved_with_its_folder_comes_back_there() {
     }
 }
 
+/// It was in no chain when its folder was moved without the conversation.
+#[tokio::test]
+async fn a_session_that_was_moved_with_its_folder_comes_back_where_the_conversation_is() {
+    // Both have one folder of the agent, whose name has a dash for each dot.
+    for (from, to) in [("some.where", "some-where"), ("old", "new")] {
+        let home = Home::new();
+        let (_daemon, app) = home.opened().await;
+        let (from, to) = (home.folder_named(from), home.folder_named(to));
+        let third = home.folder_named("third");
+        let id = app.begun(&from, &["one", "two"]).await;
+        edit_last(&app, id, "other").await;
+        app.ask("conversation/reset", id).await;
+        let moved = json!({"from": from, "to": to});
+        app.call("transcript/move", moved).await.unwrap();
+        let moved = json!({"conversationId": id, "cwd": third});
+        app.call("conversation/move", moved).await.unwrap();
+        for expected in [["one", "other"], ["one", "two"]] {
+            undo(&app, id).await.unwrap();
+            let cwd = app.get(id).await.cwd;
+            assert_eq!(app.chain(id).await.pop().unwrap().cwd, cwd);
+            let transcript = std::fs::read_to_string(home.transcript_of(&app, id).await).unwrap();
+            let named = json!({"cwd": cwd}).to_string();
+            assert!(transcript.contains(&named[1..named.len() - 1]), "{cwd}");
+            assert_eq!(app.remembered(id).await, expected);
+        }
+    }
+}
+
 /// The undo of a reset brings back the head alone, so that the undo of the move before it leaves the session before the edit in the
 /// folder of that move.
 #[tokio::test]
