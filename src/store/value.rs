@@ -14,8 +14,8 @@ use serde_json::value::RawValue;
 use super::body::{Bodies, BodyRef};
 use super::error::{LostPart, StoreError};
 
-/// The largest value in the database, in bytes, unless the disk was full. sled moves a page above its own limit to a file that
-/// it never syncs, and a page holds up to 17 values.
+/// The largest value in the database, in bytes, unless its bodies could not be written. sled moves a page above its own limit to
+/// a file that it never syncs, and a page holds up to 17 values.
 pub const VALUE_LIMIT_BYTES: usize = 8 << 10;
 
 /// The largest value of a change that cannot be refused, in bytes, if its bodies cannot be written. A larger one would take the

@@ -138,7 +138,7 @@ fn a_file_in_place_of_a_folder_and_the_other_way_round_stay() {
 
 /// Files are written under these names before they are renamed.
 #[tokio::test]
-async fn a_folder_in_place_of_a_temporary_file_stays_and_is_in_nobodys_way() {
+async fn a_folder_in_place_of_a_temporary_file_stays_and_hinders_nothing() {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first"]).await;

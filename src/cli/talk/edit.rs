@@ -294,7 +294,7 @@ pub(in crate::cli) async fn resolve_checkpoint(
     }
 }
 
-/// As [`resolve_checkpoint`], but a message stands for its turn, whoever wrote it.
+/// As [`resolve_checkpoint`], but the id of a message, also of a reply, resolves to the checkpoint of its turn.
 async fn resolve_turn(
     output: &Output,
     daemon: &Daemon,

@@ -145,7 +145,7 @@ impl<R> Model<R> {
         let Some(mut asked) = self.queue.pop_front() else {
             return;
         };
-        // Before the interrupted turn, which waits for an answer, it supersedes that turn like any other prompt.
+        // The interrupted turn waits for an answer. Like any other prompt that begins before it, this one replaces it.
         asked.is_released &= !self.is_interrupted_turn_due();
         if let Some(request) = asked.caller.key.as_ref().filter(|_| asked.is_held) {
             self.track_call(request.clone());
