@@ -8,22 +8,20 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bridge_protocol::conversation::{Conversation, RunningTurn, SessionInfo};
-use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::raw::{PromptContent, RawJson};
-use bridge_protocol::turn::{Interrupt, InterruptKind, StopReason};
 use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, InterruptId, TurnId};
 use indexmap::IndexSet;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::{Notify, oneshot};
 
 use super::forwarding::ForwardedRequests;
-use super::peer::{ForwardedQuestion, Peer, PendingRequest};
+use super::peer::Peer;
 use super::{commands, message};
-use crate::agent::message::{RequestKind, method};
 use crate::bridge::{Bridge, Delivery, EncodedEvent};
 use crate::server::PushError;
 
+mod events;
 mod held_messages;
 mod lines;
 mod prompts;
@@ -31,12 +29,6 @@ mod subscriber;
 
 use held_messages::{HeldMessages, HoldUntil};
 use prompts::EditorPrompt;
-
-/// How many of the URLs that the editor was asked to open are remembered.
-const OPEN_URLS: usize = 64;
-
-/// How many of the newest ended turns are remembered with their checkpoints.
-const ENDED_TURNS: usize = 8;
 
 /// A session of an editor.
 pub(super) struct Session {
@@ -397,324 +389,6 @@ impl Session {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn on_encoded(
-        self: &Arc<Self>,
-        number: u64,
-        event: &EncodedEvent,
-        sender: &mut Option<oneshot::Sender<Snapshot>>,
-    ) -> Delivery {
-        let mut state = self.lock();
-        if state.load_subscription == Some(number) {
-            return Delivery::Delivered;
-        }
-        if number > state.subscription {
-            (state.subscription, state.load_subscription) = (number, None);
-        }
-        if state.subscription != number || self.peer.outbox.is_closed() {
-            return Delivery::Disconnected;
-        }
-        if let Some(params) = event.subagent_params() {
-            return match self.subagent_update_line(&mut state, params) {
-                Some(line) => self.send(&mut state, &line),
-                None => Delivery::Delivered,
-            };
-        }
-        match event.update() {
-            Some(update) => self.on_update(&mut state, update, event.params()),
-            None => match serde_json::from_str::<EventEnvelope>(&event.text) {
-                Ok(envelope) => self.on_event(&mut state, envelope, event.turn_updates(), sender),
-                Err(error) => {
-                    tracing::error!(%error, "an event of the daemon cannot be read");
-                    match sender {
-                        Some(_) => Delivery::Disconnected,
-                        None => Delivery::Delivered,
-                    }
-                }
-            },
-        }
-    }
-
-    fn on_update(&self, state: &mut State, update: &str, params: Option<&str>) -> Delivery {
-        let kind = message::kind_of(update);
-        let Some(update) = self.shown(state, &kind, update, params) else {
-            return Delivery::Delivered;
-        };
-        let update = &*update;
-        if kind == OPTIONS {
-            state.options = message::member(update, "configOptions");
-        }
-        if kind == SESSION_INFO
-            && let Some(title) = message::text_of(update, "title")
-        {
-            state.title = title;
-        }
-        if kind == COMMANDS {
-            let commands = message::member(update, "availableCommands");
-            // Agents report their commands again at each reopening. The editor has them, and expects none after a load.
-            if state.commands == commands {
-                return Delivery::Delivered;
-            }
-            state.commands = commands;
-            self.commands_reported.notify_waiters();
-            if self.peer.wants_commands() {
-                let commands = commands::announced_commands(state.commands.as_ref());
-                let update = message::with_member(update, "availableCommands", commands);
-                return self.send_unchanged(state, &update, params);
-            }
-        }
-        self.send_unchanged(state, update, params)
-    }
-
-    /// Sends an update with the other parameters that came with it.
-    fn send_unchanged(&self, state: &mut State, update: &str, params: Option<&str>) -> Delivery {
-        match params {
-            Some(params) => self.send(state, &self.update_line_with(params, update)),
-            None => self.send_update(state, update),
-        }
-    }
-
-    fn on_event(
-        self: &Arc<Self>,
-        state: &mut State,
-        envelope: EventEnvelope,
-        updates: &[EncodedEvent],
-        sender: &mut Option<oneshot::Sender<Snapshot>>,
-    ) -> Delivery {
-        match envelope.event {
-            Event::Snapshot {
-                conversation,
-                running,
-                session,
-                ..
-            } => {
-                let is_whole = running.as_ref().is_some_and(|running| !running.truncated);
-                if std::mem::take(&mut state.is_load_snapshot)
-                    && is_whole
-                    && !conversation.interrupts.is_empty()
-                {
-                    // A question may come from a subagent's session that the replay announces.
-                    for event in updates {
-                        drop(self.line_of(state, event));
-                    }
-                }
-                let asked = conversation.interrupts.iter().filter(|asked| !asked.orphaned);
-                let asked: Vec<&Interrupt> = asked.collect();
-                // Questions not in the snapshot were resolved while events were ignored.
-                let mut delivery =
-                    self.withdraw_questions(state, |id| !asked.iter().any(|asked| asked.id == *id));
-                for interrupt in asked {
-                    delivery = self.ask(state, conversation.id, interrupt);
-                }
-                let mut info = session.unwrap_or_default();
-                info.config_options = info
-                    .config_options
-                    .map(|options| self.peer.capabilities().supported_options(options));
-                state.accepted_prompts = 0;
-                state.running_turn = running.as_ref().map(|running| (running.turn_id.clone(), false));
-                state.drop_missed_continuations();
-                state.options.clone_from(&info.config_options);
-                state.title.clone_from(&conversation.title);
-                if let Some(snapshot) = sender.take() {
-                    // The caller may have been cancelled.
-                    let _unwanted = snapshot.send(Snapshot {
-                        conversation,
-                        at: envelope.at,
-                        running,
-                        updates: updates.to_vec(),
-                        info: *info,
-                    });
-                }
-                delivery
-            }
-            // This event arrives before the turn's prompt.
-            Event::Continued { turn_id } => {
-                let mut sender = state
-                    .prompts
-                    .iter_mut()
-                    .filter_map(|own| own.continuation.as_mut());
-                if let Some(sender) = sender.find(|sender| sender.turn.is_none()) {
-                    sender.turn = Some(turn_id);
-                }
-                Delivery::Delivered
-            }
-            Event::Updated { conversation } => {
-                state.update_continuations(&conversation);
-                if state.title == conversation.title {
-                    return Delivery::Delivered;
-                }
-                // Another client renamed the conversation.
-                let title = Some(&conversation.title).filter(|title| !title.is_empty());
-                let update = json!({"sessionUpdate": SESSION_INFO, "title": title}).to_string();
-                state.title = conversation.title;
-                self.send_update(state, &update)
-            }
-            Event::PromptAccepted { turn_id, prompt } => {
-                let delivery = self.end_hold_after_cancel(state);
-                if delivery != Delivery::Delivered {
-                    return delivery;
-                }
-                state.accepted_prompts += 1;
-                let is_own = state.is_own_turn(&turn_id);
-                state.running_turn = Some((turn_id, false));
-                if std::mem::take(&mut state.awaits_edited_prompt) && !is_own {
-                    let _taken = self.send_update(state, &self.note(EDITED_ELSEWHERE));
-                }
-                match is_own {
-                    true => Delivery::Delivered,
-                    // Another client sent the prompt, so the editor does not know it.
-                    false => self.send_prompt(state, &prompt),
-                }
-            }
-            Event::TurnEnded { turn } => {
-                (state.running_turn, state.has_reported_loss) = (None, false);
-                // An editor may never answer a request that it does not know.
-                for request in self.fail_forwarded(|kind| kind == RequestKind::Extension) {
-                    let delivery = self.send(state, &message::withdrawal(request));
-                    if delivery != Delivery::Delivered {
-                        return delivery;
-                    }
-                }
-                state
-                    .ended_turns
-                    .push_back((turn.turn_id.clone(), Timestamp::now(), None));
-                if state.ended_turns.len() > ENDED_TURNS {
-                    state.ended_turns.pop_front();
-                }
-                if state.is_own_turn(&turn.turn_id)
-                    && turn.stop_reason == StopReason::Cancelled
-                    && state.held.is_none()
-                {
-                    state.held = Some(HeldMessages::new(HoldUntil::NextTurn, &self.peer));
-                }
-                let mut own = state.prompts.iter_mut();
-                if let Some(own) = own.find(|own| *own.turn() == turn.turn_id)
-                    && let Some(sender) = own.continuation.take()
-                {
-                    // The command may have been cancelled.
-                    let _unwanted = sender.ended.send(turn);
-                }
-                Delivery::Delivered
-            }
-            // The checkpoint arrives after the end of its turn, possibly even after the end of a later one.
-            Event::CheckpointSaved { checkpoint } => {
-                let later = |end: Timestamp| checkpoint.at.is_some_and(|at| at <= end);
-                let of_last = state.ended_turns.len().saturating_sub(1);
-                let index = state
-                    .ended_turns
-                    .iter()
-                    .position(|(_, end, saved)| saved.is_none() && later(*end));
-                if let Some((.., saved)) = state.ended_turns.get_mut(index.unwrap_or(of_last)) {
-                    *saved = Some(checkpoint.id);
-                    self.checkpoint_saved.notify_waiters();
-                }
-                Delivery::Delivered
-            }
-            Event::Resumed { resumed } => match message::loss_message(&resumed) {
-                Some(words) => self.send_update(state, &self.note(&words)),
-                None => Delivery::Delivered,
-            },
-            Event::Edited { .. } => {
-                state.awaits_edited_prompt = true;
-                Delivery::Delivered
-            }
-            Event::Forked { conversation_id, .. } if Some(conversation_id) != state.conversation => {
-                Delivery::Delivered
-            }
-            Event::Forked { .. } | Event::Undone { .. } if state.changes_history => Delivery::Delivered,
-            Event::Forked { .. } => self.send_update(state, &self.note(REWOUND_ELSEWHERE)),
-            Event::Undone { .. } => self.send_update(state, &self.note(UNDONE_ELSEWHERE)),
-            Event::Reset {} => self.send_update(state, &self.note(RESET_ELSEWHERE)),
-            Event::InterruptRaised { interrupt } => match state.conversation {
-                Some(id) => self.ask(state, id, &interrupt),
-                None => Delivery::Delivered,
-            },
-            Event::InterruptResolved { interrupt_id, .. } => {
-                self.withdraw_questions(state, |id| *id == interrupt_id)
-            }
-            Event::Deleted {} => {
-                self.forget(state);
-                Delivery::Disconnected
-            }
-            _ => Delivery::Delivered,
-        }
-    }
-
-    /// Forwards a question of the agent to the editor. If the editor cannot show it, a message explains how to answer it.
-    fn ask(self: &Arc<Self>, state: &mut State, conversation: ConversationId, asked: &Interrupt) -> Delivery {
-        if state.questions.contains_key(&asked.id) {
-            return Delivery::Delivered;
-        }
-        let method = match asked.kind {
-            InterruptKind::Permission => "session/request_permission",
-            _ => {
-                let mode = message::text_of(asked.request.get(), "mode").unwrap_or_else(|| "form".to_owned());
-                if !self.peer.capabilities().supports_question(&mode) {
-                    let question = message::question_of(asked.request.get());
-                    let text = format!(
-                        "The agent asks: {question}\n\nThis editor cannot show the question. To answer it, run in a terminal: \
-                         sessionctl answer {conversation}"
-                    );
-                    return self.send_text_in(state, &text);
-                }
-                // The agent reports when the user is done at the URL, long after the answer.
-                state
-                    .opened_urls
-                    .extend(message::text_of(asked.request.get(), "elicitationId"));
-                if state.opened_urls.len() > OPEN_URLS {
-                    state.opened_urls.pop_front();
-                }
-                "elicitation/create"
-            }
-        };
-        let question = ForwardedQuestion::new(Arc::downgrade(self), conversation, asked);
-        let Some(request) = self.peer.register_request(PendingRequest::Question(question)) else {
-            return Delivery::Delivered;
-        };
-        state.questions.insert(asked.id.clone(), request);
-        let params = self.for_editor(state, asked.request.get());
-        let line = message::request(request, method, &params);
-        match state.is_held_until(HoldUntil::NextTurn) {
-            // The question must not stay hidden until the editor's next prompt.
-            true => push_result(self.peer.outbox.try_push(&[&line])),
-            false => self.send(state, &line),
-        }
-    }
-
-    /// Notifies the editor that these questions no longer need an answer.
-    fn withdraw_questions(&self, state: &mut State, matches: impl Fn(&InterruptId) -> bool) -> Delivery {
-        let withdrawn: Vec<(InterruptId, u64)> = state.questions.extract_if(|id, _| matches(id)).collect();
-        let mut delivery = Delivery::Delivered;
-        for (_, request) in withdrawn {
-            self.peer.take_pending(request);
-            delivery = self.send(state, &message::withdrawal(request));
-        }
-        delivery
-    }
-
-    /// Forwards a notification of the agent. That the user is done at a URL is sent only to the editor that opened it.
-    fn handle_notification(&self, method: &str, params: &str) {
-        let line = if method == method::ELICITATION_COMPLETE {
-            let id = message::text_of(params, "elicitationId");
-            let urls = &mut self.lock().opened_urls;
-            let known = id.and_then(|id| urls.iter().position(|known| *known == id));
-            let Some(index) = known else { return };
-            urls.remove(index);
-            message::notification(method, params)
-        } else {
-            message::notification(method, &self.for_editor(&self.lock(), params))
-        };
-        self.send_generated(&line);
-    }
-
-    /// Shows a prompt that the editor did not send.
-    fn send_prompt(&self, state: &mut State, prompt: &PromptContent) -> Delivery {
-        let mut delivery = Delivery::Delivered;
-        for update in chunks_of(prompt) {
-            delivery = self.send_update(state, &update);
-        }
-        delivery
-    }
-
     fn send_text_in(&self, state: &mut State, text: &str) -> Delivery {
         self.send_update(state, &message::text_chunk(text))
     }
@@ -778,12 +452,6 @@ const UPDATE: &str = r#"{"jsonrpc":"2.0","method":"session/update""#;
 const COMMANDS: &str = "available_commands_update";
 const OPTIONS: &str = "config_option_update";
 const SESSION_INFO: &str = "session_info_update";
-
-const EDITED_ELSEWHERE: &str = "Another client replaced an earlier prompt of this conversation; reopen the thread to see the change.\n\n";
-const REWOUND_ELSEWHERE: &str = "Another client went back to an earlier turn of this conversation; reopen the thread to see the change.\n\n";
-const RESET_ELSEWHERE: &str = "Another client reset this conversation: the next prompt starts a new chat; reopen the thread to see the change.\n\n";
-const UNDONE_ELSEWHERE: &str =
-    "Another client undid a change of this conversation; reopen the thread to see the change.\n\n";
 
 /// Whether a message announces commands.
 fn is_commands_update(line: &str) -> bool {

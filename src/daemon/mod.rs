@@ -13,6 +13,7 @@ mod loaded_config;
 pub mod lock;
 mod presence;
 pub mod ready;
+mod servers;
 mod start;
 
 use std::ffi::OsString;

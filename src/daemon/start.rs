@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -20,14 +19,15 @@ use super::failure::StartError;
 use super::folders;
 use super::loaded_config::LoadedConfig;
 use super::lock::{DaemonLock, LockInfo};
-use super::presence::{LostFile, PresenceWatch};
+use super::presence::PresenceWatch;
 use super::ready;
-use crate::acp::AcpService;
+use super::servers::{Servers, restore_sockets};
+use crate::agent::catalog::Catalog;
 use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::{Pool, PoolSettings};
 use crate::agent::process::{Instance, StopDeadlines};
 use crate::agent::sweep::{SweepDeadlines, SweepTarget, adopt_orphans, sweep};
-use crate::bridge::{Bridge, StopRequest};
+use crate::bridge::Bridge;
 use crate::conversation::backup::{BackupRules, Backups};
 use crate::conversation::events::{Hub, RingLimits};
 use crate::conversation::old_bytes::OldBytes;
@@ -42,7 +42,7 @@ use crate::files::durable;
 use crate::paths::names;
 use crate::paths::ownership::{self, Role};
 use crate::paths::{Environment, Paths, PathsError};
-use crate::server::{ConnectionLimit, OutboxLimits, PrivateSocket, SocketLimits, methods, serve};
+use crate::server::PrivateSocket;
 use crate::store::{Change, OpenReport, Store, StoreOptions};
 use crate::transcript::index_cache::IndexCache;
 
@@ -55,22 +55,7 @@ const SIGNALS_FAILED: &str = "cannot handle signals";
 /// If it cannot start.
 pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     let started = Instant::now();
-    let absolute = |path: &Option<PathBuf>| path.as_deref().map(std::path::absolute).transpose();
-    let made = (
-        absolute(&arguments.home),
-        absolute(&arguments.config),
-        absolute(&arguments.socket),
-    );
-    let (Ok(home), Ok(config), Ok(socket)) = made else {
-        return Err(PathsError::NoHome.into());
-    };
-    let environment = Environment::of_this_process();
-    let paths = Paths::resolve(
-        home.as_deref(),
-        config.as_deref(),
-        socket.as_deref(),
-        &environment,
-    )?;
+    let paths = resolve_paths(arguments)?;
     // Before anything is created. Missing entries are checked again when they are created or opened.
     ownership::check(&paths)?;
     let configured = Arc::new(LoadedConfig::read(
@@ -99,26 +84,8 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
             tracing::debug!(%error, "did not leave the starter's session");
         }
     }
-    let mut terminate = signal(SignalKind::terminate()).map_err(StartError::io(SIGNALS_FAILED))?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::io(SIGNALS_FAILED))?;
-
-    let catalog = {
-        let this_program = std::env::current_exe();
-        let this_program = this_program.map_err(StartError::io("cannot use this program"))?;
-        // An editor may start the daemon without HOME.
-        let home_folder = std::env::home_dir();
-        let around = CatalogContext {
-            this_program: &this_program,
-            data: &paths.data,
-            home: home_folder.as_deref(),
-            variable: &|name| std::env::var_os(name),
-        };
-        let problem = |problem| StartError::Config {
-            path: paths.config_file.clone(),
-            problem,
-        };
-        config.catalog(&around).map_err(problem)?
-    };
+    let mut signals = StopSignals::listen().map_err(StartError::io(SIGNALS_FAILED))?;
+    let catalog = read_catalog(config, &paths)?;
 
     let (instance, is_first_run) = load_instance(&paths.data)?;
     let (store, opening) = open_store(&paths, arguments.ephemeral)?;
@@ -158,35 +125,14 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         read_queues: ReadQueues::default(),
     });
     let registry = Registry::new(services);
-    registry
+    let deletions = registry
         .end_turns_of_previous_run()
         .await
         .map_err(StartError::PreviousRun)?;
-    let prepared = async {
-        // Finish or undo the imports, copies and moves of the previous run. Before serving clients, which may import.
-        let is_settled = [
-            registry.undo_unfinished_imports().await,
-            registry.settle_copies().await,
-        ];
-        registry.settle_moves().await;
-        registry.settle_tree_moves().await;
-        // A later start may delete files on the assumption that the store is complete, so no plan from before a loss
-        // may be left.
-        if is_settled.contains(&false) {
-            tracing::warn!("the next start reports any damage of the store again");
-        } else if let Err(error) = store.delete_open_report() {
-            tracing::warn!(
-                error = chain_text(&error),
-                "the next start reports the damage of the store again"
-            );
-        }
-        registry.watch_transcripts().await;
-    };
     let is_stopped = tokio::select! {
         biased;
-        _ = terminate.recv() => true,
-        _ = interrupt.recv() => true,
-        () = prepared => false,
+        () = signals.received() => true,
+        () = settle_previous_run(&registry, &store) => false,
     };
     if is_stopped {
         registry.stop(Duration::ZERO).await;
@@ -199,7 +145,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         None => PrivateSocket::bind(&paths.bridge_socket)?,
     };
     let (stop_sender, mut stop_requests) = mpsc::channel(1);
-    let bridge = Bridge {
+    let bridge = Arc::new(Bridge {
         registry: Arc::clone(&registry),
         home: paths.home.clone().unwrap_or_else(|| paths.data.clone()),
         socket: paths.bridge_socket.clone(),
@@ -210,24 +156,11 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
             Box::new(move || configured.diagnose())
         },
         stop: stop_sender,
-    };
-    let stop_serving = CancellationToken::new();
-    let limits = socket_limits(config);
-    let bridge = Arc::new(bridge);
-    let face = AcpService::new(Arc::clone(&bridge), config.editors.commands);
-    let methods = Arc::new(methods(bridge));
-    let mut servers = JoinSet::new();
-    let mut serve_on = |PrivateSocket { listener, file }: PrivateSocket| {
-        let (limits, stop) = (limits.clone(), stop_serving.clone());
-        match file.path() == paths.acp_socket {
-            true => servers.spawn(serve(listener, face.clone(), limits, stop)),
-            false => servers.spawn(serve(listener, Arc::clone(&methods), limits, stop)),
-        };
-        file
-    };
-    let mut sockets = vec![serve_on(socket)];
+    });
+    let mut servers = Servers::new(bridge, &paths.acp_socket, config);
+    let mut sockets = vec![servers.serve(socket)];
     match PrivateSocket::bind(&paths.acp_socket) {
-        Ok(socket) => sockets.push(serve_on(socket)),
+        Ok(socket) => sockets.push(servers.serve(socket)),
         // Apps and commands need only the other socket. Editors find no socket, rather than another daemon's.
         Err(error) => {
             tracing::error!(error = chain_text(&error), "cannot listen for editors");
@@ -235,74 +168,141 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
             lock.publish(&LockInfo { acp_socket, ..info })?;
         }
     }
-    registry.finish_deletions();
+    registry.finish_deletions(deletions);
     registry.wake_conversations();
     registry.run_backups();
     announce_ready(arguments, &paths);
 
     let mut presence = PresenceWatch::new(&lock, sockets);
-    let request = loop {
-        let lost = tokio::select! {
-            _ = terminate.recv() => break StopRequest { grace: None },
-            _ = interrupt.recv() => break StopRequest { grace: None },
-            request = stop_requests.recv() => break request.unwrap_or(StopRequest { grace: None }),
-            () = store.removed() => LostFile::Lock,
-            lost = presence.wait_until_lost() => lost,
-        };
-        let path = match lost {
-            LostFile::Socket(path) => path,
-            LostFile::Lock => {
-                tracing::error!(folder = %paths.data.display(), "the data folder was removed or replaced; the daemon stops");
-                break StopRequest { grace: None };
-            }
-        };
-        match PrivateSocket::bind(&path) {
-            Ok(socket) => {
-                tracing::warn!(path = %path.display(), "the socket was removed; created a new one");
-                presence.replace_socket(serve_on(socket));
-            }
-            Err(error) => {
-                tracing::debug!(
-                    error = chain_text(&error),
-                    "the socket was removed; cannot create a new one yet"
-                );
-                presence.retry_later();
-            }
+    let grace = tokio::select! {
+        () = signals.received() => None,
+        request = stop_requests.recv() => request.and_then(|request| request.grace),
+        () = store.removed() => {
+            log_removed_folder(&paths.data);
+            None
+        }
+        () = restore_sockets(&mut presence, &mut servers) => {
+            log_removed_folder(&paths.data);
+            None
         }
     };
-    tracing::info!("the daemon stops");
-    let hurry = CancellationToken::new();
-    let impatient = hurry.clone();
-    let impatient_pool = pool.clone();
-    let second_signal = tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("got a second signal; stopping at once");
-        impatient.cancel();
-        impatient_pool.skip_shutdown_waits();
-    });
-    let grace = request
-        .grace
-        .unwrap_or(Duration::from_millis(config.limits.cancel_grace_ms));
-    tokio::select! {
-        () = registry.stop(grace) => {}
-        () = hurry.cancelled() => {}
-    }
-    pool.shutdown(StopDeadlines::default()).await;
-    stop_serving.cancel();
-    while let Some(ended) = servers.join_next().await {
-        if let Err(error) = ended {
-            tracing::error!(%error, "the server failed");
-        }
-    }
-    second_signal.abort();
+    let grace = grace.unwrap_or(Duration::from_millis(config.limits.cancel_grace_ms));
+    stop_conversations(&registry, &pool, grace, signals).await;
+    servers.stop().await;
     close(&store).await;
     drop(presence);
     // Hold the lock until the process ends, so that a caller that waits for the lock also waits for the process.
     let _held_to_the_end = std::mem::ManuallyDrop::new(lock);
     Ok(())
+}
+
+/// Finds out where the daemon's files are.
+fn resolve_paths(arguments: &Arguments) -> Result<Paths, StartError> {
+    let absolute = |path: &Option<PathBuf>| path.as_deref().map(std::path::absolute).transpose();
+    let made = (
+        absolute(&arguments.home),
+        absolute(&arguments.config),
+        absolute(&arguments.socket),
+    );
+    let (Ok(home), Ok(config), Ok(socket)) = made else {
+        return Err(PathsError::NoHome.into());
+    };
+    let environment = Environment::of_this_process();
+    let paths = Paths::resolve(
+        home.as_deref(),
+        config.as_deref(),
+        socket.as_deref(),
+        &environment,
+    )?;
+    Ok(paths)
+}
+
+/// Finds the configured agents, and those that are installed.
+fn read_catalog(config: &Config, paths: &Paths) -> Result<Catalog, StartError> {
+    let this_program = std::env::current_exe();
+    let this_program = this_program.map_err(StartError::io("cannot use this program"))?;
+    // An editor may start the daemon without HOME.
+    let home_folder = std::env::home_dir();
+    let context = CatalogContext {
+        this_program: &this_program,
+        data: &paths.data,
+        home: home_folder.as_deref(),
+        variable: &|name| std::env::var_os(name),
+    };
+    config.catalog(&context).map_err(|problem| StartError::Config {
+        path: paths.config_file.clone(),
+        problem,
+    })
+}
+
+/// Finishes or undoes the imports, copies and moves of the previous run, before clients are served, which may import. Then
+/// watches the transcripts.
+async fn settle_previous_run(registry: &Arc<Registry>, store: &Store) {
+    let is_settled = [
+        registry.undo_unfinished_imports().await,
+        registry.settle_copies().await,
+    ];
+    registry.settle_moves().await;
+    registry.settle_tree_moves().await;
+    // A later start may delete files on the assumption that the store is complete, so no plan from before a loss
+    // may be left.
+    if is_settled.contains(&false) {
+        tracing::warn!("the next start reports any damage of the store again");
+    } else if let Err(error) = store.delete_open_report() {
+        tracing::warn!(
+            error = chain_text(&error),
+            "the next start reports the damage of the store again"
+        );
+    }
+    registry.watch_transcripts().await;
+}
+
+fn log_removed_folder(data: &Path) {
+    tracing::error!(folder = %data.display(), "the data folder was removed or replaced; the daemon stops");
+}
+
+/// Ends all turns within `grace`, and then all agents. At a signal meanwhile, ends them at once.
+async fn stop_conversations(registry: &Registry, pool: &Pool, grace: Duration, mut signals: StopSignals) {
+    tracing::info!("the daemon stops");
+    let hurry = CancellationToken::new();
+    let second_signal = {
+        let (hurry, pool) = (hurry.clone(), pool.clone());
+        tokio::spawn(async move {
+            signals.received().await;
+            tracing::info!("got a second signal; stopping at once");
+            hurry.cancel();
+            pool.skip_shutdown_waits();
+        })
+    };
+    tokio::select! {
+        () = registry.stop(grace) => {}
+        () = hurry.cancelled() => {}
+    }
+    pool.shutdown(StopDeadlines::default()).await;
+    second_signal.abort();
+}
+
+/// The signals that stop the daemon.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn listen() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Waits for one of the signals. Cancel safe.
+    async fn received(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }
 
 async fn close(store: &Store) {
@@ -443,20 +443,6 @@ fn backup_rules(config: &Config, arguments: &Arguments) -> BackupRules {
     BackupRules {
         is_enabled: rules.is_enabled && !arguments.ephemeral,
         ..rules
-    }
-}
-
-fn socket_limits(config: &Config) -> SocketLimits {
-    let usual = SocketLimits::default();
-    SocketLimits {
-        line_bytes: config.limits.max_line_bytes,
-        connections: ConnectionLimit::of(config.limits.connections),
-        requests_in_flight: config.limits.requests_in_flight,
-        outbox: OutboxLimits {
-            messages: config.limits.subscriber_events,
-            ..usual.outbox
-        },
-        ..usual
     }
 }
 

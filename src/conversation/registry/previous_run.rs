@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bridge_protocol::conversation::TranscriptsOnDelete;
+use bridge_protocol::id::ConversationId;
 use bridge_protocol::raw::PromptContent;
 use jiff::Timestamp;
 
@@ -15,22 +16,31 @@ use super::super::services::{Services, chain_text, now};
 use super::super::transition::{EndedTurn, EndedUnfinished, end_turn_of_previous_run};
 use super::Registry;
 use crate::store::{
-    ConversationRecord, CutShortPrompt, PendingContinuation, RequestRecord, RestingState, SalvagedRecord,
+    BegunDeletion, ConversationRecord, CutShortPrompt, PendingContinuation, RequestRecord, RestingState,
+    SalvagedRecord,
 };
 
 impl Registry {
     /// Ends every turn that the previous run of the daemon left unfinished, and keeps its questions as orphans. If the store
     /// lost changes, continuations that are due by now are not sent.
     ///
+    /// Returns the deletions that the previous run began, for [`Self::finish_deletions`].
+    ///
     /// # Errors
     /// When the store cannot be read or written.
-    pub async fn end_turns_of_previous_run(&self) -> Result<(), ConversationError> {
+    pub async fn end_turns_of_previous_run(
+        &self,
+    ) -> Result<Vec<(ConversationId, BegunDeletion)>, ConversationError> {
         let store = &self.services.store;
         let has_lost = store.open_report().may_have_lost();
         let mut writes = Vec::new();
+        let mut deletions = Vec::new();
         for id in store.unfinished()? {
             // Missing parts of a record are reported when the conversation is used.
             let Ok(salvaged) = self.salvaged(id) else { continue };
+            if let Some(deletion) = salvaged.record.begun_deletion.clone() {
+                deletions.push((id, deletion));
+            }
             if !lost_parts::can_continue(&salvaged) {
                 continue;
             }
@@ -58,7 +68,7 @@ impl Registry {
         for write in writes {
             write.await?;
         }
-        Ok(())
+        Ok(deletions)
     }
 }
 
@@ -122,19 +132,8 @@ impl Registry {
     }
 
     /// Finishes the deletions that an earlier daemon began. A repeated call gets the result.
-    pub fn finish_deletions(self: &Arc<Self>) {
-        let unfinished = self.services.store.unfinished().unwrap_or_else(|error| {
-            tracing::error!(
-                error = chain_text(&error),
-                "deletions of the previous run stay unfinished"
-            );
-            Vec::new()
-        });
-        for id in unfinished {
-            let Ok(salvaged) = self.salvaged(id) else { continue };
-            let Some(deletion) = salvaged.record.begun_deletion else {
-                continue;
-            };
+    pub fn finish_deletions(self: &Arc<Self>, deletions: Vec<(ConversationId, BegunDeletion)>) {
+        for (id, deletion) in deletions {
             let call = Call::Delete {
                 transcripts: TranscriptsOnDelete::Delete,
             };
