@@ -72,9 +72,6 @@ pub enum Incoming {
         outcome: Result<Box<RawValue>, CallError>,
         /// Set when an `open` succeeded: the new session is already routed to this inbox.
         attachment: Option<Attachment>,
-        /// Whether a prompt failed while other prompts were unanswered, or right after such a failure with the same
-        /// code. They may all have failed for the same reason.
-        in_company: bool,
     },
     /// Updates were dropped at this point.
     Overflow {

@@ -368,12 +368,6 @@ impl Connection {
         self.shared.routes().awaits(request)
     }
 
-    /// Returns how many prompts were unanswered when the agent ended.
-    #[must_use]
-    pub fn prompts_at_death(&self) -> usize {
-        self.shared.routes().prompts_at_death()
-    }
-
     /// Whether the agent has ended or is about to: its input was closed by either side.
     #[must_use]
     pub fn is_ending(&self) -> bool {

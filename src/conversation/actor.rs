@@ -571,7 +571,7 @@ impl Actor {
         };
         // Codex releases a session only when its process ends, and other conversations still use that process.
         let is_held = entry.kind.shares_process && session.lease.connection().attached_count() > 1;
-        let is_same_launch = !reopen && session.lease.key().is_same_launch(&entry.pool_key());
+        let is_same_launch = !reopen && *session.lease.key() == entry.pool_key();
         if !is_same_launch && !is_held && !self.has_background_work() {
             self.apply_input(Input::AgentRetired);
         }
@@ -610,11 +610,9 @@ impl Actor {
         self.deadlines.retain(|(_, deadline)| *deadline > at);
         for deadline in due {
             if deadline == Deadline::Idle && self.has_background_work() {
-                let is_exclusive = matches!(&self.model.session, Some(live) if live.has_exclusive_process);
                 let idle = match self.model.rules.idle_ms {
-                    milliseconds if milliseconds > 0 && !is_exclusive => Duration::from_millis(milliseconds),
-                    // An unshared process is stopped as soon as nothing runs in it.
-                    _ => BACKGROUND_CHECK_INTERVAL,
+                    0 => BACKGROUND_CHECK_INTERVAL,
+                    milliseconds => Duration::from_millis(milliseconds),
                 };
                 self.deadlines.push((Deadline::Idle, Instant::now() + idle));
                 continue;

@@ -58,8 +58,6 @@ pub struct ClimbRequest {
     pub refused: Vec<(UpstreamId, Via, String)>,
     /// How urgently the climb needs a process.
     pub urgency: Urgency,
-    /// Whether the process must not be shared with other conversations.
-    pub exclusive_process: bool,
     /// Sessions that are being closed. The climb waits for them before it opens their ids again: an agent may refuse to open a
     /// session that is closing, or close the new one.
     pub(super) closing_sessions: Vec<ClosedSession>,
@@ -75,14 +73,11 @@ pub async fn climb(
     services: Arc<Services>,
     request: ClimbRequest,
 ) -> Result<(OpenedSession, UpstreamSession), ConversationError> {
-    let (record, urgency, exclusive) = (&request.record, request.urgency, request.exclusive_process);
+    let (record, urgency) = (&request.record, request.urgency);
     let entry = services.agent_for(&record.agent, request.client.as_deref())?;
     services.read_at_folder(&record.cwd, check_folder).await?;
     services.check_project(&entry, &record.cwd).await?;
-    let key = match exclusive {
-        true => entry.pool_key().exclusive_to(&record.id),
-        false => entry.pool_key(),
-    };
+    let key = entry.pool_key();
     let acquired = services.pool.acquire(&key, &entry.launch, urgency, None).await;
     let lease = acquired.map_err(|error| acquire_error(&entry, &error))?;
     let lineage = services.store.lineage_all(record.id)?;
@@ -105,12 +100,7 @@ pub async fn climb(
         unreported_missing_turns: unreported,
         turns_after_backup: unreported.map_or(0, MissingTurns::turns),
     };
-    let result = climber.run(climb, lease).await;
-    if exclusive && let Ok((_, session)) = &result {
-        // No other conversation uses this process. End it with the session: some agents release a session only then.
-        session.lease.retire();
-    }
-    result
+    climber.run(climb, lease).await
 }
 
 /// Restores the head's transcript from its backup if it has lost the history that it continues, because the agent would

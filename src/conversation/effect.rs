@@ -31,7 +31,7 @@ use super::running_work::Progress;
 use super::transcript_growth::LoadedHistory;
 
 pub use call::{Call, EditorSettings, Fork, IncomingCall, NewTurn};
-pub use cut_short::{DeathInvolvement, PromptArrival};
+pub use cut_short::PromptArrival;
 
 /// The moment at which an input arrives; the state machine has no clock of its own.
 pub type Now = Timestamp;
@@ -70,13 +70,8 @@ pub enum Input<R> {
     },
     /// The scheduled continuation is due, and begins this turn.
     ContinuationDue(TurnId),
-    /// The agent answered the prompt.
-    PromptAnswered {
-        /// Its result, or its error.
-        answer: Result<RawJson, RawJson>,
-        /// Whether prompts of other conversations in the same process failed together with it.
-        in_company: bool,
-    },
+    /// The agent answered the prompt, with a result or an error.
+    PromptAnswered(Result<RawJson, RawJson>),
     /// The prompt did not leave the daemon, so no agent has it.
     PromptNotSent {
         /// Why.
@@ -101,8 +96,8 @@ pub enum Input<R> {
         status: String,
         /// The end of its standard error.
         stderr_tail: String,
-        /// How this conversation was involved.
-        involvement: DeathInvolvement,
+        /// Whether the daemon ended it because of another conversation.
+        is_bystander: bool,
     },
     /// The session must be opened in another process before its next use: this process reported a missing sign-in, or runs for
     /// another client.
@@ -136,8 +131,6 @@ pub enum Work {
         refused: Vec<(UpstreamId, Via, String)>,
         /// Whether no caller waits for it: the conversation continues automatically.
         is_automatic: bool,
-        /// Whether to open it in a process that no other conversation shares.
-        exclusive_process: bool,
     },
     /// Make a branch.
     Branch {

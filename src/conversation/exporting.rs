@@ -145,13 +145,7 @@ fn build_manifest(
     record.turn.take_if(is_open);
     // Ends a running turn as if the daemon ended now: it has no agent on the importing machine.
     let why = "the conversation was exported while the turn ran";
-    let (record, _) = end_unfinished(
-        record,
-        FailureKind::DaemonRestarted,
-        why,
-        PromptArrival::Unknown,
-        now(),
-    );
+    let (record, _) = end_unfinished(record, FailureKind::DaemonRestarted, why, PromptArrival::Unknown);
     let mut missing = Vec::new();
     let (mut found, mut kept) = (Vec::new(), Vec::new());
     let head = record.chain.head();

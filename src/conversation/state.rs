@@ -24,7 +24,7 @@ use crate::store::{ConversationRecord, RestingState};
 use super::answer::{CallKey, Caller};
 use super::destination::Destination;
 use super::edit::TurnEdit;
-use super::effect::{DeathInvolvement, Effect, Fork, Now, OpenedSession, Work};
+use super::effect::{Effect, Fork, Now, OpenedSession, Work};
 use super::error::ConversationError;
 use super::prompt_queue::{DroppedPrompt, PromptRequest, held_prompt_view};
 use super::reported_settings::shown_settings;
@@ -102,10 +102,8 @@ pub struct Turn<R> {
     pub was_cut_by_daemon_stop: bool,
     /// Questions that the agent withdrew, until its next update.
     pub withdrawn_questions: Vec<Interrupt>,
-    /// How it was involved in the end of its agent, once the agent has ended.
-    pub death_involvement: DeathInvolvement,
-    /// Whether its session must be opened in a process of its own.
-    pub needs_exclusive_process: bool,
+    /// Whether the daemon ended its agent because of another conversation.
+    pub is_bystander: bool,
     /// What it replaces, if it is the turn of an edit.
     pub edit: Option<TurnEdit>,
 }
@@ -170,21 +168,18 @@ pub struct LiveSession {
     pub can_reopen: bool,
     /// Whether the next turn has to open the session in another process.
     pub needs_new_process: bool,
-    /// Whether it has a process of its own, which is stopped as soon as nothing runs in it.
-    pub has_exclusive_process: bool,
 }
 
 impl LiveSession {
     /// A session that was just opened.
     #[must_use]
-    pub fn new(opened: &OpenedSession, has_exclusive_process: bool) -> Self {
+    pub fn new(opened: &OpenedSession) -> Self {
         Self {
             upstream_id: opened.upstream_id.clone(),
             via: opened.resumed.via,
             preamble: opened.preamble.clone(),
             can_reopen: opened.can_reopen,
             needs_new_process: false,
-            has_exclusive_process,
         }
     }
 }

@@ -57,8 +57,8 @@ impl<R> Model<R> {
                 self.anchor_read(&turn_id, anchor);
             }
             Input::ContinuationDue(turn_id) => self.continuation_due(turn_id),
-            Input::PromptAnswered { answer, in_company } => {
-                self.prompt_answered(answer, in_company);
+            Input::PromptAnswered(answer) => {
+                self.prompt_answered(answer);
             }
             Input::PromptNotSent { error, is_ending } => {
                 self.prompt_not_sent(error, is_ending);
@@ -74,9 +74,9 @@ impl<R> Model<R> {
             Input::AgentDied {
                 status,
                 stderr_tail,
-                involvement: part,
+                is_bystander,
             } => {
-                self.agent_died(&status, &stderr_tail, part);
+                self.agent_died(&status, &stderr_tail, is_bystander);
             }
             Input::AgentRetired => self.leave_process_later(),
             Input::Elapsed(deadline) => self.elapsed(deadline),

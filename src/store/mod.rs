@@ -46,9 +46,9 @@ pub use lookup::ConversationBranch;
 pub use open::{OpenReport, RebuildReason, free_damaged_store, set_aside_in};
 pub use record::{
     Anchor, AnsweredInterrupt, BegunDeletion, CallKey, Change, ConversationRecord, CutShortPrompt,
-    DeferredText, PendingContinuation, PendingEdit, PendingTurn, ProcessRecord, QueuedPromptRecord,
-    RECORD_VERSION, RecentCursor, ReportedSettings, RequestId, RequestRecord, ResolvedBy,
-    ResolvedConversation, RestingState, SalvagedRecord, Sequence, TranscriptRoot, TurnPhase, UnfinishedHead,
+    PendingContinuation, PendingEdit, PendingTurn, ProcessRecord, QueuedPromptRecord, RECORD_VERSION,
+    RecentCursor, ReportedSettings, RequestId, RequestRecord, ResolvedBy, ResolvedConversation, RestingState,
+    SalvagedRecord, Sequence, TranscriptRoot, TurnPhase, UnfinishedHead,
 };
 pub use request_memory::{REQUEST_MEMORY_COUNT, REQUEST_MEMORY_DAYS};
 pub use summary::Summary;

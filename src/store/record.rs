@@ -21,7 +21,7 @@ use super::error::{LostPart, StoreError};
 use crate::chain::Chain;
 use crate::files::digest::{from_hex, hex};
 
-pub use continuation::{DeferredText, PendingContinuation};
+pub use continuation::PendingContinuation;
 pub use unfinished_head::UnfinishedHead;
 
 /// The version of the records that this program writes.

@@ -506,113 +506,42 @@ async fn f23_an_agent_that_heeds_nothing_goes_and_its_other_conversations_go_on(
     assert_eq!(app.send(deaf, "after").await.stop_reason, StopReason::EndTurn);
 }
 
-/// F23: a process dies with the turns of two conversations, and nobody knows of which. Both go on by
-/// themselves, each in a process of its own; when one of these dies too that is the end of it, and no other
-/// conversation hears of it.
+/// F23: a process dies with the turns of two conversations, and nobody knows of which. Both end, keep their sessions, and are
+/// continued when the user asks for it.
 #[tokio::test]
-async fn f23_turns_that_died_together_go_on_apart() {
+async fn f23_turns_that_died_together_end_and_can_be_continued() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let mut conversations = both_hang(&home, &app).await;
-    for (id, _) in &conversations {
-        // What the transcript lacks is said again, and hangs again; what it has would not be.
-        cut_before(&home.transcript_of(&app, *id).await, "[[say on it]]");
+    let (daemon, app) = home.opened().await;
+    let mut raw = daemon.raw().await;
+    let mut conversations = Vec::new();
+    for _ in 0..2 {
+        let id = app.begun(&home.project(), &["before"]).await;
+        let events = app.events(id).await;
+        raw.run(id, "[[say on it]][[hang]]").await;
+        conversations.push((id, events));
     }
-    let shared = home.only_agent();
-    kill_now(shared);
-    for (_, events) in &mut conversations {
+    kill_now(home.only_agent());
+    for (id, events) in &mut conversations {
         let turn = ended(events).await;
         let failure = turn.failure.unwrap();
-        assert_eq!(failure.kind, FailureKind::AgentDied);
+        assert_eq!((failure.kind, turn.continuation), (FailureKind::AgentDied, None));
         error_words::check(
             "the agent of several conversations dies",
             "agentDied",
             &failure.message,
         );
-        works(events).await;
+        let shown = app.get(*id).await;
+        assert_eq!(
+            (shown.state, shown.continuation),
+            (ConversationState::Interrupted, None)
+        );
     }
-    let own = home.agents();
-    assert!(own.len() == 2 && !own.contains(&shared), "{own:?}");
-    kill_now(own[0]);
-    // One of them ends now, and says that it does not go on.
-    let [(one, of_one), (other, of_other)] = &mut conversations;
-    let (turn, id, sibling) = tokio::select! {
-        turn = ended(of_one) => (turn, *one, *other),
-        turn = ended(of_other) => (turn, *other, *one),
-    };
-    let failure = turn.failure.unwrap();
-    assert_eq!((failure.kind, turn.continuation), (FailureKind::AgentDied, None));
-    error_words::check(
-        "the agent of one conversation dies",
-        "agentDied",
-        &failure.message,
-    );
-    let shown = app.get(id).await;
-    assert_eq!(
-        (shown.state, shown.continuation),
-        (ConversationState::Interrupted, None)
-    );
-    assert_eq!(app.get(sibling).await.state, ConversationState::Prompting);
-    assert_eq!(app.send(id, "after").await.stop_reason, StopReason::EndTurn);
-}
-
-/// A process that runs one conversation only is stopped after its turn. A command that still runs in it delays that until the
-/// command has ended, and not by the time for which a conversation may be idle.
-#[tokio::test]
-async fn f23_a_process_apart_is_stopped_when_its_last_command_has_ended() {
-    const COMMAND: &str = "tail -f /dev/null";
-    let home = Home::new();
-    let starts_commands = home.path().join("starts-commands");
-    // The command runs before the agent answers anything.
-    let script = format!(
-        "if [ -e {place} ]; then mkfifo {place}-$$; \
-         sh -c '{COMMAND} & echo > {place}-'$$'; wait' </dev/null >/dev/null 2>&1 & read _ < {place}-$$; fi; \
-         exec {program} loopback-agent --data {data}",
-        place = starts_commands.display(),
-        program = env!("CARGO_BIN_EXE_sessiond"),
-        data = home.data().display()
-    );
-    home.configure(&format!(
-        "default_agent = \"mine\"\n[agents.mine]\nkind = \"loopback\"\ncommand = \"sh\"\nargs = ['-c', \"{script}\"]\n"
-    ));
-    let (_daemon, app) = home.opened().await;
-    let mut conversations = both_hang(&home, &app).await;
-    fs::write(&starts_commands, "").unwrap();
-    kill_now(home.only_agent());
     for (id, events) in &mut conversations {
+        let head = app.get(*id).await.head;
+        go_on(&app, *id, json!({"at": AT_ONCE})).await;
         assert_eq!(continued(events).await.stop_reason, StopReason::EndTurn);
-        // When the second call is answered, the conversation has seen the command.
-        for _ in 0..2 {
-            app.ask("conversation/cancel", *id).await;
-        }
+        assert_eq!(app.get(*id).await.head, head);
     }
-    let all = home.processes().into_iter();
-    let commands: Vec<_> = all.filter(|(_, line)| line.trim_end() == COMMAND).collect();
-    assert_eq!(commands.len(), 2, "{commands:?}");
-    commands.iter().for_each(|(pid, _)| kill_now(*pid));
-    for (_, events) in &mut conversations {
-        events.until("closed").await;
-    }
-}
-
-/// Two conversations whose scheduled turns hang in one process.
-async fn both_hang(home: &Home, app: &App) -> [(ConversationId, Events); 2] {
-    let mut hanging = Vec::new();
-    for _ in 0..2 {
-        let id = app.begun(&home.project(), &["before"]).await;
-        let mut events = app.events(id).await;
-        let turn = json!({"at": AT_ONCE, "text": "[[say on it]][[hang]]"});
-        go_on(app, id, turn).await;
-        works(&mut events).await;
-        hanging.push((id, events));
-    }
-    hanging.try_into().unwrap_or_else(|_| unreachable!())
-}
-
-/// The agent has shown something of the running turn.
-async fn works(events: &mut Events) {
-    let is_of_turn = |event: &Event| matches!(event, Event::Update { turn_id: Some(_), .. }).then_some(());
-    events.find(is_of_turn).await;
 }
 
 /// The end of the next turn that ends.

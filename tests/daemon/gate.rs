@@ -26,6 +26,7 @@ while IFS= read -r line; do
         read -r method < "$gate/hold"
         case $line in *"\"method\":\"$method\""*)
             mv "$gate/hold" "$gate/held"
+            if [ -e "$gate/then" ]; then mv "$gate/then" "$gate/hold"; fi
             read -r _ < "$gate/opened"
         esac
     fi
@@ -88,6 +89,12 @@ impl Gate {
     /// Has the next call of this method held.
     pub(crate) fn hold(&self, method: &str) {
         fs::write(self.folder.join("hold"), format!("{method}\n")).unwrap();
+    }
+
+    /// Has the next call of this method held, and after it the next call of the other.
+    pub(crate) fn hold_then(&self, first: &str, then: &str) {
+        fs::write(self.folder.join("then"), format!("{then}\n")).unwrap();
+        self.hold(first);
     }
 
     /// Waits until the call has come.

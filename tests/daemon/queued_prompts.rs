@@ -245,23 +245,21 @@ async fn the_interrupted_turn_is_continued_before_the_repeated_calls() {
 #[tokio::test]
 async fn a_repeated_call_does_not_wait_for_the_answer_to_a_question() {
     const ASKS: &str = "[[ask may I?]]";
-    let (home, gate) = Gate::home();
+    let (home, gate) = Gate::home_with("[limits]\ncancel_grace_ms = 200\n");
     let (daemon, app) = home.opened().await;
     let mut raw = daemon.raw().await;
-    let mut turns = Vec::new();
-    for _ in 0..2 {
-        let id = app.begun(&home.project(), &["before"]).await;
-        let (turn, _) = raw.run(id, ASKS).await;
-        app.once(id, |conversation| !conversation.interrupts.is_empty())
-            .await;
-        turns.push((id, turn));
-    }
-    let (id, turn) = turns[0];
+    let deaf = app.make(&home.project()).await;
+    raw.run(deaf, "[[say one]][[hang]]").await;
+    let id = app.begun(&home.project(), &["before"]).await;
+    let (turn, _) = raw.run(id, ASKS).await;
+    app.once(id, |conversation| !conversation.interrupts.is_empty())
+        .await;
     raw.send("conversation/prompt", named(id, "one")).await;
     app.once(id, |conversation| conversation.queue.len() == 1).await;
-    // Nobody knows which of the two turns has ended their agent, so both are continued.
-    gate.hold("initialize");
-    gate.kill_last();
+    // The agent ignores the cancel of another conversation's turn, so the daemon ends it, and continues this turn.
+    gate.hold_then("session/cancel", "initialize");
+    app.ask("conversation/cancel", deaf).await;
+    gate.wait_until_held();
     assert!(answer_to(&mut raw, turn).await["result"]["continuation"].is_object());
     gate.wait_until_held();
     daemon.kill();

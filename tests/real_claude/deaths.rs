@@ -12,7 +12,7 @@ use bridge_protocol::{ConversationId, ErrorKind};
 use super::bridge::Bridge;
 use super::limits::echoed;
 use super::survival::{bash, is_filler, kill_children};
-use crate::continuation::{GO_ON, begin_together, check_died_together, went_on};
+use crate::continuation::{GO_ON, begin_together, continue_after_shared_death, went_on};
 use crate::processes::{Process, assert_gone, tool};
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, tool_use, user};
@@ -97,10 +97,10 @@ mod smoke {
 }
 
 /// F23: the turns of two conversations end with the adapter that they share, and nobody knows of which. Each
-/// goes on by itself, with an adapter of its own.
+/// is continued on request, in its own session.
 #[test]
 #[ignore = "installs the real adapter"]
-fn f23_turns_that_died_with_their_adapter_go_on_apart() {
+fn f23_turns_that_died_with_their_adapter_are_continued() {
     let bridge = or_skip!(Bridge::start(Account::Key));
     let both = [(); 2].map(|()| conversed(&bridge));
     let prompts = ["one [[slow 300 0.1]]", "two [[slow 300 0.1]]"];
@@ -108,7 +108,7 @@ fn f23_turns_that_died_with_their_adapter_go_on_apart() {
     let running = begin_together(&bridge, ids, prompts);
     let family = bridge.agent_processes();
     bridge.adapter().kill();
-    check_died_together(running);
+    continue_after_shared_death(&bridge, ids, running);
     assert_gone(&family);
     for ((id, head), prompt) in both.into_iter().zip(prompts) {
         assert_eq!(went_on(&bridge, id), StopReason::EndTurn);

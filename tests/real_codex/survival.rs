@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::bridge::Bridge;
 use super::transcripts::{BROKEN_OFF, asked, echoed, only_output};
-use crate::continuation::{GO_ON, begin_together, check_died_together, went_on};
+use crate::continuation::{GO_ON, begin_together, continue_after_shared_death, went_on};
 use crate::processes::{Process, assert_gone};
 use crate::support::model_server::{Said, model, tool_result, tool_use, user};
 use crate::support::signs::Watched;
@@ -107,20 +107,18 @@ fn a_server_killed_below_its_adapter_fails_the_turn_and_all_goes_on_where_it_was
 }
 
 /// F23: the turns of several conversations end with the server that they share, and nobody knows of which.
-/// Each goes on by itself, with an adapter and a server of its own.
+/// Each is continued on request, in its own session.
 #[test]
 #[ignore = "installs the real adapter"]
-fn f23_turns_that_died_with_their_server_go_on_apart() {
+fn f23_turns_that_died_with_their_server_are_continued() {
     let bridge = or_skip!(Bridge::start());
     let ids = [conversed(&bridge).0, conversed(&bridge).0];
     let prompts = ["one [[slow 50 0.5]]", "two [[slow 50 0.5]]"];
     let running = begin_together(&bridge, ids, prompts);
     kill_server(&bridge);
-    check_died_together(running);
+    continue_after_shared_death(&bridge, ids, running);
     for (id, prompt) in ids.into_iter().zip(prompts) {
         assert_eq!(went_on(&bridge, id), StopReason::EndTurn);
-        // Codex gives a session back when its server ends.
-        wait_left(&bridge, id);
         let next = format!("after {prompt}").replace("[[slow 50 0.5]]", "");
         bridge.prompted(id, next.trim());
         let said = asked(&bridge, next.trim());
@@ -160,18 +158,6 @@ fn f6_a_session_that_was_lost_with_its_server_before_any_prompt_is_replaced() {
     let expected = [&echoed("first")[..], &[user("again")]].concat();
     assert_eq!(asked(&bridge, "again"), expected);
     assert_eq!(bridge.lab.model.times_asked("first"), 1);
-}
-
-/// Waits until a conversation that went on by itself has no session in a process any more.
-fn wait_left(bridge: &Bridge, id: ConversationId) {
-    let went_on = bridge.wait_event("that it goes on", |event| {
-        let is_it = matches!(event.event, Event::Continued { .. }) && event.conversation_id == id;
-        is_it.then_some(event.at)
-    });
-    bridge.wait_event("that it left its process", |event| {
-        let is_it = matches!(event.event, Event::Closed {}) && event.conversation_id == id;
-        (is_it && event.at > went_on).then_some(())
-    });
 }
 
 /// A conversation that has had a turn, and its session.

@@ -1,7 +1,10 @@
 //! Conversations that go on by themselves, in the same words for every real agent.
 
 use bridge_protocol::ConversationId;
+use bridge_protocol::client::Call;
+use bridge_protocol::conversation::ContinueAt;
 use bridge_protocol::event::Event;
+use bridge_protocol::method::Continue;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 
 use crate::bridge_of::{Bridge, Lab, Pending};
@@ -35,16 +38,31 @@ pub(crate) fn begin_together(
     })
 }
 
-/// They ended with the process that they shared, nobody knows of which, and are to go on by themselves.
-pub(crate) fn check_died_together(running: [Pending<TurnResult>; 2]) {
-    for turn in running {
+/// They ended with the process that they shared, nobody knows of which. Each is continued on request.
+pub(crate) fn continue_after_shared_death(
+    bridge: &Bridge<impl Lab>,
+    ids: [ConversationId; 2],
+    running: [Pending<TurnResult>; 2],
+) {
+    for (id, turn) in ids.into_iter().zip(running) {
         let turn = turn.wait().expect("a turn result");
         let failure = turn.failure.expect("a failure");
         assert_eq!(
             (failure.kind, failure.retryable),
-            (FailureKind::AgentDied, false),
+            (FailureKind::AgentDied, true),
             "{failure:?}"
         );
-        assert!(turn.continuation.is_some(), "it goes on");
+        assert!(turn.continuation.is_none(), "the user continues it");
+        let client = bridge.client();
+        let answer = bridge.call(async move {
+            client
+                .call(Continue {
+                    conversation_id: id.into(),
+                    at: Some(ContinueAt::Now),
+                    ..Default::default()
+                })
+                .await
+        });
+        answer.expect("it is continued");
     }
 }

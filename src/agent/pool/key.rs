@@ -15,8 +15,6 @@ pub struct PoolKey {
     agent: String,
     environment: u64,
     client: u64,
-    /// The only user of the process, if it is not shared.
-    exclusive_user: Option<u64>,
 }
 
 impl PoolKey {
@@ -42,27 +40,7 @@ impl PoolKey {
                 &launch.command.working_dir,
             )),
             client: hash_of(&(client, others.as_ref().map(RawJson::get))),
-            exclusive_user: None,
         }
-    }
-
-    /// Makes the key exclusive to one user, so that its process is not shared.
-    #[must_use]
-    pub fn exclusive_to(self, whom: &impl Hash) -> Self {
-        Self {
-            exclusive_user: Some(hash_of(whom)),
-            ..self
-        }
-    }
-
-    /// Whether both keys start their processes in the same way and for equal clients.
-    #[must_use]
-    pub fn is_same_launch(&self, other: &Self) -> bool {
-        let shared = |key: &Self| Self {
-            exclusive_user: None,
-            ..key.clone()
-        };
-        shared(self) == shared(other)
     }
 
     /// Returns the agent's configured name.

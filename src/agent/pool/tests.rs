@@ -95,30 +95,6 @@ async fn kill(agent: &Lease) {
     soon(agent.connection().died()).await;
 }
 
-/// A conversation that left a dead shared process starts its own only after nothing of the shared one can write.
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn an_unshared_process_starts_after_the_dead_shared_one_has_ended() {
-    let (agent, pool) = with_children_that_stay();
-    let key = PoolKey::new("a", &agent);
-    let apart = [1, 2].map(|whom| key.clone().exclusive_to(&whom));
-    let shared = soon(pool.acquire(&key, &agent, Urgency::Now, None))
-        .await
-        .unwrap();
-    let own = soon(pool.acquire(&apart[0], &agent, Urgency::Now, None))
-        .await
-        .unwrap();
-    assert_ne!(shared.generation(), own.generation());
-    kill(&shared).await;
-    let other = soon(pool.acquire(&apart[1], &agent, Urgency::Now, None))
-        .await
-        .unwrap();
-    assert!(shared.stopped().now_or_never().is_some(), "its child still runs");
-    assert!(own.connection().death().is_none());
-    assert_ne!(own.generation(), other.generation());
-    soon(pool.shutdown(StopDeadlines::default())).await;
-}
-
 /// What a dead agent left behind may still write to the transcript that its successor reads.
 #[cfg(target_os = "linux")]
 #[tokio::test]

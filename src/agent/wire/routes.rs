@@ -13,7 +13,7 @@ use super::{Attachment, MAX_CALLS_IN_FLIGHT, SessionHandle};
 use crate::agent::envelope::{Envelope, Line};
 use crate::agent::inbox::{InboxSender, Incoming, MAX_OPEN_REQUESTS, PushResult};
 use crate::agent::message::{
-    AgentError, CallError, INTERNAL_ERROR, INVALID_REQUEST, MethodName, PARSE_ERROR, RawId, RequestId, method,
+    AgentError, CallError, INTERNAL_ERROR, INVALID_REQUEST, MethodName, PARSE_ERROR, RawId, RequestId,
 };
 use crate::agent::process::Death;
 use crate::agent::subagent;
@@ -84,10 +84,6 @@ pub(super) struct Routes {
     orphaned: Vec<RawId>,
     last_generation: u64,
     death: Option<Arc<Death>>,
-    /// How many prompts were unanswered when the agent ended.
-    prompts_at_death: usize,
-    /// The error code of the last answered prompt, if it failed while other prompts were unanswered.
-    last_prompt_error: Option<i64>,
 }
 
 impl Routes {
@@ -359,8 +355,7 @@ impl Routes {
             });
         }
         let opened = opened.filter(|_| outcome.is_ok());
-        let in_company = method.as_str() == method::SESSION_PROMPT && self.may_share_cause(&outcome);
-        self.answer(request, pending, outcome, opened, in_company);
+        self.answer(request, pending, outcome, opened);
     }
 
     /// Whether an error without an id answers this request, the last line sent. An agent that cannot read a line does not know
@@ -368,23 +363,6 @@ impl Routes {
     /// and no other session.
     fn is_only_sent(&self, request: RequestId) -> bool {
         self.waiters.len() == 1 && self.routes.len() <= 1 && self.awaits(request)
-    }
-
-    /// Whether other prompts may have failed for the same reason; see [`Incoming::Response`].
-    fn may_share_cause(&mut self, outcome: &Result<Box<RawValue>, CallError>) -> bool {
-        let code = match outcome {
-            Err(CallError::Agent(error)) => Some(error.code),
-            _ => None,
-        };
-        let others = self.prompts() > 0;
-        let follows = code.is_some() && self.last_prompt_error == code;
-        self.last_prompt_error = code.filter(|_| others);
-        code.is_some() && others || follows
-    }
-
-    fn prompts(&self) -> usize {
-        let is_prompt = |waiter: &&Waiter| waiter.method.as_str() == method::SESSION_PROMPT;
-        self.waiters.values().filter(is_prompt).count()
     }
 
     /// Returns the reason if a new session cannot use this handle. A route is never taken over, because its owner
@@ -417,7 +395,7 @@ impl Routes {
         let Some(waiter) = self.waiters.remove(&request) else {
             return;
         };
-        self.answer(request, waiter.pending, Err(why), None, false);
+        self.answer(request, waiter.pending, Err(why), None);
     }
 
     /// Records the agent's end and notifies everyone, once.
@@ -426,7 +404,6 @@ impl Routes {
             return;
         }
         self.death = Some(Arc::clone(death));
-        self.prompts_at_death = self.prompts();
         let mut inboxes = self.inboxes();
         for (_, waiter) in self.waiters.drain() {
             match waiter.pending {
@@ -450,10 +427,6 @@ impl Routes {
         self.stashed_bytes = 0;
     }
 
-    pub(super) fn prompts_at_death(&self) -> usize {
-        self.prompts_at_death
-    }
-
     fn check_alive(&self) -> Result<(), CallError> {
         self.death
             .as_ref()
@@ -466,7 +439,6 @@ impl Routes {
         pending: Pending,
         outcome: Result<Box<RawValue>, CallError>,
         opened: Option<SessionHandle>,
-        in_company: bool,
     ) {
         match pending {
             Pending::Call(caller) => {
@@ -482,7 +454,6 @@ impl Routes {
                     request,
                     outcome,
                     attachment,
-                    in_company,
                 });
             }
         }

@@ -298,46 +298,6 @@ async fn lines_that_are_too_long_are_skipped_and_counted() {
 /// Something that several sessions share below the agent may end their turns while the agent itself stays. Then each
 /// of them gets the same error, one after another.
 #[tokio::test]
-async fn prompts_that_fail_together_are_distinguished_from_single_failures() {
-    let (connection, mut peer) = connect(WireOptions::default());
-    let (sender, mut receiver) = inbox(InboxLimits::default());
-    let mut prompts = Vec::new();
-    for _ in 0..4 {
-        prompts.push(connection.start("session/prompt", &raw("{}"), &sender).unwrap());
-        peer.read().await;
-    }
-    let error = |code: i64| format!("\"error\":{{\"code\":{code},\"message\":\"x\"}}");
-    let line =
-        |request: RequestId, answer: &str| format!("{{\"jsonrpc\":\"2.0\",\"id\":{request},{answer}}}\n");
-    let answers = [
-        (r#""result":{}"#.to_owned(), false),
-        (error(1001), true),
-        (error(1001), true),
-        (error(1001), true),
-    ];
-    for (request, (answer, in_company)) in prompts.into_iter().zip(answers) {
-        peer.write(&line(request, &answer)).await;
-        assert_eq!(company(&mut receiver).await, in_company, "{answer}");
-    }
-    // No other prompt is left.
-    for code in [1001, 1001] {
-        let request = connection.start("session/prompt", &raw("{}"), &sender).unwrap();
-        peer.read().await;
-        peer.write(&line(request, &error(code))).await;
-        assert!(!company(&mut receiver).await);
-    }
-}
-
-async fn company(receiver: &mut InboxReceiver) -> bool {
-    let mut incoming = Vec::new();
-    soon(receiver.recv_up_to(&mut incoming, 1)).await;
-    let Some(Incoming::Response { in_company, .. }) = incoming.pop() else {
-        panic!("no answer")
-    };
-    in_company
-}
-
-#[tokio::test]
 async fn an_agent_that_closes_its_input_is_dead() {
     let (ours, their_end) = tokio::io::duplex(1024);
     let (_held_open, output) = tokio::io::duplex(1024);

@@ -15,7 +15,7 @@ use crate::agent::kinds::{RAW_EVENT_METHOD, announced_transcript};
 use crate::agent::message::{AgentError, CallError, MethodName, RawId, RequestKind, method};
 use crate::agent::subagent;
 use crate::conversation::client_request::ClientRequest;
-use crate::conversation::effect::{DeathInvolvement, Input};
+use crate::conversation::effect::Input;
 use crate::conversation::events::{EncodedEvent, Subscriber};
 use crate::conversation::services::now;
 use crate::conversation::transcript_growth::TranscriptGrowth;
@@ -77,14 +77,9 @@ impl Actor {
                     }
                     self.handle_request(id, name, kind, &line, at);
                 }
-                Incoming::Response {
-                    request,
-                    outcome,
-                    in_company,
-                    ..
-                } => {
+                Incoming::Response { request, outcome, .. } => {
                     if session.prompt.take_if(|prompt| *prompt == request).is_some() {
-                        self.handle_answer(outcome, in_company, at);
+                        self.handle_answer(outcome, at);
                     } else if let Some(reply) = session.forwarded_requests.remove(&request) {
                         // The client may have disconnected.
                         let _gone = reply.send(outcome);
@@ -105,19 +100,10 @@ impl Actor {
                         .dead_agent
                         .as_ref()
                         .and_then(|dead| dead.termination_reason());
-                    let prompts = self
-                        .dead_agent
-                        .as_ref()
-                        .map(|dead| dead.connection().prompts_at_death());
-                    let part = match (reason, prompts) {
-                        (Some(_), _) => DeathInvolvement::Bystander,
-                        (None, Some(2..)) => DeathInvolvement::Suspect,
-                        (None, _) => DeathInvolvement::Alone,
-                    };
                     let died = Input::AgentDied {
                         status: reason.map_or(status, ToOwned::to_owned),
                         stderr_tail: death.stderr_tail.clone(),
-                        involvement: part,
+                        is_bystander: reason.is_some(),
                     };
                     self.apply_input_at(died, at);
                     self.dead_agent = None;
@@ -263,12 +249,7 @@ impl Actor {
         self.apply_input_at(question, at);
     }
 
-    fn handle_answer(
-        &mut self,
-        outcome: Result<Box<serde_json::value::RawValue>, CallError>,
-        in_company: bool,
-        at: Timestamp,
-    ) {
+    fn handle_answer(&mut self, outcome: Result<Box<serde_json::value::RawValue>, CallError>, at: Timestamp) {
         let answer = match outcome {
             Ok(raw) => Ok(RawJson::new(raw)),
             // The death itself is reported next and says more.
@@ -278,7 +259,7 @@ impl Actor {
         };
         let unreadable = || RawJson::from(serde_json::json!({"code": -32603, "message": "unreadable error"}));
         let answer = answer.map_err(|raw| raw.unwrap_or_else(unreadable));
-        self.apply_input_at(Input::PromptAnswered { answer, in_company }, at);
+        self.apply_input_at(Input::PromptAnswered(answer), at);
     }
 
     /// A transcript has grown, whichever program wrote to it. Growth of a session that has left the chain is ignored.

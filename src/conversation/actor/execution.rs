@@ -123,7 +123,6 @@ impl Actor {
                 min_fidelity,
                 refused,
                 is_automatic: by_itself,
-                exclusive_process: apart,
             } => {
                 let request = ClimbRequest {
                     record: self.model.record.clone(),
@@ -134,7 +133,6 @@ impl Actor {
                         true => Urgency::Background,
                         false => Urgency::Now,
                     },
-                    exclusive_process: apart,
                     closing_sessions: self.closed_sessions.being_closed(),
                     closed_sessions: self.closed_sessions.clone(),
                 };

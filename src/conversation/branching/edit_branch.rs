@@ -142,7 +142,6 @@ impl BranchJob {
             min_fidelity,
             refused: Vec::new(),
             urgency: Urgency::Now,
-            exclusive_process: false,
             // A new branch has a new id, so no session with that id is being closed.
             closing_sessions: Vec::new(),
             closed_sessions: self.closed_sessions.clone(),

@@ -101,7 +101,6 @@ fn drop_due_continuation(record: &mut ConversationRecord, now: Timestamp) -> boo
         "it did not continue automatically: the store lost changes, so the prompt may have been sent already{}",
         text.unwrap_or_default()
     ));
-    record.continuation = given_up.into_next(now).filter(|later| !is_due(later));
     record.resting = RestingState::Failed;
     record.revision += 1;
     true
@@ -128,7 +127,7 @@ impl Registry {
             }
             None => PromptArrival::Unknown,
         };
-        end_turn_of_previous_run(record, arrived, now())
+        end_turn_of_previous_run(record, arrived)
     }
 
     /// Finishes the deletions that an earlier daemon began. A repeated call gets the result.

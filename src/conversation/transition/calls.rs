@@ -8,9 +8,7 @@ use bridge_protocol::turn::{StopReason, TurnResult};
 
 use crate::agent::failure::FailureSigns;
 use crate::conversation::answer::{Answer, CallKey, Caller};
-use crate::conversation::effect::{
-    Call, Deadline, DeathInvolvement, EditorSettings, Effect, IncomingCall, Work,
-};
+use crate::conversation::effect::{Call, Deadline, EditorSettings, Effect, IncomingCall, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::prompt_queue::PromptRequest;
 use crate::conversation::reported_settings::merge_settings;
@@ -243,8 +241,7 @@ impl<R> Model<R> {
             withdrawn_questions: Vec::new(),
             deaths: Vec::new(),
             was_cut_by_daemon_stop: false,
-            death_involvement: DeathInvolvement::default(),
-            needs_exclusive_process: false,
+            is_bystander: false,
             edit: None,
         });
     }

@@ -279,30 +279,19 @@ impl<R> Model<R> {
                 },
             )
         };
-        let is_exclusive = self.record.continuation.as_ref().is_some_and(|it| it.apart);
-        if let Some(live) = &mut self.session
-            && is_exclusive
-        {
-            // A client had the session opened meanwhile, in a shared process.
-            live.needs_new_process = true;
-        }
         self.start_turn(prompt_request);
-        if let Some(turn) = &mut self.turn {
-            turn.needs_exclusive_process = is_exclusive;
-        }
     }
 
     /// The scheduled continuation is done or cancelled.
     pub(super) fn end_continuation(&mut self) {
-        let ended = self.record.continuation.take();
-        self.record.continuation = ended.and_then(|ended| ended.into_next(self.now));
+        self.record.continuation = None;
     }
 
     /// The interrupted turn is settled, so no text to continue it is sent. A scheduled text of the user and the queue are
     /// kept.
     pub(super) fn end_continuation_text(&mut self) {
         let continuation = self.record.continuation.take();
-        self.record.continuation = continuation.and_then(|it| it.without_interrupted_prompt(self.now));
+        self.record.continuation = continuation.and_then(PendingContinuation::without_interrupted_prompt);
     }
 
     /// Gives up the continuation. The user has to decide how to continue.

@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 use super::editing::{append_edit_branch, drop_replaced_turns, edit_answer, log_abandoned_edit};
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{
-    CallChange, Effect, Ledger, Milestone, Now, PromptArrival, SettledQuestion, WritePart,
+    CallChange, Effect, Ledger, Milestone, PromptArrival, SettledQuestion, WritePart,
 };
 use crate::conversation::state::{Model, Turn, TurnPhase};
 use crate::conversation::writer::PendingWrite;
@@ -100,13 +100,7 @@ impl<R> Model<R> {
         let pending = self.record.turn.clone();
         let was_automatic = pending.as_ref().is_some_and(|turn| turn.continues);
         let record = self.record.clone();
-        let (record, ended) = end_unfinished(
-            record,
-            FailureKind::Unknown,
-            why,
-            PromptArrival::Unknown,
-            self.now,
-        );
+        let (record, ended) = end_unfinished(record, FailureKind::Unknown, why, PromptArrival::Unknown);
         self.record = record;
         self.record.resting = RestingState::Failed;
         self.record.failure = Some(why.to_owned());
@@ -176,10 +170,9 @@ impl EndedTurn {
 pub(in crate::conversation) fn end_turn_of_previous_run(
     record: ConversationRecord,
     arrived: PromptArrival,
-    now: Now,
 ) -> (ConversationRecord, EndedUnfinished) {
     let Some(turn) = record.turn.clone() else {
-        return end_unfinished(record, FailureKind::DaemonRestarted, "", arrived, now);
+        return end_unfinished(record, FailureKind::DaemonRestarted, "", arrived);
     };
     let tool_started = turn.phase >= store::TurnPhase::ToolStarted;
     let is_unsent = arrived == PromptArrival::Absent && !tool_started;
@@ -194,7 +187,7 @@ pub(in crate::conversation) fn end_turn_of_previous_run(
         // An answered turn did end, so this failure is removed below.
         PromptArrival::Answered | PromptArrival::Unknown => "the daemon ended while the turn ran",
     };
-    let (mut record, mut ended) = end_unfinished(record, FailureKind::DaemonRestarted, why, arrived, now);
+    let (mut record, mut ended) = end_unfinished(record, FailureKind::DaemonRestarted, why, arrived);
     if ended.is_undone_edit {
         return (record, ended);
     }
@@ -225,11 +218,10 @@ pub(in crate::conversation) fn end_turn_of_previous_run(
     }
     if turn.continues {
         let continuation = record.continuation.take();
-        record.continuation = continuation.and_then(|ended_continuation| match is_unsent {
-            true => Some(ended_continuation.after_sending(&turn.prompt)),
-            // The continuation was sent once. The user decides what follows.
-            false => ended_continuation.into_next(now),
-        });
+        // If it was sent, the user decides what follows.
+        record.continuation = continuation
+            .filter(|_| is_unsent)
+            .map(|unsent| unsent.after_sending(&turn.prompt));
     }
     if let Some(of_turn) = &mut ended.ended_turn {
         if let Some(failure) = &mut of_turn.result.failure {
@@ -253,7 +245,6 @@ pub(in crate::conversation) fn end_unfinished(
     kind: FailureKind,
     why: &str,
     arrived: PromptArrival,
-    now: Now,
 ) -> (ConversationRecord, EndedUnfinished) {
     for interrupt in &mut record.interrupts {
         interrupt.orphaned = true;
@@ -266,7 +257,7 @@ pub(in crate::conversation) fn end_unfinished(
         if matches!(arrived, PromptArrival::Present | PromptArrival::Answered) {
             record.save_unfinished_head();
             ended.lineage = append_edit_branch(&mut record, edit);
-            drop_replaced_turns(&mut record, turn.accepted_at, now);
+            drop_replaced_turns(&mut record, turn.accepted_at);
         } else {
             ended
                 .lineage

@@ -17,7 +17,7 @@ use crate::conversation::error::ConversationError;
 use crate::conversation::prompt_queue::PromptRequest;
 use crate::conversation::running_work::Progress;
 use crate::conversation::state::{LiveSession, Model, OperationKind, Turn, TurnPhase};
-use crate::store::{AnsweredInterrupt, ConversationRecord, PendingEdit, RestingState};
+use crate::store::{AnsweredInterrupt, ConversationRecord, PendingContinuation, PendingEdit, RestingState};
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::moving::SharedRemainingForks;
 
@@ -108,7 +108,7 @@ impl<R> Model<R> {
         } = edited;
         self.drop_session();
         self.effects.push(Effect::Attach);
-        self.session = Some(LiveSession::new(&opened, false));
+        self.session = Some(LiveSession::new(&opened));
         self.apply_session_info(opened.session_info);
         if let Some(turn) = &mut self.turn {
             turn.resumed = Some(opened.resumed);
@@ -315,10 +315,10 @@ pub(super) fn append_edit_branch(record: &mut ConversationRecord, branch: &Pendi
 
 /// Drops what belongs to the turns that an edit has replaced: their interrupted prompt, its continuation, and the questions
 /// from before the edit.
-pub(super) fn drop_replaced_turns(record: &mut ConversationRecord, since: Now, now: Now) {
+pub(super) fn drop_replaced_turns(record: &mut ConversationRecord, since: Now) {
     record.cut = None;
     let continuation = record.continuation.take();
-    record.continuation = continuation.and_then(|it| it.without_interrupted_prompt(now));
+    record.continuation = continuation.and_then(PendingContinuation::without_interrupted_prompt);
     let replaced = record
         .interrupts
         .extract_if(.., |interrupt| interrupt.raised_at < since);

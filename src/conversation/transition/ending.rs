@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::agent::failure::{self, Failure};
 use crate::agent::members::{Members, object_of};
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Deadline, DeathInvolvement, Effect, Ledger, Milestone};
+use crate::conversation::effect::{Deadline, Effect, Ledger, Milestone};
 use crate::conversation::error::ConversationError;
 use crate::conversation::naming::shortened_title;
 use crate::conversation::state::{Model, Turn, TurnPhase};
@@ -214,13 +214,7 @@ impl<R> Model<R> {
         for caller in turn.cancel_callers {
             self.answer(caller, Ok(Answer::Cancelled(true)));
         }
-        match &self.session {
-            // Its own process ends with the turn.
-            Some(live) if live.has_exclusive_process => {
-                self.effects.push(Effect::Arm(Deadline::Idle, 0));
-            }
-            _ => self.arm_idle(),
-        }
+        self.arm_idle();
     }
 
     /// A deadline passed.
@@ -248,23 +242,15 @@ impl<R> Model<R> {
         self.close_by_force();
     }
 
-    /// Records how the turn was involved in the end of its agent. If the turn may be the cause, the failure says so.
-    pub(super) fn note_death_involvement(&mut self, involvement: DeathInvolvement, failure: &mut Failure) {
-        if involvement == DeathInvolvement::Suspect {
-            failure.message += "; turns of several conversations were under way in it";
-        }
-        if let Some(turn) = &mut self.turn {
-            turn.death_involvement = involvement;
-        }
-    }
-
-    /// The agent's process ended.
-    pub(super) fn agent_died(&mut self, status: &str, stderr_tail: &str, involvement: DeathInvolvement) {
+    /// The agent's process ended. `is_bystander`: the daemon ended it because of another conversation.
+    pub(super) fn agent_died(&mut self, status: &str, stderr_tail: &str, is_bystander: bool) {
         let was_open = self.session.is_some();
         self.orphan_questions();
         self.drop_session();
-        let mut failure = failure::agent_died(status, stderr_tail);
-        self.note_death_involvement(involvement, &mut failure);
+        let failure = failure::agent_died(status, stderr_tail);
+        if let Some(turn) = &mut self.turn {
+            turn.is_bystander = is_bystander;
+        }
         let phase = self.turn.as_ref().map(|turn| turn.phase);
         if phase == Some(TurnPhase::Sent) && self.is_editing() {
             let error = ConversationError::AgentUnavailable(format!(

@@ -5,7 +5,7 @@ use bridge_protocol::turn::{self, FailureKind, StopReason};
 use jiff::Timestamp;
 
 use super::retry_schedule::{MAX_ATTEMPTS, next_attempt_at};
-use crate::conversation::effect::{DeathInvolvement, Now, PromptArrival};
+use crate::conversation::effect::{Now, PromptArrival};
 use crate::conversation::state::Model;
 use crate::store::{CutShortPrompt, PendingContinuation};
 
@@ -18,11 +18,7 @@ impl<R> Model<R> {
         failure: Option<&turn::Failure>,
     ) -> Option<Continuation> {
         let turn = self.turn.as_ref()?;
-        let (continues, waits) = (
-            turn.request.is_continuation,
-            turn.request.on_limit == OnLimit::Wait,
-        );
-        let involvement = turn.death_involvement;
+        let continues = turn.request.is_continuation;
         let is_cancelled = turn.cancelled && !turn.was_cut_by_daemon_stop;
         let Some(failure) = failure else {
             if self.was_cut_by_stop(stop_reason) {
@@ -54,6 +50,17 @@ impl<R> Model<R> {
             return None;
         }
         self.record_interrupted_prompt();
+        self.note_continuation_sent();
+        self.schedule_after_failure(failure)
+    }
+
+    /// Schedules the continuation of the turn that just failed, or keeps the one that is scheduled already. Returns it if
+    /// the turn waits for it.
+    fn schedule_after_failure(&mut self, failure: &turn::Failure) -> Option<Continuation> {
+        let turn = self.turn.as_ref()?;
+        let continues = turn.request.is_continuation;
+        let waits = turn.request.on_limit == OnLimit::Wait;
+        let has_died = failure.kind == FailureKind::AgentDied;
         let is_limited = failure.kind == FailureKind::RateLimited;
         let is_transient = matches!(
             failure.kind,
@@ -62,76 +69,43 @@ impl<R> Model<R> {
                 | FailureKind::AgentDied
                 | FailureKind::DaemonRestarted
         );
-        self.note_continuation_sent();
         let earlier = self.record.continuation.take();
-        // A continuation that is scheduled for a later time is not affected by this turn.
-        let is_later = |earlier: &PendingContinuation| !continues && earlier.at > self.now;
-        let is_kept = earlier.as_ref().is_some_and(is_later);
-        let has_text = earlier.as_ref().is_some_and(|earlier| earlier.text.is_some());
         let attempts = earlier.as_ref().map_or(0, |earlier| earlier.attempts);
-        let has_died = failure.kind == FailureKind::AgentDied;
-        let was_apart = earlier.as_ref().is_some_and(|earlier| earlier.apart);
-        let is_bystander = match involvement {
-            DeathInvolvement::Bystander => true,
-            // Whether this turn is the cause shows when it runs in a process of its own.
-            DeathInvolvement::Suspect => !was_apart,
-            DeathInvolvement::Alone => false,
-        };
-        let is_resent = has_died && is_bystander && (!is_kept || has_text) && attempts < MAX_ATTEMPTS;
-        // A text that is scheduled for later keeps its time.
-        let (earlier, later) = match earlier {
-            Some(earlier) if is_kept && has_text && (is_resent || waits && is_limited) => {
-                (None, earlier.into_deferred_text())
-            }
-            Some(earlier) => {
-                let later = earlier.later.clone();
-                (Some(earlier), later)
-            }
-            None => (None, None),
-        };
-        let line = earlier.as_ref().is_some_and(|earlier| earlier.line);
+        let is_later = earlier
+            .as_ref()
+            .is_some_and(|earlier| !continues && earlier.at > self.now);
+        // Not because of this turn, so it is sent again at once.
+        let is_resent = turn.is_bystander && has_died && !is_later && attempts < MAX_ATTEMPTS;
         if is_resent {
-            self.record.continuation = Some(PendingContinuation {
-                at: self.now,
-                attempts,
-                sent: continues && earlier.as_ref().is_some_and(|earlier| earlier.sent),
-                apart: was_apart || involvement == DeathInvolvement::Suspect,
-                line,
-                text: earlier.and_then(|earlier| earlier.text),
-                later,
-            });
             self.due_turn = None;
-            return self.record.continuation.as_ref().map(Continuation::from);
         }
-        if continues {
-            let is_the_cause = has_died && was_apart;
-            let is_retried = (is_limited || is_transient || failure.retryable) && !is_the_cause;
-            self.record.continuation = earlier.and_then(|earlier| match is_retried {
-                true => reschedule(earlier, failure.resets_at, self.now),
-                false => earlier.into_next(self.now),
-            });
-        } else if waits && is_limited {
-            self.record.continuation = Some(PendingContinuation {
-                at: next_attempt_at(failure.resets_at, attempts, self.now),
-                attempts,
+        let next_attempt = next_attempt_at(failure.resets_at, attempts, self.now);
+        self.record.continuation = match earlier {
+            // A scheduled text keeps its time, and continues this turn too.
+            Some(earlier) if is_later && earlier.text.is_some() => Some(earlier),
+            earlier if is_resent => Some(PendingContinuation {
+                at: self.now,
+                sent: continues && earlier.as_ref().is_some_and(|earlier| earlier.sent),
+                ..earlier.unwrap_or_else(|| PendingContinuation::at_once(self.now))
+            }),
+            Some(earlier) if continues && (is_limited || is_transient || failure.retryable) => {
+                reschedule(earlier, failure.resets_at, self.now)
+            }
+            _ if continues => None,
+            earlier if waits && is_limited => Some(PendingContinuation {
+                at: next_attempt,
                 sent: false,
-                apart: false,
-                line,
-                text: earlier.and_then(|earlier| earlier.text),
-                later,
-            });
-        } else {
-            // A continuation that is due now would hit the same limit.
-            self.record.continuation = earlier.map(|earlier| {
-                if !is_limited || earlier.at > self.now {
-                    return earlier;
-                }
-                let at = next_attempt_at(failure.resets_at, attempts, self.now);
-                PendingContinuation { at, ..earlier }
-            });
-        }
-        let reported = self.record.continuation.as_ref().filter(|_| waits);
-        reported.map(Continuation::from)
+                ..earlier.unwrap_or_else(|| PendingContinuation::at_once(self.now))
+            }),
+            // One that is due now would hit the same limit.
+            Some(earlier) if is_limited && !is_later => Some(PendingContinuation {
+                at: next_attempt,
+                ..earlier
+            }),
+            earlier => earlier,
+        };
+        let scheduled = self.record.continuation.as_ref().filter(|_| waits || is_resent);
+        scheduled.map(Continuation::from)
     }
 
     /// If the interrupted turn is the scheduled continuation, records that it was sent.
@@ -185,14 +159,14 @@ impl<R> Model<R> {
     }
 }
 
-/// Schedules an interrupted continuation again or, after too many attempts, the one that follows it.
+/// Schedules an interrupted continuation again, unless there were too many attempts.
 fn reschedule(
     earlier: PendingContinuation,
     resets_at: Option<Timestamp>,
     now: Now,
 ) -> Option<PendingContinuation> {
     if earlier.attempts >= MAX_ATTEMPTS {
-        return earlier.into_next(now);
+        return None;
     }
     let at = next_attempt_at(resets_at, earlier.attempts, now);
     Some(PendingContinuation { at, ..earlier })

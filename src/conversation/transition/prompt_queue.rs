@@ -177,11 +177,7 @@ impl<R> Model<R> {
             self.record.waiting.insert(position, turn.request.to_record());
         }
         if let Some(continuation) = turn.request.release_continuation.take() {
-            let later = self.record.continuation.take();
-            self.record.continuation = Some(PendingContinuation {
-                later: later.and_then(PendingContinuation::into_deferred_text),
-                ..continuation
-            });
+            self.record.continuation = Some(continuation);
         }
     }
 
@@ -490,20 +486,13 @@ impl<R> Model<R> {
             return;
         };
         let is_queue_next = ended.line && self.has_held_prompts();
-        if continues {
-            self.record.continuation = ended.into_next(self.now);
-            if is_queue_next && *stop_reason != StopReason::Cancelled {
-                self.release_all_held();
-            }
-        } else if is_queue_next {
-            self.record.continuation = Some(PendingContinuation {
-                text: None,
-                later: None,
-                ..ended
-            });
-        } else if ended.later.as_ref().is_some_and(|later| later.line) && self.has_held_prompts() {
-            let later = ended.into_next(self.now);
-            self.record.continuation = later.map(|later| PendingContinuation { text: None, ..later });
+        if !is_queue_next {
+            return;
+        }
+        if !continues {
+            self.record.continuation = Some(PendingContinuation { text: None, ..ended });
+        } else if *stop_reason != StopReason::Cancelled {
+            self.release_all_held();
         }
     }
 

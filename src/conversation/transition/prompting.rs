@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::agent::failure::{self, Evidence};
 use crate::agent::message::{INVALID_REQUEST, PARSE_ERROR, REQUEST_CANCELLED};
-use crate::conversation::effect::{Deadline, DeathInvolvement, Effect, Ledger, Milestone};
+use crate::conversation::effect::{Deadline, Effect, Ledger, Milestone};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{Model, Turn, TurnPhase};
 use crate::store::{Anchor, PendingTurn, RequestRecord};
@@ -202,7 +202,6 @@ impl<R> Model<R> {
     pub(super) fn prompt_answered(
         &mut self,
         answer: Result<bridge_protocol::raw::RawJson, bridge_protocol::raw::RawJson>,
-        in_company: bool,
     ) {
         let Some(turn) = self
             .turn
@@ -231,7 +230,7 @@ impl<R> Model<R> {
             Err(raw) => {
                 let error: Value = raw.read().unwrap_or(Value::Null);
                 let evidence = Evidence::of_error(&error).with_signs(&turn.signs);
-                let mut failure = failure::classify(self.kind, &evidence, &zoned);
+                let failure = failure::classify(self.kind, &evidence, &zoned);
                 // A prompt that the agent did not take may be sent again, however late the refusal comes.
                 if failure.session_unknown && !turn.is_prompt_confirmed && !turn.cancelled {
                     self.prompt_refused(failure.message);
@@ -249,17 +248,6 @@ impl<R> Model<R> {
                     self.accept_prompt();
                     self.end_turn_cancelled();
                     return;
-                }
-                if failure.kind == failure::FailureKind::AgentDied {
-                    let is_shared = self.kind.shares_process && in_company;
-                    self.note_death_involvement(
-                        if is_shared {
-                            DeathInvolvement::Suspect
-                        } else {
-                            DeathInvolvement::Alone
-                        },
-                        &mut failure,
-                    );
                 }
                 // Without a sign-in, the agent may not have written the prompt; if it could not read the request, it has not.
                 let is_unread = matches!(code, Some(PARSE_ERROR | INVALID_REQUEST));

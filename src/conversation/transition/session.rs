@@ -74,12 +74,10 @@ impl<R> Model<R> {
         let refused = refused.unwrap_or_default();
         let is_by_itself = |turn: &Turn<R>| turn.request.is_continuation || turn.request.is_held;
         let by_itself = self.turn.as_ref().is_some_and(is_by_itself);
-        let continuation = self.record.continuation.as_ref().filter(|_| by_itself);
         let work = Work::Open {
             min_fidelity,
             refused,
             is_automatic: by_itself,
-            exclusive_process: continuation.is_some_and(|continuation| continuation.apart),
         };
         self.start(OperationKind::Open { min_fidelity }, Caller::none(), work);
     }
@@ -193,9 +191,7 @@ impl<R> Model<R> {
     pub(super) fn announce(&mut self, opened: OpenedSession) {
         self.effects.push(Effect::Attach);
         self.effects.push(Effect::KeepCopy);
-        let turn = self.turn.as_ref();
-        let is_exclusive = turn.is_some_and(|turn| turn.needs_exclusive_process);
-        self.session = Some(LiveSession::new(&opened, is_exclusive));
+        self.session = Some(LiveSession::new(&opened));
         // The interrupted prompt stays recorded until a turn settles it.
         let is_cut = self.record.cut.is_some();
         let is_reported = self.record.resting == RestingState::Interrupted && is_cut;

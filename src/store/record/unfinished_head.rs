@@ -72,7 +72,7 @@ impl ConversationRecord {
         self.limit = head.limit;
         // Its questions were withdrawn when it was replaced.
         self.cut = head.cut.map(|cut| CutShortPrompt { asks: false, ..cut });
-        let later = head.continuation.and_then(|it| it.into_next_after(now));
+        let later = head.continuation.filter(|it| it.at > now);
         let is_useful = |it: &PendingContinuation| self.cut.is_some() || it.text.is_some() || it.line;
         let has_held_prompts = !self.waiting.is_empty();
         let later = later.map(|it| PendingContinuation {

@@ -258,7 +258,6 @@ fn over_a_kill_what_belongs_to_the_replaced_turn_is_left_too() {
     assert!(world.view().cut_short, "the new one was cut short");
 }
 
-/// It was put off behind what came up before its time.
 #[test]
 fn over_a_kill_an_edit_keeps_the_text_that_somebody_wants_said_later() {
     let mut world = World::running();
@@ -268,8 +267,8 @@ fn over_a_kill_an_edit_keeps_the_text_that_somebody_wants_said_later() {
     world.continue_at(ContinueAt::Time(later.parse().unwrap()), Some("good morning"));
     world.prompt("second");
     world.says_something();
-    world.dies_with_others();
-    assert!(due_at(&world).is_some_and(|at| at != later));
+    world.is_ended_for_others();
+    assert_eq!(due_at(&world).as_deref(), Some(later));
     world.edit(AT);
     world.edit_is_made(Ok(edited("s2", "s1", 1)));
     world.is_killed_when(PromptArrival::Present);

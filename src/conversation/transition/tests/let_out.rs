@@ -117,7 +117,7 @@ fn a_prompt_that_is_sent_again_does_not_wait_for_the_answer_to_a_question() {
     let mut world = running();
     world.asks("q1");
     world.prompt_with("third", OnBusy::Queue, Fidelity::Text, Some("k"));
-    world.dies_with_others();
+    world.is_ended_for_others();
     world.is_killed();
     assert!(due_at(&world).is_some() && !world.view().interrupts.is_empty());
     let again = world.prompt_with("third", OnBusy::Queue, Fidelity::Text, Some("k"));
@@ -147,7 +147,7 @@ fn a_prompt_that_waits_for_the_interrupted_turn_does_not_wait_for_the_question_o
     world.reopens();
     let again = world.prompt_with("third", OnBusy::Queue, Fidelity::Text, Some("k"));
     world.asks("q1");
-    world.dies_with_others();
+    world.is_ended_for_others();
     world.falls_due();
     world.forget_log();
     world.reopens();
@@ -195,8 +195,8 @@ fn what_is_held_goes_out_at_its_time_behind_what_came_up_before() {
     world.continue_at(ContinueAt::Time(later.parse().unwrap()), Some("good morning"));
     world.prompt("fifth");
     world.says_something();
-    world.dies_with_others();
-    assert!(due_at(&world).is_some_and(|at| at != later));
+    world.is_ended_for_others();
+    assert_eq!(due_at(&world).as_deref(), Some(later));
     world.prompt("made up for it");
     world.reopens();
     world.says_something();
@@ -229,35 +229,12 @@ fn what_has_its_own_time_does_not_go_out_in_the_place_of_what_was_due() {
     world.continue_at(ContinueAt::Time(later.parse().unwrap()), Some("good morning"));
     world.prompt("second");
     world.asks("q1");
-    world.dies_with_others();
+    world.is_ended_for_others();
     world.falls_due();
     world.forget_log();
     world.deny("q1");
     world.falls_due();
     assert!(sent(&mut world).is_empty() && world.job.is_none());
-    assert_eq!(due_at(&world).as_deref(), Some(later));
-}
-
-#[test]
-fn the_line_takes_no_text_away_that_has_its_own_time() {
-    let mut world = held();
-    let later = "2026-11-20T23:59:00Z";
-    world.continue_at(ContinueAt::Time(later.parse().unwrap()), Some("good morning"));
-    world.anchor = continuing::anchor();
-    world.prompt_and_wait("fifth");
-    world.refuses(continuing::limit());
-    let reset = due_at(&world).unwrap();
-    assert_ne!(reset, later);
-    // As `restart_from_disk` does, since something is held.
-    world.continue_at(ContinueAt::Time(reset.parse().unwrap()), None);
-    world.passes_to(&reset);
-    world.falls_due();
-    world.ascertains(PromptArrival::Present);
-    world.forget_log();
-    for _ in 0..3 {
-        world.ends("end_turn");
-    }
-    assert_eq!(sent(&mut world), ["third", "fourth"]);
     assert_eq!(due_at(&world).as_deref(), Some(later));
 }
 

@@ -11,9 +11,7 @@ use serde_json::{Value, json};
 use super::world::{PendingWrite, World};
 use crate::chain::{NewLink, UndoEffect, next_undo};
 use crate::conversation::edit::EditBranch;
-use crate::conversation::effect::{
-    Deadline, DeathInvolvement, Input, NewBranch, OpenedSession, PromptArrival, WorkResult,
-};
+use crate::conversation::effect::{Deadline, Input, NewBranch, OpenedSession, PromptArrival, WorkResult};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, TurnPhase};
 use crate::conversation::transition::{EndedTurn, end_turn_of_previous_run};
@@ -291,17 +289,13 @@ impl World {
     }
 
     pub(super) fn ends(&mut self, stop_reason: &str) {
-        self.apply(Input::PromptAnswered {
-            answer: Ok(RawJson::from(json!({"stopReason": stop_reason}))),
-            in_company: false,
-        });
+        self.apply(Input::PromptAnswered(Ok(RawJson::from(
+            json!({"stopReason": stop_reason}),
+        ))));
     }
 
     pub(super) fn refuses(&mut self, error: Value) {
-        self.apply(Input::PromptAnswered {
-            answer: Err(RawJson::from(error)),
-            in_company: false,
-        });
+        self.apply(Input::PromptAnswered(Err(RawJson::from(error))));
     }
 
     pub(super) fn does_not_know_the_session(&mut self) {
@@ -344,16 +338,16 @@ impl World {
         self.apply(Input::AgentDied {
             status: "exit status 1".to_owned(),
             stderr_tail: "out of memory\n".to_owned(),
-            involvement: DeathInvolvement::Alone,
+            is_bystander: false,
         });
     }
 
-    /// The agent ends while turns of other conversations run in it.
-    pub(super) fn dies_with_others(&mut self) {
+    /// The daemon ends the agent because of another conversation.
+    pub(super) fn is_ended_for_others(&mut self) {
         self.apply(Input::AgentDied {
             status: "exit status 1".to_owned(),
             stderr_tail: "out of memory\n".to_owned(),
-            involvement: DeathInvolvement::Suspect,
+            is_bystander: true,
         });
     }
 
@@ -419,7 +413,7 @@ impl World {
     /// The same, with what the transcript says of the prompt that is out.
     pub(super) fn is_killed_when(&mut self, arrived: PromptArrival) {
         let record = self.disk.record.clone().expect("nothing is on disk");
-        let (record, ended) = end_turn_of_previous_run(record, arrived, self.now());
+        let (record, ended) = end_turn_of_previous_run(record, arrived);
         self.disk.lineage.extend(ended.lineage);
         if let Some(EndedTurn {
             request_id: Some(request),

@@ -295,7 +295,6 @@ impl World {
                 min_fidelity,
                 refused,
                 is_automatic: by_itself,
-                exclusive_process: apart,
             } => {
                 assert_eq!(self.closing, None, "two sessions at once");
                 let refused: Vec<String> = refused
@@ -308,8 +307,7 @@ impl World {
                     format!(" below {}", refused.join(","))
                 };
                 let by_itself = if by_itself { " by itself" } else { "" };
-                let apart = if apart { " apart" } else { "" };
-                format!("open {}{below}{by_itself}{apart}", word(&min_fidelity))
+                format!("open {}{below}{by_itself}", word(&min_fidelity))
             }
             Work::Branch { from, busy, .. } => {
                 format!("branch {from}{}", if busy { " while busy" } else { "" })
