@@ -201,7 +201,7 @@ impl Paths {
     }
 }
 
-/// The socket for editors of a daemon whose other socket is this one. No two daemons have the same.
+/// Derives the ACP socket's path from the bridge socket's, so that no two daemons share one.
 fn derived_acp_socket(socket: &Path) -> PathBuf {
     if socket.ends_with("sessiond.sock") {
         return socket.with_file_name("acp.sock");
@@ -236,7 +236,7 @@ pub fn shell_word(word: &str) -> String {
     }
 }
 
-/// A text as a shell reads it, in quotes.
+/// Quotes a text for a shell.
 #[must_use]
 pub fn shell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))

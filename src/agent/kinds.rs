@@ -127,7 +127,7 @@ pub enum Retention {
     },
 }
 
-/// Whether `session/fork` can be told where to cut. The standard has no field for it.
+/// How a client specifies the end of a fork in `session/fork`. The standard has no field for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForkPointSupport {
     /// With `_meta.jetbrains.air.fork`, including the named message.

@@ -1,6 +1,6 @@
 //! Answers an agent's questions automatically, by a configured policy. Pure.
 //!
-//! Owns which answer a policy gives to which question. Does not know who asked, or where the answer goes.
+//! This module decides which answer a policy gives to a question. It does not know who asked, or where the answer goes.
 
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::InterruptKind;

@@ -277,7 +277,7 @@ struct Slot {
     process: SlotProcess,
     /// The latest answer to `initialize` under this key, and the program that gave it.
     initialized: Option<(Arc<Initialized>, Option<ProgramFile>)>,
-    /// All processes under this key that somebody still has: earlier ones and the running one.
+    /// All processes under this key that are still referenced: earlier ones and the running one.
     processes: Vec<Weak<Agent>>,
 }
 
@@ -547,7 +547,7 @@ impl Inner {
         }
     }
 
-    /// Takes a process out of its slot, unless a newer one is in it. `record` notes in the backoff why.
+    /// Removes a process from its slot, unless a newer one is in it. `record` updates the backoff.
     fn vacate(&self, key: &PoolKey, generation: Generation, record: impl FnOnce(&mut Backoff)) {
         let mut state = self.lock();
         state.vacate(key, generation, record);

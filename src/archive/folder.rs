@@ -126,7 +126,7 @@ impl<'a> SessionFolder<'a> {
             }
         };
         folder.locked = Some(locked);
-        // A kill left the copies that are not listed.
+        // Delete the copies that a kill left, which are not listed.
         let swept = || folder.unlisted()?.iter().try_for_each(fs::remove_file);
         swept().map_err(TranscriptError::io("clean up the folder", path))?;
         Ok(folder)

@@ -24,10 +24,10 @@ impl Archive {
         removed.and(self.complete_removals())
     }
 
-    /// Deletes the copies of these sessions, except those that another archived session continues. The exceptions are marked as
-    /// released. Also deletes sessions that were released earlier and are no longer needed, unless `is_used_by_conversation` returns that a
-    /// conversation has them again. If any session cannot be read, it may continue any other, so none is deleted. Completes
-    /// interrupted removals.
+    /// Deletes the copies of these sessions. Sessions that another archived session continues are only marked as
+    /// released. Also deletes sessions that were released earlier and are no longer needed, unless `is_used` says that
+    /// a conversation has them again. If a session cannot be read, it may continue any other, so all are only marked.
+    /// Completes interrupted removals.
     ///
     /// # Errors
     /// [`TranscriptError::Io`].

@@ -161,7 +161,7 @@ impl Archive {
 /// Reads the mark at this path. The inner error says why it is not a valid mark.
 ///
 /// # Errors
-/// The system's error if it may be temporary: see [`is_transient`].
+/// The system's error if it may be temporary: see [`is_passing`].
 fn read_mark(path: &Path) -> io::Result<Option<Result<RestoreMark, Unreadable>>> {
     let none_older = || serde::de::Error::custom("its version is unknown");
     let read = misplaced::find(path, EntryKind::File).and_then(|found| match found {

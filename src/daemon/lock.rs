@@ -115,7 +115,7 @@ impl DaemonLock {
             .create(true)
             .truncate(false)
             .mode(0o600)
-            // The target of a link is not ours to write to.
+            // Do not follow a link: the daemon must not write to its target.
             .custom_flags(NO_LINK)
             .open(path)
             .map_err(io_error("open", path))?;
@@ -187,7 +187,7 @@ impl DaemonLock {
             if !try_lock(what, FlockOperation::NonBlockingLockShared, &self.path)? {
                 let info = read_info(&self.file).map_err(io_error("read", &self.path))?;
                 let is_dead = info.as_ref().is_some_and(|info| is_dead(info.pid));
-                // Once more for a daemon that is being killed, which does not show at first.
+                // A daemon that is being killed looks alive at first, so look once more even if it seems alive.
                 if waited < DYING_HOLDER_LIMIT && (is_dead || !seen_alive) {
                     seen_alive |= !is_dead;
                     pause(DYING_HOLDER_PAUSE);

@@ -53,7 +53,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             let code = if error.use_stderr() { 2 } else { 0 };
-            // If the reader is gone, the help text is not needed.
+            // Ignore a failed print: without a reader, the help text is not needed.
             return match error.print() {
                 Ok(()) | Err(_) => ExitCode::from(code),
             };

@@ -1,7 +1,7 @@
 //! Watches whether the daemon can still be found: its lock file, and the sockets for clients.
 //!
 //! A socket can disappear while the daemon runs, for example with the runtime folder of a user whose last session
-//! ended. A data folder can be removed. This module owns when to check. It does not know what is done about it.
+//! ended. A data folder can be removed. This module decides when to check. The caller reacts to a loss.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -97,7 +97,7 @@ impl<'a> PresenceWatch<'a> {
     }
 }
 
-/// Watches what it can. Everything is also checked regularly.
+/// Watches the paths that can be watched. All paths are also checked regularly.
 fn watch(lock: &DaemonLock, sockets: &[SocketFile], changed: &Arc<Notify>) -> Option<RecommendedWatcher> {
     let changed = Arc::clone(changed);
     let watcher = notify::recommended_watcher(move |_| changed.notify_one());
@@ -157,7 +157,7 @@ mod tests {
             listeners.push(listener);
             presence.replace_socket(file);
         }
-        // Another file in its place counts too.
+        // Another file at the socket's path counts as a loss too.
         fs::remove_file(&path).unwrap();
         fs::write(&path, "").unwrap();
         assert_eq!(presence.wait_until_lost().await, LostFile::Socket(path.clone()));
@@ -173,7 +173,7 @@ mod tests {
         let began = Instant::now();
         let lost = tokio::time::timeout(CHECK_EVERY * 3, presence.wait_until_lost()).await;
         assert!(lost.is_err(), "{lost:?}: nothing was moved");
-        // Another file at its path does not count.
+        // Another file at the lock's path does not make it present.
         let path = data.path().join(crate::paths::names::LOCK);
         fs::remove_file(&path).unwrap();
         fs::write(&path, "").unwrap();

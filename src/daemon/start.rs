@@ -261,7 +261,7 @@ fn log_removed_folder(data: &Path) {
     tracing::error!(folder = %data.display(), "the data folder was removed or replaced; the daemon stops");
 }
 
-/// Ends all turns within `grace`, and then all agents. At a signal meanwhile, ends them at once.
+/// Ends all turns within `grace`, and then all agents. A signal meanwhile skips the waits.
 async fn stop_conversations(registry: &Registry, pool: &Pool, grace: Duration, mut signals: StopSignals) {
     tracing::info!("the daemon stops");
     let hurry = CancellationToken::new();

@@ -1,8 +1,8 @@
 //! Diagnoses what the daemon depends on: store, disks, agents, transcripts and left-over processes.
 //!
-//! It changes nothing that is intact. An agent that it started is ended again unless a client uses it by then. Only a
-//! damaged journal is rewritten, and changes to the store wait for that. This module does not know sockets. The calling
-//! program checks the permissions of folders, the lock and other daemons.
+//! A diagnosis changes nothing that is intact: it rewrites only a damaged journal, and changes to the store wait
+//! meanwhile. It ends the agents that it started, unless a client uses them by then. This module does not know sockets.
+//! The calling program checks the permissions of folders, the lock and other daemons.
 
 mod agents;
 mod disks;

@@ -1,4 +1,4 @@
-//! Files of lines that show whether they are complete: one JSON value per line, with a format version and a checksum.
+//! Append-only files of JSON values, one per line, each with a format version and a checksum.
 //!
 //! This module owns the format, and how such a file is created, appended to and read. A file gets its name together
 //! with its first line, so a file without a readable first line is damaged. A kill may leave the beginning of a later
@@ -194,8 +194,8 @@ pub(crate) fn encode<N: Serialize>(version: u64, note: &N) -> io::Result<Vec<u8>
     Ok(line)
 }
 
-/// Decodes a line of version `newest`, the newest known version. `old` decodes lines of older versions and without a
-/// version, which have no checksum.
+/// Decodes a line. `newest` is the newest version that the caller knows. `old` decodes lines of older versions and
+/// without a version, which have no checksum.
 ///
 /// # Errors
 /// [`Unreadable`].
@@ -290,7 +290,7 @@ mod tests {
         ));
     }
 
-    /// Unacknowledged lines do not count, however much of them was written.
+    /// An unacknowledged line is ignored, however much of it was written.
     #[test]
     fn a_torn_end_does_not_count() {
         let folder = tempfile::tempdir().unwrap();

@@ -91,7 +91,7 @@ impl Write for NewFile {
 /// The system's error. The file is unchanged then.
 pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let usual = path.with_extension("new");
-    // A folder that somebody made there stays.
+    // Do not touch a folder at this path: the daemon did not create it.
     let is_folder = fs::symlink_metadata(&usual).is_ok_and(|found| found.is_dir());
     let temporary = if is_folder { temporary_path(path) } else { usual };
     write_as(&temporary, path, content)

@@ -43,7 +43,7 @@ impl FileIdentity {
         Ok(Self::of(&symlink_metadata(path)?))
     }
 
-    /// Whether this is the identity of the found file, as far as recorded.
+    /// Whether a file with this metadata has this identity. Ignores the modification time if it was not recorded.
     pub(crate) fn matches(&self, found: &Metadata) -> bool {
         let found = Self::of(found);
         let modified = self.modified.or(found.modified);

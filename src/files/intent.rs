@@ -194,7 +194,8 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
     fn read(kind: &IntentKind<S>, path: &Path) -> Result<Self, ReadError> {
         let wrong = |why: String| Unreadable::Damaged(why);
         let log = log_of(path, kind.log);
-        // What is behind a link is not ours to read as a plan, and even less to move or delete.
+        // Do not follow links: the daemon does not own their targets, so it must not read them as a log, move or delete
+        // them.
         let own = [path.parent().unwrap_or(path), path, &log, &path.join(KEPT)];
         if own.into_iter().any(Path::is_symlink) {
             return Err(wrong("it is a symbolic link, which is not followed".to_owned()).into());
@@ -350,7 +351,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         }
     }
 
-    /// Checks that each original was moved away or is still in its place. Otherwise the new file is the only copy.
+    /// Checks that each original exists, moved away or in its place. Otherwise an undo would delete the only copy.
     fn check_originals(&self, group: &[IntentStep]) -> io::Result<()> {
         for original in group.iter().filter_map(IntentStep::original) {
             let there = match fs::symlink_metadata(&original.from) {
@@ -481,7 +482,7 @@ pub(crate) fn settle<S: Serialize + DeserializeOwned>(
 fn settle_unreadable(log: Option<&'static str>, path: &Path, error: ReadError) -> bool {
     let why = match error {
         ReadError::Unreadable(why) => why,
-        // A file is not an intent's folder.
+        // Ignore files: each intent of this kind is a folder.
         ReadError::Io(error) if log.is_some() && error.kind() == io::ErrorKind::NotADirectory => return true,
         ReadError::Io(error) if error.kind() == io::ErrorKind::NotFound => match entries(path) {
             Ok(entries) if entries.iter().all(|path| is_from_unbegun_intent(path)) => {
@@ -502,7 +503,7 @@ fn settle_unreadable(log: Option<&'static str>, path: &Path, error: ReadError) -
     set_aside(path, &why).is_ok()
 }
 
-/// Whether an entry of an intent's folder is from an intent that did not begin.
+/// Whether a kill left this entry of an intent's folder before the intent had a log.
 fn is_from_unbegun_intent(path: &Path) -> bool {
     let is_empty_folder = || entries(path).is_ok_and(|kept| kept.is_empty());
     checked_lines::is_incomplete_name(path) || path.ends_with(KEPT) && is_empty_folder()

@@ -25,7 +25,7 @@ pub struct Misplaced {
 }
 
 impl Misplaced {
-    /// Suggests another folder. Required if the daemon would find the entry again in the current one.
+    /// Sets the folder that the hint suggests. Required if the daemon would find the entry again in its current folder.
     #[must_use]
     pub(crate) fn moved_to(self, folder: &Path) -> Self {
         let to = folder.to_owned();

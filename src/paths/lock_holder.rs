@@ -24,8 +24,9 @@ pub fn data_folder_of(pid: u32) -> Option<PathBuf> {
     })
 }
 
-/// Whether a process with the mark of a data folder belongs to a daemon: it is one itself, or its first parent without the mark is
-/// one. Process 1 does not count, because it adopts the orphans of all daemons. False if the system does not show the parents.
+/// Whether a marked process belongs to a daemon. Follows the parents up to and including the first one without the
+/// mark, and looks for a daemon among them. Stops at process 1, which adopts the orphans of all daemons. False if the
+/// system does not show the parents.
 #[must_use]
 pub fn belongs_to_daemon(mut pid: u32, is_marked: impl Fn(u32) -> bool) -> bool {
     while pid > 1 {

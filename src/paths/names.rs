@@ -41,7 +41,7 @@ entries! {
     NEXT_STORE = Folder "store.next";
     /// The boot in which the database can be trusted.
     TRUST = File "store.trust";
-    /// What the store lost.
+    /// The saved report of what a start found in the store's files.
     REPORT = File "store.report";
     /// Large values of the store.
     BODIES = Folder "bodies";

@@ -312,7 +312,7 @@ fn check_path(user: User, role: Role, path: &Path) -> Result<(), Untrusted> {
 #[derive(Clone, Copy, Debug)]
 struct User {
     own: u32,
-    /// The owner of `/`. In a namespace, the system's files may belong to a number that represents all users outside.
+    /// The owner of `/`. In a user namespace, the system's files may belong to the overflow user instead of root.
     system: u32,
     /// The group in which this user is the only member. On systems with such groups, files are group-writable (umask
     /// 002).

@@ -218,7 +218,7 @@ mod tests {
         bodies.put(content).unwrap();
         disk.check_lasts("the same body after a kill");
 
-        // The same with a new folder that holds a copy of a body, of which nothing is synced.
+        // The same with a new folder that contains an unsynced copy of a body.
         let other = home.path().join("other");
         fs::create_dir(&other).unwrap();
         fs::copy(folder.join(&first.sha256), other.join(&first.sha256)).unwrap();

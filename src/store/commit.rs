@@ -33,7 +33,7 @@ use super::trust::TrustFile;
 use super::value::StoredValue;
 use crate::files::set_aside;
 
-/// How many changes may be queued. Beyond that, a commit is refused.
+/// How many changes may be queued. If the queue is full, the store refuses a commit.
 ///
 /// At least as many as the requests that the contract promises to admit at once (256 connections with 64 each). The daemon
 /// admits more, and those may be refused here. A change takes a few kilobytes.

@@ -1,7 +1,7 @@
 //! Queries by id, by name and by time. Each answer is a consistent snapshot, except for `branches` and `lost_parts`: they
 //! read all conversations, a page or a record at a time.
 //!
-//! This module owns which names refer to which conversation. It does not know how changes are made.
+//! This module decides which conversation a name refers to. It does not know how changes are made.
 
 use std::collections::BTreeSet;
 use std::ops::{Bound, ControlFlow};
@@ -59,8 +59,8 @@ pub(super) struct View<'a> {
 }
 
 impl Shared {
-    /// Reads one state of the store: meanwhile no batch is applied and no body is deleted. `read` must be short, and must
-    /// not read the store in another way: a pending replacement of the trees would deadlock the two.
+    /// Calls `read` with one state of the store: meanwhile no batch is applied and no body is deleted. `read` must be
+    /// short, and must not lock the trees again: a pending replacement of the trees would deadlock the two.
     pub(super) fn read<T, E>(&self, read: impl FnOnce(&View<'_>) -> Result<T, E>) -> Result<T, E> {
         let keyspace = self.keyspace();
         let _snapshot = self.snapshot_lock.read().unwrap_or_else(PoisonError::into_inner);

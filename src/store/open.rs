@@ -369,7 +369,7 @@ fn choose_source(
         _ => false,
     };
     let is_of_journal = !has_branched && mark.as_ref().is_some_and(|mark| file.is_of(mark));
-    // Without a mark, the torn end may have been acknowledged.
+    // If the database has no position, the torn end may have been acknowledged.
     let is_doubtful = survey.unreadable_end.is_some() && keyspace.is_some() && mark.is_none();
     let is_lost = !survey.is_whole || known > survey.last || is_doubtful || has_branched;
     let reason = match (unusable, forced_rebuild, &mark) {

@@ -252,8 +252,7 @@ pub struct CutShortPrompt {
     /// Whether a tool had started. Then the prompt is never sent again.
     #[serde(default, skip_serializing_if = "is_false")]
     pub tool_started: bool,
-    /// Whether a question of the agent was open when the turn was cut short. To refuse that question ends the turn
-    /// too.
+    /// Whether a question of the agent was open when the turn was cut short. Refusing that question ends the turn too.
     #[serde(default, skip_serializing_if = "is_false")]
     pub asks: bool,
     /// Whether the transcript has the prompt, if that was checked before a later prompt was sent.

@@ -1,6 +1,7 @@
-//! How long the store remembers requests: for some days, and so many of each conversation.
+//! How long the store remembers requests: [`REQUEST_MEMORY_DAYS`] days, and [`REQUEST_MEMORY_COUNT`] of each
+//! conversation.
 //!
-//! This module owns which requests expire, and the clock by which they do. It deletes nothing itself.
+//! This module decides which requests expire, and owns the clock for that. It does not delete them itself.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;

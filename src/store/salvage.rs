@@ -1,7 +1,7 @@
 //! Reads a damaged database: returns each readable record and counts the unreadable ones.
 //!
-//! This module owns how to read around damage. It reads only the trees of records, because all others are derived from
-//! them. It makes no decisions and does not know why the database is read.
+//! This module reads around damage. It reads only the trees of records, because all others are derived from them. It
+//! makes no decisions and does not know why the database is read.
 
 use std::ops::Bound;
 

@@ -1,7 +1,7 @@
 //! A bounded cache of values that were read, by key.
 //!
-//! Owns the size of the cache, and that only one thread reads a value while others wait for it. Knows neither what the
-//! values are nor when they must be read again.
+//! This module bounds the size of the cache, and lets only one thread read a value while others wait for it. It does
+//! not know what the values are, or when to read them again.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn what_was_used_least_recently_leaves_first() {
-        // Three fit; when the fourth comes, those leave that make it more than three quarters.
+        // Three values fit. Adding a fourth evicts the oldest ones until at most three quarters of the limit are used.
         let cache = Cache::new(35, 35);
         for key in [0, 1, 2, 0, 3] {
             put(&cache, key, 10);

@@ -1,6 +1,7 @@
 //! The findings of a check of a transcript, for all formats.
 //!
-//! Owns how many findings are reported and how they quote a transcript. Each format makes its own findings. Pure.
+//! This module limits how many findings are reported, and defines how they quote a transcript. Each format makes its
+//! own findings. Pure.
 
 mod findings;
 

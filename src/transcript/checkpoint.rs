@@ -157,7 +157,8 @@ fn write_parts<const N: usize>(
     Ok(())
 }
 
-/// The inverse of [`write_parts`]. Accepts more than that writes, so the caller compares.
+/// Parses the output of [`write_parts`]. Accepts other spellings too, so the caller compares the parsed id with the
+/// text.
 fn read_parts<const N: usize>(text: &str, mark: &str) -> Option<[String; N]> {
     let mut pieces = text.split('.');
     if pieces.next() != Some(mark) {

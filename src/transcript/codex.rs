@@ -166,7 +166,7 @@ pub fn summary(ends: Ends<'_>) -> TranscriptSummary {
     summary
 }
 
-/// The name that a record gives to the session, if it is a record that does.
+/// Returns the name that a record gives to the session. `None` for other records.
 fn name_of(record: &Fields<'_>) -> Option<String> {
     let event = record.object("payload")?;
     let is_name = record.text("type")? == "event_msg" && event.text("type")?.as_bytes() == NAMED;

@@ -1,7 +1,7 @@
 //! Creates the files of new sessions, for any format.
 //!
-//! Owns that a file is written under a temporary name, synced, renamed only if the name is free, and its folder synced. Owns
-//! also the temporary names. Blocks; does not know why a file is made.
+//! Writes each file under a temporary name, syncs it, renames it if the final name is free, and syncs its folder. This
+//! module also owns the temporary names. Blocks. It does not know why a file is created.
 
 use std::fs;
 use std::io::{self, Write};
@@ -18,8 +18,8 @@ use crate::files::none_if_absent;
 pub(super) const COPY: &str = "copy";
 pub(super) const FILES: &str = "files";
 
-/// Deletes the copy of this name, finished or not, with the files next to it. For a caller that recorded the copy before it was
-/// made, and was killed.
+/// Deletes the copy of this name, complete or not, with the files next to it. For a caller that was killed after it had
+/// recorded the copy.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].
@@ -123,7 +123,7 @@ pub fn create_in(
     Ok(target)
 }
 
-/// Writes the content to a temporary file, which no reader looks for, and syncs it. Returns what `fill` does.
+/// Writes a temporary file, which no reader looks for, and syncs it. Returns the result of `fill`.
 ///
 /// # Errors
 /// [`TranscriptError::Io`], and the errors of `fill`.

@@ -1,7 +1,7 @@
-//! What differs between the agents' transcripts: one implementation for each format.
+//! The operations that differ between the formats of the agents' transcripts: one implementation for each format.
 //!
-//! Owns which format is used. Code outside this module calls a [`Dialect`] and names no format. Blocks. Knows no
-//! conversations.
+//! This module selects the implementation. Code outside it calls a [`Dialect`] and names no format. Blocks. It does not
+//! know conversations.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -48,7 +48,7 @@ pub struct Session<'a> {
 }
 
 impl<'a> Home<'a> {
-    /// The session of this id, which runs in the folder `cwd`.
+    /// Returns the session of this id, which runs in the folder `cwd`.
     #[must_use]
     pub fn session(self, cwd: Option<&'a str>, id: &'a str) -> Session<'a> {
         Session { home: self, cwd, id }
@@ -145,7 +145,7 @@ pub struct NewSession {
 }
 
 impl NewSession {
-    /// The folder of its transcript.
+    /// Returns the folder of its transcript.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("."))
@@ -161,7 +161,7 @@ pub struct RepairedCopy {
     pub last_uuid: Option<String>,
     /// Its turns.
     pub turns: u64,
-    /// Whether the damage lost nothing that counts.
+    /// Whether no record of the history is missing from the copy.
     pub is_whole: bool,
 }
 
@@ -192,7 +192,7 @@ pub struct MissingSource {
 pub struct Continuation {
     /// The positions, in the transcript, of the records that the copy does not have, in order.
     pub added: Vec<Range<u64>>,
-    /// Whether no records are missing between the copy's and these.
+    /// Whether these records follow those of the copy without a gap.
     pub is_whole: bool,
 }
 
@@ -201,30 +201,30 @@ pub type HistoryFiles = (Vec<(String, PathBuf)>, Option<MissingSource>);
 
 /// The operations on transcripts, implemented for each format.
 pub trait Dialect: Debug + Sync {
-    /// The operations that this format supports.
+    /// Returns the operations that this format supports.
     fn abilities(&self) -> Abilities;
 
-    /// Where the transcripts are.
+    /// Returns where the transcripts are.
     fn layout(&self) -> Layout;
 
-    /// The session to which a file of this name belongs, or `None` if the name is not a transcript's.
+    /// Returns the session to which a file of this name belongs, or `None` if the name is not a transcript's.
     fn upstream_id<'a>(&self, name: &'a str) -> Option<&'a str>;
 
-    /// The summary that a list shows of a transcript.
+    /// Returns the summary that a list shows of a transcript.
     fn summary(&self, ends: Ends<'_>) -> TranscriptSummary;
 
-    /// The folder next to a transcript in which the agent writes more files of the session.
+    /// Returns the folder next to a transcript in which the agent writes more files of the session.
     fn own_folder(&self, _transcript: &Path) -> Option<PathBuf> {
         None
     }
 
-    /// All files of a session in all folders. The one that the agent would use is first.
+    /// Returns all files of a session in all folders. The one that the agent would use is first.
     ///
     /// # Errors
     /// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] when none was found and a folder cannot be read.
     fn locate(&self, root: &Path, id: &str) -> Result<Vec<PathBuf>, TranscriptError>;
 
-    /// The transcript of a session. If there are several copies, the one to use.
+    /// Returns the transcript of a session. If there are several copies, the one to use.
     ///
     /// # Errors
     /// As [`Dialect::locate`], and [`TranscriptError::NotFound`].
@@ -235,15 +235,15 @@ pub trait Dialect: Debug + Sync {
         false
     }
 
-    /// The transcript of a session and its [`Origin`]. If the session's folder is unknown, this finds the copy to use for the
-    /// folder that the best copy names.
+    /// Returns the transcript of a session and its [`Origin`]. If the session's folder is unknown, this finds the copy
+    /// to use for the folder that the best copy names.
     ///
     /// # Errors
     /// As [`Dialect::find`], and if the transcript cannot be read.
     fn find_with_origin(&self, session: Session<'_>) -> Result<(PathBuf, Origin), TranscriptError>;
 
-    /// The files that contain the history of a session, the oldest first and its own last, and the beginning that is missing,
-    /// if any.
+    /// Returns the files that contain the history of a session, the oldest first and its own last, and the beginning
+    /// that is missing, if any.
     ///
     /// # Errors
     /// As [`Dialect::find`].
@@ -285,16 +285,17 @@ pub trait Dialect: Debug + Sync {
     /// As [`Dialect::locate`] and [`Dialect::check`].
     fn check_copy(&self, root: &Path, agents: &Path, id: &str) -> Result<CheckReport, TranscriptError>;
 
-    /// The known reasons why the agent would refuse to resume a transcript, or would not resume its newest branch.
+    /// Returns the known reasons why the agent would refuse to resume a transcript, or would not resume its newest
+    /// branch.
     fn resume_obstacles(&self, session: Session<'_>, path: &Path) -> Vec<Finding>;
 
-    /// The last record of a transcript's newest branch, if a resume would continue another branch. This happens if an agent
-    /// that has the session open and another program both append to the transcript.
+    /// Returns the last record of a transcript's newest branch, if a resume would continue another branch. This happens
+    /// if an agent that has the session open and another program both append to the transcript.
     fn newer_branch_end(&self, _library: &IndexCache, _path: &Path) -> Option<String> {
         None
     }
 
-    /// The [`TranscriptState`] of a transcript.
+    /// Returns the [`TranscriptState`] of a transcript.
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
@@ -327,8 +328,8 @@ pub trait Dialect: Debug + Sync {
         Ok(None)
     }
 
-    /// A new id for a copy of a session, and the path where an agent that runs in `cwd` looks for it. If `cwd` is `None`,
-    /// the path is next to the source.
+    /// Returns a new id for a copy of a session, and the path where an agent that runs in `cwd` looks for it. If `cwd`
+    /// is `None`, the path is next to the source.
     ///
     /// # Errors
     /// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] if this format cannot be copied.
@@ -379,8 +380,8 @@ pub trait Dialect: Debug + Sync {
         new: &NewSession,
     ) -> Result<RepairedCopy, TranscriptError>;
 
-    /// The files of a session and of the sessions that it continues, the oldest first, and the beginning that is missing, if
-    /// any.
+    /// Returns the files of a session and of the sessions that it continues, the oldest first, and the beginning that
+    /// is missing, if any.
     ///
     /// # Errors
     /// As [`Dialect::files`].
@@ -389,8 +390,8 @@ pub trait Dialect: Debug + Sync {
         session: Session<'_>,
     ) -> Result<(Vec<SessionParts>, Option<MissingSource>), TranscriptError>;
 
-    /// The files of the session with this transcript, the transcript first, and what is not included. If the transcript is a
-    /// symbolic link, its target is used.
+    /// Returns the files of the session with this transcript, the transcript first, and what is not included. If the
+    /// transcript is a symbolic link, its target is used.
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
@@ -398,11 +399,12 @@ pub trait Dialect: Debug + Sync {
         only_part(transcript)
     }
 
-    /// The path where an agent that runs in `cwd` looks for a file of a session. If `cwd` is `None`, the path is in `folder`,
-    /// the earlier folder of the transcript, relative to the root. `name` is relative to the folder of the transcript.
+    /// Returns the path where an agent that runs in `cwd` looks for a file of a session. If `cwd` is `None`, the path
+    /// is in `folder`, the earlier folder of the transcript, relative to the root. `name` is relative to the folder of
+    /// the transcript.
     fn expected_path(&self, root: &Path, cwd: Option<&Path>, folder: &Path, name: &Path) -> PathBuf;
 
-    /// The session that a transcript continues by reference. `text` is the content of the transcript.
+    /// Returns the session that a transcript continues by reference. `text` is the content of the transcript.
     ///
     /// # Errors
     /// When the text cannot be read.
@@ -410,8 +412,8 @@ pub trait Dialect: Debug + Sync {
         Ok(None)
     }
 
-    /// The session's files that the text of a transcript names by a path below the root. For each file: its name relative to
-    /// the folder of the transcript, and that path without the root.
+    /// Returns the session's files that the text of a transcript names by a path below the root. For each file: its
+    /// name relative to the folder of the transcript, and that path without the root.
     ///
     /// # Errors
     /// When the text cannot be read.
@@ -419,12 +421,12 @@ pub trait Dialect: Debug + Sync {
         Ok(BTreeSet::new())
     }
 
-    /// The command that unarchives a transcript which a user archived in the agent, without the session's id.
+    /// Returns the command that unarchives a transcript which a user archived in the agent, without the session's id.
     fn unarchive_command(&self, _root: &Path, _path: &Path) -> Option<&'static str> {
         None
     }
 
-    /// The path where the agent looks for a session's transcript, if the file is elsewhere.
+    /// Returns the path where the agent looks for a session's transcript, if the file is elsewhere.
     ///
     /// # Errors
     /// As [`Dialect::locate`].
@@ -443,8 +445,8 @@ pub trait Dialect: Debug + Sync {
         })
     }
 
-    /// The agent's own id of a message in the turn that ends at a position. The agent's fork command takes it as the fork's
-    /// end.
+    /// Returns the agent's own id of a message in the turn that ends at a position. The agent's fork command takes it
+    /// as the fork's end.
     ///
     /// # Errors
     /// As [`Dialect::files`].
@@ -459,7 +461,7 @@ pub trait Dialect: Debug + Sync {
 }
 
 impl Format {
-    /// The dialect of this format.
+    /// Returns the dialect of this format.
     #[must_use]
     pub fn dialect(self) -> &'static dyn Dialect {
         match self {
@@ -508,7 +510,7 @@ pub(super) fn open_first(
     Err(failure)
 }
 
-/// A number of turns, as worded in findings.
+/// Formats a number of turns for a finding.
 pub(super) fn format_turns(turns: usize) -> String {
     match turns {
         1 => "1 turn".to_owned(),
@@ -528,7 +530,7 @@ mod tests {
         let table = [
             ("projects/-home-u-project", own.as_str(), Format::Claude),
             ("projects/chats", &own, Format::Claude),
-            // Lists of earlier versions do not say where it was.
+            // Lists of earlier versions do not record the folder.
             ("", &own, Format::Claude),
             ("projects/-home-u-project/chats", &own, Format::Qwen),
             ("sessions/2026/11/03", &rollout, Format::Codex),

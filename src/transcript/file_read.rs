@@ -88,8 +88,8 @@ impl BeforeRead {
         }
     }
 
-    /// Whether nothing was changed meanwhile but for lines that were appended. If it was written anew, what was read may begin as
-    /// the old file did and end as the new one does.
+    /// Whether the file has only grown since. If it was replaced during the read, the result may begin like the old
+    /// file and end like the new one.
     fn has_only_grown(&self, file: &File) -> bool {
         self.end.is_some() && hash_before(file, self.version.bytes, END_BYTES) == self.end
     }
@@ -116,7 +116,8 @@ pub(super) enum FileChange {
 }
 
 impl ReadState {
-    /// `file` is given if appended lines can be read without those before them.
+    /// Records the state of a file that was just read. Pass `file` if appended lines can be read without the earlier
+    /// ones.
     pub(super) fn new(before: BeforeRead, whole_bytes: u64, file: Option<&File>) -> Self {
         let file = file.filter(|file| before.has_only_grown(file));
         Self {
@@ -131,7 +132,7 @@ impl ReadState {
         self.identity == *now
     }
 
-    /// What happened to the file, which is open and has the identity `now`.
+    /// Returns how the file changed. `file` is the open file, and `now` its current version.
     pub(super) fn change(&self, now: &FileVersion, file: &File) -> FileChange {
         let is_longer =
             now.device_and_inode() == self.identity.device_and_inode() && now.bytes > self.identity.bytes;

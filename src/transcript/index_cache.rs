@@ -1,6 +1,6 @@
 //! A cache of transcript indexes: one per format.
 //!
-//! Owns the size of the caches. Blocks. Knows neither conversations nor callers.
+//! This module bounds the size of the caches. Blocks. It does not know conversations or callers.
 
 use std::ffi::OsStr;
 use std::fs::File;

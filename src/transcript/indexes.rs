@@ -1,7 +1,7 @@
 //! The cached indexes of append-only transcripts, and the branches read from them.
 //!
-//! Owns when a transcript must be read again: not at all if it is unchanged, from the end of its last whole line if it has
-//! only grown, and completely otherwise. Knows no format. Blocks.
+//! An unchanged transcript is not read again. One that has only grown is read from the end of its last whole line, any
+//! other completely. This module knows no format. Blocks.
 
 use std::fmt::Debug;
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! The lines of a transcript with their offsets, from any buffered reader.
 //!
-//! Owns what counts as a line: bytes that end with a newline, and an unended last line that is marked as
-//! such. Buffers one line at a time, up to a limit. Pure: knows neither files nor the meaning of a line.
+//! A line is a run of bytes up to a newline. A last line without a newline is marked as such. One line at a time is
+//! buffered, up to a limit. Pure: this module does not know files or the meaning of a line.
 
 use std::borrow::Cow;
 use std::io::{self, BufRead, Read, Seek};

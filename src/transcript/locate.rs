@@ -1,8 +1,8 @@
 //! The locations of transcripts: folder names, and the search by id.
 //!
-//! Owns the rule by which Claude names a folder after a working directory, and the search, which never
-//! relies on that rule: the rule loses information, folders move, and a session may be resumed from
-//! elsewhere. Reads folders; knows nothing of the content of the files.
+//! This module owns the rule by which Claude names a folder after a working directory. The search does not rely on that
+//! rule: the rule loses information, folders move, and a session may be resumed from another folder. This module reads
+//! folders, but no file content.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -156,7 +156,7 @@ pub(super) mod tests {
         let folder = project_folder(Path::new(&long));
         let (cut, hash) = folder.split_at(200);
         assert_eq!(cut, format!("-{}", "a".repeat(199)));
-        // Reckoned apart from this code: h = 31 h + unit over all 251 units, as a 32 bit integer.
+        // Computed independently: h = 31 h + unit over all 251 units, as a 32-bit integer.
         let expected = long.bytes().fold(0_i64, |hash, unit| {
             let next = (hash * 31 + i64::from(unit)) & 0xFFFF_FFFF;
             if next >= 1 << 31 { next - (1 << 32) } else { next }
@@ -182,15 +182,15 @@ pub(super) mod tests {
         mode(0o700);
         let [of_closed, of_open] = looked;
         assert_eq!(of_open.expect("a search").len(), 1);
-        // Nothing is closed to root.
+        // Root can read every folder.
         if !rustix::process::geteuid().is_root() {
             let error = of_closed.expect_err("it cannot be looked at");
             assert!(error.to_string().contains("-closed"), "{error}");
         }
     }
 
-    /// A folder whose path has as many bytes: what lies in it can get a path that is too long to be looked at, which is an
-    /// error to everybody.
+    /// Creates the parent of a folder whose path has this many bytes. Paths below that folder can be too long for the
+    /// system, which is an error even for root.
     pub(in crate::transcript) fn deep(base: &Path, bytes: usize) -> PathBuf {
         let mut folder = base.to_owned();
         while folder.as_os_str().len() < bytes {
@@ -211,7 +211,7 @@ pub(super) mod tests {
         for id in [&hidden, &found] {
             fs::write(projects.join(format!("-p/{id}.jsonl")), "{}\n").expect("a file");
         }
-        // None of these is a failure.
+        // A file in place of a folder, a dangling link and a circular link are not failures.
         fs::write(projects.join("no-folder"), "").expect("a file");
         for (to, name) in [("nowhere", "-p/led.jsonl"), ("-ring", "-ring")] {
             std::os::unix::fs::symlink(to, projects.join(name)).expect("a link");

@@ -1,7 +1,7 @@
 //! One message of a transcript, whatever the agent's format.
 //!
-//! Owns what the formats have in common: the speaker, the kind and the parts of a message. Each format makes
-//! messages from its own records. Pure; knows no file, no conversation and nothing of the wire.
+//! This module has what the formats share: the speaker, the kind and the parts of a message. Each format makes messages
+//! from its own records. Pure: it does not know files, conversations or the wire.
 
 /// The speaker of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,8 +104,8 @@ impl TranscriptMessage {
 }
 
 impl Part {
-    /// A record of an unknown form, or such a part of one. Its kind is left empty: what is a picture or a text in a list may be
-    /// another thing elsewhere.
+    /// Creates a part from a record, or a part of one, of an unknown form. Its kind stays empty, because a type that
+    /// means a picture or a text in a list may mean something else there.
     pub(super) fn unknown_form(json: &str) -> Self {
         Self::Other {
             kind: String::new(),

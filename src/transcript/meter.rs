@@ -1,7 +1,7 @@
-//! Counts how much of transcripts a thread reads, and stops the reading if nobody waits for the result any more.
+//! Counts how much of transcripts a thread reads, and stops the read if no caller waits for the result any more.
 //!
-//! Owns the connection between the readers of this module and a counter that the caller installs for one thread's work.
-//! Knows neither the caller nor the work.
+//! The caller installs a counter for the work of one thread, and the readers of this module report to it. This module
+//! does not know the caller or the work.
 
 use std::cell::RefCell;
 use std::fmt;

@@ -1,10 +1,10 @@
 //! Reads, finds, copies and moves the agents' own transcripts, and names positions in them.
 //!
-//! Owns what this program knows of the transcript formats and of the folders in which agents keep them. Each agent has a module
-//! (`claude`, `codex`, `qwen`), whose `dialect` is the interface for code outside this module. Each format's records become the
-//! messages of `message`, on which checkpoints and pages are based. Modules outside the agents' are shared, but `locate`,
-//! `relocate` and `index_cache` also contain code that only Claude needs. `file_read` decides whether a file must be read
-//! again, and `indexes` caches what was read.
+//! This module has all knowledge of the transcript formats, and of the folders in which agents keep transcripts. Each
+//! agent has a module (`claude`, `codex`, `qwen`), whose `dialect` is the interface for code outside this module. Each
+//! format converts its records to the messages of `message`, on which checkpoints and pages are based. Modules outside
+//! the agents' are shared, but `locate`, `relocate` and `index_cache` also contain code that only Claude needs.
+//! `file_read` decides whether a file must be read again, and `indexes` caches what was read.
 //!
 //! `fields`, `lines`, `rewrite`, `scan`, `record_id`, `message`, `summary`, `check`, `origin`, `relocate`, `turn_counts`,
 //! `checkpoint` and `preamble` are pure, as are the agents' files that say so: they work on the bytes and values that they

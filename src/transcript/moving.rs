@@ -1,10 +1,10 @@
 //! Moves transcripts and their side files to another folder.
 //!
-//! Owns that a move is done completely or not at all, even if the program is killed: everything is copied next to its
-//! destination, synced and compared with its source before any name changes. Then the copies are renamed and the sources are
-//! moved into the daemon's own folder, where they stay until the move is recorded. Each action is written to a [journal] before
-//! it happens. An existing file with other content is never replaced, and no source is touched that changed meanwhile or that
-//! another process holds open. Blocks; knows nothing of the callers.
+//! A move happens completely or not at all, even if the program is killed. It copies everything next to its
+//! destination, syncs the copies and compares them with their sources. Then it renames the copies, and moves the
+//! sources into the daemon's own folder, where they stay until the move is recorded. It writes each action to a
+//! [journal] before it performs it. It never replaces an existing file with other content, and does not touch a source
+//! that has changed meanwhile or that another process holds open. Blocks. This module does not know the callers.
 
 pub(crate) mod comparison;
 mod execution;

@@ -43,54 +43,56 @@ impl fmt::Display for Loss {
 
 /// The content of an open transcript.
 pub trait OpenTranscript: fmt::Debug + Send {
-    /// The file that was opened.
+    /// Returns the file that was opened.
     fn path(&self) -> &Path;
 
-    /// How many messages there are.
+    /// Returns how many messages there are.
     fn messages(&self) -> usize;
 
-    /// How many messages an agent loads: the messages after the last compaction, and those that the compaction kept.
+    /// Returns how many messages an agent loads: the messages after the last compaction, and those that the compaction
+    /// kept.
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
     fn loaded_messages(&mut self) -> Result<usize, TranscriptError>;
 
-    /// The first message of each turn.
+    /// Returns the first message of each turn.
     fn turn_starts(&self) -> &[u32];
 
-    /// Where the record of a message begins in the opened file. `None` if it is in another file.
+    /// Returns where the record of a message begins in the opened file. `None` if it is in another file.
     fn offset(&self, message: usize) -> Option<u64>;
 
-    /// How many turns there are.
+    /// Returns how many turns there are.
     fn turns(&self) -> usize {
         self.turn_starts().len()
     }
 
-    /// The messages of a turn. Empty if there is no such turn.
+    /// Returns the messages of a turn. Empty if there is no such turn.
     fn turn(&self, turn: usize) -> Range<usize> {
         let start_of = |turn: usize| self.turn_starts().get(turn).map(|start| *start as usize);
         let end = self.messages();
         start_of(turn).unwrap_or(end)..start_of(turn + 1).unwrap_or(end)
     }
 
-    /// The turn of a message. `None` before the first turn.
+    /// Returns the turn of a message. `None` before the first turn.
     fn turn_of(&self, message: usize) -> Option<usize> {
         let has_begun = |start: &u32| *start as usize <= message;
         self.turn_starts().partition_point(has_begun).checked_sub(1)
     }
 
-    /// The id of a message's record. Empty if there is no such message.
+    /// Returns the id of a message's record. Empty if there is no such message.
     fn record_id(&self, message: usize) -> String;
 
-    /// The message with this id in the file of the session `owner`, or the last message of the turn with this id.
+    /// Returns the message with this id in the file of the session `owner`, or the last message of the turn with this
+    /// id.
     fn find(&self, owner: &str, record_id: &str) -> Option<usize>;
 
-    /// Where the first record of a turn begins in the opened file. `None` if it is in another file.
+    /// Returns where the first record of a turn begins in the opened file. `None` if it is in another file.
     fn begin_offset(&self, turn: usize) -> Option<u64> {
         self.offset(self.turn(turn).start)
     }
 
-    /// Where the last record of a turn begins in the opened file. `None` if it is in another file.
+    /// Returns where the last record of a turn begins in the opened file. `None` if it is in another file.
     fn end_offset(&self, turn: usize) -> Option<u64> {
         self.offset(self.turn(turn).next_back()?)
     }
@@ -112,21 +114,23 @@ pub trait OpenTranscript: fmt::Debug + Send {
     /// What the transcript lacks.
     fn losses(&self) -> Vec<Loss>;
 
-    /// How many prompts it contains, abandoned branches included, if they can be distinguished from other records.
+    /// Returns how many prompts it contains, abandoned branches included, if they can be distinguished from other
+    /// records.
     fn prompts(&self) -> Option<u64>;
 
-    /// The largest number of turns that may be recorded in it, if its agent does not record every turn. It is then
-    /// unknown whether more turns ran.
+    /// Returns the largest number of turns that may be recorded in it, if its agent does not record every turn. It is
+    /// then unknown whether more turns ran.
     fn max_recorded_turns(&self) -> Option<u64> {
         None
     }
 
-    /// The id of the position after a turn, and the session whose file contains it, if that may be another session.
+    /// Returns the id of the position after a turn, and the session whose file contains it, if that may be another
+    /// session.
     fn turn_end_id(&self, turn: usize) -> (String, Option<&str>) {
         (self.record_id(self.turn(turn).end.saturating_sub(1)), None)
     }
 
-    /// The session whose file contains a message, if that may be another session than the opened one.
+    /// Returns the session whose file contains a message, if that may be another session than the opened one.
     fn owner(&self, _message: usize) -> Option<&str> {
         None
     }
@@ -146,8 +150,8 @@ pub trait OpenTranscript: fmt::Debug + Send {
         true
     }
 
-    /// How many turns up to the record `last` are copies, if the transcript begins with turns that were copied from another one
-    /// up to that record.
+    /// Returns how many turns up to the record `last` are copies, if the transcript begins with turns that were copied
+    /// from another one up to that record.
     fn copied_turns(&self, _last: &str) -> Option<usize> {
         None
     }
@@ -157,13 +161,13 @@ pub trait OpenTranscript: fmt::Debug + Send {
         false
     }
 
-    /// How many of its records are of unknown kinds, as far as they are counted. They are not damage.
+    /// Returns how many of its records are of unknown kinds, as far as they are counted. They are not damage.
     fn unknown_records(&self) -> u64 {
         0
     }
 }
 
-/// The loss of this many records, if any.
+/// Returns the loss of this many records, if any.
 pub(super) fn damage_loss(records: u64) -> Option<Loss> {
     (records > 0).then_some(Loss::Damaged(records))
 }

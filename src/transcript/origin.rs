@@ -5,7 +5,7 @@
 pub struct Origin {
     /// The folder in which the last record of the conversation was written.
     pub cwd: Option<String>,
-    /// The title that the user gave it. The last one counts.
+    /// The last title that the user gave it.
     pub title: Option<String>,
     /// The position up to which its history was copied from another session.
     pub forked_from: Option<ForkedFrom>,

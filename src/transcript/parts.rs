@@ -1,8 +1,8 @@
 //! The files of a session on disk: for Claude its transcript and the files in the folder of the same name next to it,
 //! for Codex its rollout.
 //!
-//! Owns which files those are and how much of each counts while the agent is still writing. Only reads names, sizes
-//! and the ends of files; follows no symbolic link. Blocks.
+//! This module decides which files belong to a session, and how much of each is complete while the agent is still
+//! writing. It only reads names, sizes and the ends of files, and follows no symbolic link. Blocks.
 
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -25,7 +25,7 @@ const DEPTH_LIMIT: usize = 8;
 /// How much of the end of a file is read at once to find its last newline, in bytes.
 const TAIL_BYTES: u64 = 64 * 1024;
 
-/// The longest unended last line that is read, in bytes. A longer one counts as not yet written.
+/// The longest last line without a newline that is read, in bytes. A longer one is treated as not yet written.
 const UNENDED_LIMIT_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The end of a compressed file's name.
@@ -38,7 +38,8 @@ pub struct Part {
     pub path: PathBuf,
     /// Its name relative to the transcript's folder, with `/` between the folders.
     pub name: String,
-    /// How much of it counts, in bytes. For a file of lines: its whole lines. For a compressed file: the bytes of its text.
+    /// How many bytes of it are complete. For a file of lines: those of its whole lines. For a compressed file: those
+    /// of its text.
     pub bytes: u64,
     /// Whether the file is compressed and its text is the content.
     pub is_compressed: bool,
@@ -255,7 +256,8 @@ pub fn is_lines(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "jsonl")
 }
 
-/// How many bytes of a file are whole lines. A last line without a newline counts if it is a complete record.
+/// Returns how many bytes of a file are whole lines, including a last line without a newline if it is a complete
+/// record.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].
@@ -376,7 +378,7 @@ mod tests {
         assert_eq!(found.left_out.len(), 1);
         crate::words::check("a link beside a transcript", "leftOut", &found.left_out[0]);
 
-        // The folder itself may be one.
+        // The session's folder may itself be a link.
         fs::write(at("t.jsonl"), "{}\n").unwrap();
         std::os::unix::fs::symlink(at("s"), at("t")).unwrap();
         let found = parts(&at("t.jsonl")).unwrap();

@@ -174,7 +174,7 @@ mod tests {
             .text;
         let second = turn(&format!("{first}\n\nthree"), "four", true);
         assert_eq!(without_retelling(&second.prompt), "three");
-        // Also one that holds another.
+        // A retelling may contain another one.
         let nested = build_preamble(&[second], MissingTurnCounts::default())
             .expect("a text")
             .text;
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(without_retelling("six"), "six");
     }
 
-    // Against F17.
+    // Guards against failure F17.
     #[test]
     fn a_retelling_is_prose_with_an_explicit_end() {
         let told = build_preamble(
@@ -202,7 +202,7 @@ mod tests {
         );
     }
 
-    /// F15, F17: a half-finished reply at the end is not retold as a reply.
+    /// Guards against F15 and F17: an incomplete reply at the end is not retold.
     #[test]
     fn trailing_unfinished_replies_are_dropped() {
         let turns = [

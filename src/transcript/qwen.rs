@@ -1,9 +1,9 @@
 //! Qwen Code's transcripts: `projects/<folder>/chats/<session id>.jsonl`, a tree of records in an append-only file.
 //!
-//! Owns the names of files and folders, and the list entry of a file. Facts as of Qwen Code 0.24.4: a session id is a UUID (32
-//! to 36 hexadecimal digits and hyphens), and the folder is the working directory with `-` for every other character. A session
-//! resumes only in the folder that its first record names. All records except some notes are part of the chain, even telemetry.
-//! Except for `locate`, pure.
+//! This module owns the names of files and folders, and the list entry of a file. Facts as of Qwen Code 0.24.4: a
+//! session id is a UUID (32 to 36 hexadecimal digits and hyphens), and the folder is the working directory with `-` for
+//! every other character. A session resumes only in the folder that its first record names. All records are part of the
+//! chain, even telemetry, except some notes. Pure, except for `locate`.
 
 mod check;
 mod dialect;

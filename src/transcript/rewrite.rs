@@ -310,7 +310,7 @@ mod tests {
 
     const HELD: usize = 8;
 
-    /// Drops what is empty, marks what is short, and keeps the rest.
+    /// Drops empty lines, edits short ones, and keeps the rest unchanged.
     fn decide(line: &Line<'_>, edits: &mut Edits) -> io::Result<Verdict> {
         match line.bytes {
             Some(b"") => return Ok(Verdict::Drop),
@@ -392,7 +392,7 @@ mod tests {
             assert!(!lines.begins_with(b"xxxy").unwrap());
             let second = lines.skip().unwrap();
             assert_eq!(&text[second as usize..], "ab\n\ncd");
-            // Nothing of the next line counts.
+            // The check does not look beyond the end of the line.
             assert!(!lines.begins_with(b"ab\n\n").unwrap() && lines.begins_with(b"ab").unwrap());
             let third = lines.skip().unwrap();
             assert!(!lines.begins_with(b"c").unwrap());
@@ -405,7 +405,7 @@ mod tests {
         }
     }
 
-    /// A file of many terabytes, of which nothing but a few lines is there.
+    /// A sparse file of many terabytes with only a few lines.
     #[test]
     fn lines_are_found_however_far_apart_they_are() {
         let mut file = tempfile::tempfile().unwrap();

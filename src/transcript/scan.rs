@@ -1,10 +1,11 @@
 //! Prunes a line to the members in its format's table, in one pass and without buffering the line.
 //!
-//! Owns the JSON grammar that the agent itself accepts ([`Grammar`]): a line that is a record here is a record for the agent
-//! too. The pruner reads the bytes once, in pieces of any size, and copies what a [`Filter`] selects into one buffer: the
-//! *pruned record*, a JSON object of bounded size. The format's decoder reads it like a whole line. If a name occurs twice,
-//! both values are copied, and the decoder uses the last one. `serde_json` took 2.5 times as long to read the same members of
-//! whole lines of a 200 MB transcript. Pure; knows neither files nor how records are connected.
+//! This module accepts the same JSON grammar as the agent ([`Grammar`]): a line that is a record here is a record for
+//! the agent too. The pruner reads the bytes once, in pieces of any size, and copies what a [`Filter`] selects into one
+//! buffer: the *pruned record*, a JSON object of bounded size. The format's decoder reads it like a whole line. If a
+//! name occurs twice, both values are copied, and the decoder uses the last one. `serde_json` took 2.5 times as long to
+//! read the same members of whole lines of a 200 MB transcript. Pure: this module does not know files, or how records
+//! are connected.
 
 mod filter;
 mod lines;

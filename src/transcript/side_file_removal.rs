@@ -1,7 +1,7 @@
 //! Deletes the side files of a deleted transcript: tool results and the transcripts of subagents.
 //!
-//! Owns that no file is deleted that a fork may need. A fork may refer to files of the session from which it was forked, and of
-//! that session's own ancestors, by paths and names anywhere in its text, but it names only its direct parent. So if the folder
+//! Deletes no file that a fork may need. A fork may refer to files of the session from which it was forked, and of that
+//! session's ancestors, by paths and names anywhere in its text, but it names only its direct parent. So if the folder
 //! contains any fork, all side files in it are kept. Blocks.
 
 use std::collections::HashMap;
@@ -103,7 +103,7 @@ mod tests {
         let held = tempfile::tempdir().unwrap();
         let project = held.path();
         let result = put(&project.join("s1/tool-results/r.txt"), "long");
-        // A fork of a fork names the nearest, and says so behind what may be long.
+        // A fork of a fork names its direct parent, possibly after a long member.
         for long in [0, BUFFER_BYTES - 20, BUFFER_BYTES, 3 * BUFFER_BYTES] {
             let text = "x".repeat(long);
             let fork = put(

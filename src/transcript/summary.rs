@@ -1,6 +1,7 @@
 //! The summary of a transcript for a list, read from the two ends of its file, in any format.
 //!
-//! Owns what a title is and how much of a file is read for it. Each format reads the ends in its own `summary`. Pure.
+//! This module defines what a title is, and how much of a file is read for it. Each format reads the ends in its own
+//! `summary`. Pure.
 
 /// How much of each end of a file is read, in bytes. In ordinary transcripts this contains the first prompt and a
 /// record with a time.

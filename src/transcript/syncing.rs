@@ -1,7 +1,7 @@
 //! Syncs the files that an agent has written for a session, so that they survive a loss of power.
 //!
-//! Agents write their transcripts without syncing them. Owns which files and folders belong to such a sync, what was synced
-//! before, and what could not be synced; never writes to any of them. Blocks.
+//! Agents write their transcripts without syncing them. This module knows which files and folders to sync, what was
+//! synced before, and which syncs failed. It never writes to a file. Blocks.
 //!
 //! The system reports a failed write to one sync only. Then it may drop the unwritten data, and the next sync succeeds. A
 //! file or folder whose sync failed once is therefore never reported as synced again.
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(disk.lost(), BTreeSet::from(left.map(Into::into)));
     }
 
-    /// As after an error of the disk: one sync gets the error, the next one finds nothing left to write.
+    /// As after a disk error: one sync reports the error, and the next one finds nothing to write.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_file_whose_sync_failed_is_never_reported_as_synced() {
@@ -303,7 +303,7 @@ mod tests {
         make(&path, "one\n");
         let log = SyncLog::default();
         let sync = |file: &File| log.sync(file, &path, &root, Format::Claude);
-        // One that no system syncs.
+        // A descriptor that no system can sync.
         let flags = i32::try_from(rustix::fs::OFlags::PATH.bits()).unwrap();
         let failing = OpenOptions::new()
             .read(true)
@@ -315,7 +315,7 @@ mod tests {
             let again = sync(&File::open(&path).unwrap());
             assert!(matches!(again, Err(SyncError::WriteFailed(_))), "{again:?}");
         }
-        // Another file of the same name is written anew, and others are not concerned.
+        // A new file of the same name can be synced, and the failed one stays recorded.
         let anew = root.join("projects/-p/new");
         make(&anew, "one\n");
         fs::rename(&anew, &path).unwrap();

@@ -1,4 +1,4 @@
-//! Work on many items with some threads. Knows neither the items nor the work.
+//! Processes many items on a few threads. This module does not know the items or the work.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -22,7 +22,7 @@ pub(super) fn for_each<T: Sync, S, A: Send>(
     };
     let mut answers: Vec<Option<A>> = items.iter().map(|_| None).collect();
     thread::scope(|scope| {
-        // The work can be done with fewer threads.
+        // If a thread cannot be started, the others do its work.
         let other = |_| thread::Builder::new().spawn_scoped(scope, run).ok();
         let others: Vec<_> = (1..limit.min(items.len())).filter_map(other).collect();
         let mut done = run();

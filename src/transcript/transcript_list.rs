@@ -1,8 +1,8 @@
 //! The list of all transcripts below the folders of agents, with a summary of each.
 //!
-//! Owns a summary of each file, which is updated when the file's stat changes, and their order. Each scan checks every file, so
-//! that it includes everything written before. Nothing is stored on disk. Blocks. An unreadable folder, a file that vanishes or
-//! a cyclic link affects only what is in it. Must not know agents or conversations.
+//! The list has a summary of each file, in order, and reads a file again when its stat changes. Each scan checks every
+//! file, so that it includes everything written before. Nothing is stored on disk. An unreadable folder, a file that
+//! vanishes or a cyclic link affects only its own entries. Blocks. This module must not know agents or conversations.
 
 mod file_ends;
 mod folder_walk;

@@ -1,6 +1,6 @@
 //! The number of turns in a transcript, compared with the number of acknowledged turns.
 //!
-//! Owns when turns count as lost. Pure.
+//! This module decides when turns count as lost. Pure.
 
 /// The turn counts of one transcript on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,10 +1,9 @@
 //! Watches the folders of transcripts with the crate `notify`: inotify, FSEvents, kqueue.
 //!
-//! Owns which folders are watched, and the changed paths until they are taken. A thread of `notify` receives the events,
-//! late and merged. What happened to a path is determined by a stat when the changes are taken. The number of pending
-//! paths is bounded: above a limit, or if the system lost events, everything may have changed and is watched anew. If
-//! folders cannot be watched, the watcher reports it and the reader has to poll. Blocks; knows neither the content of the
-//! files nor conversations.
+//! A thread of `notify` receives the events, late and merged, and collects the changed paths. The caller takes them
+//! later, and a stat then shows what happened to each. The number of pending paths is bounded: above a limit, or if the
+//! system lost events, everything may have changed and is watched anew. If folders cannot be watched, the watcher
+//! reports that, and the caller must poll. Blocks. This module does not know the content of the files or conversations.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;

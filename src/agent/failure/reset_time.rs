@@ -255,7 +255,7 @@ mod tests {
             ("resets ", None),
             ("try again later", None),
             ("try again in 99999999999999999999 days", None),
-            // Letters whose lower case has another length, and two whose lengths cancel out.
+            // Letters whose lower-case form has another length, and two whose differences cancel out.
             ("\u{130} limit: resets 3am (UTC)", Some("2026-11-21T03:00:00Z")),
             (
                 "\u{1e9e} limit: resets 3am (Europe/Berlin)",

@@ -1,7 +1,7 @@
 //! The methods of ACP version 1 that clients can call.
 //!
-//! Owns the checks of parameters and the form of answers. Prompts are passed to the session; all other calls are
-//! answered at once.
+//! This module checks the parameters and builds the answers. It passes prompts to the session, and answers all other
+//! calls at once.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! A pure parser of the directives in a prompt.
 //!
-//! Owns their syntax. By contract, an unknown or malformed directive is text. Does not know what directives do.
+//! This module owns their syntax. By contract, an unknown or malformed directive is text. It does not know what
+//! directives do.
 
 use serde_json::value::RawValue;
 

@@ -1,7 +1,7 @@
 //! The main loop: reads standard input line by line, until it or standard output ends.
 //!
-//! Owns when the process ends. Waits on both at once, so that it also notices a client that only stops reading.
-//! Handles everything except prompts, in order of arrival.
+//! This module decides when the process ends. It waits on both at once, so that it also notices a client that only
+//! stops reading. It handles everything except prompts, in order of arrival.
 
 use std::io;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! A live session: its settings, its queue of prompts, and what can interrupt a turn.
 //!
-//! Owns a session's state, which two threads share: the loop adds prompts, cancels and answers; the session's worker takes
-//! them. Knows only the id of the current transcript. Nothing here is on disk: mode, model and system prompt are lost
-//! with the process, as in the agent that this one imitates.
+//! Two threads share a session's state: the loop adds prompts, cancels and answers, and the session's worker takes
+//! them. This module knows only the id of the current transcript. Nothing here is on disk: mode, model and system
+//! prompt are lost with the process, as in the agent that this one imitates.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ pub(super) struct RawFilter {
     pub(super) subtype: Option<String>,
 }
 
-/// The state of what the session writes and has reported.
+/// What the session has written and reported.
 #[derive(Debug, Clone)]
 pub(super) struct SessionState {
     /// The id of the transcript for prompts. Differs from the session's id after a clear.

@@ -1,7 +1,7 @@
 //! Writes a session's transcript in Claude's format.
 //!
-//! Owns the form of the records. Each record is appended with one write as it happens. The file is the session's only
-//! memory: every prompt reads from it where to continue.
+//! This module owns the form of the records, and appends each with one write as it happens. The file is the session's
+//! only memory: every prompt reads from it where to continue.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};

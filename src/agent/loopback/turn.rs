@@ -1,7 +1,7 @@
 //! One turn: what a prompt makes the agent do, from its record to the answer.
 //!
-//! Owns the order: the prompt is in the transcript before anything is done for it, each block is written as it
-//! happens, and an interruption, a refusal or an error ends the turn as in Claude.
+//! This module owns the order: it writes the prompt to the transcript before it does anything for it, and each block as
+//! it happens. An interruption, a refusal or an error ends the turn as in Claude.
 
 mod failure;
 mod tools;

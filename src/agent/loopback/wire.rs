@@ -1,7 +1,7 @@
 //! The agent's output: newline-delimited JSON-RPC on standard output.
 //!
-//! Owns how messages are written: whole lines, one writer at a time. Does not know what they mean. After the output
-//! was closed, everything is dropped, and the loop in `serve` ends the process.
+//! This module writes whole lines, one writer at a time. It does not know what they mean. After the output was closed,
+//! it drops all messages, and the loop in `serve` ends the process.
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

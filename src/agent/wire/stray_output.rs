@@ -24,7 +24,7 @@ impl StrayOutput {
         if self.first.len() < KEPT_LINES {
             let start = &line[..line.len().min(KEPT_BYTES)];
             let text = String::from_utf8_lossy(start);
-            // It is shown on terminals and in logs.
+            // Terminals and logs show it.
             self.first.push(text.replace(char::is_control, " "));
         }
     }

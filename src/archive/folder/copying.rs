@@ -164,7 +164,7 @@ impl SessionFolder<'_> {
     /// records. Returns true if the file does not continue its newest copy.
     fn copy(&mut self, part: &Part, (folder, turns): SourceFacts<'_>) -> Result<bool, TranscriptError> {
         let place = self.path.clone();
-        // Room is lacking where the copy is written.
+        // Disk space is missing where the copy is written, not where it is read.
         let failed = |error| match is_shortage(&error) {
             true => TranscriptError::io("write a backup to", &place)(error),
             false => TranscriptError::io("copy", &part.path)(error),

@@ -1,8 +1,9 @@
 //! Files that a Claude session's records name and that are in the folder of another session.
 //!
-//! A fork's long results and its subagents stay in the folder of the session from which it was forked (Claude Code 2.1.316), so
-//! a copy or a move of the fork has to collect them. Owns which of the named files those are, and their names in the copy. Only
-//! files in the folder of the same project are found, and none that is reached through a symbolic link. Blocks.
+//! The long tool results and the subagents of a fork stay in the folder of the session from which it was forked (Claude
+//! Code 2.1.316), so a copy or a move of the fork must collect them. This module decides which of the named files those
+//! are, and how the copy names them. It searches only the folder of the same project, and follows no symbolic link.
+//! Blocks.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +19,7 @@ use crate::transcript::parts::{FILE_LIMIT, Part, side_part};
 use crate::transcript::reading::READ_BYTES;
 use crate::transcript::relocate::result_name;
 
-/// How many missing files are listed by name. A longer list adds nothing.
+/// How many missing files a message names. A longer list would not help the user.
 const NAMED_LIMIT: usize = 5;
 
 /// The longest name of a file in the copy, in bytes. The agents' names are far shorter.
@@ -126,7 +127,7 @@ pub fn collect_borrowed(
     Ok((!told.is_empty()).then(|| told.join("; ")))
 }
 
-/// The files that the counted part of a transcript names, and whether there may be more.
+/// Returns the files that the first [`Part::bytes`] of a transcript name, and whether it may name more.
 fn files_named_by(part: &Part) -> io::Result<(BTreeSet<SideFile>, bool)> {
     let file = Metered::new(part.open()?.take(part.bytes), part.bytes);
     named_files(BufReader::with_capacity(READ_BYTES, file))
@@ -234,7 +235,7 @@ mod tests {
         path
     }
 
-    /// A record that names these results and subagents.
+    /// Returns records that name these results and subagents.
     fn record(results: &[&str], subagents: &[&str]) -> String {
         let text = |path: &&str| {
             json!({"type": "tool_result", "tool_use_id": "t", "content":
@@ -249,7 +250,7 @@ mod tests {
         records.map(|record| format!("{record}\n")).collect()
     }
 
-    /// The names of what was found, in their order, and what was told.
+    /// Returns the names of the collected files, in order, and the message about missing ones.
     fn collected(
         transcript: &Path,
         claimed: &mut Claimed,
@@ -263,7 +264,7 @@ mod tests {
         (found.collect(), told)
     }
 
-    /// A conversation may have moved on from one folder to another, and a session looks in its own alone.
+    /// A conversation may have moved from one folder to another, and a session looks only in its own.
     #[test]
     fn what_goes_along_with_another_project_is_none_of_this_one() {
         let folder = tempfile::tempdir().unwrap();
@@ -278,7 +279,7 @@ mod tests {
         assert_eq!(collected(&fork, &mut claimed), (vec![borrowed], None));
     }
 
-    /// Fails once, when so much was read.
+    /// A meter that fails once, after this many bytes.
     struct OnceBroken {
         left: AtomicU64,
         was_told: AtomicBool,
@@ -378,7 +379,7 @@ mod tests {
                 format!("1 file that its records name is missing: {path}")
             );
         }
-        // Nor is a subagent found behind a link to the folder of a session, or to that of its subagents.
+        // A subagent is not found through a link either, neither to a session's folder nor to its subagents' folder.
         put(
             folder.path(),
             "elsewhere/subagents/agent-o1.jsonl",

@@ -68,8 +68,8 @@ pub(super) fn check(
     Ok(checker.finish())
 }
 
-/// The files that the records of a transcript name, of this session or another, and whether there may be more, because a record
-/// has more calls and results than are read.
+/// Returns the files of any session that the records of a transcript name, and whether there may be more, because a
+/// record has more calls and results than are read.
 ///
 /// # Errors
 /// The reader's error.

@@ -1,10 +1,10 @@
 //! Chooses among several copies of a Claude transcript, for all callers: adoption, history, the ladder, checks, exports.
 //!
-//! Owns the rule, which follows the agent's as far as that has one. Claude (2.1.316) uses the copy in the folder of the
-//! session's cwd, unless that contains no message, as in the stub that a writer leaves after its file was moved away. A copy
-//! in another folder is used if it is the only one. Of several in other folders the agent uses none, or one in another
-//! worktree of the cwd's repository. The bridge therefore does not ask it to resume these; a resume continues in a copy of
-//! the one with the most turns. Blocks.
+//! Where the agent has a rule, this module follows it. Claude (2.1.316) uses the copy in the folder of the session's
+//! cwd, unless that copy has no message: a writer leaves such a stub after its file was moved away. A single copy is
+//! used wherever it is. If there are several and none is in that folder, Claude uses none of them, or one in another
+//! worktree of the same repository. The bridge does not ask Claude to resume those, but resumes a copy of the one with
+//! the most turns. Blocks.
 
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
@@ -203,7 +203,7 @@ mod tests {
             (&[], false),
             (&[("-a", TURN)], false),
             (&[("-a", TURN), ("-b", TURN)], true),
-            // What holds no turn nobody takes.
+            // A copy without a turn is never used.
             (&[("-a", TURN), ("-b", STUB)], false),
             (&[("-a", TURN), ("-b", TURN), ("-p", TURN)], false),
             (&[("-a", TURN), ("-p", TURN)], false),

@@ -33,14 +33,14 @@ pub(in crate::transcript) fn copy_as(
     with_files("copy", source, folder, new_id, |files, writer| {
         files.copy_own_folder(old_id)?;
         lines.rewrite_all(writer, |line, edits| {
-            // Longer than the limit: not inspected, copied unchanged.
+            // Copy a line over the limit unchanged, because it is not buffered.
             let Some(bytes) = line.bytes else {
                 return Ok(Verdict::Keep);
             };
             let text = text_of_same_length(bytes);
             match EditableRecord::parse(&text) {
                 Some(record) => edit_session(&record, old_id, new_id, edits),
-                // An incomplete line of a killed writer.
+                // A killed writer left this line incomplete.
                 None if !line.ended => return Ok(Verdict::Drop),
                 None => {}
             }
@@ -66,7 +66,7 @@ pub(super) fn with_files<'a>(
     let mut files = SideFiles::new(source, folder, new_id);
     let made = create_in(folder, new_id, COPY, |writer| {
         let written = write(&mut files, writer);
-        // Before the transcript is renamed, so that no transcript ever names files that do not exist.
+        // Put the files in place before the transcript is renamed, so that no transcript ever names missing files.
         let written = written.and_then(|()| files.settle(false));
         written.map_err(TranscriptError::io(action, source))
     })?;
@@ -74,7 +74,7 @@ pub(super) fn with_files<'a>(
     Ok(made)
 }
 
-/// The lines of a transcript. What is read is counted.
+/// Opens a transcript to rewrite its lines. The meter counts what is read.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].

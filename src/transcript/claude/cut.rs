@@ -1,12 +1,12 @@
 //! Cuts a transcript: copies one branch of it under a new id, as Claude's own fork does.
 //!
-//! Owns what happens to each record (Claude Code 2.1.316, and the vendor's library of that version, which makes the forks of
-//! the ACP adapter). Each record of the branch gets a new uuid and names the record that it is a copy of (`forkedFrom`).
-//! References to uuids become references to the new ones: parents, including those before a compaction, the messages that a
-//! compaction kept, queued prompts. Members that name the subagent or plan of a record are omitted. Of the other records,
-//! those that concern the whole session and those of unknown kinds are copied. The request log, the queue, counters, file
-//! snapshots and recorded positions are not: the agent writes them anew, or they are stored under the other session's id.
-//! Unlike the agent's own fork, a cut copies only the branch, keeps progress records, which resumes ignore, leaves times and
+//! This module decides what happens to each record, as Claude Code 2.1.316 and the vendor's library of that version do,
+//! which makes the forks of the ACP adapter. Each record of the branch gets a new uuid and names its original
+//! (`forkedFrom`). References to uuids are replaced too: parents, including those before a compaction, messages that a
+//! compaction kept, and queued prompts. Members that name a subagent or a plan are omitted. Other records are copied if
+//! they concern the whole session or are of an unknown kind. The request log, the queue, counters, file snapshots and
+//! recorded positions are omitted: the agent writes them anew, or stores them under the session's id. Unlike the
+//! agent's own fork, a cut copies only the branch, keeps progress records, which resumes ignore, leaves times and
 //! titles unchanged, and includes the files that the records name.
 //!
 //! One pass over the bytes, which decodes only what changes. The new uuids are computed from the old ones by a keyed hash,
@@ -66,10 +66,10 @@ const OMITTED_MEMBERS: [&str; 8] = [
 /// Kinds of records that are part of a chain. Without a parent on the branch they do not belong to it.
 const CHAIN_KINDS: [&str; 5] = ["user", "assistant", "attachment", "system", "progress"];
 
-/// Cuts the branch that ends with the record `last_uuid` into `folder`, which is created if it is missing, and returns the new
-/// transcript's path. What the agent wrote for itself after that record and before the next prompt is copied too: otherwise the
-/// agent would write it again, in other words than in the source's next request. `index` is the index of `source`. If a parent
-/// is missing, the copy names the record that replaces it.
+/// Copies the branch that ends with the record `last_uuid` into `folder`, and returns the path of the new transcript.
+/// Creates the folder if it is missing. Also copies the notes that the agent wrote for itself between that record and
+/// the next prompt: the agent would write them again, but with other words. `index` is the index of `source`. If a
+/// parent is missing, the copy names the record that replaces it.
 ///
 /// # Errors
 /// [`TranscriptError::RecordNotFound`] if there is no such record, [`TranscriptError::InvalidId`] for a new id that cannot be
@@ -117,15 +117,15 @@ fn cut_lines<R: BufRead + Seek>(
     })
 }
 
-/// Copies the files that the records of a transcript name from the folders of other sessions into the folder of its own. For a
-/// fork that the agent made: the agent leaves the files where they are, and they would be lost with the other session. The
-/// agent's transcript is not changed, so the paths in its texts still lead to the other session's folder. May be called again
-/// after a kill.
+/// Copies the files that a transcript names in the folders of other sessions into the session's own folder. Needed for
+/// a fork that the agent made, because the agent leaves the files with the other session, and deleting that session
+/// would lose them. Does not change the transcript, so the paths in its texts still lead to the other session's folder.
+/// May be called again after a kill.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].
 pub fn copy_borrowed_files(transcript: &Path) -> Result<(), TranscriptError> {
-    // A killed call may have left some.
+    // Remove the files that a killed call left.
     remove_unfinished_files(transcript)?;
     let folder = transcript.parent().unwrap_or(Path::new(""));
     let mut files = SideFiles::new(transcript, folder, session_of(transcript));
@@ -230,7 +230,7 @@ impl Cutter<'_, '_> {
             return false;
         };
         let kind = record.fields.text("type").unwrap_or_default();
-        // It belongs to another branch.
+        // Records of the chain belong to another branch.
         let is_chained = CHAIN_KINDS.contains(&kind.as_str()) || record.fields.raw("parentUuid").is_some();
         if OMITTED_KINDS.contains(&kind.as_str()) || is_chained && record.fields.raw("uuid").is_some() {
             return false;

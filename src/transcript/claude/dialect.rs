@@ -214,7 +214,7 @@ impl Dialect for Claude {
         new: &NewSession,
     ) -> Result<RepairedCopy, TranscriptError> {
         let index = home.index_cache.index(source)?;
-        // As in the ladder. If another branch was abandoned and nothing is damaged, it stays abandoned.
+        // Select the branch as recovery does: if nothing is damaged, an abandoned branch stays abandoned.
         let branch = index.select_joined().or_else(|| index.select(None, true));
         let branch = branch.ok_or_else(|| TranscriptError::NothingToResume {
             upstream_id: id.to_owned(),
@@ -259,7 +259,7 @@ impl Dialect for Claude {
             let text = line_text(line.bytes);
             let paths = Fields::parse(&text).map(|fields| named_results(&fields));
             for path in paths.unwrap_or_default() {
-                // Only below the folder of all sessions.
+                // Accept only paths below the folder of all sessions.
                 let is_below = Path::new(&path).strip_prefix(&projects).is_ok_and(|below| {
                     let mut parts = below.components();
                     parts.all(|part| matches!(part, Component::Normal(_)))

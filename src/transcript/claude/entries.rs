@@ -19,7 +19,7 @@ pub(super) struct Entries {
     entries: Vec<Entry>,
     /// The first record with each id.
     firsts: HashTable<u32>,
-    /// The last record with an id that several records have, by the first one. The last one counts.
+    /// For an id that several records have: the last record, by the first one. The last one is used.
     lasts: HashMap<u32, u32>,
     /// How many bytes the ids take that are not uuids.
     text_bytes: usize,
@@ -187,7 +187,7 @@ impl Entries {
         Some(self.last(first))
     }
 
-    /// The position of the last record with the same id as this one, if that is another record.
+    /// Returns the position of the last record with the same id, if that is not this one.
     pub(super) fn replaced_by(&self, position: usize) -> Option<usize> {
         if !self.has_duplicates() {
             return None;
@@ -305,7 +305,8 @@ impl Entries {
         self.lasts.get(&first).copied().unwrap_or(first) as usize
     }
 
-    /// The first record with an id that the record at `position` names. Usually it is the one just before.
+    /// Finds the first record with this id, which the record at `position` names as its parent. Usually it is the
+    /// previous one.
     fn known(&self, position: u32, id: &RecordId) -> Option<u32> {
         let before = position.checked_sub(1);
         let before = before.filter(|before| self.id(*before as usize) == id && self.lasts.is_empty());

@@ -1,7 +1,8 @@
 //! The messages and turns of a branch, and an open transcript that reads them one by one.
 //!
-//! Owns which records of an index are messages of the branch and which turn each belongs to, four bytes per message.
-//! A message is decoded when it is requested. Pure over any buffered reader; knows no conversations.
+//! This module decides which records of an index are messages of the branch and which turn each belongs to, in four
+//! bytes per message. A message is decoded when it is requested. Pure over any buffered reader; it does not know
+//! conversations.
 
 use std::fmt::Debug;
 use std::io::{BufRead, Seek};
@@ -100,7 +101,7 @@ impl<R: BufRead + Seek> OpenClaudeTranscript<R> {
         }
     }
 
-    /// How many of the messages are the agent's own commands, which the user typed too, or their output.
+    /// Counts the messages that are commands of the agent itself which the user typed, or the output of such commands.
     #[must_use]
     pub fn agent_notes(&self) -> usize {
         let positions = self.history.messages.iter();
@@ -190,7 +191,7 @@ impl<R: BufRead + Seek + Debug + Send> OpenTranscript for OpenClaudeTranscript<R
     fn find(&self, _owner: &str, record_id: &str) -> Option<usize> {
         let (entries, id) = (&self.index().entries, RecordId::new(record_id));
         let mut messages = self.history.messages.iter();
-        // If several records have this uuid, the first one on the branch counts, but the index finds the last one.
+        // If several records have this uuid, use the first one on the branch. The index finds the last one.
         if entries.has_duplicates() {
             return messages.position(|position| entries.id(*position as usize) == &id);
         }
@@ -275,7 +276,7 @@ impl<R: BufRead + Seek + Debug + Send> OpenTranscript for OpenClaudeTranscript<R
         if let Some(turn) = self.find("", last).and_then(|last| self.turn_of(last)) {
             return Some(turn + 1);
         }
-        // The user went back to before it. Copied turns are before it in the file, and new ones after it.
+        // The user went back to before this record. In the file, copied turns precede it and new ones follow it.
         let offset = self.index().offset_of(last)?;
         let has_begun = |start: &u32| self.offset(*start as usize).is_some_and(|begin| begin <= offset);
         Some(self.history.turns.partition_point(has_begun))
@@ -313,7 +314,7 @@ mod tests {
         OpenClaudeTranscript::new(Path::new(""), Cursor::new(text.into()), history)
     }
 
-    /// The same after the file got another content.
+    /// Returns the same history over a file with other content.
     fn changed(book: &Opened, text: &str) -> Opened {
         let history = Arc::clone(&book.history);
         OpenClaudeTranscript::new(Path::new(""), Cursor::new(text.into()), history)
@@ -337,7 +338,8 @@ mod tests {
         assert_eq!(count(&lines, None), 0, "one that does not say what it is");
         lines[3] = record("hologram", "x", "a1");
         assert_eq!((count(&lines, None), count(&lines, Some("a1"))), (1, 0));
-        // On its end, also behind a record that is known; but not on another branch.
+        // Unknown records after the end of the branch count too, even after a known one; those on another branch do
+        // not.
         lines.push(record("hologram", "h1", "e"));
         lines.push(record("system", "y", "h1"));
         lines.push(record("quantum", "q1", "y"));
@@ -364,7 +366,7 @@ mod tests {
             let whole = changed(&book, &bytes).message(message).unwrap();
             assert_eq!(outline(message, &bytes), whole);
         }
-        // Another record stands there.
+        // Another record is at that offset.
         assert_eq!(outline(1, &bytes.replace(&result("r1"), &result("r2"))), None);
     }
 

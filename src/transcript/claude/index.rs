@@ -19,7 +19,7 @@ pub struct Index {
     bytes: u64,
     /// The end of the last line that has a newline.
     whole_bytes: u64,
-    /// Whether a record after that was read too.
+    /// Whether a record after that, without a newline, was read too.
     took_unended: bool,
     garbage_lines: u64,
     prompts: u64,
@@ -39,7 +39,7 @@ enum LeafHint {
     /// There is no hint.
     #[default]
     None,
-    /// The hint was made useless by a compaction.
+    /// A compaction made the hint useless.
     Obsolete,
     At(RecordId),
 }
@@ -47,7 +47,7 @@ enum LeafHint {
 impl Index {
     /// Reads all lines of a transcript from its first byte. No line is buffered, however long.
     ///
-    /// A last line without a newline counts if it is a complete record, as for the agent.
+    /// Like the agent, reads a last line without a newline if it is a complete record.
     ///
     /// # Errors
     /// The reader's error.

@@ -146,7 +146,7 @@ mod tests {
         let told = read(&[
             prompt("u1", "", &from("a1")),
             prompt("u2", "u1", &from("a2")),
-            // Gone back to behind the first turn: the second one did not come along.
+            // The user went back to the end of the first turn, so the fork does not contain the second.
             prompt("u3", "u1", ""),
         ]);
         let place = told.forked_from.expect("a fork");
@@ -164,7 +164,7 @@ mod tests {
             (&["own", "own", "own"], None),
             (&["s0", "own", "own"], Some(("s0", "u0"))),
             (&["s0", "s0", "s1", "own"], Some(("s1", "u2"))),
-            // A file that was copied under another name, or renamed.
+            // The file was copied under another name, or renamed.
             (&["s0", "s0"], Some(("s0", "u1"))),
             (&["", ""], None),
             (&[], None),

@@ -55,7 +55,7 @@ pub fn check_in_place(path: &Path, root: &Path, agents: &Path) -> Result<CheckRe
     check::check(open(path)?, &id, is_there).map_err(TranscriptError::io("read", path))
 }
 
-/// The folders in which subagents' transcripts are searched.
+/// Finds the transcripts of a session's subagents.
 pub(super) struct Subagents<'a> {
     transcript: &'a Path,
     /// All files of subagents in the folder of the project, by name. Read once a file is not in its usual place.
@@ -84,8 +84,9 @@ impl<'a> Subagents<'a> {
         near.or_else(|| self.find_in_project().get(OsStr::new(&name)).cloned())
     }
 
-    /// The subagents of a fork stay with the session from which it was forked (Claude Code 2.1.316), which may be a fork
-    /// too. Newer versions store some in folders of their own.
+    /// Returns the files of all subagents in the project, by name. The subagents of a fork stay with the session from
+    /// which it was forked (Claude Code 2.1.316), which may be a fork too. Newer versions store some in folders of
+    /// their own.
     fn find_in_project(&self) -> &HashMap<OsString, PathBuf> {
         self.project_files.get_or_init(|| {
             let project = self.transcript.parent().unwrap_or(Path::new(""));

@@ -66,8 +66,8 @@ impl<'a> Record<'a> {
         self.fields.str("type").as_deref() == Some(kind)
     }
 
-    /// The content of its message, or what the user typed during a turn. `None` if it has neither. A string is one text, and a
-    /// part of an unknown form becomes [other](Part::Other).
+    /// Returns the content of its message, or the text that the user typed during a turn. `None` if it has neither. A
+    /// string becomes one text, and a part of an unknown form becomes [other](Part::Other).
     #[must_use]
     pub fn parts(&self) -> Option<Vec<Part>> {
         let (message, content) = match self.is_steering() {
@@ -294,8 +294,8 @@ fn non_null<'a>(fields: &Fields<'a>, name: &str) -> Option<Json<'a>> {
     fields.raw(name).filter(|value| value.get() != "null")
 }
 
-/// Whether blocks of this type are known although they have no form of their own here: they are reported unchanged, or
-/// omitted from a tool's result. Thoughts, texts and tools are recognized by their members.
+/// Whether blocks of this type are known but not decoded: they are reported unchanged, or omitted from a tool's result.
+/// Thoughts, texts and tools are recognized by their members.
 fn is_known_block(kind: &str) -> bool {
     const KNOWN: [&str; 7] = [
         "image",

@@ -13,9 +13,10 @@ use crate::transcript::lines::{Lines, line_text, trimmed};
 /// The beginning of a record as the agent writes it.
 const RECORD_START: &[u8] = b"{\"parentUuid\"";
 
-/// Finds what `transcript` adds to `kept`. `None` unless the transcript contains only a beginning of the copy, or none of it,
-/// followed by records that continue what it lacks. Damage in the middle of a transcript does not count: records of the copy
-/// follow it.
+/// Finds the records that `transcript` adds to `kept`, an earlier copy. `None` unless the transcript has lost records:
+/// it contains only the beginning of the copy, or nothing of it, and then records that continue the lost ones. A
+/// transcript that is damaged in the middle has not lost records in this sense, because records of the copy follow the
+/// damage.
 ///
 /// # Errors
 /// The readers' errors.
@@ -66,8 +67,8 @@ pub(super) fn continuation(
     Ok(Some(Continuation { added, is_whole }))
 }
 
-/// Where the record in a line begins: after the rest of another one, if the file was truncated within a record. `None` if the
-/// line has no record.
+/// Returns where the record in a line begins. If the file was truncated within a record, the rest of that record
+/// precedes it. `None` if the line has no record.
 fn record_start(line: &[u8]) -> Option<usize> {
     let is_record = |start: &usize| Fields::parse(&line_text(&line[*start..])).is_some();
     if trimmed(line).is_empty() {
@@ -90,7 +91,7 @@ mod tests {
         lines.iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// What a transcript adds to a copy, as text, and whether the copy has all that it continues.
+    /// Returns the text that a transcript adds to a copy, and whether the copy has everything that the text continues.
     fn added(kept: &str, transcript: &str) -> Option<(String, bool)> {
         let found = continuation(&mut kept.as_bytes(), &mut transcript.as_bytes()).unwrap();
         found.map(|found| {
@@ -114,11 +115,11 @@ mod tests {
         assert_eq!(added(&kept, &cut), Some((new.clone(), true)));
         let torn = text(&[note.clone(), a.clone(), format!("{}{d}", &b[..9]), e.clone()]);
         assert_eq!(added(&kept, &torn), Some((new, true)));
-        // Something is missing that the copy does not have either.
+        // The copy lacks a record that the transcript continues.
         let later = record("f", Some("lost"));
         let more = text(&[d.clone(), later]);
         assert_eq!(added(&kept, &more), Some((more.clone(), false)));
-        // The transcript is whole, has grown, was cut off and not continued, or is damaged in its middle.
+        // The transcript is complete, has grown, was truncated without a continuation, or is damaged in the middle.
         for whole in [
             kept.clone(),
             text(&[a.clone(), b.clone(), c.clone(), d.clone()]),

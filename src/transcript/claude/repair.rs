@@ -1,11 +1,11 @@
 //! Makes repaired copies of Claude transcripts, under new ids.
 //!
-//! Owns what happens to a damaged branch: lines that are not records are left out, a record whose parent is missing names the
-//! record that replaces it, all records get the new session's id, and the calls of a reply at the end get the results that the
-//! agent itself fills in (Claude Code 2.1.316). Every other byte stays, records keep their uuids, and the files that they name
-//! are copied. Other branches and the positions that the agent recorded are not copied: a resume would continue from one of those,
-//! and ignore what follows. The source is only read. If it has changed since it was indexed, the repair fails. Blocks; knows
-//! nothing of why a transcript is repaired.
+//! A repair omits lines that are not records, replaces missing parents, gives all records the new session's id, and
+//! adds the results of unanswered calls in the last reply, as the agent itself does (Claude Code 2.1.316). It keeps
+//! every other byte and the uuids, and copies the files that the records name. It does not copy other branches, nor the
+//! positions that the agent recorded: a resume would continue from one of those and ignore what follows. It only reads
+//! the source, and fails if the source has changed since it was indexed. Blocks. This module does not know why a
+//! transcript is repaired.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -200,7 +200,8 @@ impl Repairer<'_, '_> {
     }
 }
 
-/// The reply of which a record is a part, or whose call it answers: a hash of its id, or the record's position if it has none.
+/// Identifies the reply that a record is part of, or whose call it answers: by the hash of its id, or by the record's
+/// position if it has no id.
 fn reply(index: &Index, offset: u64) -> Option<(u64, Option<usize>)> {
     let entries = &index.entries;
     let mut position = entries.first_at_or_after(offset);

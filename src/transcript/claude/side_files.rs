@@ -45,7 +45,7 @@ pub(in crate::transcript) struct SideFiles<'a> {
     copy_folder: Option<CopyFolder>,
 }
 
-/// A folder that is deleted when this is dropped, unless `stays` is set.
+/// A folder that is deleted on drop, unless `is_kept` is set.
 struct CopyFolder {
     folder: PathBuf,
     is_kept: bool,

@@ -76,7 +76,7 @@ fn last_prompt(ends: Ends<'_>) -> Option<String> {
 fn given_title(ends: Ends<'_>) -> Option<String> {
     let title = memmem::Finder::new(b"-title\"");
     let summary = memmem::Finder::new(b"\"summary\"");
-    // The newest of each kind counts. An empty one removes the title.
+    // Use the newest of each kind. An empty one removes the title.
     let (mut custom, mut made, mut summed) = (None, None, None);
     for line in ends.from_end().filter(|line| line.len() <= TITLE_LINE_BYTES) {
         let is_summary =

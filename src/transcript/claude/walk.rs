@@ -72,9 +72,9 @@ impl Walk {
         walk
     }
 
-    /// Extends the branch over the records that the agent wrote for itself after its end, up to the next prompt, such as what
-    /// it repeats for the model after a compaction. Does nothing within a turn: records there, such as text that the user
-    /// typed meanwhile, belong to what follows.
+    /// Adds the records that the agent wrote for itself after the end of the branch, up to the next prompt, such as
+    /// those that it repeats for the model after a compaction. Does nothing within a turn, because records there, such
+    /// as text that the user typed, belong to the rest of that turn.
     pub(super) fn extend_to_next_prompt(&mut self, entries: &Entries) {
         let behind = self.leaf + 1..entries.len();
         let mut hangs = vec![true];
@@ -142,7 +142,7 @@ impl Walk {
         let is_broken = way.missing_parents > 0;
         let is_left = |position: &usize| {
             let is_told = self.contains(*position) || (is_broken && way.contains(*position));
-            // If several records have one id, the last one counts.
+            // Of several records with one id, only the last one is used.
             entries.is_message(*position) && !is_told && entries.replaced_by(*position).is_none()
         };
         let newest = (self.leaf + 1..entries.len()).rfind(is_left);
@@ -177,7 +177,7 @@ impl Walk {
         if !is_live || !(self.leaf + 1..entries.len()).any(|position| entries.is_unknown(position)) {
             return count;
         }
-        // Whether each record from the end on follows the end.
+        // For each record from the end of the branch on: whether it descends from that end.
         let mut hangs = vec![true];
         for position in self.leaf + 1..entries.len() {
             let hangs_on = |parent: usize| {
@@ -205,7 +205,7 @@ impl Walk {
             position = match parent {
                 Parent::None => return,
                 Parent::Found(next) if !self.on_branch[next] => next,
-                // A circle is damage. The walk ends with what was collected so far.
+                // A circle is damage. The walk ends, and keeps the records that it has collected.
                 Parent::Found(_) => {
                     self.missing_parents += 1;
                     self.excluded = (!joins).then_some(position);
@@ -264,7 +264,7 @@ impl Walk {
             let Parent::Found(parent) = entries.parent(position) else {
                 continue;
             };
-            // If several records have one id, the last one counts, and it is on the branch already.
+            // Of several records with one id, only the last one is used, and it is on the branch already.
             if entries
                 .replaced_by(position)
                 .is_some_and(|last| self.on_branch[last])

@@ -70,7 +70,7 @@ struct Checker<'a> {
     context: &'a RolloutContext<'a>,
     findings: Findings,
     records: u64,
-    /// Turns before which the user went back are in the file, but not in the history.
+    /// The history. It lacks the turns that the user took back, which stay in the file.
     history: CodexHistory,
     last_ordinal: Option<u64>,
     /// `None` if some calls or results were not read.
@@ -125,7 +125,7 @@ impl Checker<'_> {
         if let Some(ordinal) = facts.ordinal {
             self.ordinal(number, ordinal);
         }
-        // This history does not end at a turn, so there is nothing to stop for.
+        // Ignore the result: this history ends with the file, not at a turn.
         let _goes_on = self.history.apply_line(place.offset, facts);
         if let Some((calls, item)) = self.calls.as_mut().zip(call_or_result(line)) {
             calls.add(place, item);

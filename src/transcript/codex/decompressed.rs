@@ -115,7 +115,7 @@ fn bounded_decoder<R: BufRead>(source: R) -> io::Result<Decoder<'static, R>> {
     Ok(decoder)
 }
 
-/// The decoder's error, with advice if the error alone is unclear.
+/// Adds advice to a decoder's error that is unclear on its own.
 fn explain_decoder_error(error: io::Error) -> io::Error {
     if !error.to_string().contains("too much memory") {
         return error;

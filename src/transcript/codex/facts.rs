@@ -51,7 +51,7 @@ static OWNER: Filter = Filter::object(&[("provenance", Filter::object(&[("type",
 pub(super) struct LineFacts {
     /// Its ordinal in the history.
     pub(super) ordinal: Option<u64>,
-    /// The turn that it begins or belongs to, if the line states that for the following lines too.
+    /// The turn that the line begins or belongs to, if the following lines belong to it too.
     pub(super) turn_id: Option<Box<str>>,
     pub(super) role: LineRole,
 }

@@ -1,10 +1,10 @@
 //! The messages and turns of a Codex session, which can be read one by one, over all files that contain them.
 //!
-//! A fork contains only its own turns and continues another session's file up to a record, so one history may span several
-//! files; each is a part here. Owns the position of each message and the turn it belongs to, in some tens of bytes per
-//! message, and how far the files were read, so that appended lines can be read on their own. No line is buffered during
-//! indexing (`scan`); a message is decoded when it is requested (`item`). Pure over any buffered readers; does not know how
-//! the parts are found.
+//! A fork contains only its own turns and continues another session's file up to a record, so one history may span
+//! several files, the parts. This module stores the position and the turn of each message, in some tens of bytes per
+//! message, and how far the files were read, so that appended lines can be read alone. Indexing buffers no line
+//! (`scan`), and a message is decoded when it is requested (`item`). Pure over any buffered readers. This module does
+//! not find the parts.
 //!
 //! Ids of positions: a turn has the agent's own `turn_id`, a message its ordinal (`o17`). Neither changes if the file is
 //! moved, archived or compressed, and a fork by reference has the same records. Files of versions without turn ids get
@@ -176,8 +176,8 @@ impl CodexHistory {
         }
     }
 
-    /// Ends a part whose file ended before the cut was reached. That is fine if the fork was made at the end of the
-    /// source, but a source that ends earlier has lost something.
+    /// Ends a part whose file ended before the cut. If the fork was made at the end of the source, nothing is missing.
+    /// A source that ends earlier has lost records, which counts as damage.
     fn end_before_cut(&mut self, growth: AppendHandling) -> PartEnd {
         let last = self.state.last_ordinal;
         let end = self.state.cut.ordinal;
@@ -194,7 +194,7 @@ impl CodexHistory {
         }
     }
 
-    /// Whether it contains the turn with which it should end, if any.
+    /// Whether the history contains the turn with which it should end. True if it should end with the last part.
     #[must_use]
     pub fn has_its_end(&self) -> bool {
         self.state.until.is_none() || self.state.is_end_reached || self.is_at_end()

@@ -1,8 +1,7 @@
 //! Decodes a line of a rollout as a message.
 //!
-//! Owns which items are part of the history: texts of the user, the model or a tool, and texts that the agent wrote
-//! in the user's name. The agent's own instructions to the model are not part of a conversation and are left out.
-//! Pure.
+//! This module decides which items belong to the history: texts of the user, the model or a tool, and texts that the
+//! agent wrote in the user's name. It omits the agent's instructions to the model. Pure.
 
 use crate::transcript::fields::{Fields, Json};
 use crate::transcript::message::{Part, Speaker, TranscriptMessage, TranscriptMessageKind};
@@ -35,8 +34,8 @@ pub(super) fn is_prompt(item: &Fields<'_>) -> bool {
     prompt_texts(item).is_some_and(|mut texts| texts.any(|_| true))
 }
 
-/// The texts of an item that the user wrote; a picture counts as an empty text. `None` if it is not a message of the
-/// user.
+/// Returns the texts of an item that the user wrote, with an empty text for a picture. `None` if the item is not a
+/// message of the user.
 pub(super) fn prompt_texts<'a>(item: &Fields<'a>) -> Option<impl Iterator<Item = String> + use<'a>> {
     if item.str("type")? != "message" || item.str("role")? != "user" {
         return None;
@@ -81,7 +80,8 @@ fn owners(item: &Fields<'_>) -> Option<Vec<String>> {
     Some(owners.collect())
 }
 
-/// Decodes a message of this kind, as far as it is known from the lines around it. `None` if the line is another one.
+/// Decodes a message. `kind` is its kind as far as the surrounding lines show. `None` if the line is not such a
+/// message.
 pub(super) fn message(line: &RolloutLine<'_>, mut kind: TranscriptMessageKind) -> Option<TranscriptMessage> {
     let payload = &line.payload;
     let said = |text: Option<String>| text.map(Part::Text).into_iter().collect();
@@ -207,7 +207,7 @@ fn picture(url: &str) -> Option<Part> {
     })
 }
 
-/// The model's thinking as far as it is readable: the text itself, else its summary. The rest is encrypted.
+/// Returns the readable part of the model's thinking: the text itself, or else its summary. The rest is encrypted.
 fn thoughts(item: &Fields<'_>) -> Vec<Part> {
     let thought = |json: Json<'_>| {
         let part = Fields::of(json);

@@ -1,7 +1,7 @@
 //! Finds Codex' rollouts on disk by their ids, and opens them with the files that they continue.
 //!
-//! Finds and opens files, passes them to `codex`, and adds the path to errors. Blocks. Knows neither conversations
-//! nor callers.
+//! Passes the files to `codex`, and adds the path to errors. Blocks. This module does not know conversations or
+//! callers.
 
 mod beginning;
 mod cache;
@@ -253,7 +253,7 @@ impl OpenRollout {
             if let Some(volume) = known {
                 match volume.change() {
                     FileChange::Rewritten => {}
-                    // The missing file may have appeared in the meantime, at a path that is not known yet.
+                    // The missing file may have appeared meanwhile, at an unknown path.
                     _ if !volume.has_same_missing_source(root, upstream_id) => {}
                     FileChange::Same => return Ok(volume),
                     FileChange::Grown => {
@@ -576,7 +576,7 @@ fn broken_sources(tree: &Tree, upstream_id: &str, base: Option<HistoryBase>) -> 
     broken
 }
 
-/// Whether a file is at least as long as the part that its descendant continues, with a whole line at that end.
+/// Whether a file still has the part that its descendant continues: a line ends at `end`.
 fn ends_with_a_line(path: &Path, end: Option<u64>) -> Result<bool, LineageBreak> {
     let Some(last) = end.and_then(|end| end.checked_sub(1)) else {
         return Ok(true);

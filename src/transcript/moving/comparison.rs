@@ -17,7 +17,8 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// The longest folder that may replace another one in a record, in bytes: the longest path of Linux, with each byte escaped.
 const FOLDER_BYTES: usize = 6 * 4096 + 2;
 
-/// Longer lines were copied unchanged, in bytes: more than the longest line that is buffered, plus one read.
+/// How much of a line is compared at once, in bytes: more than the longest line that a copy edits, plus one read.
+/// Longer lines were copied unchanged.
 const LINE_BYTES: u64 = HELD_LINE_LIMIT_BYTES as u64 + 1024 * 1024;
 
 /// Checks that `copy` has the lines of `source`. Each must be the same, or a record that differs only in its `cwd`, so the

@@ -314,7 +314,7 @@ fn check_unchanged(seen: &FileIdentity, path: &Path) -> Result<(), TranscriptErr
     }
 }
 
-/// Checks that the original `kept` of a source has not changed until it was moved, perhaps to another file system.
+/// Checks that a source did not change before it was moved to `kept`, which may be on another file system.
 fn check_moved(seen: &FileIdentity, kept: &Path, source: &Path) -> Result<(), TranscriptError> {
     let found = FileIdentity::at(kept).map_err(TranscriptError::io("read", kept))?;
     let is_renamed = (found.device, found.inode) == (seen.device, seen.inode);
@@ -336,7 +336,7 @@ fn rename(from: &Path, to: &Path) -> Result<(), TranscriptError> {
 /// Removes an empty folder, and the folders above it that become empty.
 fn remove_emptied(folder: &Path, synced: &mut BTreeSet<PathBuf>) {
     for folder in folder.ancestors() {
-        // A folder that is not empty stays, and so do all above it.
+        // Stop at the first folder that is not empty, because its parents are not empty either.
         if fs::remove_dir(folder).is_err() {
             return;
         }

@@ -1,7 +1,7 @@
 //! The journal of a move: its planned steps, and the originals that it moved away.
 //!
-//! Owns how a move that a daemon left unfinished is settled: it is undone unless it was recorded. The originals of a recorded
-//! move are deleted only if the destinations contain everything that they contain. Blocks.
+//! A move that a daemon left unfinished is undone, unless it was recorded. The originals of a recorded move are deleted
+//! only if the destinations have all of their content. Blocks.
 
 use std::fs;
 use std::io::{self, BufReader};

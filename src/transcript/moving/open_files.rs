@@ -1,6 +1,6 @@
 //! Finds files that other processes hold open, if that is visible: on Linux, for processes of the same user.
 //!
-//! Only reads. An agent that opens its transcript for each line it writes is not found here, so it has to be ended before.
+//! Does not find an agent that opens its transcript for each line that it writes, so such an agent must be ended first.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,8 @@
-//! The forks that stay in folders that other sessions leave: a fork finds the files that it borrows only in its own folder.
+//! Forks that stay in a folder when other sessions move out of it. The files that they borrow must stay too, because a
+//! fork looks for them only in its own folder.
 //!
-//! Owns that each folder is read once for a move, however many sessions leave it, and that only the sessions that each fork
-//! names are stored: the beginnings of transcripts may be large.
+//! Each folder is read once per move, however many sessions leave it. Only the sessions that each fork names are
+//! stored, because the beginnings of transcripts may be large.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -146,12 +147,12 @@ mod tests {
             ["one", "two", "odd.id", "nobodys"].map(&mut has),
             [true, true, true, false]
         );
-        // It is known by now: what comes is not seen, and what has gone is.
+        // The folder was read already, so a later fork is not noticed. A deleted fork does not count any more.
         put("j.jsonl", &fork_of("nobodys"));
         assert!(!has("nobodys"));
         fs::remove_file(&fork).unwrap();
         assert!(!has("one"), "it is no fork of itself: {}", own.display());
-        // One that nobody knew of has it read again.
+        // The question about an unknown session reads the folder again.
         assert!(!has("new"));
         assert!(has("nobodys"));
         let mut leaving = RemainingForks::of(HashSet::from([project.join("h.jsonl")]));

@@ -1,6 +1,6 @@
 //! Checks strings as strictly as `serde_json`: UTF-8, and surrogates only in pairs.
 //!
-//! Owns the state between one piece of a string and the next. Pure.
+//! Keeps the state between one piece of a string and the next. Pure.
 
 /// The first code unit of each kind of surrogate, and the first one after them.
 const HIGH: u16 = 0xD800;
@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether the string is taken when it comes in pieces of this size.
+    /// Whether the string is accepted in pieces of this size.
     fn is_taken(bytes: &[u8], piece: usize) -> bool {
         let mut strict = Strict::default();
         bytes.chunks(piece).all(|piece| strict.plain(piece)) && strict.is_whole()

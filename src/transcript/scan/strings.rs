@@ -48,7 +48,7 @@ fn is_special(byte: u8) -> bool {
     byte == b'"' || byte == b'\\' || byte < 0x20
 }
 
-/// Sets the high bit of the lowest special byte. The bits of the bytes below it are clear, those above it may be wrong.
+/// Sets the high bit of each special byte. Only the lowest set bit is reliable: the bits above it may be wrong.
 fn specials(word: u64) -> u64 {
     const ONES: u64 = u64::MAX / 255;
     const HIGH: u64 = ONES << 7;

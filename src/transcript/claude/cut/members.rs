@@ -64,7 +64,7 @@ impl<'a> Members<'a> {
         (at == members.end && members.all.is_empty()).then_some(members)
     }
 
-    /// The text of a member that is a string. If the name occurs twice, the last member counts.
+    /// Returns the text of a member that is a string: of the last one, if the name occurs twice.
     pub(super) fn text(&self, name: &str) -> Option<Cow<'a, str>> {
         let member = self.all.iter().rev().find(|member| member.name == name)?;
         self.text_of(member)
@@ -221,7 +221,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
 
-        /// As they are found where the line is decoded.
+        /// The positions are those of the decoded values.
         #[test]
         fn members_are_found_where_they_are(record in prop::collection::vec((name(), json()), 0..6), spaced: bool) {
             let said: Vec<String> = record

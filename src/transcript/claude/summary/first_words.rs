@@ -1,7 +1,7 @@
 //! The first words of the user in a Claude transcript, as the vendor's own library lists them.
 //!
-//! Owns what is skipped before them: texts that agents and editors put before a prompt or in place of one are marked
-//! by a tag. The rules were read from the library of 2.1.316, and a test compares them with it. Pure.
+//! This module skips the texts that agents and editors put before a prompt or in place of one, which are marked by a
+//! tag. The rules are those of the library 2.1.316, and a test compares the two. Pure.
 
 use std::borrow::Cow;
 
@@ -52,7 +52,7 @@ impl FirstWords {
         self.attachment = self.attachment.or_else(|| attachment_name(&parts));
     }
 
-    /// Whether later records cannot change them.
+    /// Whether the words are final, so that later records cannot change them.
     pub(super) fn is_final(&self) -> bool {
         self.prompt.is_some()
     }

@@ -1,4 +1,4 @@
-//! Compares the beginnings of rollouts. Of a file that other sessions continue, only the part that they use counts.
+//! Compares the beginnings of rollouts. If other sessions continue a file, only the part that they use matters.
 
 use std::fs;
 use std::io;
@@ -10,8 +10,8 @@ use crate::transcript::TranscriptError;
 use crate::transcript::codex::HistoryBase;
 use crate::transcript::codex::history::{AppendHandling, CodexHistory};
 
-/// How many bytes of an uncompressed rollout are used by the sessions that continue it: all if one of them continues it at
-/// its end, or if there are none.
+/// Returns how many bytes of an uncompressed rollout the sessions use that continue it: all, if one of them continues
+/// it at its end or there are none.
 ///
 /// # Errors
 /// [`TranscriptError::Io`].
@@ -24,7 +24,7 @@ pub fn counted_bytes<'a>(
         let (text, _) = text::open(path)?;
         let end = CodexHistory::default().read_part(text, &base.upstream_id, base.end);
         let end = end.map_err(TranscriptError::io("read", path))?;
-        // Otherwise no record follows the cut, so the whole file counts.
+        // Otherwise no record follows the cut, so the whole file is used.
         let counted = (end.append_handling == AppendHandling::Ignore).then_some(end.whole_bytes);
         most = most.max(Some(counted.unwrap_or(u64::MAX)));
     }
@@ -108,7 +108,7 @@ mod tests {
                 vec![base(Some(1), None), base(Some(3), Some(1)), base(Some(2), None)],
                 3 * bytes,
             ),
-            // Up to its end, or further than it goes.
+            // A base at the end of the file, or after it.
             (vec![base(Some(4), None), base(Some(1), None)], all),
             (vec![base(None, None)], all),
             (vec![base(None, Some(u64::MAX))], all),

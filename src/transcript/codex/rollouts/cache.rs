@@ -1,7 +1,7 @@
 //! A cache of the histories that were read, each with the positions of its messages in all its files.
 //!
-//! Owns when a history must be read again, and the size of the cache. A history is read again as soon as one of its files
-//! changes, but if a file has only grown, at most the appended lines are read. Blocks.
+//! This module decides when to read a history again, and bounds the size of the cache. When a file has changed, its
+//! histories are read again; when it has only grown, at most the appended lines are read. Blocks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ pub(super) struct CachedFile {
 }
 
 impl CachedFile {
-    /// `end` is the result of reading the file.
+    /// Creates the entry of a file that was just read. `end` is the result of the read.
     pub(super) fn new(path: &Path, before: BeforeRead, end: PartEnd) -> Self {
         let file = match end.append_handling {
             AppendHandling::ReadAgain => None,

@@ -52,7 +52,7 @@ pub fn move_to_expected_place(root: &Path, upstream_id: &str) -> Result<PathBuf,
     }
     for folder in [place.parent(), path.parent()].into_iter().flatten() {
         if let Err(error) = durable::sync_folder(folder) {
-            // The move is visible to everyone. Only a loss of power might undo it.
+            // The move has happened. Only a power failure might undo it.
             tracing::warn!(folder = %folder.display(), %error, "a folder of rollouts could not be synced");
         }
     }
@@ -124,7 +124,7 @@ mod tests {
                 "{name}"
             );
         }
-        // One folder by two ways.
+        // Two paths to one folder.
         put(root, "sessions/2026/11/03", NAME);
         std::os::unix::fs::symlink(root.join("sessions/2026"), root.join("sessions/2019")).expect("a link");
         assert_eq!(expected_place(root, ID).expect("a look"), None);

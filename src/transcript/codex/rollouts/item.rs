@@ -105,12 +105,12 @@ mod tests {
         let path = folder.join(format!("rollout-2026-11-03T10-00-00-{id}.jsonl"));
         std::fs::write(path, lines.join("\n") + "\n").unwrap();
         let item = |turn| item_of_turn(root.path(), id, id, turn).unwrap();
-        // With the compactions behind it, before which nobody asked anything.
+        // The item of a turn includes compactions after it, up to the next prompt.
         assert_eq!(item("t-1").as_deref(), Some("i-3"));
         assert_eq!(item("t-2").as_deref(), Some("i-6"));
         assert_eq!((item("t-3"), item("t-5")), (None, None));
         assert_eq!(item("t-4").as_deref(), Some("i-8"));
-        // Of a fork nothing of what its source went through later, but what it began with itself.
+        // A fork does not have later items of its source, but has its own first items.
         let fork = "01a20272-0000-7000-8000-000000000002";
         let lines = [
             format!(

@@ -17,7 +17,7 @@ pub(super) trait Text: BufRead + Seek + Debug + Send {}
 
 impl<R: BufRead + Seek + Debug + Send> Text for R {}
 
-/// Opens the text of a rollout. Also returns what the file is before anything is read.
+/// Opens the text of a rollout. Also returns the state of the file before the read.
 pub(super) fn open(path: &Path) -> Result<(Box<dyn Text>, BeforeRead), TranscriptError> {
     let open = || -> io::Result<(Box<dyn Text>, BeforeRead)> {
         let (file, metadata) = open_with_metadata(path)?;

@@ -1,6 +1,7 @@
 //! The rollouts below Codex' folder, found in one walk that serves any number of sessions.
 //!
-//! The list of transcripts decides which folders and names count, so that exactly the listed rollouts are found. Blocks.
+//! Searches the same folders and names as the list of transcripts, so that it finds exactly the listed rollouts.
+//! Blocks.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
