@@ -31,15 +31,15 @@ impl ClientProfile {
     /// command that answers it.
     #[must_use]
     pub fn capabilities_for_agent(&self) -> RawJson {
-        let own = self.capabilities.clone().unwrap_or_else(empty);
-        let Ok(mut members) = own.read::<Members>() else {
-            return own;
+        let original = self.capabilities.clone().unwrap_or_else(empty);
+        let Ok(mut members) = original.read::<Members>() else {
+            return original;
         };
         let Some(elicitation) = with_elicitation(members.get("elicitation")) else {
-            return own;
+            return original;
         };
         members.insert("elicitation".to_owned(), elicitation);
-        RawJson::from_value(&members).unwrap_or(own)
+        RawJson::from_value(&members).unwrap_or(original)
     }
 
     /// Returns the methods for the client's files and terminals that the agent may call.
@@ -56,9 +56,9 @@ impl ClientProfile {
 }
 
 /// Returns the client's `elicitation` with both kinds. `None` if it already has both.
-fn with_elicitation(own: Option<&RawJson>) -> Option<RawJson> {
-    let own: Option<Members> = own.and_then(|raw| raw.read().ok());
-    let mut kinds = own.unwrap_or_default();
+fn with_elicitation(original: Option<&RawJson>) -> Option<RawJson> {
+    let original: Option<Members> = original.and_then(|raw| raw.read().ok());
+    let mut kinds = original.unwrap_or_default();
     let mut is_changed = false;
     for kind in ["form", "url"] {
         let given = kinds.get(kind).map(RawJson::get);

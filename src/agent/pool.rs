@@ -445,10 +445,10 @@ impl Pool {
         let remains = SweepTarget::leftovers(self.inner.instance.clone());
         let sweep_deadlines = deadlines.of_sweep(&self.inner.skip_waits);
         match tokio::task::spawn_blocking(move || sweep(&remains, sweep_deadlines)).await {
-            Ok(report) => report.survivors.iter().for_each(|left| {
+            Ok(report) => report.survivors.iter().for_each(|survivor| {
                 tracing::error!(
-                    pid = left.pid,
-                    name = left.name,
+                    pid = survivor.pid,
+                    name = survivor.name,
                     "a process of an agent cannot be ended"
                 );
             }),
@@ -495,10 +495,10 @@ impl Inner {
         }
         let slot = state.slots.entry(key.clone()).or_default();
         let has_failed = |agent: &Agent| failed.is_some_and(|failed| agent.generation <= failed);
-        let is_out = |agent: &Agent| has_failed(agent) || agent.is_retired() || agent.is_ending();
+        let is_unusable = |agent: &Agent| has_failed(agent) || agent.is_retired() || agent.is_ending();
         match &slot.process {
             // The lease is counted under the lock, so that the agent cannot be stopped as idle in between.
-            SlotProcess::Running(agent) if !is_out(agent) => {
+            SlotProcess::Running(agent) if !is_unusable(agent) => {
                 agent.mark_inspected(false);
                 return Ok(Decision::Leased(Lease::new(Arc::clone(agent))));
             }

@@ -295,16 +295,16 @@ pub async fn spawn(
         started.extend(child.as_ref().ok().and_then(Child::id));
         child.map_err(|error| spawn_error(command, error))?
     };
-    let gone = || SpawnError::System {
+    let spawn_failed = || SpawnError::System {
         program: command.program.clone(),
         source: io::Error::other("the new process has no id or no pipes"),
     };
     // Read both before the child can be reaped: until then, even an ended process is listed.
-    let raw_pid = child.id().ok_or_else(gone)?;
+    let raw_pid = child.id().ok_or_else(spawn_failed)?;
     let pid = i32::try_from(raw_pid)
         .ok()
         .and_then(Pid::from_raw)
-        .ok_or_else(gone)?;
+        .ok_or_else(spawn_failed)?;
     let record = ProcessRecord {
         version: RECORD_VERSION,
         mark: mark.to_string(),
@@ -314,9 +314,9 @@ pub async fn spawn(
         agent: AgentName::new(agent),
         spawned_at: Timestamp::now(),
     };
-    let stdin = child.stdin.take().ok_or_else(gone)?;
-    let stdout = child.stdout.take().ok_or_else(gone)?;
-    let stderr = child.stderr.take().ok_or_else(gone)?;
+    let stdin = child.stdin.take().ok_or_else(spawn_failed)?;
+    let stdout = child.stdout.take().ok_or_else(spawn_failed)?;
+    let stderr = child.stderr.take().ok_or_else(spawn_failed)?;
     let watch = DeathWatch {
         exit: await_exit(child),
         stderr: StderrTail::read_from(stderr),
@@ -375,8 +375,8 @@ impl ChildProcess {
     /// Ends the process, its group and every descendant. The owner of the pipes must have closed its input before.
     ///
     /// `hurry` skips all waits but the last one: the user sent a second signal.
-    pub async fn stop(&mut self, deadlines: StopDeadlines, hurry: &CancellationToken) -> StopReport {
-        let stopped_by = self.end_leader(deadlines, hurry).await;
+    pub async fn stop(&mut self, deadlines: StopDeadlines, skip_waits: &CancellationToken) -> StopReport {
+        let stopped_by = self.end_leader(deadlines, skip_waits).await;
         if cfg!(not(target_os = "linux")) {
             // Those systems have no sweep, so kill the rest of the group. A group's number is not reused while it has
             // members.
@@ -384,7 +384,7 @@ impl ChildProcess {
         }
         let target =
             SweepTarget::process(self.record.clone()).with_descendants(std::mem::take(&mut self.descendants));
-        let sweep_deadlines = deadlines.of_sweep(hurry);
+        let sweep_deadlines = deadlines.of_sweep(skip_waits);
         let sweep = tokio::task::spawn_blocking(move || sweep::sweep(&target, sweep_deadlines)).await;
         let sweep = sweep.unwrap_or_else(|error| {
             tracing::error!(%error, pid = self.record.pid, "the sweep after an agent failed");
@@ -397,15 +397,15 @@ impl ChildProcess {
         }
     }
 
-    async fn end_leader(&mut self, deadlines: StopDeadlines, hurry: &CancellationToken) -> StopStep {
+    async fn end_leader(&mut self, deadlines: StopDeadlines, skip_waits: &CancellationToken) -> StopStep {
         if !self.is_running() {
             return StopStep::AlreadyEnded;
         }
-        if self.ends_within(deadlines.eof, hurry).await {
+        if self.ends_within(deadlines.eof, skip_waits).await {
             return StopStep::EndOfInput;
         }
         self.signal_group(Signal::TERM);
-        if self.ends_within(deadlines.term, hurry).await {
+        if self.ends_within(deadlines.term, skip_waits).await {
             return StopStep::Terminate;
         }
         self.signal_group(Signal::KILL);

@@ -145,17 +145,17 @@ impl<'a> SessionFolder<'a> {
                 why: Unreadable::Damaged("it is the list of another session".to_owned()),
             });
         }
-        let mut others = Vec::new();
+        let mut mismatched = Vec::new();
         for (_, copy) in self.copies() {
             if !self.is_as_listed(copy)? {
-                others.push(copy.clone());
+                mismatched.push(copy.clone());
             }
         }
         self.list.files.retain(|_, copies| {
-            copies.retain(|copy| !others.contains(copy));
+            copies.retain(|copy| !mismatched.contains(copy));
             !copies.is_empty()
         });
-        if let Some(other) = others.first() {
+        if let Some(other) = mismatched.first() {
             let why = Unreadable::Damaged(format!("the copy {} is not as its list says", other.file));
             // Set aside every unlisted copy, because the flipped bit may be in a file name in the list.
             let unlisted = self.unlisted();

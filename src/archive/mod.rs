@@ -121,14 +121,18 @@ impl Archive {
             let locked = self.lock(key);
             let parts = dialect.own_parts(transcript)?.files;
             let mut folder = SessionFolder::open_or_create(&place, key, locked)?;
-            let below = transcript
+            let relative_folder = transcript
                 .parent()
                 .and_then(|folder| folder.strip_prefix(&key.root).ok());
-            let below = below.and_then(Path::to_str).unwrap_or_default();
+            let relative_folder = relative_folder.and_then(Path::to_str).unwrap_or_default();
             let mut done = Ok(());
             for (index, part) in parts.iter().enumerate() {
                 // Only the first file, the transcript, has these facts.
-                let origin = if index == 0 { (below, turns) } else { ("", None) };
+                let origin = if index == 0 {
+                    (relative_folder, turns)
+                } else {
+                    ("", None)
+                };
                 let kept = match is_packed {
                     true => folder.compress(part, origin),
                     false => folder.link(part, origin),
@@ -235,11 +239,11 @@ impl Archive {
     /// # Errors
     /// [`TranscriptError::Misplaced`] for the outermost one that is not a folder, [`TranscriptError::Io`].
     fn check_own_folder(&self, folder: PathBuf) -> Result<PathBuf, TranscriptError> {
-        let is_ours = |above: &&Path| above.starts_with(&self.folder);
+        let is_ours = |ancestor: &&Path| ancestor.starts_with(&self.folder);
         let way: Vec<&Path> = folder.ancestors().take_while(is_ours).collect();
-        for above in way.into_iter().rev() {
-            let found = misplaced::find(above, EntryKind::Folder);
-            if let Some(misplaced) = found.map_err(TranscriptError::io("look at", above))? {
+        for ancestor in way.into_iter().rev() {
+            let found = misplaced::find(ancestor, EntryKind::Folder);
+            if let Some(misplaced) = found.map_err(TranscriptError::io("look at", ancestor))? {
                 let data = self.folder.parent().unwrap_or(&self.folder);
                 return Err(TranscriptError::Misplaced(misplaced.moved_to(data)));
             }

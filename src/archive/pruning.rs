@@ -111,13 +111,13 @@ impl Archive {
         oldest_ms: Option<i64>,
         most_bytes: Option<u64>,
     ) -> Result<ArchiveTotal, TranscriptError> {
-        let mut all = self.sessions()?;
-        all.sort_by_key(|session| Reverse(session.changed_ms));
+        let mut sessions = self.sessions()?;
+        sessions.sort_by_key(|session| Reverse(session.changed_ms));
         let mut kept_bytes = 0_u64;
         let mut pruned = ArchiveTotal::default();
         let mut is_full = false;
         let mut done = Ok(());
-        for session in all {
+        for session in sessions {
             let is_old = oldest_ms.is_some_and(|oldest| session.changed_ms < oldest);
             let with_it = kept_bytes + session.bytes;
             // After the first session that does not fit, all older ones are deleted too, unless they take no space.
@@ -151,9 +151,9 @@ impl Archive {
                 (path, why)
             })
         };
-        self.for_each_session(|place, opened| match opened {
-            Ok(_) => found.extend(strangers_in(place)),
-            Err(error) => found.push((place.to_owned(), Some(error.to_string()))),
+        self.for_each_session(|session_path, opened| match opened {
+            Ok(_) => found.extend(strangers_in(session_path)),
+            Err(error) => found.push((session_path.to_owned(), Some(error.to_string()))),
         })?;
         // Also look in folders whose removal was interrupted by a kill before the files of others were moved back.
         let all = entries(&self.folder).map_err(TranscriptError::io("read the folder", &self.folder))?;
@@ -195,12 +195,12 @@ impl Archive {
             .into_iter()
             .filter_map(|root| self.check_own_folder(root).ok())
         {
-            for place in entries(&root).map_err(TranscriptError::io("read the folder", &root))? {
-                if !set_aside::is_set_aside(&place) {
+            for path in entries(&root).map_err(TranscriptError::io("read the folder", &root))? {
+                if !set_aside::is_set_aside(&path) {
                     let opened = self
-                        .check_own_folder(place.clone())
-                        .and_then(|place| SessionFolder::open(&place, None));
-                    look(&place, opened);
+                        .check_own_folder(path.clone())
+                        .and_then(|path| SessionFolder::open(&path, None));
+                    look(&path, opened);
                 }
             }
         }

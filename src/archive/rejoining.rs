@@ -47,9 +47,9 @@ impl Archive {
         transcript: &Path,
     ) -> Result<Option<i64>, TranscriptError> {
         let folder = self.open(key)?;
-        let found = folder.map(|folder| folder.rejoin(dialect, Some(transcript)));
-        let found = found.transpose()?.flatten();
-        Ok(found.map(|rejoined| rejoined.copy.source.written_ms()))
+        let rejoin_result = folder.map(|folder| folder.rejoin(dialect, Some(transcript)));
+        let rejoin_result = rejoin_result.transpose()?.flatten();
+        Ok(rejoin_result.map(|rejoined| rejoined.copy.source.written_ms()))
     }
 }
 
@@ -62,10 +62,10 @@ impl SessionFolder<'_> {
     pub(super) fn rejoin(
         &self,
         dialect: &dyn Dialect,
-        there: Option<&Path>,
+        transcript: Option<&Path>,
     ) -> Result<Option<RejoinedCopy>, TranscriptError> {
         let copies = self.usable_transcripts()?;
-        let rests = match there {
+        let sources = match transcript {
             Some(path) => {
                 let bytes = path
                     .metadata()
@@ -82,24 +82,24 @@ impl SessionFolder<'_> {
             }
         };
         let mut best: Option<RejoinedCopy> = None;
-        for rest in rests {
+        for rest in sources {
             for (copy, bytes) in &copies {
                 if matches!(&rest, ContinuationSource::Copy(other, _) if other == *copy) {
                     continue;
                 }
                 let texts = (self.text(copy, *bytes)?, self.continuation_text(&rest)?);
-                let (mut kept, mut text) = texts;
-                let found = dialect.continuation(&mut kept, &mut text);
-                let found = found.map_err(TranscriptError::io("compare copies in", &self.path))?;
-                if let Some(continuation) = found {
-                    let is_whole = continuation.is_whole;
+                let (mut copy_text, mut text) = texts;
+                let compared = dialect.continuation(&mut copy_text, &mut text);
+                let compared = compared.map_err(TranscriptError::io("compare copies in", &self.path))?;
+                if let Some(continuation) = compared {
+                    let is_complete = continuation.is_whole;
                     best = Some(RejoinedCopy {
                         copy: (*copy).clone(),
                         bytes: *bytes,
                         source: rest.clone(),
                         continuation,
                     });
-                    if is_whole {
+                    if is_complete {
                         return Ok(best);
                     }
                 }
@@ -143,18 +143,18 @@ impl RejoinedCopy {
         &self,
         folder: &SessionFolder<'_>,
         ends_with_newline: bool,
-        to: &mut dyn Write,
+        output: &mut dyn Write,
     ) -> Result<(), TranscriptError> {
         let mut text = folder.continuation_text(&self.source)?;
         let mut write = || -> io::Result<()> {
             if !ends_with_newline {
-                to.write_all(b"\n")?;
+                output.write_all(b"\n")?;
             }
             let mut at = 0;
             for part in &self.continuation.added {
                 io::copy(&mut text.by_ref().take(part.start - at), &mut io::sink())?;
-                let wanted = part.end - part.start;
-                if io::copy(&mut text.by_ref().take(wanted), to)? < wanted {
+                let length = part.end - part.start;
+                if io::copy(&mut text.by_ref().take(length), output)? < length {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
                 at = part.end;
@@ -209,10 +209,10 @@ pub(super) fn set_transcript_aside(
     why: &str,
     as_found: impl Fn(&Path) -> Result<bool, TranscriptError>,
 ) -> Result<(), TranscriptError> {
-    let own = path.to_owned();
-    open_files::check_not_open(std::slice::from_ref(&own))?;
+    let transcript = path.to_owned();
+    open_files::check_not_open(std::slice::from_ref(&transcript))?;
     if !as_found(path)? {
-        return Err(TranscriptError::AlreadyExists { path: own });
+        return Err(TranscriptError::AlreadyExists { path: transcript });
     }
     let aside = set_aside(path, &Unreadable::Damaged(why.to_owned()));
     let aside = aside.map_err(TranscriptError::io("set aside", path))?;
@@ -222,7 +222,7 @@ pub(super) fn set_transcript_aside(
         found => {
             rename_if_free(&aside, path)?;
             found?;
-            Err(TranscriptError::AlreadyExists { path: own })
+            Err(TranscriptError::AlreadyExists { path: transcript })
         }
     }
 }

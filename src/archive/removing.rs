@@ -38,17 +38,17 @@ impl Archive {
         is_used: impl Fn(&str) -> bool,
     ) -> Result<(), TranscriptError> {
         self.complete_removals()?;
-        let (kept, are_all_known) = self.read_bases(root)?;
-        let is_going = |id: &str, is_released: bool| ids.contains(id) || is_released && !is_used(id);
-        let (going, staying): (Vec<_>, Vec<_>) = kept
+        let (archived, are_all_known) = self.read_bases(root)?;
+        let is_to_delete = |id: &str, is_released: bool| ids.contains(id) || is_released && !is_used(id);
+        let (to_delete, remaining): (Vec<_>, Vec<_>) = archived
             .iter()
-            .partition(|(id, (_, is_released))| is_going(id, *is_released));
+            .partition(|(id, (_, is_released))| is_to_delete(id, *is_released));
         let mut needed = BTreeSet::new();
-        for (_, (base, _)) in staying {
+        for (_, (base, _)) in remaining {
             let mut base = base.as_ref();
             // Stop at a session that was visited before, because references may form a ring.
             while let Some(id) = base.filter(|id| needed.insert((*id).clone())) {
-                base = kept.get(id).and_then(|(base, _)| base.as_ref());
+                base = archived.get(id).and_then(|(base, _)| base.as_ref());
             }
         }
         let key = |id: &String| SessionKey {
@@ -56,7 +56,7 @@ impl Archive {
             upstream_id: id.clone(),
         };
         // The conversations are deleted, so their restore marks will not be reported any more.
-        let noted = ids.iter().map(|id| {
+        let marks_cleared = ids.iter().map(|id| {
             let key = key(id);
             match self
                 .clear_restore_mark(&key)
@@ -64,10 +64,10 @@ impl Archive {
             {
                 // Nothing is archived under an invalid id.
                 Err(TranscriptError::InvalidId { .. }) => Ok(()),
-                noted => noted,
+                marks_cleared => marks_cleared,
             }
         });
-        let removed = going
+        let removed = to_delete
             .into_iter()
             .map(|(id, _)| match needed.contains(id) || !are_all_known {
                 true => self.change_list(&key(id), |folder| {
@@ -77,7 +77,7 @@ impl Archive {
                 false => self.remove(&key(id)),
             });
         // Continue with the others if one fails.
-        noted.chain(removed).fold(Ok(()), Result::and)
+        marks_cleared.chain(removed).fold(Ok(()), Result::and)
     }
 
     /// Returns the ids of the sessions that the archived sessions of a root continue.
@@ -92,7 +92,7 @@ impl Archive {
     /// Reads which sessions the archived sessions of a root continue, and whether every session could be read. If not, an
     /// unknown session may continue any other. A session that cannot be read is logged and omitted.
     fn read_bases(&self, root: &Path) -> Result<(ContinuedSessions, bool), TranscriptError> {
-        let mut kept = BTreeMap::new();
+        let mut archived = BTreeMap::new();
         let mut are_all_known = true;
         let root = self.check_own_folder(self.folder.join(root_name(root)))?;
         for place in entries(&root).map_err(TranscriptError::io("read the folder", &root))? {
@@ -110,7 +110,7 @@ impl Archive {
                 let aside = set_aside::set_aside_files_in(&place);
                 let aside = aside.map_err(TranscriptError::io("read the folder", &place))?;
                 let found = (folder.continued_session()?, folder.list.released);
-                kept.insert(folder.list.upstream_id.clone(), found);
+                archived.insert(folder.list.upstream_id.clone(), found);
                 Ok(folder.best_transcript()?.is_some() && aside.is_empty())
             };
             are_all_known &= is_known().unwrap_or_else(|error| {
@@ -118,26 +118,26 @@ impl Archive {
                 false
             });
         }
-        Ok((kept, are_all_known))
+        Ok((archived, are_all_known))
     }
 
     /// Deletes the copies in the folder of a session. The folder is renamed first, so that a partly deleted session is never
     /// taken for a complete one. If it has files that the daemon did not write, it is renamed back.
-    pub(super) fn remove_copies(&self, place: &Path, key: &SessionKey) -> Result<(), TranscriptError> {
+    pub(super) fn remove_copies(&self, folder_path: &Path, key: &SessionKey) -> Result<(), TranscriptError> {
         let removing = format!("{}{}", pruning::REMOVING_PREFIX, uuid::Uuid::new_v4());
         let removing = self.folder.join(removing);
         let locked = self.lock(key);
-        let remove = || match place.exists() {
+        let remove = || match folder_path.exists() {
             false => Ok(()),
             true => {
-                durable::rename(place, &removing)?;
+                durable::rename(folder_path, &removing)?;
                 match remove_ours(&removing)? {
                     true => Ok(()),
-                    false => durable::rename(&removing, place),
+                    false => durable::rename(&removing, folder_path),
                 }
             }
         };
-        let removed = remove().map_err(TranscriptError::io("remove", place));
+        let removed = remove().map_err(TranscriptError::io("remove", folder_path));
         // Release this lock first: unpacking takes the two locks in the opposite order.
         drop(locked);
         self.forget_unpacked_of(key);

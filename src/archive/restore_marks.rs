@@ -104,8 +104,8 @@ impl Archive {
         put: impl FnOnce(&mut dyn FnMut() -> Result<(), TranscriptError>) -> Result<T, TranscriptError>,
     ) -> Result<T, TranscriptError> {
         let path = self.mark_path(key)?;
-        let before = self.unreported_missing_turns(key)?;
-        if missing == MissingTurns::Known(0) || before >= Some(missing) {
+        let previous = self.unreported_missing_turns(key)?;
+        if missing == MissingTurns::Known(0) || previous >= Some(missing) {
             return put(&mut || Ok(()));
         }
         let mut is_written = false;
@@ -115,8 +115,8 @@ impl Archive {
             write_mark(&path, key, missing)
         });
         if put.is_err() && is_written {
-            let back = match before {
-                Some(before) => write_mark(&path, key, before),
+            let back = match previous {
+                Some(previous) => write_mark(&path, key, previous),
                 None => self.remove_mark(&path),
             };
             if let Err(error) = back {

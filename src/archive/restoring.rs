@@ -77,11 +77,11 @@ impl Archive {
         advice: RestoreCallbacks<'_>,
         placing: OnPlacing<'_>,
     ) -> Result<Vec<PathBuf>, TranscriptError> {
-        let mut there = dialect.locate(&key.root, &key.upstream_id)?;
+        let mut existing = dialect.locate(&key.root, &key.upstream_id)?;
         let members = self.history_sessions(dialect, key, advice.find_relocation)?;
         let rejoined = members.first().and_then(|own| own.rejoined.as_ref());
-        there.retain(|path| !rejoined.is_some_and(|rejoined| rejoined.is_of(path)));
-        let is_whole = has_all_copied(&self.archived_folder(key)?, &there)?;
+        existing.retain(|path| !rejoined.is_some_and(|rejoined| rejoined.is_of(path)));
+        let is_whole = has_all_copied(&self.archived_folder(key)?, &existing)?;
         let members = members.into_iter().rev();
         let missing =
             members.filter(|member| member.transcript.is_none() && !(is_whole && member.key == *key));
@@ -129,19 +129,20 @@ impl Archive {
         relocation: RelocationLookup<'_>,
     ) -> Result<Vec<HistorySession>, TranscriptError> {
         let mut members: Vec<HistorySession> = Vec::new();
-        let mut wanted = Some(key.clone());
-        while let Some(key) = wanted.take() {
+        let mut next_key = Some(key.clone());
+        while let Some(key) = next_key.take() {
             if members.len() >= LINEAGE_LIMIT || members.iter().any(|member| member.key == key) {
                 break;
             }
-            let mut there = dialect.locate(&key.root, &key.upstream_id)?.into_iter();
-            let there = there.find(|path| !is_blank(path).unwrap_or(false));
+            let mut transcript = dialect.locate(&key.root, &key.upstream_id)?.into_iter();
+            let transcript = transcript.find(|path| !is_blank(path).unwrap_or(false));
             let rejoined = self
                 .open(&key)?
-                .map(|folder| folder.rejoin(dialect, there.as_deref()));
+                .map(|folder| folder.rejoin(dialect, transcript.as_deref()));
             let rejoined = rejoined.transpose()?.flatten();
-            let there = there.filter(|path| !rejoined.as_ref().is_some_and(|rejoined| rejoined.is_of(path)));
-            let (base, state) = match &there {
+            let transcript =
+                transcript.filter(|path| !rejoined.as_ref().is_some_and(|rejoined| rejoined.is_of(path)));
+            let (base, state) = match &transcript {
                 Some(path) => {
                     let base = open_text(path).and_then(|text| {
                         dialect.continued_session(&mut BufReader::with_capacity(BUFFER_BYTES, text))
@@ -163,13 +164,13 @@ impl Archive {
                     Err(error) => return Err(error),
                 },
             };
-            wanted = base.map(|upstream_id| SessionKey {
+            next_key = base.map(|upstream_id| SessionKey {
                 root: key.root.clone(),
                 upstream_id,
             });
             members.push(HistorySession {
                 key,
-                transcript: there,
+                transcript,
                 rejoined,
                 state,
             });
@@ -187,11 +188,11 @@ pub(super) fn target_paths(
     cwd: Option<&Path>,
 ) -> Result<Vec<(String, PathBuf)>, TranscriptError> {
     let best = folder.best_transcript()?;
-    let below = best.map_or("", |(copy, _)| copy.folder.as_str());
-    let below = checked_relative_path(Path::new(below), &folder.path)?;
-    let place = |name: &str| -> Result<PathBuf, TranscriptError> {
+    let relative_folder = best.map_or("", |(copy, _)| copy.folder.as_str());
+    let relative_folder = checked_relative_path(Path::new(relative_folder), &folder.path)?;
+    let path_for = |name: &str| -> Result<PathBuf, TranscriptError> {
         let name = checked_relative_path(Path::new(name), &folder.path)?;
-        Ok(dialect.expected_path(root, cwd, below, name))
+        Ok(dialect.expected_path(root, cwd, relative_folder, name))
     };
     let transcript = folder.transcript();
     let names = folder.list.files.keys().map(String::as_str);
@@ -199,15 +200,15 @@ pub(super) fn target_paths(
     let mut files = Vec::new();
     if let Some((copy, bytes)) = best.filter(|_| !others.is_empty()) {
         let named = dialect.named_files(&folder.key().root, &mut folder.text(copy, bytes)?);
-        for (name, below) in named.map_err(TranscriptError::io("read a copy in", &folder.path))? {
-            let path = root.join(below);
-            if others.contains(&name.as_str()) && path != place(&name)? {
+        for (name, relative_folder) in named.map_err(TranscriptError::io("read a copy in", &folder.path))? {
+            let path = root.join(relative_folder);
+            if others.contains(&name.as_str()) && path != path_for(&name)? {
                 files.push((name, path));
             }
         }
     }
     for name in others.into_iter().chain(transcript) {
-        files.push((name.to_owned(), place(name)?));
+        files.push((name.to_owned(), path_for(name)?));
     }
     Ok(files)
 }
@@ -228,8 +229,8 @@ fn checked_relative_path<'a>(path: &'a Path, place: &Path) -> Result<&'a Path, T
 ///
 /// # Errors
 /// [`TranscriptError::AlreadyExists`] if none has, but one of them is not blank.
-fn has_all_copied(folder: &SessionFolder<'_>, there: &[PathBuf]) -> Result<bool, TranscriptError> {
-    if there.is_empty() {
+fn has_all_copied(folder: &SessionFolder<'_>, existing: &[PathBuf]) -> Result<bool, TranscriptError> {
+    if existing.is_empty() {
         return Ok(false);
     }
     let Some((copy, bytes)) = folder.best_transcript()? else {
@@ -239,8 +240,8 @@ fn has_all_copied(folder: &SessionFolder<'_>, there: &[PathBuf]) -> Result<bool,
         // The copy is empty, so there is nothing to restore.
         return Ok(true);
     }
-    let mut other = None;
-    for path in there {
+    let mut differing = None;
+    for path in existing {
         let failed = |error| TranscriptError::io("read", path)(error);
         if is_blank(path).map_err(failed)? {
             continue;
@@ -250,9 +251,9 @@ fn has_all_copied(folder: &SessionFolder<'_>, there: &[PathBuf]) -> Result<bool,
         if begins_with_lines_of(folder.text(copy, bytes)?, text).map_err(failed)? {
             return Ok(true);
         }
-        other = other.or(Some(path.clone()));
+        differing = differing.or(Some(path.clone()));
     }
-    other.map_or(Ok(false), |path| Err(TranscriptError::AlreadyExists { path }))
+    differing.map_or(Ok(false), |path| Err(TranscriptError::AlreadyExists { path }))
 }
 
 /// Writes the text of a copy, applies `relocation` to its records if the file has records, and adds what continues it. Stops
@@ -265,16 +266,16 @@ pub(super) fn write_copy(
     copy: (&ArchivedCopy, u64),
     path: &Path,
     (relocation, rejoined): (&Relocation, Option<&RejoinedCopy>),
-    to: &mut dyn Write,
+    output: &mut dyn Write,
 ) -> Result<u64, TranscriptError> {
     let (copy, bytes) = rejoined.map_or(copy, |rejoined| (&rejoined.copy, rejoined.bytes));
     let mut text = Hashed::new(Metered::new(folder.text(copy, bytes)?, bytes));
     let mut pour = || -> io::Result<()> {
         if relocation.is_empty() || !is_lines(path) {
-            io::copy(&mut text, to)?;
+            io::copy(&mut text, output)?;
         } else {
             let reader = BufReader::with_capacity(BUFFER_BYTES, &mut text);
-            let unchanged = rewrite_lines(reader, to, relocation)?;
+            let unchanged = rewrite_lines(reader, output, relocation)?;
             if unchanged > 0 {
                 tracing::warn!(path = %path.display(), unchanged, "lines are too long to be changed; they are restored as they are");
             }
@@ -294,7 +295,7 @@ pub(super) fn write_copy(
     pour().map_err(TranscriptError::io("restore", path))?;
     if let Some(rejoined) = rejoined {
         let ends_with_newline = text.last_byte().is_none_or(|last| last == b'\n');
-        rejoined.write_continuation(folder, ends_with_newline, to)?;
+        rejoined.write_continuation(folder, ends_with_newline, output)?;
     }
     Ok(bytes)
 }
@@ -324,8 +325,8 @@ fn restore_file(
     };
     let parent = path.parent().unwrap_or(path);
     // The folder of the transcript may be a link, but none of the session's own subfolders may be one.
-    let above = path.ancestors().nth(Path::new(name).components().count());
-    refuse_links_below(above.unwrap_or(parent), path).map_err(TranscriptError::io("write", path))?;
+    let project_folder = path.ancestors().nth(Path::new(name).components().count());
+    refuse_links_below(project_folder.unwrap_or(parent), path).map_err(TranscriptError::io("write", path))?;
     make_folder(parent)?;
     // Use the same name in each attempt, so that the next one finds what a kill left.
     let new = unfinished_path(parent, &sha256(name.as_bytes())[..16], "restored");

@@ -101,9 +101,9 @@ impl Archive {
         let states = members.iter().map(|member| member.state.as_str());
         let state = states.collect::<Vec<_>>().join("\n");
         let recent = &mut recent.unpacked;
-        let place = recent.iter().position(|(of, at, _)| of == key && *at == state);
-        let unpacked = match place {
-            Some(place) => recent.remove(place).2,
+        let index = recent.iter().position(|(of, at, _)| of == key && *at == state);
+        let unpacked = match index {
+            Some(index) => recent.remove(index).2,
             None => self.unpack_members(dialect, &key.root, &members, relocation)?,
         };
         recent.push((key.clone(), state, unpacked.clone()));
@@ -177,7 +177,7 @@ impl Archive {
     /// Deletes the folders that an earlier daemon left.
     fn sweep_unpacked(&self) -> Result<(), TranscriptError> {
         let all = self.check_own_folder(self.folder.join(UNPACKED))?;
-        let left = entries(&all).map_err(TranscriptError::io("read the folder", &all))?;
+        let leftovers = entries(&all).map_err(TranscriptError::io("read the folder", &all))?;
         let is_ours = |path: &&PathBuf| {
             let name = path
                 .file_name()
@@ -187,7 +187,10 @@ impl Archive {
             let is_named = uuid::Uuid::try_parse(name).is_ok() || is_digest(path);
             is_named && path.symlink_metadata().is_ok_and(|found| found.is_dir())
         };
-        left.iter().filter(is_ours).try_for_each(|left| remove(left))
+        leftovers
+            .iter()
+            .filter(is_ours)
+            .try_for_each(|leftovers| remove(leftovers))
     }
 }
 

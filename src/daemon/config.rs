@@ -185,11 +185,11 @@ impl Config {
                 return Err(limit(name, least));
             }
         }
-        let kept = [
+        let backup_minimums = [
             ("days", config.keep.max_days, 1),
             ("bytes", config.keep.max_bytes, 1_000_000),
         ];
-        for (name, value, least) in kept {
+        for (name, value, least) in backup_minimums {
             if value.is_some_and(|value| value < least) {
                 let problem = format!(
                     "keep.{name} must be at least {least}; remove it for no limit, or set enabled = false for no backups"
@@ -245,30 +245,30 @@ impl Config {
     ///
     /// # Errors
     /// An agent's settings are invalid, or the default agent does not exist.
-    pub fn catalog(&self, around: &CatalogContext<'_>) -> Result<Catalog, ConfigError> {
+    pub fn catalog(&self, context: &CatalogContext<'_>) -> Result<Catalog, ConfigError> {
         let mut entries = Vec::new();
         for (name, agent) in &self.agents {
-            entries.push(self.configured_agent(name, agent.clone(), around)?);
+            entries.push(self.configured_agent(name, agent.clone(), context)?);
         }
         let first_configured = entries.first().map(|entry| entry.name.clone());
-        let path = (around.variable)("PATH");
+        let path = (context.variable)("PATH");
         let mut first_found = None;
         let mut absent = Vec::new();
         for kind in kinds::ALL {
             if entries.iter().any(|entry| entry.name.as_str() == kind.name) {
                 continue;
             }
-            let usual =
-                |program| self.default_agent_of_kind(kind.name, kind, program, BTreeMap::new(), around);
+            let with_defaults =
+                |program| self.default_agent_of_kind(kind.name, kind, program, BTreeMap::new(), context);
             let mut programs = kind.programs.iter().map(Path::new);
             if let Some(program) = programs.find_map(|program| find_program(program, path.as_deref())) {
-                let entry = usual(program);
+                let entry = with_defaults(program);
                 first_found.get_or_insert(entry.name.clone());
                 entries.push(entry);
             // An agent that is not installed, but whose transcripts can be read without it. Its program is looked up again whenever
             // it is needed.
             } else if let Some(program) = kind.programs.first()
-                && let entry = usual(PathBuf::from(program))
+                && let entry = with_defaults(PathBuf::from(program))
                 && entry.listed_transcripts().is_some_and(|(root, _)| root.is_dir())
             {
                 absent.push((entry.name.clone(), program));
@@ -277,7 +277,7 @@ impl Config {
         }
         let loopback = kinds::LOOPBACK.name;
         if !entries.iter().any(|entry| entry.name.as_str() == loopback) {
-            entries.push(self.loopback_agent(loopback, BTreeMap::new(), around));
+            entries.push(self.loopback_agent(loopback, BTreeMap::new(), context));
         }
         let default = match &self.default_agent {
             Some(name) => {
@@ -305,7 +305,7 @@ impl Config {
         &self,
         name: &str,
         agent: AgentConfig,
-        around: &CatalogContext<'_>,
+        context: &CatalogContext<'_>,
     ) -> Result<AgentEntry, ConfigError> {
         let problem = |member: &str, problem: String| {
             self.error_at(&["agents", name, member], format!("agent \"{name}\": {problem}"))
@@ -315,12 +315,12 @@ impl Config {
             // An agent named like a kind has that kind.
             None => kinds::named(name).unwrap_or(&kinds::GENERIC),
         };
-        let own = kind.transcript_format.map(Format::name);
-        if own.is_some()
+        let fixed_format = kind.transcript_format.map(Format::name);
+        if fixed_format.is_some()
             && agent
                 .transcript_format
                 .as_deref()
-                .is_some_and(|format| Some(format) != own)
+                .is_some_and(|format| Some(format) != fixed_format)
         {
             let text = format!("transcript_format is fixed for the kind \"{kind}\"; remove it");
             return Err(problem("transcript_format", text));
@@ -335,7 +335,7 @@ impl Config {
                 };
                 return Err(problem(member, text.to_owned()));
             }
-            let mut entry = self.loopback_agent(name, agent.env, around);
+            let mut entry = self.loopback_agent(name, agent.env, context);
             entry.interrupts = agent.interrupts;
             return Ok(entry);
         }
@@ -344,7 +344,7 @@ impl Config {
                 let text = "no command; set command = \"…\" to the program that speaks ACP";
                 problem("command", text.to_owned())
             })?,
-            Some(command) => expand_home(command, around.home),
+            Some(command) => expand_home(command, context.home),
         };
         if program.components().count() > 1 && program.is_relative() {
             let text = format!(
@@ -353,13 +353,13 @@ impl Config {
             );
             return Err(problem("command", text));
         }
-        let mut entry = self.default_agent_of_kind(name, kind, program, agent.env, around);
+        let mut entry = self.default_agent_of_kind(name, kind, program, agent.env, context);
         entry.interrupts = agent.interrupts;
         if let Some(args) = agent.args {
             entry.launch.command.args = args.into_iter().map(OsString::from).collect();
         }
         if let Some(folder) = &agent.transcripts {
-            let folder = expand_home(folder, around.home);
+            let folder = expand_home(folder, context.home);
             if folder.is_relative() {
                 let text = format!(
                     "transcripts \"{}\" is a relative path; give an absolute one",
@@ -391,14 +391,14 @@ impl Config {
         kind: &'static AgentKind,
         program: PathBuf,
         env: BTreeMap<String, String>,
-        around: &CatalogContext<'_>,
+        context: &CatalogContext<'_>,
     ) -> AgentEntry {
         let variable = |name: &str| {
             let own = env.get(name).map(PathBuf::from);
-            own.or_else(|| (around.variable)(name).map(PathBuf::from))
+            own.or_else(|| (context.variable)(name).map(PathBuf::from))
         };
         let home = env.get("HOME").map(PathBuf::from);
-        let transcripts = kind.transcript_root(variable, home.as_deref().or(around.home), around.data);
+        let transcripts = kind.transcript_root(variable, home.as_deref().or(context.home), context.data);
         let command = AgentCommand {
             program,
             args: kind.arguments.iter().map(OsString::from).collect(),
@@ -422,11 +422,11 @@ impl Config {
         &self,
         name: &str,
         env: BTreeMap<String, String>,
-        around: &CatalogContext<'_>,
+        context: &CatalogContext<'_>,
     ) -> AgentEntry {
-        let program = around.this_program.to_path_buf();
-        let mut entry = self.default_agent_of_kind(name, &kinds::LOOPBACK, program, env, around);
-        entry.launch.command.args = vec![loopback::ARGUMENT.into(), "--data".into(), around.data.into()];
+        let program = context.this_program.to_path_buf();
+        let mut entry = self.default_agent_of_kind(name, &kinds::LOOPBACK, program, env, context);
+        entry.launch.command.args = vec![loopback::ARGUMENT.into(), "--data".into(), context.data.into()];
         entry
     }
 

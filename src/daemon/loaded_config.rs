@@ -48,22 +48,24 @@ impl LoadedConfig {
 
     /// Compares the file with the configuration in use, for `doctor`.
     pub(super) fn diagnose(&self) -> Diagnostic {
-        let of = |severity, what: &str| {
+        let diagnostic = |severity, what: &str| {
             Diagnostic::new(DiagnosticKind::Configuration, severity, what).about(self.path.to_string_lossy())
         };
         match Self::read(&self.path, self.is_explicit) {
-            Err(error) => of(
+            Err(error) => diagnostic(
                 Severity::Error,
                 &format!("the daemon would not start with it: {}", chain_text(&error)),
             )
             .next("fix the file before you stop this daemon"),
-            Ok(now) if now.text != self.text => {
-                of(Severity::Warning, "changed since the daemon started").next(
-                    "restart the daemon to apply it, which ends running turns: sessionctl stop, then any command",
-                )
-            }
-            Ok(_) if self.text.is_empty() => of(Severity::Ok, "not present or empty; using defaults"),
-            Ok(_) => of(Severity::Ok, "unchanged since the daemon read it"),
+            Ok(now) if now.text != self.text => diagnostic(
+                Severity::Warning,
+                "changed since the daemon started",
+            )
+            .next(
+                "restart the daemon to apply it, which ends running turns: sessionctl stop, then any command",
+            ),
+            Ok(_) if self.text.is_empty() => diagnostic(Severity::Ok, "not present or empty; using defaults"),
+            Ok(_) => diagnostic(Severity::Ok, "unchanged since the daemon read it"),
         }
     }
 }

@@ -177,14 +177,14 @@ impl DaemonLock {
     }
 
     /// Locks the file, or its folder.
-    fn take(&self, what: &File, mut pause: impl FnMut(Duration)) -> Result<(), LockError> {
+    fn take(&self, target: &File, mut pause: impl FnMut(Duration)) -> Result<(), LockError> {
         let (mut waited, mut seen_alive) = (Duration::ZERO, false);
         for attempt in 1..=ATTEMPTS {
-            if try_lock(what, FlockOperation::NonBlockingLockExclusive, &self.path)? {
+            if try_lock(target, FlockOperation::NonBlockingLockExclusive, &self.path)? {
                 return Ok(());
             }
             // A daemon's lock excludes all others. If the lock can be shared, only a reader held it.
-            if !try_lock(what, FlockOperation::NonBlockingLockShared, &self.path)? {
+            if !try_lock(target, FlockOperation::NonBlockingLockShared, &self.path)? {
                 let info = read_info(&self.file).map_err(io_error("read", &self.path))?;
                 let is_dead = info.as_ref().is_some_and(|info| is_dead(info.pid));
                 // A daemon that is being killed looks alive at first, so look once more even if it seems alive.
@@ -200,7 +200,7 @@ impl DaemonLock {
                     info,
                 });
             }
-            flock(what, FlockOperation::Unlock)
+            flock(target, FlockOperation::Unlock)
                 .map_err(|error| io_error("release", &self.path)(error.into()))?;
             if attempt % ATTEMPTS_PER_PAUSE == 0 {
                 // A reader that holds the lock may be waiting for a processor.

@@ -88,13 +88,13 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
     let catalog = read_catalog(config, &paths)?;
 
     let (instance, is_first_run) = load_instance(&paths.data)?;
-    let (store, opening) = open_store(&paths, arguments.ephemeral)?;
+    let (store, open_report) = open_store(&paths, arguments.ephemeral)?;
     // Before any agent is started.
     if let Err(error) = adopt_orphans() {
         tracing::warn!(%error, "cannot adopt orphaned processes; agents' helpers may outlive the daemon");
     }
     // Before anything closes the store: to the next start, a closed store means that no process is left.
-    sweep_previous_run(&store, &instance, is_first_run || opening.was_closed_cleanly).await;
+    sweep_previous_run(&store, &instance, is_first_run || open_report.was_closed_cleanly).await;
     // Before any process is started that could inherit it.
     let passed_listener = activation::listener();
     let passed_listener = passed_listener.map_err(StartError::io(
@@ -150,7 +150,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         home: paths.home.clone().unwrap_or_else(|| paths.data.clone()),
         socket: paths.bridge_socket.clone(),
         started,
-        set_aside_store: opening.set_aside,
+        set_aside_store: open_report.set_aside,
         diagnose_configuration: {
             let configured = Arc::clone(&configured);
             Box::new(move || configured.diagnose())
@@ -264,19 +264,19 @@ fn log_removed_folder(data: &Path) {
 /// Ends all turns within `grace`, and then all agents. A signal meanwhile skips the waits.
 async fn stop_conversations(registry: &Registry, pool: &Pool, grace: Duration, mut signals: StopSignals) {
     tracing::info!("the daemon stops");
-    let hurry = CancellationToken::new();
+    let skip_waits = CancellationToken::new();
     let second_signal = {
-        let (hurry, pool) = (hurry.clone(), pool.clone());
+        let (skip_waits, pool) = (skip_waits.clone(), pool.clone());
         tokio::spawn(async move {
             signals.received().await;
             tracing::info!("got a second signal; stopping at once");
-            hurry.cancel();
+            skip_waits.cancel();
             pool.skip_shutdown_waits();
         })
     };
     tokio::select! {
         () = registry.stop(grace) => {}
-        () = hurry.cancelled() => {}
+        () = skip_waits.cancelled() => {}
     }
     pool.shutdown(StopDeadlines::default()).await;
     second_signal.abort();

@@ -32,32 +32,32 @@ const SHOWN_CHARS: usize = 200;
 const AUTH_STATUS_LIMIT: Duration = Duration::from_secs(6);
 
 /// Checks all agents that are configured or found, and those that only the caller's `PATH` has.
-pub(super) async fn check_all(services: &Arc<Services>, question: &DiagnosisOptions) -> Vec<Diagnostic> {
+pub(super) async fn check_all(services: &Arc<Services>, options: &DiagnosisOptions) -> Vec<Diagnostic> {
     let entries = services.catalog.entries();
     let each = entries.iter().cloned();
-    let checks = each.map(|entry| async move { check(services, &entry, question).await });
-    let mut found = stream::iter(checks).buffered(STARTS_AT_A_TIME).concat().await;
-    let on_callers_path = found_on_callers_path(services, question);
+    let checks = each.map(|entry| async move { check(services, &entry, options).await });
+    let mut diagnostics = stream::iter(checks).buffered(STARTS_AT_A_TIME).concat().await;
+    let on_callers_path = found_on_callers_path(services, options);
     // A known agent that is missing already says how to install it.
     if on_callers_path.is_empty() && entries.iter().all(|entry| *entry.kind == kinds::LOOPBACK) {
         let what = "the daemon found no coding agent, only the built-in one, which echoes prompts";
         let install = kinds::CLAUDE.install_command().unwrap_or_default();
-        found.push(
+        diagnostics.push(
             Diagnostic::new(DiagnosticKind::Agent, Severity::Warning, what).next(with_restart(&install)),
         );
     }
-    found.extend(on_callers_path);
-    found
+    diagnostics.extend(on_callers_path);
+    diagnostics
 }
 
-async fn check(services: &Services, entry: &AgentEntry, question: &DiagnosisOptions) -> Vec<Diagnostic> {
+async fn check(services: &Services, entry: &AgentEntry, options: &DiagnosisOptions) -> Vec<Diagnostic> {
     if !entry.is_program_found() {
-        return vec![not_found(services, entry, question)];
+        return vec![not_found(services, entry, options)];
     }
     if let Some(lease) = services.pool.lease_for_inspection(entry.name.as_str()) {
         return diagnose_running(entry, &lease).await;
     }
-    if !question.with_agents {
+    if !options.with_agents {
         let what = "installed, but not running; not started for this check";
         return vec![agent_diagnostic(
             entry,
@@ -83,57 +83,57 @@ fn agent_diagnostic(
     severity: Severity,
     what: impl Into<String>,
 ) -> Diagnostic {
-    let found = Diagnostic::new(kind, severity, what).about(entry.name.as_str());
+    let diagnostic = Diagnostic::new(kind, severity, what).about(entry.name.as_str());
     match kind {
-        DiagnosticKind::Agent => found
+        DiagnosticKind::Agent => diagnostic
             .fact("command", entry.command_line())
             .fact("agentKind", entry.kind.name),
-        _ => found,
+        _ => diagnostic,
     }
 }
 
-fn not_found(services: &Services, entry: &AgentEntry, question: &DiagnosisOptions) -> Diagnostic {
+fn not_found(services: &Services, entry: &AgentEntry, options: &DiagnosisOptions) -> Diagnostic {
     let program = &entry.launch.command.program;
     let severity = match entry.name == services.catalog.default_agent() {
         true => Severity::Error,
         false => Severity::Warning,
     };
-    let path = question.path.as_deref().map(OsStr::new);
-    if let Some(place) = find_program(program, path) {
+    let path = options.path.as_deref().map(OsStr::new);
+    if let Some(program_path) = find_program(program, path) {
         let what = format!(
             "its program {} is not on the daemon's PATH, but on yours",
             program.display()
         );
         return agent_diagnostic(entry, DiagnosticKind::Agent, severity, what)
-            .next(path_hint(&place, entry.name.as_str()));
+            .next(path_hint(&program_path, entry.name.as_str()));
     }
-    if let Some(place) = entry.find_unusable_program() {
-        let words = |place: &Path| place.display().to_string();
-        let (what, next) = match place.is_dir() {
+    if let Some(program_path) = entry.find_unusable_program() {
+        let words = |program_path: &Path| program_path.display().to_string();
+        let (what, next) = match program_path.is_dir() {
             true => (
-                format!("its program {} is a folder", words(&place)),
+                format!("its program {} is a folder", words(&program_path)),
                 format!("set command in [agents.{}] to the program", entry.name),
             ),
             false => (
-                format!("its program {} is not executable", words(&place)),
-                format!("chmod +x {}", quoted(&[words(&place)])),
+                format!("its program {} is not executable", words(&program_path)),
+                format!("chmod +x {}", quoted(&[words(&program_path)])),
             ),
         };
         return agent_diagnostic(entry, DiagnosticKind::Agent, severity, what).next(next);
     }
     let configured = format!("set command in [agents.{}] to its path", entry.name);
     // The program is installed for the caller.
-    let is_searched = question.path.is_none() || path == entry.search_path().as_deref();
+    let is_searched = options.path.is_none() || path == entry.search_path().as_deref();
     let next = match entry.kind.install_command() {
         Some(install) if is_searched => format!("{install}; or {configured}"),
         Some(install) => format!("{}; or {configured}", with_restart(&install)),
         None => configured,
     };
     let what = format!("its program {} was not found", program.display());
-    let found = agent_diagnostic(entry, DiagnosticKind::Agent, severity, what).next(next);
+    let diagnostic = agent_diagnostic(entry, DiagnosticKind::Agent, severity, what).next(next);
     match entry.kind.install_command() {
-        Some(install) => found.fact("install", install),
-        None => found,
+        Some(install) => diagnostic.fact("install", install),
+        None => diagnostic,
     }
 }
 
@@ -167,12 +167,12 @@ async fn diagnose_running(entry: &AgentEntry, lease: &Lease) -> Vec<Diagnostic> 
             false => offers.join(", "),
         }
     );
-    let mut found = vec![
+    let mut diagnostics = vec![
         agent_diagnostic(entry, DiagnosticKind::Agent, Severity::Ok, what)
             .fact("version", version.map_or(Value::Null, Value::from))
             .fact("offers", offers),
     ];
-    found.extend(diagnose_sign_in(entry, lease).await);
+    diagnostics.extend(diagnose_sign_in(entry, lease).await);
     let declared = quirks::DeclaredAgent {
         name: name.as_deref(),
         version,
@@ -180,8 +180,8 @@ async fn diagnose_running(entry: &AgentEntry, lease: &Lease) -> Vec<Diagnostic> 
         capabilities: &initialized.capabilities,
     };
     let quirks = quirks::quirks_of(entry.kind, &declared).into_iter();
-    found.extend(quirks.map(|quirk| quirk.about(entry.name.as_str())));
-    found
+    diagnostics.extend(quirks.map(|quirk| quirk.about(entry.name.as_str())));
+    diagnostics
 }
 
 fn agent_name(initialized: &Initialized) -> Option<String> {
@@ -279,12 +279,12 @@ fn found_on_callers_path(services: &Services, question: &DiagnosisOptions) -> Ve
     let unknown = kinds::ALL.iter().copied().filter(|kind| !is_known(*kind));
     let found = unknown.filter_map(|kind| {
         let programs = kind.programs.iter();
-        let place: PathBuf = programs
+        let program_path: PathBuf = programs
             .filter_map(|program| find_program(Path::new(program), Some(path)))
             .next()?;
-        let what = format!("the daemon did not find its program {}", place.display());
+        let what = format!("the daemon did not find its program {}", program_path.display());
         let found = Diagnostic::new(DiagnosticKind::Agent, Severity::Warning, what).about(kind.name);
-        Some(found.next(path_hint(&place, kind.name)))
+        Some(found.next(path_hint(&program_path, kind.name)))
     });
     found.collect()
 }
@@ -308,10 +308,10 @@ fn check_transcripts_of(entry: &AgentEntry) -> Option<Diagnostic> {
         return None;
     }
     let place = root.display();
-    let found = |severity, what| Diagnostic::new(DiagnosticKind::Transcripts, severity, what);
+    let diagnostic = |severity, what| Diagnostic::new(DiagnosticKind::Transcripts, severity, what);
     let is_missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
-    let found = if root.symlink_metadata().is_err_and(is_missing) {
-        found(
+    let diagnostic = if root.symlink_metadata().is_err_and(is_missing) {
+        diagnostic(
             Severity::Note,
             format!("no transcripts yet: {place} does not exist"),
         )
@@ -321,9 +321,9 @@ fn check_transcripts_of(entry: &AgentEntry) -> Option<Diagnostic> {
         let fault = all
             .find_map(unusable_folder)
             .or_else(|| first_unusable_below(&tops));
-        fault.unwrap_or_else(|| found(Severity::Ok, format!("its transcripts are in {place}")))
+        fault.unwrap_or_else(|| diagnostic(Severity::Ok, format!("its transcripts are in {place}")))
     };
-    Some(found.about(entry.name.as_str()))
+    Some(diagnostic.about(entry.name.as_str()))
 }
 
 /// How many project folders are checked. There may be very many, and an unusable one is rarely the only one.

@@ -32,7 +32,7 @@ pub(super) fn check_free_space(services: &Services) -> Vec<Diagnostic> {
     let entries = services.catalog.entries().iter();
     let folders = entries.filter_map(|entry| entry.transcripts.as_deref());
     let mut seen = BTreeSet::new();
-    let mut found = Vec::new();
+    let mut diagnostics = Vec::new();
     for folder in std::iter::once(services.data_folder.as_path()).chain(folders) {
         // A missing folder will be created on the disk of its parent.
         let Some((place, metadata)) = nearest_existing(folder) else {
@@ -42,13 +42,13 @@ pub(super) fn check_free_space(services: &Services) -> Vec<Diagnostic> {
             continue;
         }
         match space_of(&place) {
-            Ok(room) => found.push(diagnose(room).about(folder.to_string_lossy())),
+            Ok(room) => diagnostics.push(diagnose(room).about(folder.to_string_lossy())),
             Err(error) => {
                 tracing::warn!(folder = %place.display(), %error, "cannot determine the free space of a disk");
             }
         }
     }
-    found
+    diagnostics
 }
 
 fn nearest_existing(folder: &Path) -> Option<(PathBuf, std::fs::Metadata)> {
@@ -73,16 +73,16 @@ fn diagnose(space: Space) -> Diagnostic {
         bytes if bytes < LOW_SPACE_BYTES => Severity::Warning,
         _ => Severity::Ok,
     };
-    let mut what = format!("{} free of {}", size(space.free_bytes), size(space.total_bytes));
+    let mut summary = format!("{} free of {}", size(space.free_bytes), size(space.total_bytes));
     if let Some(files) = space.free_files.filter(|_| lacks_files) {
-        what = format!("{what}, and room for {files} more files");
+        summary = format!("{summary}, and room for {files} more files");
     }
-    let found = Diagnostic::new(DiagnosticKind::Room, severity, what)
+    let diagnostic = Diagnostic::new(DiagnosticKind::Room, severity, summary)
         .fact("freeBytes", space.free_bytes)
         .fact("totalBytes", space.total_bytes);
     match severity {
-        Severity::Ok => found,
-        _ => found.next(
+        Severity::Ok => diagnostic,
+        _ => diagnostic.next(
             "free some disk space: without it, turns fail and nothing can be saved; sessionctl archive ls shows the size of \
              the backups, and bytes in [keep] of the configuration limits it",
         ),

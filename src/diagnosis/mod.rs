@@ -105,30 +105,30 @@ fn check_store(services: &Services) -> Vec<Diagnostic> {
         .about(data.clone())
         .fact("conversations", status.conversations)
         .fact("journalBytes", status.journal_bytes);
-    let mut found = vec![store];
+    let mut diagnostics = vec![store];
     if let Some(failure) = &status.database_failure {
         let what = format!(
             "the database failed: {}; reading from memory; changes are still saved in the journal",
             chain_text(failure)
         );
-        found.push(
+        diagnostics.push(
             Diagnostic::new(DiagnosticKind::Store, Severity::Warning, what)
                 .about(data.clone())
                 .fact("databaseFailed", true)
                 .next("check the disk and its free space, then restart the daemon, which rebuilds the database: sessionctl stop"),
         );
     }
-    found.extend(store_damage(services));
-    found.extend(journal_damage(services));
+    diagnostics.extend(store_damage(services));
+    diagnostics.extend(journal_damage(services));
     for path in damaged_stores(&services.data_folder) {
         let what = "an unusable part of the store was set aside here; everything readable in it is in use";
-        found.push(
+        diagnostics.push(
             Diagnostic::new(DiagnosticKind::SetAside, Severity::Warning, what)
                 .about(path.to_string_lossy())
                 .next("check for missing conversations with: sessionctl ls; if none is missing, remove it"),
         );
     }
-    found
+    diagnostics
 }
 
 /// Reports the conversations whose records lack parts, because files of the store cannot be read.
@@ -138,20 +138,20 @@ fn incomplete_conversations(services: &Services) -> Vec<Diagnostic> {
         Ok(lost) => lost,
         Err(failure) => {
             let what = format!("cannot check the conversations: {}", chain_text(&failure));
-            let found = error(what).about(services.data_folder.to_string_lossy());
-            return vec![found.next("check the disk and the permissions of the data folder")];
+            let diagnostics = error(what).about(services.data_folder.to_string_lossy());
+            return vec![diagnostics.next("check the disk and the permissions of the data folder")];
         }
     };
     let named = lost.iter().take(REPORTED_LOSSES).filter_map(|(id, parts)| {
         let path = &parts.first()?.path;
-        let found = error(lost_parts::describe_loss(*id, parts)).about(path.to_string_lossy());
+        let diagnostics = error(lost_parts::describe_loss(*id, parts)).about(path.to_string_lossy());
         Some(
-            found
+            diagnostics
                 .next(lost_parts::loss_advice(*id, parts))
                 .fact("conversationId", id.to_string()),
         )
     });
-    let mut found: Vec<Diagnostic> = named.collect();
+    let mut diagnostics: Vec<Diagnostic> = named.collect();
     if let Some(more) = lost.len().checked_sub(REPORTED_LOSSES + 1) {
         let what = match more {
             0 => "1 more conversation lacks parts whose files cannot be read".to_owned(),
@@ -161,32 +161,32 @@ fn incomplete_conversations(services: &Services) -> Vec<Diagnostic> {
             ),
         };
         let bodies = services.data_folder.join(BODIES);
-        found.push(
+        diagnostics.push(
             error(what)
                 .about(bodies.to_string_lossy())
                 .next("restore the folder from a backup of the data folder"),
         );
     }
-    found
+    diagnostics
 }
 
 /// Reports set-aside files of the daemon, which are kept although they are unusable.
 fn set_aside_files(services: &Services) -> Vec<Diagnostic> {
     let all = unusable_files::list_unusable_files(services).into_iter();
-    let found = all.map(|kept| {
-        let (severity, what, next) = match kept.is_foreign {
+    let found = all.map(|file| {
+        let (severity, what, next) = match file.is_foreign {
             false => (
                 Severity::Warning,
                 format!(
                     "set aside because it cannot be used; nothing was deleted: {}",
-                    kept.reason
+                    file.reason
                 ),
                 "see the log for the reason; save what you need from it, then remove it",
             ),
-            true => (Severity::Note, kept.reason, "move it away if it is still needed"),
+            true => (Severity::Note, file.reason, "move it away if it is still needed"),
         };
         Diagnostic::new(DiagnosticKind::SetAside, severity, what)
-            .about(kept.path.to_string_lossy())
+            .about(file.path.to_string_lossy())
             .next(next)
     });
     found.collect()
@@ -237,8 +237,8 @@ fn journal_damage(services: &Services) -> Option<Diagnostic> {
         Ok(Some(damage)) => damage,
         Err(error) => {
             let what = format!("cannot check or rewrite the journal: {}", chain_text(&error));
-            let found = Diagnostic::new(DiagnosticKind::Store, Severity::Error, what);
-            return Some(found.about(services.data_folder.to_string_lossy()).next(
+            let diagnostic = Diagnostic::new(DiagnosticKind::Store, Severity::Error, what);
+            return Some(diagnostic.about(services.data_folder.to_string_lossy()).next(
                 "check free space, permissions and the health of the disk, then run sessionctl doctor again; if that does not help, copy the data folder",
             ));
         }
@@ -249,13 +249,13 @@ fn journal_damage(services: &Services) -> Option<Diagnostic> {
         size(bytes),
         count(damage.missing, "change"),
     );
-    let found = Diagnostic::new(DiagnosticKind::Store, Severity::Warning, what)
+    let diagnostic = Diagnostic::new(DiagnosticKind::Store, Severity::Warning, what)
         .about(damage.copy.to_string_lossy())
         .fact("damagedBytes", bytes)
         .next(
             "another program changed the file, or the disk is failing: check both; the damaged file was kept",
         );
-    Some(found)
+    Some(diagnostic)
 }
 
 fn damaged_stores(data: &Path) -> Vec<std::path::PathBuf> {

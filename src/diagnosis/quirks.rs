@@ -21,21 +21,21 @@ fn quirk(what: impl Into<String>) -> Diagnostic {
 /// Returns the known quirks of an agent.
 pub(super) fn quirks_of(kind: &AgentKind, declared: &DeclaredAgent<'_>) -> Vec<Diagnostic> {
     let capabilities = declared.capabilities;
-    let mut found = Vec::new();
-    found.extend(kind.package.and_then(|package| check_version(package, declared)));
+    let mut diagnostics = Vec::new();
+    diagnostics.extend(kind.package.and_then(|package| check_version(package, declared)));
     if !capabilities.resume && !capabilities.load_session {
         let what = "it cannot resume sessions: once its process has ended, a conversation continues from a copy or from its history as text";
-        found.push(quirk(what));
+        diagnostics.push(quirk(what));
     }
     if !declared.reads_transcripts {
         let what = match capabilities.fork {
             true => "its transcripts cannot be read: no search, no backups, and forks only at the end",
             false => "its transcripts cannot be read and it cannot fork: no search, no backups, no forks",
         };
-        found.push(quirk(what));
+        diagnostics.push(quirk(what));
     }
-    found.extend(kind.caution.map(quirk));
-    found
+    diagnostics.extend(kind.caution.map(quirk));
+    diagnostics
 }
 
 /// Checks whether it is the program and version on which the facts about its kind were measured.

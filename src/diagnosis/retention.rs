@@ -19,20 +19,20 @@ const NEARLY_FULL_PERCENT: u128 = 90;
 pub(super) fn check_retention(services: &Services) -> Vec<Diagnostic> {
     let rules = services.backups.rules;
     let entries = services.catalog.entries().iter();
-    let mut found: Vec<Diagnostic> = entries
+    let mut diagnostics: Vec<Diagnostic> = entries
         .filter_map(|entry| {
             let (folder, _) = entry.listed_transcripts()?;
-            let found = match entry.kind.retention {
+            let diagnostics = match entry.kind.retention {
                 Retention::Unknown => return None,
                 Retention::NotDeleted(what) => Diagnostic::new(DiagnosticKind::Retention, Severity::Ok, what),
                 Retention::DeletedAfter { days, managed } => {
                     diagnose_agent_retention(read_agent_retention(days, Path::new(managed), folder), rules)
                 }
             };
-            Some(found.about(entry.name.as_str()))
+            Some(diagnostics.about(entry.name.as_str()))
         })
         .collect();
-    found.push(match services.backups.archive.total() {
+    diagnostics.push(match services.backups.archive.total() {
         Ok(total) => diagnose_archive(total.sessions, total.bytes, rules)
             .about(services.backups.archive.folder().to_string_lossy()),
         Err(error) => {
@@ -41,7 +41,7 @@ pub(super) fn check_retention(services: &Services) -> Vec<Diagnostic> {
                 .next("check the permissions of the data folder")
         }
     });
-    found
+    diagnostics
 }
 
 /// How long an agent keeps transcripts, and the file with that setting, if any.
@@ -103,11 +103,11 @@ fn days_in(path: &Path) -> Result<Option<u64>, String> {
 }
 
 fn diagnose_agent_retention(vendor: Result<AgentRetention, String>, rules: BackupRules) -> Diagnostic {
-    let of = |severity, what: String| Diagnostic::new(DiagnosticKind::Retention, severity, what);
+    let diagnostic = |severity, what: String| Diagnostic::new(DiagnosticKind::Retention, severity, what);
     let vendor = match vendor {
         Ok(vendor) => vendor,
         Err(why) => {
-            return of(
+            return diagnostic(
                 Severity::Warning,
                 format!("unknown how long it keeps transcripts: {why}"),
             )
@@ -123,22 +123,22 @@ fn diagnose_agent_retention(vendor: Result<AgentRetention, String>, rules: Backu
         |path| path.display().to_string(),
     );
     let found = match (rules.is_enabled, rules.max_days) {
-        (false, _) => of(Severity::Warning, format!("{deletes}, and they are not backed up"))
+        (false, _) => diagnostic(Severity::Warning, format!("{deletes}, and they are not backed up"))
             .next(format!(
                 "set enabled = true in [keep], back up single sessions with sessionctl archive add, or raise cleanupPeriodDays in {settings}"
             )),
-        (true, Some(ours)) if ours <= vendor.days => of(
+        (true, Some(backup_days)) if backup_days <= vendor.days => diagnostic(
             Severity::Warning,
-            format!("{deletes}, and backups are kept for only {}", count(ours, "day")),
+            format!("{deletes}, and backups are kept for only {}", count(backup_days, "day")),
         )
         .next("raise days in [keep], or remove it"),
-        (true, Some(ours)) => of(Severity::Ok, format!("{deletes}; backups are kept for {}", count(ours, "day"))),
+        (true, Some(backup_days)) => diagnostic(Severity::Ok, format!("{deletes}; backups are kept for {}", count(backup_days, "day"))),
         (true, None) => {
             let stay = match rules.max_bytes {
                 Some(_) => "as long as there is room for them",
                 None => "until sessionctl rm --transcripts or archive rm deletes them",
             };
-            of(Severity::Ok, format!("{deletes}; backups stay {stay}"))
+            diagnostic(Severity::Ok, format!("{deletes}; backups stay {stay}"))
         }
     };
     let found = found.fact("vendorDays", vendor.days);
@@ -147,7 +147,7 @@ fn diagnose_agent_retention(vendor: Result<AgentRetention, String>, rules: Backu
         None => found,
     };
     match rules.max_days.filter(|_| rules.is_enabled) {
-        Some(ours) => found.fact("keepDays", ours),
+        Some(backup_days) => found.fact("keepDays", backup_days),
         None => found,
     }
 }

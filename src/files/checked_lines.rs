@@ -107,12 +107,12 @@ impl CheckedFile {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let text = fs::read(path)?;
         let file = OpenOptions::new().append(true).open(path)?;
-        let whole = whole(&text).len();
+        let complete_bytes = complete_lines(&text).len();
         Ok(Self {
             path: path.to_owned(),
             file,
-            whole_bytes: whole as u64,
-            is_torn: whole < text.len(),
+            whole_bytes: complete_bytes as u64,
+            is_torn: complete_bytes < text.len(),
         })
     }
 
@@ -149,9 +149,9 @@ impl CheckedFile {
 /// [`ReadError`].
 pub(crate) fn read<N: DeserializeOwned>(path: &Path) -> Result<Vec<N>, ReadError> {
     let text = super::read_file(path)?;
-    let whole = whole(&text);
+    let lines = complete_lines(&text);
     let mut notes = Vec::new();
-    for (number, line) in whole.split(|byte| *byte == b'\n').enumerate() {
+    for (number, line) in lines.split(|byte| *byte == b'\n').enumerate() {
         // Older versions also wrote empty lines.
         if !line.trim_ascii().is_empty() {
             notes.push(decode(line, number + 1, VERSION, |line| {
@@ -159,7 +159,7 @@ pub(crate) fn read<N: DeserializeOwned>(path: &Path) -> Result<Vec<N>, ReadError
             })?);
         }
     }
-    let rest = &text[whole.len()..];
+    let rest = &text[lines.len()..];
     if notes.is_empty() || !is_torn(rest) {
         return Err(damaged(notes.len() + 1, "it has no newline").into());
     }
@@ -229,7 +229,7 @@ fn damaged(line: usize, why: &str) -> Unreadable {
 }
 
 /// Returns the lines that end with a newline.
-fn whole(text: &[u8]) -> &[u8] {
+fn complete_lines(text: &[u8]) -> &[u8] {
     let end = text.iter().rposition(|byte| *byte == b'\n');
     &text[..end.map_or(0, |end| end + 1)]
 }

@@ -163,9 +163,9 @@ pub(crate) fn missing_folders(folder: &Path) -> Vec<&Path> {
 /// The system's error.
 pub(crate) fn make_folders(folder: &Path) -> io::Result<()> {
     let missing = missing_folders(folder);
-    let there = missing.first().map_or(Some(folder), |first| first.parent());
-    if let Some(there) = there.filter(|there| can_create_beside(there)) {
-        sync_folder_of(there)?;
+    let existing = missing.first().map_or(Some(folder), |first| first.parent());
+    if let Some(existing) = existing.filter(|existing| can_create_beside(existing)) {
+        sync_folder_of(existing)?;
     }
     for folder in missing {
         match DirBuilder::new().mode(0o700).create(folder) {

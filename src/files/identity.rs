@@ -90,10 +90,10 @@ pub(crate) fn same_bytes(
     mut bytes: u64,
 ) -> io::Result<bool> {
     while bytes > 0 {
-        let (one, other) = (left.fill_buf()?, right.fill_buf()?);
+        let (left_bytes, right_bytes) = (left.fill_buf()?, right.fill_buf()?);
         let most = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let length = one.len().min(other.len()).min(most);
-        if length == 0 || one[..length] != other[..length] {
+        let length = left_bytes.len().min(right_bytes.len()).min(most);
+        if length == 0 || left_bytes[..length] != right_bytes[..length] {
             return Ok(false);
         }
         left.consume(length);

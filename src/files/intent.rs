@@ -321,9 +321,9 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
     /// replaced, or whose session may have an owner. Returns whether everything was undone; otherwise the log stays.
     pub(crate) fn undo(&self, may_have_owner: &dyn Fn(&str) -> bool) -> bool {
         let mut is_done = true;
-        let mut touched = BTreeSet::new();
+        let mut changed_folders = BTreeSet::new();
         for group in self.content.groups.iter().rev() {
-            touched.extend(group.iter().flat_map(IntentStep::paths).filter_map(Path::parent));
+            changed_folders.extend(group.iter().flat_map(IntentStep::paths).filter_map(Path::parent));
             let undo_step = |step| self.undo_step(step, may_have_owner);
             let undone = self.check_originals(group);
             if let Err(error) = undone.and_then(|()| group.iter().rev().try_for_each(undo_step)) {
@@ -331,7 +331,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
                 is_done = false;
             }
         }
-        for folder in touched.into_iter().filter(|folder| folder.exists()) {
+        for folder in changed_folders.into_iter().filter(|folder| folder.exists()) {
             if let Err(error) = sync_folder(folder) {
                 tracing::warn!(path = %folder.display(), %error, "cannot sync a folder after undoing a step");
                 is_done = false;
@@ -354,15 +354,15 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
     /// Checks that each original exists, moved away or in its place. Otherwise an undo would delete the only copy.
     fn check_originals(&self, group: &[IntentStep]) -> io::Result<()> {
         for original in group.iter().filter_map(IntentStep::original) {
-            let there = match fs::symlink_metadata(&original.from) {
+            let current = match fs::symlink_metadata(&original.from) {
                 Err(error) if is_absence(&error) => None,
                 found => Some(found?),
             };
-            let is_new = |step: &IntentStep| match (step, &there) {
-                (IntentStep::File(file), Some(there)) => file.identity.matches(there),
+            let is_new = |step: &IntentStep| match (step, &current) {
+                (IntentStep::File(file), Some(current)) => file.identity.matches(current),
                 _ => false,
             };
-            if !exists(&self.original_path(original))? && (there.is_none() || group.iter().any(is_new)) {
+            if !exists(&self.original_path(original))? && (current.is_none() || group.iter().any(is_new)) {
                 return Err(io::Error::new(io::ErrorKind::NotFound, "its original is missing"));
             }
         }
@@ -432,15 +432,15 @@ impl NewName {
 pub(crate) fn existing<S>(kind: &IntentKind<S>, data: &Path) -> io::Result<Vec<PathBuf>> {
     let all = data.join(kind.folder);
     let listed = refuse_links_below(data, &all.join("any")).and_then(|()| entries(&all));
-    let found = listed.inspect_err(|error| {
+    let paths = listed.inspect_err(|error| {
         tracing::warn!(path = %all.display(), %error, "cannot list unfinished work");
     });
-    let found = found?;
+    let paths = paths?;
     // A kill may leave an empty folder before the first log.
-    if found.is_empty() {
+    if paths.is_empty() {
         remove_if_empty(&all);
     }
-    Ok(found
+    Ok(paths
         .into_iter()
         .filter(|path| !set_aside::is_set_aside(path))
         .collect())
@@ -450,12 +450,12 @@ pub(crate) fn existing<S>(kind: &IntentKind<S>, data: &Path) -> io::Result<Vec<P
 /// logged.
 pub(crate) fn settle<S: Serialize + DeserializeOwned>(
     kind: &IntentKind<S>,
-    left: &[PathBuf],
+    intents: &[PathBuf],
     may_have_owner: &dyn Fn(&str) -> bool,
     mut decide: impl FnMut(&Intent<S>) -> IntentDecision,
 ) -> bool {
     let mut is_all_settled = true;
-    for path in left {
+    for path in intents {
         // No step begins before the log has its final name.
         if kind.log.is_none() && checked_lines::is_incomplete_name(path) {
             is_all_settled &= ok_if_absent(fs::remove_file(path)).is_ok();
@@ -472,7 +472,7 @@ pub(crate) fn settle<S: Serialize + DeserializeOwned>(
             Err(error) => settle_unreadable(kind.log, path, error),
         };
     }
-    if let Some(all) = left.first().and_then(|path| path.parent()) {
+    if let Some(all) = intents.first().and_then(|path| path.parent()) {
         remove_if_empty(all);
     }
     is_all_settled
@@ -576,15 +576,15 @@ fn ok_if_absent(removed: io::Result<()>) -> io::Result<()> {
 }
 
 /// Moves an original back. If a different file exists there, both files stay and this fails.
-fn restore_original(kept: &Path, from: &Path) -> io::Result<()> {
-    if !exists(kept)? {
+fn restore_original(stored: &Path, from: &Path) -> io::Result<()> {
+    if !exists(stored)? {
         // The original was never moved away, or is already back.
         return Ok(());
     }
     make_folders(from.parent().unwrap_or(Path::new("/")))?;
-    match rename(kept, from) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && same_content(kept, from)? => {
-            fs::remove_file(kept)
+    match rename(stored, from) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && same_content(stored, from)? => {
+            fs::remove_file(stored)
         }
         renamed => renamed,
     }

@@ -50,18 +50,18 @@ impl Misplaced {
 /// # Errors
 /// The system's error if it cannot be inspected.
 pub(crate) fn find(path: &Path, needed: EntryKind) -> io::Result<Option<Misplaced>> {
-    let found = match fs::symlink_metadata(path) {
+    let file_type = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata.file_type(),
         Err(error) if is_absence(&error) => return Ok(None),
         Err(error) => return Err(error),
     };
     let is_needed = match needed {
-        EntryKind::File => found.is_file(),
-        EntryKind::Folder => found.is_dir(),
+        EntryKind::File => file_type.is_file(),
+        EntryKind::Folder => file_type.is_dir(),
     };
     Ok((!is_needed).then(|| Misplaced {
         path: path.to_owned(),
-        found: kind_found(found),
+        found: kind_found(file_type),
         needed,
         to: path.parent().unwrap_or(path).to_owned(),
     }))

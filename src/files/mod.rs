@@ -141,11 +141,14 @@ pub(crate) fn refuse_links_below(folder: &Path, path: &Path) -> io::Result<()> {
         path.display(),
         folder.display()
     );
-    let between = path.ancestors().skip(1).take_while(|above| *above != folder);
-    for above in between {
-        match above.symlink_metadata() {
+    let between = path
+        .ancestors()
+        .skip(1)
+        .take_while(|ancestor| *ancestor != folder);
+    for ancestor in between {
+        match ancestor.symlink_metadata() {
             Ok(metadata) if metadata.is_symlink() => {
-                let why = format!("{} is a link, and links are not followed", above.display());
+                let why = format!("{} is a link, and links are not followed", ancestor.display());
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
             }
             Err(error) if !is_absence(&error) => return Err(error),
@@ -162,10 +165,10 @@ pub(crate) fn refuse_links_below(folder: &Path, path: &Path) -> io::Result<()> {
 pub(crate) fn file_contains(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     let finder = Finder::new(bytes);
     let mut file = open_file(path)?;
-    let (mut buffer, mut kept) = (vec![0; BUFFER_BYTES], 0);
+    let (mut buffer, mut overlap) = (vec![0; BUFFER_BYTES], 0);
     loop {
-        let read = file.read(&mut buffer[kept..])?;
-        let end = kept + read;
+        let read = file.read(&mut buffer[overlap..])?;
+        let end = overlap + read;
         if finder.find(&buffer[..end]).is_some() {
             return Ok(true);
         }
@@ -173,7 +176,7 @@ pub(crate) fn file_contains(path: &Path, bytes: &[u8]) -> io::Result<bool> {
             return Ok(false);
         }
         // The bytes may span two reads.
-        kept = end.min(bytes.len() - 1);
-        buffer.copy_within(end - kept..end, 0);
+        overlap = end.min(bytes.len() - 1);
+        buffer.copy_within(end - overlap..end, 0);
     }
 }

@@ -458,19 +458,19 @@ fn walk(
     may_be_system_owned: bool,
     mut make: Option<&mut dyn FnMut(&Path) -> io::Result<()>>,
 ) -> Result<(), WalkEnd> {
-    let mut place = PathBuf::from("/");
-    let mut left = names(path);
+    let mut current = PathBuf::from("/");
+    let mut remaining = names(path);
     // How many of the remaining components belong to a link.
     let mut of_links = 0;
     let mut links = 0;
-    while let Some(name) = left.pop_front() {
+    while let Some(name) = remaining.pop_front() {
         let is_links = of_links > 0;
         of_links -= usize::from(is_links);
         if name == ".." {
-            place.pop();
+            current.pop();
             continue;
         }
-        let next = place.join(&name);
+        let next = current.join(&name);
         let metadata = match (next.symlink_metadata(), &mut make) {
             (Err(error), Some(make)) if error.kind() == io::ErrorKind::NotFound && !is_links => {
                 match make(&next) {
@@ -478,10 +478,10 @@ fn walk(
                     _ => next.symlink_metadata(),
                 }
             }
-            (looked, _) => looked,
+            (inspected, _) => inspected,
         };
         let metadata = metadata.map_err(WalkEnd::Io)?;
-        let is_last = left.is_empty();
+        let is_last = remaining.is_empty();
         if let Some(fault) = user.fault(&metadata, is_last, may_be_system_owned) {
             return Err(WalkEnd::Untrusted(PathFault::new(&next, &metadata, fault)));
         }
@@ -493,15 +493,15 @@ fn walk(
             }
             let target = next.read_link().map_err(WalkEnd::Io)?;
             if target.is_absolute() {
-                place = PathBuf::from("/");
+                current = PathBuf::from("/");
             }
             for name in names(&target).into_iter().rev() {
-                left.push_front(name);
+                remaining.push_front(name);
                 of_links += 1;
             }
             continue;
         }
-        place = next;
+        current = next;
     }
     Ok(())
 }

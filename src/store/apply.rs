@@ -274,38 +274,38 @@ impl AppliedState {
 /// Applies a change to a draft. After an error, discard the draft.
 pub(super) fn apply(
     draft: &mut WriteBatch<'_>,
-    mark: &mut AppliedState,
+    state: &mut AppliedState,
     entry: &JournalChange,
 ) -> Result<(), StoreError> {
     for value in &entry.conversations {
-        put_conversation(draft, mark, value)?;
+        put_conversation(draft, state, value)?;
     }
     for lineage in &entry.lineage {
         let bytes = lineage.value.to_bytes("lineage entry")?;
         let key = lineage_key(lineage.id, lineage.seq);
         if let Some(previous) = packed::insert(draft, TreeId::Lineage, &key, &bytes)? {
-            mark.shrink(previous.len());
+            state.shrink(previous.len());
         }
-        mark.grow(bytes.len());
+        state.grow(bytes.len());
     }
     for owner in &entry.upstream {
         let key = upstream_key(owner);
         if packed::insert(draft, TreeId::Upstream, &key, &[])?.is_none() {
-            mark.grow(key.len());
+            state.grow(key.len());
         }
     }
     for value in &entry.requests {
         let header: RequestHeader = value.read_header("request")?;
         let at = header.at;
         let key = header.key();
-        remove_request(draft, mark, &key)?;
+        remove_request(draft, state, &key)?;
         let bytes = value.to_bytes("request")?;
         packed::insert(draft, TreeId::RequestExpiry, &request_order_key(&key, at), &[])?;
-        mark.grow(bytes.len());
+        state.grow(bytes.len());
         draft.put(TreeId::Requests, &request_key(&key), bytes);
     }
     for key in &entry.requests_removed {
-        remove_request(draft, mark, key)?;
+        remove_request(draft, state, key)?;
     }
     for process in &entry.processes {
         let bytes = serde_json::to_vec(process).map_err(StoreError::unwritable("process"))?;
@@ -314,7 +314,7 @@ pub(super) fn apply(
     for name in &entry.processes_removed {
         draft.remove(TreeId::Processes, name.as_bytes());
     }
-    mark.is_to_erase |= entry.erases;
+    state.is_to_erase |= entry.erases;
     Ok(())
 }
 
@@ -439,16 +439,16 @@ fn recent_key(header: &ConversationHeader) -> [u8; 24] {
 
 fn put_conversation(
     draft: &mut WriteBatch<'_>,
-    mark: &mut AppliedState,
+    state: &mut AppliedState,
     value: &StoredValue,
 ) -> Result<(), StoreError> {
     let header: ConversationHeader = value.read_header("conversation")?;
     let key = *header.id.as_bytes();
     if let Some(bytes) = draft.get(TreeId::Conversations, &key)? {
         let old: ConversationHeader = StoredValue::stored_header("conversation", &bytes)?;
-        mark.shrink(bytes.len());
+        state.shrink(bytes.len());
         if old.deleted_at.is_none() {
-            mark.conversations = mark.conversations.saturating_sub(1);
+            state.conversations = state.conversations.saturating_sub(1);
             packed::remove(draft, TreeId::Recent, &recent_key(&old))?;
         }
     }
@@ -458,7 +458,7 @@ fn put_conversation(
     let has_waiting =
         header.waiting.as_ref().is_some_and(|line| !line.is_empty()) || value.has_body_in("waiting");
     if is_alive {
-        mark.conversations += 1;
+        state.conversations += 1;
         packed::insert(
             draft,
             TreeId::Recent,
@@ -480,7 +480,7 @@ fn put_conversation(
         draft.remove(TreeId::Unfinished, &key);
     }
     let bytes = value.to_bytes("conversation")?;
-    mark.grow(bytes.len());
+    state.grow(bytes.len());
     draft.put(TreeId::Conversations, &key, bytes);
     Ok(())
 }
@@ -518,7 +518,7 @@ fn summary_of(
 
 fn remove_request(
     draft: &mut WriteBatch<'_>,
-    mark: &mut AppliedState,
+    state: &mut AppliedState,
     key: &RequestKey,
 ) -> Result<(), StoreError> {
     let tree_key = request_key(key);
@@ -528,6 +528,6 @@ fn remove_request(
     let old: RequestHeader = StoredValue::stored_header("request", &bytes)?;
     packed::remove(draft, TreeId::RequestExpiry, &request_order_key(key, old.at))?;
     draft.remove(TreeId::Requests, &tree_key);
-    mark.shrink(bytes.len());
+    state.shrink(bytes.len());
     Ok(())
 }

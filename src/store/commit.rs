@@ -117,14 +117,14 @@ impl Writer {
         shared: Arc<Shared>,
         journal: Option<Journal>,
         trust: Option<TrustFile>,
-        mark: AppliedState,
+        applied: AppliedState,
         paths: Option<StorePaths>,
     ) -> Self {
         Self {
             shared,
             journal,
             trust,
-            applied: mark,
+            applied,
             paths,
             unusable_trees: None,
             fallback: None,
@@ -143,7 +143,7 @@ impl Writer {
         // Load the pages for the first list, so that no client waits for them.
         let newest = self.shared.read(|view| view.recent_page(None, RECENT_PAGE));
         let elapsed = newest.as_ref().ok().zip(now).map(|(page, now)| {
-            let last = page.first().map(|(_, found)| found.record.updated_at);
+            let last = page.first().map(|(_, salvaged)| salvaged.record.updated_at);
             MinimumClock::since(last.map_or(now, |last| last.min(now)))
         });
         let mut pruning = elapsed.as_ref().map(|_| Vec::new());
@@ -315,42 +315,42 @@ impl Writer {
     fn commit_some(
         &mut self,
         waiting: &mut VecDeque<(Change, CommitReply)>,
-        may_repeat: &mut bool,
+        may_retry: &mut bool,
         answers: &mut Vec<(Sequence, CommitReply)>,
     ) -> Result<Option<StoreError>, StoreError> {
         let shared = Arc::clone(&self.shared);
         let keyspace = shared.keyspace();
         let mut draft = WriteBatch::over(&keyspace);
-        let mut mark = self.applied.clone();
+        let mut next_state = self.applied.clone();
         let mut lines: Vec<u8> = Vec::new();
         let mut last_line_bytes = 0;
-        let mut lack = None;
+        let mut full_disk_error = None;
         let mut database_error = None;
         while lines.len() < GROUP_LIMIT_BYTES
             && let Some((change, answer)) = waiting.pop_front()
         {
             if change.is_empty() {
-                answers.push((Sequence(mark.position.sequence), answer));
+                answers.push((Sequence(next_state.position.sequence), answer));
                 continue;
             }
-            let next = mark.position.sequence + 1;
+            let next = next_state.position.sequence + 1;
             let has_reserve = change.may_use_reserve;
-            let again = has_reserve.then(|| change.clone());
-            let prepared = prepare(&shared, &keyspace, &draft, change, next).and_then(|entry| {
+            let retry = has_reserve.then(|| change.clone());
+            let encoded = prepare(&shared, &keyspace, &draft, change, next).and_then(|entry| {
                 let line = write_line(next, &entry)?;
                 if let Some(journal) = self.journal.as_mut().filter(|_| !has_reserve) {
                     journal.ensure_reserve(lines.len() + line.len())?;
                 }
                 Ok((entry, line))
             });
-            match prepared {
+            match encoded {
                 Ok((entry, line)) => {
-                    mark.position.sequence = next;
+                    next_state.position.sequence = next;
                     answers.push((Sequence(next), answer));
                     self.erases |= entry.erases;
                     last_line_bytes = line.len();
                     lines.extend_from_slice(&line);
-                    match apply::apply(&mut draft, &mut mark, &entry) {
+                    match apply::apply(&mut draft, &mut next_state, &entry) {
                         Err(error) if error.is_database_error() => {
                             database_error = Some(error);
                             break;
@@ -360,7 +360,7 @@ impl Writer {
                 }
                 // The error is the database's, not this change's. The database is replaced before the next change.
                 Err(error) if error.is_database_error() => {
-                    match again.filter(|_| !lines.is_empty() || std::mem::take(may_repeat)) {
+                    match retry.filter(|_| !lines.is_empty() || std::mem::take(may_retry)) {
                         Some(change) => waiting.push_front((change, answer)),
                         None => send_answer(answer, Err(error.clone())),
                     }
@@ -372,24 +372,24 @@ impl Writer {
                     break;
                 }
                 Err(error) => {
-                    lack = Some(error.clone())
+                    full_disk_error = Some(error.clone())
                         .filter(|error| error.full_disk_path().is_some())
-                        .or(lack);
+                        .or(full_disk_error);
                     send_answer(answer, Err(error));
                 }
             }
         }
         if lines.is_empty() {
-            return Ok(lack);
+            return Ok(full_disk_error);
         }
         if let (Some(trust), None) = (&mut self.trust, &self.fallback) {
             trust.mark_open()?;
         }
         if let Some(journal) = &mut self.journal {
-            journal.append(&lines, mark.position.sequence, last_line_bytes)?;
-            mark.position = journal.position().clone();
+            journal.append(&lines, next_state.position.sequence, last_line_bytes)?;
+            next_state.position = journal.position().clone();
         }
-        mark.write(&mut draft)?;
+        next_state.write(&mut draft)?;
         let applied = database_error.map_or_else(
             || {
                 let _readers_wait = shared
@@ -400,10 +400,10 @@ impl Writer {
             },
             Err,
         );
-        let before = std::mem::replace(&mut self.applied, mark);
+        let before = std::mem::replace(&mut self.applied, next_state);
         drop(keyspace);
         applied.or_else(|error| self.apply_from_journal(&error, before))?;
-        Ok(lack)
+        Ok(full_disk_error)
     }
 
     /// Called when the database failed after the journal was written. Switches to trees in memory, read from the
@@ -488,8 +488,8 @@ impl Writer {
         }
         journal.remove_leftover()?;
         let position = journal.position();
-        let found = journal::verify(&paths.journal, position.end_offset, position.sequence)?;
-        if found == JournalCheck::default() {
+        let check = journal::verify(&paths.journal, position.end_offset, position.sequence)?;
+        if check == JournalCheck::default() {
             return Ok(None);
         }
         let shared = Arc::clone(&self.shared);
@@ -502,9 +502,9 @@ impl Writer {
         // Write the journal first: if there is no room for it, no copy is made either.
         let renewed = compact::write(&paths.journal, &keyspace, &self.applied)?;
         let kept = open::copy_aside(&paths.journal, open::DAMAGED_JOURNAL)?;
-        let (renewed, mark, _) = renewed.put_in_place()?;
+        let (renewed, state, _) = renewed.put_in_place()?;
         *journal = renewed;
-        self.applied = mark;
+        self.applied = state;
         journal.sync_name()?;
         journal.try_ensure_reserve();
         if let Err(error) = compact::record_position(&keyspace, &self.applied) {
@@ -513,8 +513,8 @@ impl Writer {
         self.shared.update_status(&self.applied, None);
         tracing::warn!(kept = %kept.display(), "rewrote the damaged journal from the database");
         Ok(Some(JournalDamage {
-            damaged: found.damaged,
-            missing: found.missing,
+            damaged: check.damaged,
+            missing: check.missing,
             copy: kept,
         }))
     }
@@ -563,9 +563,9 @@ impl Writer {
             keyspace.sync()?;
             let journal_text = compact::write(&paths.journal, &keyspace, &self.applied)?;
             let renewed = open::DatabaseCopy::copy(paths, &keyspace)?;
-            let (renewed_journal, mark, named) = journal_text.put_in_place()?;
+            let (renewed_journal, state, named) = journal_text.put_in_place()?;
             *journal = renewed_journal;
-            self.applied = mark;
+            self.applied = state;
             journal.sync_name()?;
             // If a kill comes here, the next start uses the old database and erases again.
             compact::record_position(&keyspace, &self.applied)?;
@@ -613,17 +613,19 @@ fn remove_erased_bodies(
     bodies: &Bodies,
     named: &HashSet<String>,
 ) -> Result<(), StoreError> {
-    let kept = open::damaged_files(&paths.journal)?.into_iter();
-    let mut kept: Vec<PathBuf> = kept.map(|(_, path)| path).collect();
-    if kept.is_empty() {
+    let set_aside_files = open::damaged_files(&paths.journal)?.into_iter();
+    let mut set_aside_files: Vec<PathBuf> = set_aside_files.map(|(_, path)| path).collect();
+    if set_aside_files.is_empty() {
         bodies.remove_unreferenced(named)?;
     }
     let damaged =
         set_aside::set_aside_files_in(&paths.bodies).map_err(StoreError::io("list", &paths.bodies))?;
-    kept.extend(damaged);
-    match kept.is_empty() {
+    set_aside_files.extend(damaged);
+    match set_aside_files.is_empty() {
         true => Ok(()),
-        false => Err(StoreError::SetAsideFilesRemain { paths: kept }),
+        false => Err(StoreError::SetAsideFilesRemain {
+            paths: set_aside_files,
+        }),
     }
 }
 

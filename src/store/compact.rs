@@ -46,9 +46,9 @@ pub(super) const RECORD_TREES: [TreeId; 5] = [
 ];
 
 /// Whether at least half of the journal is obsolete.
-pub(super) fn is_due(mark: &AppliedState) -> bool {
-    let length = mark.position.end_offset;
-    length > SMALLEST_JOURNAL_BYTES && length / 2 >= mark.live_bytes
+pub(super) fn is_due(state: &AppliedState) -> bool {
+    let length = state.position.end_offset;
+    length > SMALLEST_JOURNAL_BYTES && length / 2 >= state.live_bytes
 }
 
 /// Writes the content of the trees to a new journal. Nothing may be committed meanwhile.
@@ -58,25 +58,25 @@ pub(super) fn is_due(mark: &AppliedState) -> bool {
 pub(super) fn write(
     path: &Path,
     keyspace: &Keyspace,
-    mark: &AppliedState,
+    state: &AppliedState,
 ) -> Result<CompactedJournal, StoreError> {
     let mut compacted = CompactedJournal {
-        journal: NewJournal::begin(path, mark.position.sequence)?,
-        applied: mark.clone(),
+        journal: NewJournal::begin(path, state.position.sequence)?,
+        applied: state.clone(),
         referenced_bodies: HashSet::new(),
         conversations: 0,
     };
-    for space in RECORD_TREES {
-        compacted.copy(keyspace, space)?;
+    for tree_id in RECORD_TREES {
+        compacted.copy(keyspace, tree_id)?;
     }
-    if mark.is_to_erase {
+    if state.is_to_erase {
         // Write this to the journal too, because a later start may rebuild the database from it.
         compacted.push(&JournalChange {
             erases: true,
             ..JournalChange::default()
         })?;
     }
-    if compacted.conversations != mark.conversations {
+    if compacted.conversations != state.conversations {
         return Err(StoreError::DamagedValue {
             what: "list of conversations",
         });
@@ -91,23 +91,23 @@ impl CompactedJournal {
     pub(super) fn put_in_place(self) -> Result<(Journal, AppliedState, HashSet<String>), StoreError> {
         let journal = self.journal.put_in_place()?;
         let position = journal.position().clone();
-        let mark = AppliedState {
+        let state = AppliedState {
             live_bytes: position.end_offset,
             position,
             ..self.applied
         };
-        Ok((journal, mark, self.referenced_bodies))
+        Ok((journal, state, self.referenced_bodies))
     }
 
-    fn copy(&mut self, keyspace: &Keyspace, space: TreeId) -> Result<(), StoreError> {
-        let page = |from: Bound<&[u8]>| match space.is_packed() {
-            true => packed::page(keyspace, space, from, &[], PAGE_ENTRIES),
-            false => keyspace.page(space, from, PAGE_ENTRIES),
+    fn copy(&mut self, keyspace: &Keyspace, tree_id: TreeId) -> Result<(), StoreError> {
+        let page = |from: Bound<&[u8]>| match tree_id.is_packed() {
+            true => packed::page(keyspace, tree_id, from, &[], PAGE_ENTRIES),
+            false => keyspace.page(tree_id, from, PAGE_ENTRIES),
         };
         each_page(page, |pairs| {
             let mut entry = JournalChange::default();
             for (key, bytes) in &pairs {
-                self.conversations += u64::from(add(&mut entry, space, key, bytes)?);
+                self.conversations += u64::from(add(&mut entry, tree_id, key, bytes)?);
             }
             let values = entry.conversations.iter().chain(&entry.requests);
             let values = values.chain(entry.lineage.iter().map(|lineage| &lineage.value));
@@ -131,12 +131,14 @@ impl CompactedJournal {
 /// If the record is damaged. `entry` is unchanged then.
 pub(super) fn add(
     entry: &mut JournalChange,
-    space: TreeId,
+    tree_id: TreeId,
     key: &[u8],
     bytes: &[u8],
 ) -> Result<bool, StoreError> {
-    let damaged = || StoreError::DamagedChunk { space: space.name() };
-    match space {
+    let damaged = || StoreError::DamagedChunk {
+        space: tree_id.name(),
+    };
+    match tree_id {
         TreeId::Conversations => {
             let value = StoredValue::from_bytes("conversation", bytes)?;
             let is_alive = apply::check_conversation(key, bytes)?;
@@ -168,10 +170,12 @@ pub(super) fn add(
 
 /// Copies all trees into an empty database, except for the mark.
 pub(super) fn copy_trees(from: &Keyspace, to: &Keyspace) -> Result<(), StoreError> {
-    for space in TreeId::ALL.into_iter().filter(|space| *space != TreeId::Meta) {
-        let page = |after: Bound<&[u8]>| from.page(space, after, PAGE_ENTRIES);
+    for tree_id in TreeId::ALL.into_iter().filter(|tree_id| *tree_id != TreeId::Meta) {
+        let page = |after: Bound<&[u8]>| from.page(tree_id, after, PAGE_ENTRIES);
         each_page(page, |pairs| {
-            let writes = pairs.into_iter().map(|(key, value)| ((space, key), Some(value)));
+            let writes = pairs
+                .into_iter()
+                .map(|(key, value)| ((tree_id, key), Some(value)));
             to.apply_one_by_one(writes.collect())
         })?;
     }
@@ -179,9 +183,9 @@ pub(super) fn copy_trees(from: &Keyspace, to: &Keyspace) -> Result<(), StoreErro
 }
 
 /// Records in the trees their position in the journal that is now in place.
-pub(super) fn record_position(keyspace: &Keyspace, mark: &AppliedState) -> Result<(), StoreError> {
+pub(super) fn record_position(keyspace: &Keyspace, state: &AppliedState) -> Result<(), StoreError> {
     let mut draft = WriteBatch::over(keyspace);
-    mark.write(&mut draft)?;
+    state.write(&mut draft)?;
     keyspace.apply(draft.into_writes())
 }
 

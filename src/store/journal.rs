@@ -85,13 +85,13 @@ impl AppendFile for File {
     }
 
     fn is_removed(&self, path: &Path) -> io::Result<bool> {
-        let own = self.metadata()?;
-        if own.nlink() > 0 {
+        let metadata = self.metadata()?;
+        if metadata.nlink() > 0 {
             return Ok(false);
         }
         // Some file systems do not report the number of links, so check the path too.
         match std::fs::symlink_metadata(path) {
-            Ok(found) => Ok((found.dev(), found.ino()) != (own.dev(), own.ino())),
+            Ok(found) => Ok((found.dev(), found.ino()) != (metadata.dev(), metadata.ino())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
             Err(error) => Err(error),
         }
@@ -324,14 +324,14 @@ pub(super) fn read_header(path: &Path) -> Result<Option<(Header, u64)>, StoreErr
     if line.last() != Some(&b'\n') {
         return Ok(None);
     }
-    if let Ok(found) = serde_json::from_slice::<Format>(&line)
-        && found.journal > FORMAT
+    if let Ok(format) = serde_json::from_slice::<Format>(&line)
+        && format.journal > FORMAT
     {
         return Err(StoreError::NewerJournal {
             path: path.to_owned(),
-            format: found.journal,
+            format: format.journal,
             newest: FORMAT,
-            written_by: found.written_by,
+            written_by: format.written_by,
         });
     }
     let header = serde_json::from_slice::<Header>(&line).ok();
@@ -445,9 +445,9 @@ fn scan_until(
         let start = offset;
         offset += read as u64;
         let last = scanned.position.sequence;
-        let good = decode_line(&line)
+        let valid = decode_line(&line)
             .filter(|line| line.seq > last || (line.seq == last && base.is_none_or(|base| line.seq <= base)));
-        let Some(good) = good else {
+        let Some(valid) = valid else {
             let end = scanned.unreadable_end.get_or_insert(UnreadableEnd {
                 region: BadRegion {
                     offset: start,
@@ -463,19 +463,19 @@ fn scan_until(
             .damaged
             .extend(scanned.unreadable_end.take().map(|end| end.region));
         // Without a header, it is unknown which changes came before the first line.
-        let before = match base {
+        let last_accounted = match base {
             Some(base) => last.max(base),
-            None if last == 0 => good.seq,
+            None if last == 0 => valid.seq,
             None => last,
         };
-        if good.seq > before + 1 {
-            scanned.missing.push(before + 1..=good.seq - 1);
+        if valid.seq > last_accounted + 1 {
+            scanned.missing.push(last_accounted + 1..=valid.seq - 1);
         }
-        scanned.position.sequence = good.seq;
+        scanned.position.sequence = valid.seq;
         scanned.position.line_offset = start;
         scanned.position.end_offset = offset;
         scanned.position.line_sum = Some(crc32fast::hash(&line));
-        each(&scanned.position, good.change.get())?;
+        each(&scanned.position, valid.change.get())?;
     }
 }
 
@@ -526,9 +526,9 @@ impl Journal {
         if to <= self.allocated {
             return Ok(());
         }
-        let ahead = to + PREALLOCATED_BYTES;
-        let allocated = match self.file.allocate(from, ahead) {
-            Ok(()) => Ok(ahead),
+        let preallocated_end = to + PREALLOCATED_BYTES;
+        let allocated = match self.file.allocate(from, preallocated_end) {
+            Ok(()) => Ok(preallocated_end),
             Err(_) => self.file.allocate(from, to).map(|()| to),
         };
         match allocated {

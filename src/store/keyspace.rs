@@ -270,7 +270,7 @@ impl Keyspace {
             .map_err(failed)?;
         let trees = TreeId::ALL
             .iter()
-            .map(|space| database.open_tree(space.name()))
+            .map(|tree_id| database.open_tree(tree_id.name()))
             .collect::<Result<Vec<_>, _>>()
             .map_err(failed)?;
         Ok(Self::Sled(SledTrees {
@@ -280,41 +280,41 @@ impl Keyspace {
         }))
     }
 
-    pub(super) fn get(&self, space: TreeId, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+    pub(super) fn get(&self, tree_id: TreeId, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         match self {
             #[cfg(test)]
             Self::Failing(below) => below
                 .as_ref()
-                .map_or(Err(test_failure()), |below| below.get(space, key)),
+                .map_or(Err(test_failure()), |below| below.get(tree_id, key)),
             Self::Sled(trees) => {
-                let found = trees.call_sled(|| trees.tree(space).get(key))?;
+                let found = trees.call_sled(|| trees.tree(tree_id).get(key))?;
                 Ok(found.map(|value| value.to_vec()))
             }
             Self::Memory(map) => {
                 let map = map.read().unwrap_or_else(PoisonError::into_inner);
-                Ok(map.get(&(space, key.to_vec())).cloned())
+                Ok(map.get(&(tree_id, key.to_vec())).cloned())
             }
         }
     }
 
     /// Returns the last pair up to this key.
-    pub(super) fn last(&self, space: TreeId, until: Bound<&[u8]>) -> Result<Option<KeyValue>, StoreError> {
+    pub(super) fn last(&self, tree_id: TreeId, until: Bound<&[u8]>) -> Result<Option<KeyValue>, StoreError> {
         match self {
             #[cfg(test)]
-            Self::Failing(below) => below
+            Self::Failing(from_base) => from_base
                 .as_ref()
-                .map_or(Err(test_failure()), |below| below.last(space, until)),
+                .map_or(Err(test_failure()), |from_base| from_base.last(tree_id, until)),
             Self::Sled(trees) => {
-                let range = || trees.tree(space).range::<&[u8], _>((Bound::Unbounded, until));
-                let found = trees.call_sled(|| range().next_back().transpose())?;
-                Ok(found.map(owned))
+                let range = || trees.tree(tree_id).range::<&[u8], _>((Bound::Unbounded, until));
+                let base_key = trees.call_sled(|| range().next_back().transpose())?;
+                Ok(base_key.map(owned))
             }
             Self::Memory(map) => {
                 let map = map.read().unwrap_or_else(PoisonError::into_inner);
-                let from = Bound::Included((space, Vec::new()));
-                let until = until.map(|key| (space, key.to_vec()));
-                let found = map.range((from, until)).next_back();
-                Ok(found.map(|((_, key), value)| (key.clone(), value.clone())))
+                let from = Bound::Included((tree_id, Vec::new()));
+                let until = until.map(|key| (tree_id, key.to_vec()));
+                let base_key = map.range((from, until)).next_back();
+                Ok(base_key.map(|((_, key), value)| (key.clone(), value.clone())))
             }
         }
     }
@@ -322,7 +322,7 @@ impl Keyspace {
     /// Returns at most `limit` pairs, starting at this key.
     pub(super) fn page(
         &self,
-        space: TreeId,
+        tree_id: TreeId,
         from: Bound<&[u8]>,
         limit: usize,
     ) -> Result<Vec<KeyValue>, StoreError> {
@@ -330,20 +330,20 @@ impl Keyspace {
             #[cfg(test)]
             Self::Failing(below) => below
                 .as_ref()
-                .map_or(Err(test_failure()), |below| below.page(space, from, limit)),
+                .map_or(Err(test_failure()), |below| below.page(tree_id, from, limit)),
             Self::Sled(trees) => trees.call_sled(|| {
-                let range = trees.tree(space).range::<&[u8], _>((from, Bound::Unbounded));
+                let range = trees.tree(tree_id).range::<&[u8], _>((from, Bound::Unbounded));
                 range.take(limit).map(|pair| pair.map(owned)).collect()
             }),
             Self::Memory(map) => {
                 let from = match from {
-                    Bound::Unbounded => Bound::Included((space, Vec::new())),
-                    bound => bound.map(|key| (space, key.to_vec())),
+                    Bound::Unbounded => Bound::Included((tree_id, Vec::new())),
+                    bound => bound.map(|key| (tree_id, key.to_vec())),
                 };
                 let map = map.read().unwrap_or_else(PoisonError::into_inner);
                 let found = map.range((from, Bound::Unbounded));
                 Ok(found
-                    .take_while(|((found_in, _), _)| *found_in == space)
+                    .take_while(|((found_in, _), _)| *found_in == tree_id)
                     .take(limit)
                     .map(|((_, key), value)| (key.clone(), value.clone()))
                     .collect())
@@ -359,10 +359,10 @@ impl Keyspace {
             Self::Sled(trees) => trees.apply(&writes),
             Self::Memory(map) => {
                 let mut map = map.write().unwrap_or_else(PoisonError::into_inner);
-                for (place, value) in writes {
+                for (key, value) in writes {
                     match value {
-                        Some(value) => map.insert(place, value),
-                        None => map.remove(&place),
+                        Some(value) => map.insert(key, value),
+                        None => map.remove(&key),
                     };
                 }
                 Ok(())
@@ -378,8 +378,8 @@ impl Keyspace {
         let Self::Sled(trees) = self else {
             return self.apply(writes);
         };
-        for ((space, key), value) in writes {
-            let tree = trees.tree(space);
+        for ((tree_id, key), value) in writes {
+            let tree = trees.tree(tree_id);
             trees.call_sled(|| match value {
                 Some(value) => tree.insert(key, value),
                 None => tree.remove(key),
@@ -426,9 +426,9 @@ fn test_failure() -> StoreError {
 }
 
 impl SledTrees {
-    fn tree(&self, space: TreeId) -> &sled::Tree {
+    fn tree(&self, tree_id: TreeId) -> &sled::Tree {
         // The trees are opened in the order of the enum.
-        &self.trees[space as usize]
+        &self.trees[tree_id as usize]
     }
 
     /// Calls sled. sled checks much of what it reads with assertions, so a panic counts as an error.
@@ -447,8 +447,8 @@ impl SledTrees {
         self.call_sled(|| {
             let outcome: Result<(), TransactionError<sled::Error>> =
                 self.trees.as_slice().transaction(|trees| {
-                    for ((space, key), value) in writes {
-                        let tree = &trees[*space as usize];
+                    for ((tree_id, key), value) in writes {
+                        let tree = &trees[*tree_id as usize];
                         match value {
                             Some(value) => tree.insert(key.as_slice(), value.as_slice())?,
                             None => tree.remove(key.as_slice())?,
@@ -496,16 +496,16 @@ impl<'a> WriteBatch<'a> {
         }
     }
 
-    pub(super) fn put(&mut self, space: TreeId, key: &[u8], value: Vec<u8>) {
+    pub(super) fn put(&mut self, tree_id: TreeId, key: &[u8], value: Vec<u8>) {
         self.bytes += key.len() + value.len();
-        let replaced = self.writes.insert((space, key.to_vec()), Some(value));
+        let replaced = self.writes.insert((tree_id, key.to_vec()), Some(value));
         if let Some(Some(replaced)) = replaced {
             self.bytes -= key.len() + replaced.len();
         }
     }
 
-    pub(super) fn remove(&mut self, space: TreeId, key: &[u8]) {
-        if let Some(Some(replaced)) = self.writes.insert((space, key.to_vec()), None) {
+    pub(super) fn remove(&mut self, tree_id: TreeId, key: &[u8]) {
+        if let Some(Some(replaced)) = self.writes.insert((tree_id, key.to_vec()), None) {
             self.bytes -= key.len() + replaced.len();
         }
     }

@@ -101,18 +101,18 @@ impl Store {
     /// # Errors
     /// If a record cannot be read.
     pub fn lost_parts(&self) -> Result<Vec<(ConversationId, Vec<LostPart>)>, StoreError> {
-        let mut found = Vec::new();
+        let mut lost = Vec::new();
         let page = |from: Bound<&[u8]>| {
             self.read(|view| view.keyspace.page(TreeId::Conversations, from, SCAN_STEP_ENTRIES))
         };
         each_page(page, |pairs| {
             for (key, _) in pairs {
                 // The record may have changed since, and its former bodies may have been deleted.
-                found.extend(self.read(|view| view.lost_parts(&key))?);
+                lost.extend(self.read(|view| view.lost_parts(&key))?);
             }
             Ok(())
         })?;
-        Ok(found)
+        Ok(lost)
     }
 
     /// Finds the conversation with this name: its id, a prefix of its id, or an upstream id that it ever had.
@@ -158,11 +158,11 @@ impl Store {
         prefix: &str,
         root: Option<&TranscriptRoot>,
     ) -> Result<Vec<(UpstreamId, ConversationId)>, StoreError> {
-        let found = self.read(|view| view.owners_with(prefix.as_bytes()))?;
-        let found = found
+        let owners = self.read(|view| view.owners_with(prefix.as_bytes()))?;
+        let owners = owners
             .into_iter()
             .filter(|owner| root.is_none_or(|root| owner.root == *root));
-        Ok(found.map(|owner| (owner.upstream_id, owner.id)).collect())
+        Ok(owners.map(|owner| (owner.upstream_id, owner.id)).collect())
     }
 
     /// Makes one step of a scan of all conversations after a cursor, newest first, without deleted ones. Returns the ids
@@ -182,36 +182,36 @@ impl Store {
         let from = after
             .as_ref()
             .map_or(Bound::Unbounded, |cursor| Bound::Excluded(cursor.0.as_slice()));
-        let mut looked = ScanStep {
+        let mut step = ScanStep {
             is_end: true,
             ..ScanStep::default()
         };
-        let (mut seen, mut is_whole) = (0, true);
+        let (mut examined, mut has_valid_keys) = (0, true);
         let visit = |key: &[u8], value: &[u8]| {
-            if seen == SCAN_STEP_ENTRIES || looked.found.len() >= limit {
-                looked.is_end = false;
+            if examined == SCAN_STEP_ENTRIES || step.found.len() >= limit {
+                step.is_end = false;
                 return ControlFlow::Break(());
             }
             let Ok(cursor) = <[u8; 24]>::try_from(key).map(RecentCursor) else {
-                is_whole = false;
+                has_valid_keys = false;
                 return ControlFlow::Break(());
             };
-            seen += 1;
-            looked.first.get_or_insert(cursor);
-            looked.last = Some(cursor);
+            examined += 1;
+            step.first.get_or_insert(cursor);
+            step.last = Some(cursor);
             let id = cursor.id();
             if fits(id, Summary::from_bytes(value)) {
-                looked.found.push((cursor, id));
+                step.found.push((cursor, id));
             }
             ControlFlow::Continue(())
         };
         self.read(|view| packed::visit_from(view.keyspace, TreeId::Recent, from, visit))?;
-        if !is_whole {
+        if !has_valid_keys {
             return Err(StoreError::DamagedChunk {
                 space: TreeId::Recent.name(),
             });
         }
-        Ok(looked)
+        Ok(step)
     }
 
     /// Returns the conversations that branched off others. Without deleted ones.
@@ -393,7 +393,7 @@ impl View<'_> {
     }
 
     fn resolve(&self, reference: &ConversationRef) -> Result<ResolvedConversation, LookupError> {
-        let mut fitting = Vec::new();
+        let mut candidates = Vec::new();
         match IdText::read(reference) {
             IdText::Whole(id) => {
                 if let Some(header) = self.header(id)? {
@@ -408,14 +408,14 @@ impl View<'_> {
                     .into_iter()
                     .take_while(|(key, _)| key.as_slice() <= highest.as_slice());
                 for (_, bytes) in page {
-                    fitting.push(StoredValue::stored_header("conversation", &bytes)?);
+                    candidates.push(StoredValue::stored_header("conversation", &bytes)?);
                 }
             }
             IdText::Other => {}
         }
         let text = reference.as_str();
         let mut owners = self.owner_ids(&apply::upstream_prefix(&UpstreamId::new(text)))?;
-        let by = match fitting.is_empty() && !owners.is_empty() {
+        let by = match candidates.is_empty() && !owners.is_empty() {
             true => ResolvedBy::UpstreamId,
             false => ResolvedBy::Prefix,
         };
@@ -423,19 +423,22 @@ impl View<'_> {
         if owners.is_empty() && text.chars().count() >= MIN_PREFIX_CHARS {
             owners = self.owner_ids(text.as_bytes())?;
         }
-        let mut holders = Vec::new();
+        let mut owner_headers = Vec::new();
         for id in owners {
-            if fitting.iter().all(|header: &ConversationHeader| header.id != id) {
-                holders.extend(self.header(id)?);
+            if candidates
+                .iter()
+                .all(|header: &ConversationHeader| header.id != id)
+            {
+                owner_headers.extend(self.header(id)?);
             }
         }
         // A transcript can be adopted again after its conversation was deleted. Its id then refers to the
         // conversation that exists.
-        if !fitting.is_empty() || holders.iter().any(|header| header.deleted_at.is_none()) {
-            holders.retain(|header| header.deleted_at.is_none());
+        if !candidates.is_empty() || owner_headers.iter().any(|header| header.deleted_at.is_none()) {
+            owner_headers.retain(|header| header.deleted_at.is_none());
         }
-        fitting.extend(holders);
-        require_single(&fitting, by)
+        candidates.extend(owner_headers);
+        require_single(&candidates, by)
     }
 
     pub(super) fn recent_page(
@@ -533,14 +536,14 @@ fn require_single(
             Some(at) => Err(LookupError::Deleted { id: only.id, at }),
             None => Ok(ResolvedConversation { id: only.id, by }),
         },
-        several => {
-            let deleted = several.iter().map(|header| Some((header.deleted_at?, header.id)));
+        headers => {
+            let deleted = headers.iter().map(|header| Some((header.deleted_at?, header.id)));
             if let Some(deleted) = deleted.collect::<Option<Vec<_>>>()
                 && let Some((at, id)) = deleted.into_iter().max()
             {
                 return Err(LookupError::Deleted { id, at });
             }
-            let candidates = several.iter().take(CANDIDATES_LIMIT).map(|header| header.id);
+            let candidates = headers.iter().take(CANDIDATES_LIMIT).map(|header| header.id);
             Err(LookupError::Ambiguous {
                 candidates: candidates.collect(),
                 by,

@@ -264,8 +264,8 @@ impl Store {
         let Some(journal) = &self.journal else {
             return Ok(None);
         };
-        let figures = self.status();
-        let found = journal::verify(journal, figures.journal_bytes, figures.sequence.0)?;
+        let status = self.status();
+        let found = journal::verify(journal, status.journal_bytes, status.sequence.0)?;
         if found == JournalCheck::default() {
             return Ok(None);
         }
@@ -291,16 +291,16 @@ impl Store {
         keyspace: Keyspace,
         bodies: Option<Bodies>,
         durable: Option<(Journal, TrustFile, StorePaths)>,
-        mark: AppliedState,
+        applied: AppliedState,
         options: StoreOptions,
     ) -> Result<Self, StoreError> {
-        let shared = Arc::new(Shared::new(keyspace, bodies, &mark));
+        let shared = Arc::new(Shared::new(keyspace, bodies, &applied));
         let place = durable.as_ref().map(|(_, _, paths)| Arc::from(&*paths.journal));
         let (journal, trust, paths) = match durable {
             Some((journal, trust, paths)) => (Some(journal), Some(trust), Some(paths)),
             None => (None, None, None),
         };
-        let writer = Writer::new(Arc::clone(&shared), journal, trust, mark, paths);
+        let writer = Writer::new(Arc::clone(&shared), journal, trust, applied, paths);
         // Senders are callers of `commit`; the only receiver is the thread.
         let (queue, jobs) = mpsc::channel(COMMIT_QUEUE_LIMIT);
         let thread = std::thread::Builder::new()

@@ -164,13 +164,13 @@ fn open_with(
         }
     };
     let bodies = Bodies::in_folder(paths.bodies.clone());
-    let keeps_end = replayed
+    let copies_end = replayed
         .unreadable_end
         .as_ref()
-        .is_some_and(|torn| torn.has_whole_line);
-    report.is_uncertain |= keeps_end;
-    if let Some(torn) = replayed.unreadable_end {
-        report.cut_off = Some(torn.region);
+        .is_some_and(|end| end.has_whole_line);
+    report.is_uncertain |= copies_end;
+    if let Some(end) = replayed.unreadable_end {
+        report.cut_off = Some(end.region);
     }
     if replayed.is_damaged || compact::is_due(&mark) {
         if report.rebuild_reason.is_none() {
@@ -184,10 +184,10 @@ fn open_with(
         keyspace.sync()?;
         let written = compact::write(&paths.journal, &keyspace, &mark)?;
         // Do this after all steps that may fail for lack of disk space.
-        if replayed.is_damaged || keeps_end {
+        if replayed.is_damaged || copies_end {
             report.journal_copy = Some(copy_aside(&paths.journal, DAMAGED_JOURNAL)?);
         }
-        if replayed.is_damaged || keeps_end {
+        if replayed.is_damaged || copies_end {
             report::write(&paths.report, &report)?;
         }
         let (mut journal, compacted, named) = written.put_in_place()?;
@@ -198,7 +198,7 @@ fn open_with(
             compact::remove_unreferenced_bodies(&bodies, &named);
         }
         mark = compacted;
-    } else if keeps_end {
+    } else if copies_end {
         report.journal_copy = Some(copy_aside(&paths.journal, DAMAGED_JOURNAL)?);
         report::write(&paths.report, &report)?;
     }
@@ -258,15 +258,15 @@ impl JournalFile {
     }
 
     /// Whether a database with this mark may have been filled from this journal.
-    fn is_of(&self, mark: &AppliedState) -> bool {
-        let is_base = |(header, _): &(Header, u64)| header.base == mark.position.sequence;
-        self.is_generation_of(mark) || self.head.as_ref().is_none_or(is_base)
+    fn is_of(&self, state: &AppliedState) -> bool {
+        let is_base = |(header, _): &(Header, u64)| header.base == state.position.sequence;
+        self.is_generation_of(state) || self.head.as_ref().is_none_or(is_base)
     }
 
     /// Whether a database with this mark was filled from a journal of this generation.
-    fn is_generation_of(&self, mark: &AppliedState) -> bool {
+    fn is_generation_of(&self, state: &AppliedState) -> bool {
         let header = self.head.as_ref().map(|(header, _)| header.generation);
-        header == Some(mark.position.generation)
+        header == Some(state.position.generation)
     }
 }
 
@@ -360,18 +360,19 @@ fn choose_source(
         return Ok(StartSource::Database { keyspace, mark, from });
     }
     let survey = survey_journal(&paths.journal, file)?;
-    let known = mark.as_ref().map_or(0, |mark| mark.position.sequence);
+    let database_sequence = mark.as_ref().map_or(0, |mark| mark.position.sequence);
     // Journal and database come from the same store, but each has changes that the other lacks.
     let has_branched = match &mark {
-        Some(mark) if survey.is_whole && known <= survey.last => {
+        Some(mark) if survey.is_whole && database_sequence <= survey.last => {
             file.is_generation_of(mark) && !journal::contains_line_at(&paths.journal, &mark.position)?
         }
         _ => false,
     };
     let is_of_journal = !has_branched && mark.as_ref().is_some_and(|mark| file.is_of(mark));
     // If the database has no position, the torn end may have been acknowledged.
-    let is_doubtful = survey.unreadable_end.is_some() && keyspace.is_some() && mark.is_none();
-    let is_lost = !survey.is_whole || known > survey.last || is_doubtful || has_branched;
+    let end_may_be_acknowledged = survey.unreadable_end.is_some() && keyspace.is_some() && mark.is_none();
+    let is_lost =
+        !survey.is_whole || database_sequence > survey.last || end_may_be_acknowledged || has_branched;
     let reason = match (unusable, forced_rebuild, &mark) {
         (Some(reason), _, _) | (None, Some(reason), _) => reason,
         (None, None, None) => RebuildReason::CannotOpen,
@@ -386,26 +387,30 @@ fn choose_source(
         unused.close();
     }
     let was_closed = trust.closed_at()?.is_some();
-    let holds_a_line = survey
+    let has_whole_line = survey
         .unreadable_end
         .as_ref()
-        .is_some_and(|torn| torn.has_whole_line);
+        .is_some_and(|end| end.has_whole_line);
     // Only a database of this journal can prove that its end lost no more than one unfinished line.
-    let keeps_end = holds_a_line || (survey.unreadable_end.is_some() && !is_of_journal);
-    let lost_its_end = !file.exists || known > survey.last || survey.unreadable_end.is_some();
+    let copies_end = has_whole_line || (survey.unreadable_end.is_some() && !is_of_journal);
+    let lost_its_end = !file.exists || database_sequence > survey.last || survey.unreadable_end.is_some();
     let is_uncertain = match is_lost {
         true => {
             let is_complete = keyspace.is_some() && mark.is_some() && is_trusted;
             // If both have changed the same record, one of the changes is lost.
             !is_complete || has_branched || (lost_its_end && !was_closed)
         }
-        false => holds_a_line || (keeps_end && was_closed),
+        false => has_whole_line || (copies_end && was_closed),
     };
     let from = match keyspace {
         Some(_) => ReplayFrom {
-            last_known: known,
-            covered_until: if is_of_journal { known } else { 0 },
-            newer_only_until: if is_of_journal { known } else { u64::MAX },
+            last_known: database_sequence,
+            covered_until: if is_of_journal { database_sequence } else { 0 },
+            newer_only_until: if is_of_journal {
+                database_sequence
+            } else {
+                u64::MAX
+            },
             ..ReplayFrom::beginning(file)
         },
         None => ReplayFrom::beginning(file),
@@ -416,7 +421,7 @@ fn choose_source(
         from,
         has_lost_changes: is_lost,
         may_hold_more: is_lost || (!is_of_journal && (mark.is_some() || survey.unreadable_end.is_some())),
-        copies_end: keeps_end,
+        copies_end,
         is_uncertain,
     }))
 }
@@ -426,16 +431,16 @@ fn choose_source(
 fn position_after(
     path: &Path,
     file: &JournalFile,
-    mark: &AppliedState,
+    state: &AppliedState,
 ) -> Result<Option<Position>, StoreError> {
     let Some((header, _)) = &file.head else {
         return Ok(None);
     };
-    if file.is_generation_of(mark) {
-        return Ok(journal::contains_line_at(path, &mark.position)?.then(|| mark.position.clone()));
+    if file.is_generation_of(state) {
+        return Ok(journal::contains_line_at(path, &state.position)?.then(|| state.position.clone()));
     }
     // A compaction was interrupted after the rename. The database already has its lines.
-    Ok((header.base == mark.position.sequence).then(|| Position {
+    Ok((header.base == state.position.sequence).then(|| Position {
         sequence: header.base,
         ..file.beginning()
     }))
@@ -479,30 +484,37 @@ fn rebuild_database(
 ) -> Result<(Keyspace, AppliedState), StoreError> {
     report.rebuild_reason = Some(rebuild.reason);
     report.is_uncertain |= rebuild.is_uncertain;
-    let making = Keyspace::open_to_fill(&paths.unfinished)?;
-    let mut mark = AppliedState::at(Position {
+    let new_database = Keyspace::open_to_fill(&paths.unfinished)?;
+    let mut state = AppliedState::at(Position {
         sequence: rebuild.from.last_known,
         ..rebuild.from.position.clone()
     });
     if let Some(database) = rebuild.database {
-        let unreadable = salvage_into(&database, &making, &mut mark)?;
+        let unreadable = salvage_into(&database, &new_database, &mut state)?;
         report.unreadable_values = report.unreadable_values.max(unreadable);
         database.close();
     }
     if file.exists {
-        let replayed = replay(&paths.journal, &making, &mut mark, &rebuild.from, None, report)?;
+        let replayed = replay(
+            &paths.journal,
+            &new_database,
+            &mut state,
+            &rebuild.from,
+            None,
+            report,
+        )?;
         match replayed.unreadable_end {
             // The torn line was acknowledged, or follows acknowledged lines.
-            Some(torn) if rebuild.has_lost_changes => report.damaged.push(torn.region),
-            torn => report.cut_off = torn.map(|torn| torn.region),
+            Some(end) if rebuild.has_lost_changes => report.damaged.push(end.region),
+            end => report.cut_off = end.map(|end| end.region),
         }
     } else {
         report.restored = report.restored.max(rebuild.from.last_known);
     }
-    let lacks_end = report.count_missing_end(trust.closed_at()?, &mark);
-    write_first_mark(&making, &mark)?;
+    let lacks_end = report.count_missing_end(trust.closed_at()?, &state);
+    write_first_mark(&new_database, &state)?;
     let written = match rebuild.has_lost_changes {
-        true => Some(compact::write(&paths.journal, &making, &mark)?),
+        true => Some(compact::write(&paths.journal, &new_database, &state)?),
         false => None,
     };
     // Do this after all steps that may fail for lack of disk space.
@@ -527,36 +539,36 @@ fn rebuild_database(
     if let Some(written) = written {
         let (mut journal, compacted, _) = written.put_in_place()?;
         journal.sync_name()?;
-        compact::record_position(&making, &compacted)?;
-        making.flush_to_system()?;
-        mark = compacted;
+        compact::record_position(&new_database, &compacted)?;
+        new_database.flush_to_system()?;
+        state = compacted;
     }
-    making.close();
+    new_database.close();
     if is_replaced {
         rename_durably(&paths.database, &aside)?;
     }
     rename_durably(&paths.unfinished, &paths.database)?;
-    let keyspace = open_written(&paths.database, &mark)?;
+    let keyspace = open_written(&paths.database, &state)?;
     trust.mark_open()?;
-    Ok((keyspace, mark))
+    Ok((keyspace, state))
 }
 
 /// Opens a database that was just written, and checks that it has the last state that was written to it.
-fn open_written(path: &Path, mark: &AppliedState) -> Result<Keyspace, StoreError> {
+fn open_written(path: &Path, state: &AppliedState) -> Result<Keyspace, StoreError> {
     let unreadable = |why: &str| StoreError::io("read", path)(std::io::Error::other(why.to_owned()));
     let opened = catch_unwind(|| Keyspace::open(path));
     let keyspace = opened.map_err(|_| unreadable("opening it panicked"))??;
     match AppliedState::read(&keyspace)? {
-        Some(found) if found.position == mark.position => Ok(keyspace),
+        Some(found) if found.position == state.position => Ok(keyspace),
         _ => Err(unreadable("it does not contain what was just written to it")),
     }
 }
 
 /// Copies all readable records of a database into another one. Returns how many values cannot be read.
-fn salvage_into(from: &Keyspace, to: &Keyspace, mark: &mut AppliedState) -> Result<u64, StoreError> {
+fn salvage_into(from: &Keyspace, to: &Keyspace, state: &mut AppliedState) -> Result<u64, StoreError> {
     let mut draft = WriteBatch::over(to);
     let unreadable = salvage::read(from, |entry| {
-        apply::apply(&mut draft, mark, &entry)?;
+        apply::apply(&mut draft, state, &entry)?;
         load_if_full(to, &mut draft)
     })?;
     to.apply_one_by_one(draft.into_writes())?;
@@ -581,14 +593,14 @@ pub(super) struct FillResult {
 pub(super) fn fill_from_journal(journal: &Path, keyspace: &Keyspace) -> Result<FillResult, StoreError> {
     let file = JournalFile::inspect(journal)?;
     let from = ReplayFrom::beginning(&file);
-    let mut mark = AppliedState::at(from.position.clone());
+    let mut state = AppliedState::at(from.position.clone());
     let mut report = OpenReport {
         rebuild_reason: Some(RebuildReason::CannotOpen),
         ..OpenReport::default()
     };
-    let replayed = replay(journal, keyspace, &mut mark, &from, None, &mut report)?;
+    let replayed = replay(journal, keyspace, &mut state, &from, None, &mut report)?;
     Ok(FillResult {
-        applied: mark,
+        applied: state,
         is_damaged: file.head.is_none() || replayed.is_damaged,
     })
 }
@@ -611,11 +623,11 @@ fn open_database(path: &Path) -> Result<Result<(Keyspace, Option<AppliedState>),
             return Ok(Err(RebuildReason::CannotOpen));
         }
     };
-    let mark = AppliedState::read(&keyspace).unwrap_or_else(|error| {
+    let state = AppliedState::read(&keyspace).unwrap_or_else(|error| {
         tracing::error!(%error, "cannot read the database's position");
         None
     });
-    Ok(Ok((keyspace, mark)))
+    Ok(Ok((keyspace, state)))
 }
 
 /// Parses the change of a line whose checksum is valid.
@@ -643,7 +655,7 @@ struct ReplayResult {
 fn replay(
     path: &Path,
     keyspace: &Keyspace,
-    mark: &mut AppliedState,
+    state: &mut AppliedState,
     from: &ReplayFrom,
     mut trust: Option<&mut TrustFile>,
     report: &mut OpenReport,
@@ -656,7 +668,7 @@ fn replay(
         if position.sequence <= from.newer_only_until {
             entry.retain_newer(&draft)?;
         }
-        apply::apply(&mut draft, mark, &entry)?;
+        apply::apply(&mut draft, state, &entry)?;
         report.replayed += 1;
         drafted += 1;
         if is_new {
@@ -666,16 +678,16 @@ fn replay(
             if let Some(trust) = &mut trust {
                 trust.mark_open_if_trusted()?;
             }
-            mark.position = position.clone();
+            state.position = position.clone();
             let mut full = std::mem::replace(&mut draft, WriteBatch::over(keyspace));
-            mark.write(&mut full)?;
+            state.write(&mut full)?;
             keyspace.apply(full.into_writes())?;
         }
         Ok(())
     })?;
     let read = scanned.position.sequence.max(from.base.unwrap_or(0));
     let has_moved = scanned.position != from.position;
-    mark.position = Position {
+    state.position = Position {
         sequence: read.max(from.last_known),
         ..scanned.position
     };
@@ -685,17 +697,18 @@ fn replay(
         if let Some(trust) = &mut trust {
             trust.mark_open_if_trusted()?;
         }
-        mark.write(&mut draft)?;
+        state.write(&mut draft)?;
         keyspace.apply(draft.into_writes())?;
     }
     let is_damaged = !scanned.damaged.is_empty() || !scanned.missing.is_empty();
     report.damaged.extend(scanned.damaged);
     let missing = journal::sequence_count(&scanned.missing);
-    let behind = journal::sequence_count(&journal::ranges_after(&scanned.missing, from.covered_until));
-    report.missing = report.missing.max(behind);
+    let missing_in_both =
+        journal::sequence_count(&journal::ranges_after(&scanned.missing, from.covered_until));
+    report.missing = report.missing.max(missing_in_both);
     report.restored = report
         .restored
-        .max(missing - behind + from.last_known.saturating_sub(read));
+        .max(missing - missing_in_both + from.last_known.saturating_sub(read));
     Ok(ReplayResult {
         unreadable_end: scanned.unreadable_end,
         is_damaged,
@@ -704,9 +717,9 @@ fn replay(
 
 /// Writes the mark of a new database, and flushes it so that it survives a crash of this process. The next start
 /// would set aside a database without a mark as broken, even an empty one.
-fn write_first_mark(keyspace: &Keyspace, mark: &AppliedState) -> Result<(), StoreError> {
+fn write_first_mark(keyspace: &Keyspace, state: &AppliedState) -> Result<(), StoreError> {
     let mut draft = WriteBatch::over(keyspace);
-    mark.write(&mut draft)?;
+    state.write(&mut draft)?;
     keyspace.apply(draft.into_writes())?;
     keyspace.flush_to_system()
 }
@@ -730,18 +743,18 @@ impl<'a> DatabaseCopy<'a> {
     /// Replaces the database, which may still be open. The old one is moved into the folder of unfinished databases.
     ///
     /// After a kill between the two renames, the next start rebuilds the database from the journal.
-    pub(super) fn put_in_place(self, mark: &AppliedState) -> Result<Keyspace, StoreError> {
-        compact::record_position(&self.keyspace, mark)?;
+    pub(super) fn put_in_place(self, state: &AppliedState) -> Result<Keyspace, StoreError> {
+        compact::record_position(&self.keyspace, state)?;
         self.keyspace.sync()?;
         self.keyspace.close();
         let StorePaths {
-            unfinished: making,
+            unfinished: unfinished,
             database,
             ..
         } = self.paths;
-        let (new, old) = (making.join("new"), making.join("old"));
+        let (new, old) = (unfinished.join("new"), unfinished.join("old"));
         rename_durably(database, &old)?;
-        let opened = rename_durably(&new, database).and_then(|()| open_written(database, mark));
+        let opened = rename_durably(&new, database).and_then(|()| open_written(database, state));
         if opened.is_err() {
             // On an error, move the old one back, which is still open and complete.
             if exists(database)? {

@@ -30,11 +30,11 @@ const FURTHER_CHUNK_TAG: u8 = 1;
 /// Adds or replaces an entry. Returns its previous value.
 pub(super) fn insert(
     draft: &mut WriteBatch<'_>,
-    space: TreeId,
+    tree_id: TreeId,
     key: &[u8],
     value: &[u8],
 ) -> Result<Option<Vec<u8>>, StoreError> {
-    let (chunk_key, mut entries) = chunk_for(draft, space, key)?;
+    let (chunk_key, mut entries) = chunk_for(draft, tree_id, key)?;
     let previous = match search(&entries, key) {
         Ok(index) => Some(std::mem::replace(&mut entries[index].1, value.to_vec())),
         Err(index) => {
@@ -42,40 +42,42 @@ pub(super) fn insert(
             None
         }
     };
-    put_chunk(draft, space, &chunk_key, entries);
+    put_chunk(draft, tree_id, &chunk_key, entries);
     Ok(previous)
 }
 
 /// Removes an entry. Returns its previous value.
 pub(super) fn remove(
     draft: &mut WriteBatch<'_>,
-    space: TreeId,
+    tree_id: TreeId,
     key: &[u8],
 ) -> Result<Option<Vec<u8>>, StoreError> {
-    let (chunk_key, mut entries) = chunk_for(draft, space, key)?;
+    let (chunk_key, mut entries) = chunk_for(draft, tree_id, key)?;
     let Ok(index) = search(&entries, key) else {
         return Ok(None);
     };
     let (_, removed) = entries.remove(index);
     if chunk_key == FIRST_CHUNK_KEY {
-        draft.put(space, FIRST_CHUNK_KEY, encode(&entries));
+        draft.put(tree_id, FIRST_CHUNK_KEY, encode(&entries));
         return Ok(Some(removed));
     }
     // Write the chunk under a new key: the old one may contain the removed entry, which must not remain in any form.
-    draft.remove(space, &chunk_key);
-    let before = match size(&entries) < SMALL_CHUNK_BYTES {
-        true => draft.last(space, Bound::Excluded(&chunk_key))?,
+    draft.remove(tree_id, &chunk_key);
+    let previous_chunk = match size(&entries) < SMALL_CHUNK_BYTES {
+        true => draft.last(tree_id, Bound::Excluded(&chunk_key))?,
         false => None,
     };
-    match before {
-        Some((before_key, before)) if before.len() + size(&entries) <= CHUNK_LIMIT_BYTES / 2 => {
-            let mut joined = decode(space, &before)?;
+    match previous_chunk {
+        Some((before_key, previous_chunk))
+            if previous_chunk.len() + size(&entries) <= CHUNK_LIMIT_BYTES / 2 =>
+        {
+            let mut joined = decode(tree_id, &previous_chunk)?;
             joined.append(&mut entries);
-            draft.put(space, &before_key, encode(&joined));
+            draft.put(tree_id, &before_key, encode(&joined));
         }
         _ => {
             if let Some((lowest, _)) = entries.first() {
-                draft.put(space, &further_chunk_key(lowest), encode(&entries));
+                draft.put(tree_id, &further_chunk_key(lowest), encode(&entries));
             }
         }
     }
@@ -85,26 +87,26 @@ pub(super) fn remove(
 /// Returns at most `limit` entries whose keys have the prefix, starting at `from`, which is not below the prefix.
 pub(super) fn page(
     keyspace: &Keyspace,
-    space: TreeId,
+    tree_id: TreeId,
     from: Bound<&[u8]>,
     prefix: &[u8],
     limit: usize,
 ) -> Result<Vec<KeyValue>, StoreError> {
-    let mut found = Vec::new();
-    visit_from(keyspace, space, from, |key, value| {
-        if found.len() >= limit || !key.starts_with(prefix) {
+    let mut entries = Vec::new();
+    visit_from(keyspace, tree_id, from, |key, value| {
+        if entries.len() >= limit || !key.starts_with(prefix) {
             return ControlFlow::Break(());
         }
-        found.push((key.to_vec(), value.to_vec()));
+        entries.push((key.to_vec(), value.to_vec()));
         ControlFlow::Continue(())
     })?;
-    Ok(found)
+    Ok(entries)
 }
 
 /// Visits all entries from this key, in order, until `visit` breaks.
 pub(super) fn visit_from(
     keyspace: &Keyspace,
-    space: TreeId,
+    tree_id: TreeId,
     from: Bound<&[u8]>,
     mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
 ) -> Result<(), StoreError> {
@@ -117,41 +119,41 @@ pub(super) fn visit_from(
         Bound::Included(bound) | Bound::Excluded(bound) => further_chunk_key(bound),
         Bound::Unbounded => FIRST_CHUNK_KEY.to_vec(),
     };
-    let mut chunk = keyspace.last(space, Bound::Included(&start))?;
+    let mut chunk = keyspace.last(tree_id, Bound::Included(&start))?;
     while let Some((chunk_key, value)) = chunk {
-        for entry in Entries::of(space, &value) {
+        for entry in Entries::of(tree_id, &value) {
             let (key, value) = entry?;
             if !is_before(key) && visit(key, value).is_break() {
                 return Ok(());
             }
         }
-        chunk = keyspace.page(space, Bound::Excluded(&chunk_key), 1)?.pop();
+        chunk = keyspace.page(tree_id, Bound::Excluded(&chunk_key), 1)?.pop();
     }
     Ok(())
 }
 
 /// Writes a chunk. Splits it until each part is within the limit or holds one entry.
-fn put_chunk(draft: &mut WriteBatch<'_>, space: TreeId, chunk_key: &[u8], mut entries: Vec<KeyValue>) {
+fn put_chunk(draft: &mut WriteBatch<'_>, tree_id: TreeId, chunk_key: &[u8], mut entries: Vec<KeyValue>) {
     if size(&entries) > CHUNK_LIMIT_BYTES && entries.len() > 1 {
         let upper = entries.split_off(split_index(&entries));
         if let Some((lowest, _)) = upper.first() {
             let upper_key = further_chunk_key(lowest);
-            put_chunk(draft, space, &upper_key, upper);
+            put_chunk(draft, tree_id, &upper_key, upper);
         }
-        put_chunk(draft, space, chunk_key, entries);
+        put_chunk(draft, tree_id, chunk_key, entries);
         return;
     }
-    draft.put(space, chunk_key, encode(&entries));
+    draft.put(tree_id, chunk_key, encode(&entries));
 }
 
 /// Returns the chunk that holds the key, or would hold it.
 fn chunk_for(
     draft: &WriteBatch<'_>,
-    space: TreeId,
+    tree_id: TreeId,
     key: &[u8],
 ) -> Result<(Vec<u8>, Vec<KeyValue>), StoreError> {
-    match draft.last(space, Bound::Included(&further_chunk_key(key)))? {
-        Some((chunk_key, value)) => Ok((chunk_key, decode(space, &value)?)),
+    match draft.last(tree_id, Bound::Included(&further_chunk_key(key)))? {
+        Some((chunk_key, value)) => Ok((chunk_key, decode(tree_id, &value)?)),
         None => Ok((FIRST_CHUNK_KEY.to_vec(), Vec::new())),
     }
 }
@@ -206,14 +208,14 @@ fn encode(entries: &[KeyValue]) -> Vec<u8> {
 
 /// Iterates over the entries of a chunk, up to the first damaged one.
 pub(super) fn entries(
-    space: TreeId,
+    tree_id: TreeId,
     chunk: &[u8],
 ) -> impl Iterator<Item = Result<(&[u8], &[u8]), StoreError>> {
-    Entries::of(space, chunk)
+    Entries::of(tree_id, chunk)
 }
 
-fn decode(space: TreeId, chunk: &[u8]) -> Result<Vec<KeyValue>, StoreError> {
-    Entries::of(space, chunk)
+fn decode(tree_id: TreeId, chunk: &[u8]) -> Result<Vec<KeyValue>, StoreError> {
+    Entries::of(tree_id, chunk)
         .map(|entry| entry.map(|(key, value)| (key.to_vec(), value.to_vec())))
         .collect()
 }

@@ -93,26 +93,26 @@ pub(super) fn expired_requests(
         let prefix = apply::request_prefix(conversation_id);
         // One page is enough: a conversation never has more requests than this.
         let limit = REQUEST_MEMORY_COUNT + GROUP_LIMIT;
-        let known = packed::page(
+        let stored = packed::page(
             keyspace,
             TreeId::RequestExpiry,
             Bound::Included(&prefix),
             &prefix,
             limit,
         )?;
-        let mut known: Vec<_> = known
+        let mut stored: Vec<_> = stored
             .into_iter()
             .filter_map(|(key, _)| apply::read_request_order_key(&key))
             .filter(|(_, request_id)| new.iter().all(|request| request.request_id != *request_id))
             .collect();
         // A request with a later time than the new ones arrived earlier, while the clock was ahead.
-        known.sort_by_key(|(at, _)| *at <= newest);
-        let too_many = (known.len() + new.len()).saturating_sub(REQUEST_MEMORY_COUNT);
-        let leaving = known
+        stored.sort_by_key(|(at, _)| *at <= newest);
+        let too_many = (stored.len() + new.len()).saturating_sub(REQUEST_MEMORY_COUNT);
+        let expired_here = stored
             .into_iter()
             .enumerate()
             .filter(|(index, (at, _))| *index < too_many || *at < oldest_kept);
-        forgotten.extend(leaving.map(|(_, (_, request_id))| RequestKey {
+        forgotten.extend(expired_here.map(|(_, (_, request_id))| RequestKey {
             conversation_id,
             request_id,
         }));

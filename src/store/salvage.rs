@@ -21,20 +21,20 @@ pub(super) fn read(
     mut each: impl FnMut(JournalChange) -> Result<(), StoreError>,
 ) -> Result<u64, StoreError> {
     let mut unreadable = 0;
-    for space in RECORD_TREES {
-        unreadable += each_page(keyspace, space, |pairs| {
+    for tree_id in RECORD_TREES {
+        unreadable += each_page(keyspace, tree_id, |pairs| {
             let mut entry = JournalChange::default();
             let mut damaged = 0;
             for (key, value) in pairs {
                 let mut add = |key: &[u8], value: &[u8]| {
-                    damaged += u64::from(compact::add(&mut entry, space, key, value).is_err());
+                    damaged += u64::from(compact::add(&mut entry, tree_id, key, value).is_err());
                 };
-                if !space.is_packed() {
+                if !tree_id.is_packed() {
                     add(&key, &value);
                     continue;
                 }
                 let mut is_cut = false;
-                for found in packed::entries(space, &value) {
+                for found in packed::entries(tree_id, &value) {
                     match found {
                         Ok((key, value)) => add(key, value),
                         Err(_) => is_cut = true,
@@ -52,7 +52,7 @@ pub(super) fn read(
 /// continues from the other end.
 fn each_page(
     keyspace: &Keyspace,
-    space: TreeId,
+    tree_id: TreeId,
     mut each: impl FnMut(Vec<KeyValue>) -> Result<u64, StoreError>,
 ) -> Result<u64, StoreError> {
     let mut damaged = 0;
@@ -60,7 +60,7 @@ fn each_page(
     let mut limit = PAGE_ENTRIES;
     loop {
         let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        match keyspace.page(space, from, limit) {
+        match keyspace.page(tree_id, from, limit) {
             Ok(pairs) => {
                 let Some((key, _)) = pairs.last() else {
                     return Ok(damaged);
@@ -70,7 +70,7 @@ fn each_page(
             }
             Err(_) if limit > 1 => limit = 1,
             Err(error) => {
-                tracing::error!(%error, tree = space.name(), "cannot read a part of the database");
+                tracing::error!(%error, tree = tree_id.name(), "cannot read a part of the database");
                 break;
             }
         }
@@ -79,7 +79,7 @@ fn each_page(
     loop {
         let until = first.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         // Ignore the error at the other end of the gap: the first error was already logged.
-        let Ok(Some(pair)) = keyspace.last(space, until) else {
+        let Ok(Some(pair)) = keyspace.last(tree_id, until) else {
             break;
         };
         if last.as_ref().is_some_and(|last| pair.0 <= *last) {

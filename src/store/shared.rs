@@ -32,7 +32,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(keyspace: Keyspace, bodies: Option<Bodies>, mark: &AppliedState) -> Self {
+    pub(super) fn new(keyspace: Keyspace, bodies: Option<Bodies>, state: &AppliedState) -> Self {
         let shared = Self {
             keyspace: RwLock::new(keyspace),
             snapshot_lock: RwLock::new(()),
@@ -42,7 +42,7 @@ impl Shared {
             minimum_clock: OnceLock::new(),
             removed: CancellationToken::new(),
         };
-        shared.update_status(mark, None);
+        shared.update_status(state, None);
         shared
     }
 
@@ -59,20 +59,20 @@ impl Shared {
         *keyspace = Keyspace::Failing(has_reads.then(|| Box::new(below)));
     }
 
-    pub(super) fn update_status(&self, mark: &AppliedState, failure: Option<StoreError>) {
+    pub(super) fn update_status(&self, state: &AppliedState, failure: Option<StoreError>) {
         if matches!(failure, Some(StoreError::Removed { .. })) {
             self.removed.cancel();
         }
-        let mut figures = self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        *figures = StoreStatus {
-            sequence: Sequence(mark.position.sequence),
-            conversations: mark.conversations,
-            journal_bytes: mark.position.end_offset,
-            live_bytes: mark.live_bytes,
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        *status = StoreStatus {
+            sequence: Sequence(state.position.sequence),
+            conversations: state.conversations,
+            journal_bytes: state.position.end_offset,
+            live_bytes: state.live_bytes,
             is_ephemeral: self.bodies.is_none(),
             failure,
-            database_failure: figures.database_failure.take(),
-            erasure_failure: figures.erasure_failure.take(),
+            database_failure: status.database_failure.take(),
+            erasure_failure: status.erasure_failure.take(),
         };
     }
 

@@ -75,9 +75,9 @@ impl<'a> Summary<'a> {
         let mut texts = [""; 4];
         for (index, text) in texts.iter_mut().enumerate() {
             let length = u16::from_be_bytes([head[1 + index * 2], head[2 + index * 2]]);
-            let taken;
-            (taken, rest) = rest.split_at_checked(usize::from(length))?;
-            *text = std::str::from_utf8(taken).ok()?;
+            let text_bytes;
+            (text_bytes, rest) = rest.split_at_checked(usize::from(length))?;
+            *text = std::str::from_utf8(text_bytes).ok()?;
         }
         let [namespace, agent, cwd, title] = texts;
         rest.is_empty().then_some(Self {

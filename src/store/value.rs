@@ -58,20 +58,20 @@ impl StoredValue {
     /// their bodies cannot be written, because the change that they belong to cannot be refused. Such a value is at most
     /// `UNMOVED_LIMIT_BYTES` large.
     pub(super) fn of<T: Serialize>(
-        what: &'static str,
+        kind: &'static str,
         record: &T,
         structures: &[&str],
         bodies: Option<&Bodies>,
         must_fit: bool,
     ) -> Result<Self, StoreError> {
         let mut value = Self {
-            record: serde_json::value::to_raw_value(record).map_err(StoreError::unwritable(what))?,
+            record: serde_json::value::to_raw_value(record).map_err(StoreError::unwritable(kind))?,
             bodies: BTreeMap::new(),
         };
         if let Some(bodies) = bodies
             && value.size() > VALUE_LIMIT_BYTES
         {
-            match value.shrink(what, structures, bodies) {
+            match value.shrink(kind, structures, bodies) {
                 Err(_) if must_fit && value.size() <= UNMOVED_LIMIT_BYTES => {}
                 shrunk => shrunk?,
             }
@@ -102,16 +102,16 @@ impl StoredValue {
     /// Parses the record, including the members that moved to bodies.
     pub(super) fn read<T: DeserializeOwned>(
         &self,
-        what: &'static str,
+        kind: &'static str,
         bodies: Option<&Bodies>,
     ) -> Result<T, StoreError> {
         if self.bodies.is_empty() {
-            return serde_json::from_str(self.record.get()).map_err(StoreError::unreadable(what));
+            return serde_json::from_str(self.record.get()).map_err(StoreError::unreadable(kind));
         }
-        let (members, lost) = self.members(what, bodies)?;
+        let (members, lost) = self.members(kind, bodies)?;
         match lost.into_iter().next() {
             Some(lost) => Err(StoreError::LostBody(lost)),
-            None => parse(what, &members),
+            None => parse(kind, &members),
         }
     }
 
@@ -119,14 +119,14 @@ impl StoredValue {
     /// entirely, because its meaning could change, unless it is one of `divisible`.
     pub(super) fn salvage<T: DeserializeOwned>(
         &self,
-        what: &'static str,
+        kind: &'static str,
         divisible: &[&str],
         bodies: Option<&Bodies>,
     ) -> Result<(T, Vec<LostPart>), StoreError> {
         if self.bodies.is_empty() {
-            return Ok((self.read(what, bodies)?, Vec::new()));
+            return Ok((self.read(kind, bodies)?, Vec::new()));
         }
-        let (mut members, mut lost) = self.members(what, bodies)?;
+        let (mut members, mut lost) = self.members(kind, bodies)?;
         for part in &mut lost {
             if let Some((outer, _)) = part.member.split_once('.')
                 && !divisible.contains(&outer)
@@ -135,7 +135,7 @@ impl StoredValue {
                 part.member = outer.to_owned();
             }
         }
-        match (parse(what, &members), lost.first()) {
+        match (parse(kind, &members), lost.first()) {
             (Ok(record), _) => Ok((record, lost)),
             (Err(_), Some(first)) => Err(StoreError::LostBody(first.clone())),
             (Err(error), None) => Err(error),
@@ -146,11 +146,11 @@ impl StoredValue {
     /// read, and returns them separately.
     fn members(
         &self,
-        what: &'static str,
+        kind: &'static str,
         bodies: Option<&Bodies>,
     ) -> Result<(Members, Vec<LostPart>), StoreError> {
         let mut members: Members =
-            serde_json::from_str(self.record.get()).map_err(StoreError::unreadable(what))?;
+            serde_json::from_str(self.record.get()).map_err(StoreError::unreadable(kind))?;
         let mut lost = Vec::new();
         let Some(folder) = bodies else {
             return Ok((members, lost));
@@ -158,7 +158,7 @@ impl StoredValue {
         for (pointer, body) in &self.bodies {
             let member = pointer.trim_start_matches('/').replace('/', ".");
             let content = match folder.get(body, &member) {
-                Ok(content) => Some(RawValue::from_string(content).map_err(StoreError::unreadable(what))?),
+                Ok(content) => Some(RawValue::from_string(content).map_err(StoreError::unreadable(kind))?),
                 Err(part) => {
                     lost.push(part);
                     None
@@ -169,9 +169,9 @@ impl StoredValue {
                 Some((name, inner)) => {
                     let outer = members.get(name).map_or("{}", |outer| outer.get());
                     let mut inside: Members =
-                        serde_json::from_str(outer).map_err(StoreError::unreadable(what))?;
+                        serde_json::from_str(outer).map_err(StoreError::unreadable(kind))?;
                     put(&mut inside, inner.to_owned(), content);
-                    members.insert(name.to_owned(), raw(what, &inside)?);
+                    members.insert(name.to_owned(), raw(kind, &inside)?);
                 }
             }
         }
@@ -207,28 +207,28 @@ impl StoredValue {
     }
 
     /// Moves the largest members to bodies until the rest fits.
-    fn shrink(&mut self, what: &'static str, structures: &[&str], bodies: &Bodies) -> Result<(), StoreError> {
+    fn shrink(&mut self, kind: &'static str, structures: &[&str], bodies: &Bodies) -> Result<(), StoreError> {
         let mut members: Members =
-            serde_json::from_str(self.record.get()).map_err(StoreError::unwritable(what))?;
+            serde_json::from_str(self.record.get()).map_err(StoreError::unwritable(kind))?;
         while self.size() > VALUE_LIMIT_BYTES {
             let Some((name, largest)) = take_largest(&mut members) else {
-                return Err(self.too_large(what));
+                return Err(self.too_large(kind));
             };
             if largest.get().len() < SMALLEST_BODY_BYTES {
-                return Err(self.too_large(what));
+                return Err(self.too_large(kind));
             }
             let mut remains = RawValue::NULL.to_owned();
-            let (pointer, content) = match self.largest_inside(what, &name, &largest, structures)? {
-                Some(taken) => {
-                    remains = taken.rest;
-                    (format!("/{name}/{}", taken.name), taken.content)
+            let (pointer, content) = match self.largest_inside(kind, &name, &largest, structures)? {
+                Some(extracted) => {
+                    remains = extracted.rest;
+                    (format!("/{name}/{}", extracted.name), extracted.content)
                 }
                 None => (format!("/{name}"), largest),
             };
             let body = bodies.put(content.get().as_bytes())?;
             self.bodies.insert(pointer, body);
             members.insert(name, remains);
-            self.record = raw(what, &members)?;
+            self.record = raw(kind, &members)?;
         }
         Ok(())
     }
@@ -236,7 +236,7 @@ impl StoredValue {
     /// Returns the largest member of a structure, if it is worth a file, and the structure without it.
     fn largest_inside(
         &self,
-        what: &'static str,
+        kind: &'static str,
         name: &str,
         structure: &RawValue,
         structures: &[&str],
@@ -250,7 +250,7 @@ impl StoredValue {
             return Ok(None);
         }
         let mut inside: Members =
-            serde_json::from_str(structure.get()).map_err(StoreError::unwritable(what))?;
+            serde_json::from_str(structure.get()).map_err(StoreError::unwritable(kind))?;
         let Some((inner, content)) = take_largest(&mut inside) else {
             return Ok(None);
         };
@@ -261,7 +261,7 @@ impl StoredValue {
         Ok(Some(ExtractedMember {
             name: inner,
             content,
-            rest: raw(what, &inside)?,
+            rest: raw(kind, &inside)?,
         }))
     }
 

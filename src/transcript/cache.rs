@@ -99,10 +99,10 @@ impl<K: Clone + Eq + Hash, V> Cache<K, V> {
 
     /// The slot of a key. Counts as a use.
     pub(super) fn slot(&self, key: &K) -> Slot<V> {
-        let mut kept = self.lock();
-        kept.uses += 1;
-        let last_use = kept.uses;
-        let entry = kept.by_key.entry(key.clone()).or_insert_with(|| Entry {
+        let mut entries = self.lock();
+        entries.uses += 1;
+        let last_use = entries.uses;
+        let entry = entries.by_key.entry(key.clone()).or_insert_with(|| Entry {
             slot: Arc::default(),
             last_use,
             bytes: 0,
@@ -113,34 +113,34 @@ impl<K: Clone + Eq + Hash, V> Cache<K, V> {
 
     /// Records the size of an entry, and evicts others if the total is too large. Removes the entry if it has no value.
     fn record_size(&self, key: &K, slot: &Slot<V>, bytes: Option<usize>) {
-        let mut kept = self.lock();
-        let kept = &mut *kept;
+        let mut entries = self.lock();
+        let entries = &mut *entries;
         // The entry may have been evicted meanwhile, and another thread may have added it again.
-        let own = kept.by_key.get_mut(key);
-        let Some(own) = own.filter(|own| Arc::ptr_eq(&own.slot, slot)) else {
+        let cached = entries.by_key.get_mut(key);
+        let Some(cached) = cached.filter(|cached| Arc::ptr_eq(&cached.slot, slot)) else {
             return;
         };
         let Some(bytes) = bytes else {
-            kept.remove(key);
+            entries.remove(key);
             return;
         };
-        kept.bytes = kept.bytes - own.bytes + bytes;
-        own.bytes = bytes;
-        if kept.bytes <= self.limit_bytes {
+        entries.bytes = entries.bytes - cached.bytes + bytes;
+        cached.bytes = bytes;
+        if entries.bytes <= self.limit_bytes {
             return;
         }
-        let others = kept.by_key.iter().filter(|(other, _)| *other != key);
+        let others = entries.by_key.iter().filter(|(other, _)| *other != key);
         let mut others: Vec<(u64, K)> = others.map(|(key, entry)| (entry.last_use, key.clone())).collect();
         others.sort_unstable_by_key(|(last_use, _)| *last_use);
         for (_, other) in others {
             // Evict more than necessary, so that the next call does not evict again.
-            if kept.bytes <= self.limit_bytes / 4 * 3 {
+            if entries.bytes <= self.limit_bytes / 4 * 3 {
                 break;
             }
-            kept.remove(&other);
+            entries.remove(&other);
         }
         if bytes > self.newest_limit_bytes {
-            kept.remove(key);
+            entries.remove(key);
         }
     }
 

@@ -140,10 +140,10 @@ impl FromStr for PlaceRef {
 /// other byte as `_` and two hexadecimal digits, so that no shell and no URL needs quotes.
 fn write_parts<const N: usize>(
     formatter: &mut fmt::Formatter<'_>,
-    mark: &str,
+    prefix: &str,
     parts: [&String; N],
 ) -> fmt::Result {
-    formatter.write_str(mark)?;
+    formatter.write_str(prefix)?;
     for part in parts {
         formatter.write_str(".")?;
         for byte in part.bytes() {
@@ -159,9 +159,9 @@ fn write_parts<const N: usize>(
 
 /// Parses the output of [`write_parts`]. Accepts other spellings too, so the caller compares the parsed id with the
 /// text.
-fn read_parts<const N: usize>(text: &str, mark: &str) -> Option<[String; N]> {
+fn read_parts<const N: usize>(text: &str, prefix: &str) -> Option<[String; N]> {
     let mut pieces = text.split('.');
-    if pieces.next() != Some(mark) {
+    if pieces.next() != Some(prefix) {
         return None;
     }
     let parts: Vec<String> = pieces.map(read_part).collect::<Option<_>>()?;

@@ -164,9 +164,9 @@ impl<'a> Json<'a> {
     fn inner(self) -> impl Iterator<Item = (Cow<'a, str>, Self)> {
         let mut rest = self.spans.unwrap_or_default();
         std::iter::from_fn(move || {
-            let (span, behind) = rest.split_first()?;
-            let (inner, behind) = behind.split_at_checked(span.inner)?;
-            rest = behind;
+            let (span, rest_spans) = rest.split_first()?;
+            let (inner, rest_spans) = rest_spans.split_at_checked(span.inner)?;
+            rest = rest_spans;
             let text = self.text.get(span.start..span.start + span.bytes)?;
             Some((Cow::Borrowed(span.name), Self::with_spans(text, inner)))
         })

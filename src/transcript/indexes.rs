@@ -122,23 +122,23 @@ impl<B: IndexedBranch> IndexesByPath<B> {
 
 impl<B: IndexedBranch> CachedIndex<B> {
     fn refreshed(
-        before: Option<Self>,
+        previous: Option<Self>,
         file: &File,
         version: FileVersion,
         read: impl FnOnce(&File, u64) -> io::Result<B::Index>,
     ) -> io::Result<Self> {
-        let known = match before.map(|before| (before.read.change(&version, file), before)) {
-            Some((FileChange::Same, before)) => return Ok(before),
-            Some((FileChange::Grown, before)) => Some(before),
+        let known = match previous.map(|previous| (previous.read.change(&version, file), previous)) {
+            Some((FileChange::Same, previous)) => return Ok(previous),
+            Some((FileChange::Grown, previous)) => Some(previous),
             Some((FileChange::Rewritten, _)) | None => None,
         };
         let before_read = BeforeRead::of(file, version);
         let index = match known {
-            Some(before) => {
+            Some(previous) => {
                 // The branches share the index. Drop them so that it need not be cloned.
-                drop(before.branches);
-                let mut index = Arc::unwrap_or_clone(before.index);
-                index.extend(read_range(file, before.read.whole_bytes, version.bytes))?;
+                drop(previous.branches);
+                let mut index = Arc::unwrap_or_clone(previous.index);
+                index.extend(read_range(file, previous.read.whole_bytes, version.bytes))?;
                 index
             }
             None => read(file, version.bytes)?,
@@ -160,16 +160,16 @@ impl<B: IndexedBranch> CachedIndex<B> {
             path: path.to_owned(),
             uuid: until.unwrap_or_default().to_owned(),
         };
-        let known = self.branches.iter().position(|(end, _)| end.as_deref() == until);
-        let kept = match known {
-            Some(known) => self.branches.remove(known),
+        let index = self.branches.iter().position(|(end, _)| end.as_deref() == until);
+        let entry = match index {
+            Some(index) => self.branches.remove(index),
             None => {
                 let branch = B::of(&self.index, until).ok_or_else(not_found)?;
                 (until.map(str::to_owned), Arc::new(branch))
             }
         };
-        let branch = Arc::clone(&kept.1);
-        self.branches.insert(0, kept);
+        let branch = Arc::clone(&entry.1);
+        self.branches.insert(0, entry);
         self.branches.truncate(BRANCH_LIMIT);
         Ok(branch)
     }

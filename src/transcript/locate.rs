@@ -80,11 +80,11 @@ pub fn locate(root: &Path, upstream_id: &str, cwd: Option<&Path>) -> Result<Vec<
 /// # Errors
 /// As [`locate`].
 pub(super) fn in_projects(root: &Path, name: &str) -> Result<Vec<PathBuf>, TranscriptError> {
-    let (mut found, mut failure) = (Vec::new(), None);
+    let (mut paths, mut failure) = (Vec::new(), None);
     for folder in project_folders(root)? {
         let path = folder.join(name);
         match fs::metadata(&path) {
-            Ok(metadata) if metadata.is_file() => found.push(path),
+            Ok(metadata) if metadata.is_file() => paths.push(path),
             Err(error) if !is_absence(&error) && failure.is_none() => {
                 failure = Some(TranscriptError::io("look for a transcript at", &path)(error));
             }
@@ -92,11 +92,11 @@ pub(super) fn in_projects(root: &Path, name: &str) -> Result<Vec<PathBuf>, Trans
         }
     }
     // The transcript may be in the folder that cannot be searched.
-    if let Some(failure) = failure.filter(|_| found.is_empty()) {
+    if let Some(failure) = failure.filter(|_| paths.is_empty()) {
         return Err(failure);
     }
-    found.sort();
-    Ok(found)
+    paths.sort();
+    Ok(paths)
 }
 
 /// The folder in which the agent keeps the transcripts of a working directory and looks for them first. It may not

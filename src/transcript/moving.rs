@@ -121,7 +121,7 @@ pub fn plan(
     let mut parts = parts::parts(transcript)?;
     let session = transcript.file_stem().unwrap_or_default().to_string_lossy();
     let project = transcript.parent().unwrap_or(Path::new("/"));
-    let own = parts.files.len();
+    let own_count = parts.files.len();
     if is_fork(&read_beginning(transcript)?) {
         let mut claimed = Claimed::default();
         for part in &parts.files {
@@ -131,7 +131,7 @@ pub fn plan(
             .left_out
             .extend(collect_borrowed(&mut parts.files, &mut claimed)?);
     }
-    let has_borrower = own > 1 && neighbours.has_fork(project, transcript, &session)?;
+    let has_borrower = own_count > 1 && neighbours.has_fork(project, transcript, &session)?;
     let records: Vec<PathBuf> = parts.files.iter().map(|part| part.path.clone()).collect();
     let mut are_named = None;
     let mut steps = Vec::new();
@@ -141,7 +141,7 @@ pub fn plan(
             .path
             .parent()
             .is_some_and(|folder| folder.ends_with("tool-results"));
-        let is_borrowed = number >= own || (number > 0 && has_borrower);
+        let is_borrowed = number >= own_count || (number > 0 && has_borrower);
         let name = part.borrowed_name.as_ref().unwrap_or(&part.name);
         let to = folder.join(name);
         refuse_links_below(folder, &to).map_err(TranscriptError::io("write", &to))?;
@@ -263,11 +263,11 @@ fn read_beginning(path: &Path) -> Result<Vec<u8>, TranscriptError> {
 /// [`TranscriptError::AlreadyExists`] for the first such target, and [`TranscriptError::Io`].
 pub fn check_targets_free(steps: &[MoveStep]) -> Result<(), TranscriptError> {
     for step in steps {
-        let there = none_if_absent(fs::symlink_metadata(&step.to));
-        let Some(there) = there.map_err(TranscriptError::io("look at", &step.to))? else {
+        let existing = none_if_absent(fs::symlink_metadata(&step.to));
+        let Some(existing) = existing.map_err(TranscriptError::io("look at", &step.to))? else {
             continue;
         };
-        if step.is_in_place()? || there.is_file() && comparison::is_already_copied(step)? {
+        if step.is_in_place()? || existing.is_file() && comparison::is_already_copied(step)? {
             continue;
         }
         let path = step.to.clone();

@@ -157,12 +157,16 @@ pub fn parts(transcript: &Path) -> Result<Parts, TranscriptError> {
     parts
         .files
         .push(Part::plain(transcript, format!("{id}.jsonl"), bytes));
-    let Some(beside) = own_folder(transcript) else {
+    let Some(own_folder_path) = own_folder(transcript) else {
         return Ok(parts);
     };
-    let mut leave = |why: &str| parts.left_out.push(format!("{} {why}", beside.display()));
-    match beside.symlink_metadata() {
-        Ok(metadata) if metadata.is_dir() => add_files_below(&beside, &id, DEPTH_LIMIT, &mut parts),
+    let mut leave = |why: &str| {
+        parts
+            .left_out
+            .push(format!("{} {why}", own_folder_path.display()))
+    };
+    match own_folder_path.symlink_metadata() {
+        Ok(metadata) if metadata.is_dir() => add_files_below(&own_folder_path, &id, DEPTH_LIMIT, &mut parts),
         Ok(_) => leave("is not a folder (links are not followed)"),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => leave(&format!("cannot be looked at ({error})")),
@@ -204,12 +208,12 @@ fn add_files_below(folder: &Path, name: &str, depth: usize, parts: &mut Parts) {
         };
         let path = entry.path();
         let mut leave = |why: &str| parts.left_out.push(format!("{} {why}", path.display()));
-        let own = entry.file_name();
-        let Some(own) = own.to_str() else {
+        let file_name = entry.file_name();
+        let Some(file_name) = file_name.to_str() else {
             leave("has a name that is not UTF-8");
             continue;
         };
-        let name = format!("{name}/{own}");
+        let name = format!("{name}/{file_name}");
         // Links are not followed: they may lead anywhere.
         let kind = match entry.file_type() {
             Ok(kind) => kind,
@@ -269,7 +273,7 @@ fn whole_lines_end(path: &Path) -> io::Result<u64> {
     let (mut file, metadata) = open_with_metadata(path)?;
     let length = metadata.len();
     let mut end = length;
-    let mut whole = 0;
+    let mut complete = 0;
     let mut tail = Vec::new();
     while end > 0 {
         let start = end.saturating_sub(TAIL_BYTES);
@@ -277,20 +281,20 @@ fn whole_lines_end(path: &Path) -> io::Result<u64> {
         file.seek(SeekFrom::Start(start))?;
         file.by_ref().take(end - start).read_to_end(&mut tail)?;
         if let Some(newline) = memchr::memrchr(b'\n', &tail) {
-            whole = start + newline as u64 + 1;
+            complete = start + newline as u64 + 1;
             break;
         }
         end = start;
     }
-    let unended = length - whole;
+    let unended = length - complete;
     if unended == 0 || unended > UNENDED_LIMIT_BYTES {
-        return Ok(whole);
+        return Ok(complete);
     }
     tail.clear();
-    file.seek(SeekFrom::Start(whole))?;
+    file.seek(SeekFrom::Start(complete))?;
     file.take(unended).read_to_end(&mut tail)?;
     let is_record = std::str::from_utf8(&tail).is_ok_and(|text| Fields::parse(text.trim()).is_some());
-    Ok(if is_record { length } else { whole })
+    Ok(if is_record { length } else { complete })
 }
 
 #[cfg(test)]

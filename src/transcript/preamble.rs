@@ -51,8 +51,8 @@ const CLOSING: &str = "This is the end of the retelling. What follows is new, an
 #[must_use]
 pub fn build_preamble(turns: &[PastTurn], missing: MissingTurnCounts) -> Option<Preamble> {
     let skipped = turns.len().saturating_sub(TURN_LIMIT);
-    let told = &turns[skipped..];
-    if told.is_empty() && missing == MissingTurnCounts::default() {
+    let retold = &turns[skipped..];
+    if retold.is_empty() && missing == MissingTurnCounts::default() {
         return None;
     }
     let missing = MissingTurnCounts {
@@ -60,13 +60,13 @@ pub fn build_preamble(turns: &[PastTurn], missing: MissingTurnCounts) -> Option<
         ..missing
     };
     // A reply that was incomplete when the session ended must not look like a finished answer.
-    let ended = told
+    let ended = retold
         .iter()
         .rposition(|turn| turn.complete)
         .map_or(0, |last| last + 1);
 
     let mut text = OPENING.to_owned();
-    if told.is_empty() {
+    if retold.is_empty() {
         text.push_str("Nothing of what was said in it could be read.");
     } else {
         text.push_str(
@@ -88,7 +88,7 @@ pub fn build_preamble(turns: &[PastTurn], missing: MissingTurnCounts) -> Option<
             " The last {count} exchanges, behind these, are missing too: their record is gone."
         )),
     }
-    for (position, turn) in told.iter().enumerate() {
+    for (position, turn) in retold.iter().enumerate() {
         let lead = if position == 0 {
             "First the person wrote"
         } else {
@@ -109,7 +109,7 @@ pub fn build_preamble(turns: &[PastTurn], missing: MissingTurnCounts) -> Option<
     text.push_str(CLOSING);
     Some(Preamble {
         text,
-        retold_turns: told.len(),
+        retold_turns: retold.len(),
         missing,
     })
 }
@@ -138,18 +138,18 @@ pub fn split_retelling(prompt: &str) -> (&str, &str) {
     }
 }
 
-fn push_quoted(text: &mut String, lead: &str, said: &str) {
+fn push_quoted(text: &mut String, lead: &str, quote: &str) {
     text.push_str("\n\n");
     text.push_str(lead);
     text.push_str(": “");
-    match said.char_indices().nth(TEXT_LIMIT_CHARS) {
+    match quote.char_indices().nth(TEXT_LIMIT_CHARS) {
         None => {
-            text.push_str(said);
+            text.push_str(quote);
             text.push('”');
         }
         Some((end, _)) => {
-            text.push_str(&said[..end]);
-            let left_out = said[end..].chars().count();
+            text.push_str(&quote[..end]);
+            let left_out = quote[end..].chars().count();
             text.push_str(&format!("” (cut here; {left_out} more characters are left out)"));
         }
     }

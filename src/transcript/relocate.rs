@@ -61,10 +61,10 @@ impl Relocation {
         if self.results.is_empty() {
             return;
         }
-        if let Some((old, place)) = record.text(&["toolUseResult", "persistedOutputPath"])
+        if let Some((old, range)) = record.text(&["toolUseResult", "persistedOutputPath"])
             && let Some(new) = self.relocated_result(&old).filter(|new| *new != old)
         {
-            edits.replace(place, token(&new));
+            edits.replace(range, token(&new));
         }
         if memchr::memmem::find(line, RESULTS.as_bytes()).is_none() {
             return;
@@ -79,8 +79,8 @@ impl Relocation {
             };
             // Replaces the path only in this exact spelling. Other spellings are left alone.
             if let Some(at) = json.find(&old) {
-                let place = record.place_of(text, at..at + old.len());
-                edits.replace(place, new);
+                let range = record.place_of(text, at..at + old.len());
+                edits.replace(range, new);
             }
         }
     }
@@ -99,7 +99,7 @@ impl LineChange for Relocation {
         let Some(record) = std::str::from_utf8(line).ok().and_then(EditableRecord::parse) else {
             return;
         };
-        let mut look = |way: &[&str], to: &dyn Fn(&str) -> Option<String>| {
+        let mut replace_member = |way: &[&str], to: &dyn Fn(&str) -> Option<String>| {
             if let Some((old, place)) = record.text(way)
                 && let Some(new) = to(&old).filter(|new| *new != old)
             {
@@ -107,9 +107,9 @@ impl LineChange for Relocation {
             }
         };
         let session = |id: &str| self.sessions.get(id).cloned();
-        look(&["cwd"], &|path| self.relocated_folder(path));
-        look(&["sessionId"], &session);
-        look(&["forkedFrom", "sessionId"], &session);
+        replace_member(&["cwd"], &|path| self.relocated_folder(path));
+        replace_member(&["sessionId"], &session);
+        replace_member(&["forkedFrom", "sessionId"], &session);
         self.edit_results(line, &record, edits);
     }
 }

@@ -58,12 +58,12 @@ impl Edits {
 
     /// Writes a line with these edits, and clears them for the next line.
     fn write(&mut self, line: &[u8], writer: &mut dyn Write) -> io::Result<()> {
-        self.places.sort_by_key(|(place, _)| place.start);
+        self.places.sort_by_key(|(range, _)| range.start);
         let mut written = 0;
-        for (place, text) in &self.places {
-            writer.write_all(&line[written..place.start])?;
+        for (range, text) in &self.places {
+            writer.write_all(&line[written..range.start])?;
             writer.write_all(text)?;
-            written = place.end;
+            written = range.end;
         }
         writer.write_all(&line[written..])
     }
@@ -197,15 +197,15 @@ impl<R: BufRead> Rewriter<R> {
 
     /// Reads to the end of a line that is not buffered.
     fn pass_line(&mut self, mut writer: Option<&mut dyn Write>) -> io::Result<()> {
-        let mut is_over = false;
-        while !is_over {
+        let mut has_ended = false;
+        while !has_ended {
             let available = match self.reader.fill_buf() {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 available => available?,
             };
             let newline = memchr::memchr(b'\n', available);
             let count = newline.map_or(available.len(), |newline| newline + 1);
-            is_over = newline.is_some() || count == 0;
+            has_ended = newline.is_some() || count == 0;
             if let Some(writer) = writer.as_mut() {
                 writer.write_all(&available[..count])?;
                 if count == 0 && self.ends_last_line {

@@ -336,15 +336,15 @@ impl Pruner {
                 }
                 _ => State::Garbage,
             },
-            State::Unicode(left) if byte.is_ascii_hexdigit() => {
+            State::Unicode(remaining_digits) if byte.is_ascii_hexdigit() => {
                 self.copy(&[byte]);
                 self.strict.digit(byte);
-                match left {
+                match remaining_digits {
                     1 => {
                         let may_stand = self.strict.ends_unit();
                         self.string_or_garbage(may_stand)
                     }
-                    _ => State::Unicode(left - 1),
+                    _ => State::Unicode(remaining_digits - 1),
                 }
             }
             State::Before if byte == b'{' => {

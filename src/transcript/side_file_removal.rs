@@ -35,18 +35,18 @@ impl ForkLookup {
         if let Some(known) = self.folders.get(project) {
             return Ok(*known);
         }
-        let reading = |error| TranscriptError::io("read the folder", project)(error);
-        let mut found = false;
-        for entry in fs::read_dir(project).map_err(reading)? {
-            let path = entry.map_err(reading)?.path();
+        let to_error = |error| TranscriptError::io("read the folder", project)(error);
+        let mut has_fork = false;
+        for entry in fs::read_dir(project).map_err(to_error)? {
+            let path = entry.map_err(to_error)?.path();
             if path != transcript && is_lines(&path) && path.is_file() {
                 // A quoted mention of the field in a message has escaped quotes, so it does not match.
-                found = found
+                has_fork = has_fork
                     || file_contains(&path, FORKED.as_bytes()).map_err(TranscriptError::io("read", &path))?;
             }
         }
-        self.folders.insert(project.to_owned(), found);
-        Ok(found)
+        self.folders.insert(project.to_owned(), has_fork);
+        Ok(has_fork)
     }
 }
 
@@ -58,11 +58,11 @@ pub fn remove_side_files(
     transcript: &Path,
     forks: &mut ForkLookup,
 ) -> Result<SideFilesRemoval, TranscriptError> {
-    let Some(beside) = own_folder(transcript) else {
+    let Some(side_folder) = own_folder(transcript) else {
         return Ok(SideFilesRemoval::Removed);
     };
-    let failed = |error| TranscriptError::io("remove", &beside)(error);
-    match beside.symlink_metadata() {
+    let failed = |error| TranscriptError::io("remove", &side_folder)(error);
+    match side_folder.symlink_metadata() {
         Err(error) if is_absence(&error) => return Ok(SideFilesRemoval::Removed),
         Err(error) => return Err(failed(error)),
         Ok(metadata) if metadata.is_dir() => {}
@@ -74,7 +74,7 @@ pub fn remove_side_files(
     if forks.has_other_fork(transcript.parent().unwrap_or(Path::new("/")), transcript)? {
         return Ok(SideFilesRemoval::KeptForFork);
     }
-    match fs::remove_dir_all(&beside) {
+    match fs::remove_dir_all(&side_folder) {
         Err(error) if !is_absence(&error) => Err(failed(error)),
         _ => Ok(SideFilesRemoval::Removed),
     }

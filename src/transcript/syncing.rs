@@ -77,9 +77,9 @@ impl SyncLog {
     /// [`SyncError`] when something could not be synced.
     pub fn sync(&self, file: &File, path: &Path, root: &Path, format: Format) -> Result<(), SyncError> {
         let metadata = file.metadata().map_err(TranscriptError::io("sync", path))?;
-        let known_as = identity(&metadata);
+        let file_key = identity(&metadata);
         let now = SystemTime::now();
-        let last = lock(&self.last_syncs).get(&known_as).copied();
+        let last = lock(&self.last_syncs).get(&file_key).copied();
         let since = last.unwrap_or(self.started_at).checked_sub(SYNC_OVERLAP);
         if let Some(folder) = format.dialect().own_folder(path) {
             // The files are synced before the records that name them.
@@ -93,7 +93,7 @@ impl SyncLog {
         if synced.len() >= REMEMBERED_LIMIT {
             synced.clear();
         }
-        synced.insert(known_as, now);
+        synced.insert(file_key, now);
         Ok(())
     }
 

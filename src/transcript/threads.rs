@@ -23,11 +23,11 @@ pub(super) fn for_each<T: Sync, S, A: Send>(
     let mut answers: Vec<Option<A>> = items.iter().map(|_| None).collect();
     thread::scope(|scope| {
         // If a thread cannot be started, the others do its work.
-        let other = |_| thread::Builder::new().spawn_scoped(scope, run).ok();
-        let others: Vec<_> = (1..limit.min(items.len())).filter_map(other).collect();
+        let spawn = |_| thread::Builder::new().spawn_scoped(scope, run).ok();
+        let others: Vec<_> = (1..limit.min(items.len())).filter_map(spawn).collect();
         let mut done = run();
-        for other in others {
-            done.extend(other.join().unwrap_or_default());
+        for spawn in others {
+            done.extend(spawn.join().unwrap_or_default());
         }
         for (index, answer) in done {
             answers[index] = Some(answer);

@@ -198,39 +198,39 @@ impl TranscriptList {
         // A panic leaves an empty list rather than half of one.
         let mut entries = std::mem::take(self).entries;
         let FolderWalk {
-            files: found,
+            files: files,
             unreadable,
         } = FolderWalk::in_root(root, format);
         let mut unreadable: BTreeSet<PathBuf> = unreadable.into_iter().map(|(path, _)| path).collect();
-        let there: HashMap<&Path, &FileVersion> = found
+        let versions: HashMap<&Path, &FileVersion> = files
             .iter()
-            .map(|found| (found.path.as_path(), &found.identity))
+            .map(|files| (files.path.as_path(), &files.identity))
             .collect();
-        entries.retain(|entry| there.get(entry.path.as_ref()) == Some(&&entry.identity));
+        entries.retain(|entry| versions.get(entry.path.as_ref()) == Some(&&entry.identity));
         let known: HashSet<&Path> = entries.iter().map(|entry| entry.path.as_ref()).collect();
-        let is_known = |found: &FoundFile| known.contains(found.path.as_path());
-        let changed: Vec<&FoundFile> = found.iter().filter(|found| !is_known(found)).collect();
-        let tally = SharedMeter::new(changed.iter().map(|found| file_ends::bytes_to_read(found)).sum());
-        let is_over = AtomicBool::new(false);
-        let read = on_threads(&changed, |found, buffers| {
-            if is_over.load(Ordering::Relaxed) {
+        let is_known = |files: &FoundFile| known.contains(files.path.as_path());
+        let changed: Vec<&FoundFile> = files.iter().filter(|files| !is_known(files)).collect();
+        let tally = SharedMeter::new(changed.iter().map(|files| file_ends::bytes_to_read(files)).sum());
+        let is_stopped = AtomicBool::new(false);
+        let read = on_threads(&changed, |files, buffers| {
+            if is_stopped.load(Ordering::Relaxed) {
                 return Ok(None);
             }
-            let entry = read_entry(found, format, buffers);
-            is_over.fetch_or(
-                tally.count_bytes(file_ends::bytes_to_read(found)).is_err(),
+            let entry = read_entry(files, format, buffers);
+            is_stopped.fetch_or(
+                tally.count_bytes(file_ends::bytes_to_read(files)).is_err(),
                 Ordering::Relaxed,
             );
             entry
         });
-        for (found, read) in changed.into_iter().zip(read) {
+        for (files, read) in changed.into_iter().zip(read) {
             match read {
                 Ok(Some(entry)) => entries.push(Arc::new(entry)),
                 // The file has no id or has vanished, or nobody waits for the scan any more.
                 Ok(None) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(_) => {
-                    unreadable.insert(found.path.clone());
+                    unreadable.insert(files.path.clone());
                 }
             }
         }
@@ -238,7 +238,7 @@ impl TranscriptList {
         *self = Self {
             entries,
             unreadable,
-            scanned: !is_over.into_inner(),
+            scanned: !is_stopped.into_inner(),
         };
     }
 }

@@ -190,26 +190,34 @@ impl TranscriptWatcher {
     /// Takes the changes below all roots since the last call.
     pub fn take_changes(&mut self) -> Vec<RootChanges> {
         let pending = std::mem::take(&mut *lock(&self.pending));
-        let mut all: Vec<Changes> = self.roots.iter().map(|_| Changes::default()).collect();
+        let mut changes_by_root: Vec<Changes> = self.roots.iter().map(|_| Changes::default()).collect();
         if pending.is_lost {
             // A folder may have been replaced by another one at the same path.
             self.unwatch(Path::new("/"));
-            all.iter_mut().for_each(|changes| changes.is_everything = true);
+            changes_by_root
+                .iter_mut()
+                .for_each(|changes| changes.is_everything = true);
         }
         for (path, may_be_gone) in pending.paths {
-            self.handle_path(&path, may_be_gone, &mut all);
+            self.handle_path(&path, may_be_gone, &mut changes_by_root);
         }
-        for (index, changes) in all.iter().enumerate() {
+        for (index, changes) in changes_by_root.iter().enumerate() {
             if changes.is_everything {
                 self.rewatch_root(index);
             }
         }
-        let heard = self.roots.iter().zip(all).map(|(root, changes)| RootChanges {
-            root: root.path.clone(),
-            format: root.format,
-            changes,
-        });
-        heard.filter(|heard| !heard.changes.is_empty()).collect()
+        let root_changes = self
+            .roots
+            .iter()
+            .zip(changes_by_root)
+            .map(|(root, changes)| RootChanges {
+                root: root.path.clone(),
+                format: root.format,
+                changes,
+            });
+        root_changes
+            .filter(|root_changes| !root_changes.changes.is_empty())
+            .collect()
     }
 
     /// Whether every change is noticed.
@@ -228,26 +236,26 @@ impl TranscriptWatcher {
     }
 
     /// Records what happened to a path, which is the system's name for it.
-    fn handle_path(&mut self, path: &Path, may_be_gone: bool, all: &mut [Changes]) {
+    fn handle_path(&mut self, path: &Path, may_be_gone: bool, changes_by_root: &mut [Changes]) {
         let metadata = fs::symlink_metadata(path).ok();
-        let known = self.folders.get(path).map(|folder| folder.root_paths.clone());
-        for place in known.iter().flatten() {
-            self.add_change(place, true, all);
+        let root_paths = self.folders.get(path).map(|folder| folder.root_paths.clone());
+        for root_path in root_paths.iter().flatten() {
+            self.add_change(root_path, true, changes_by_root);
             if may_be_gone || metadata.is_none() {
                 // A folder that was moved is still watched at its new path, and another one may be in its place.
-                self.unwatch(place);
+                self.unwatch(root_path);
             }
         }
-        if known.is_some() && metadata.is_none() {
+        if root_paths.is_some() && metadata.is_none() {
             return;
         }
-        let above = path.parent().and_then(|above| self.folders.get(above));
-        let Some((above, name)) = above.zip(path.file_name()) else {
+        let parent = path.parent().and_then(|parent| self.folders.get(parent));
+        let Some((parent, name)) = parent.zip(path.file_name()) else {
             return;
         };
         let is_folder = metadata.is_some_and(|metadata| metadata.is_dir());
-        for place in above.root_paths.clone() {
-            self.add_change(&place.join(name), is_folder, all);
+        for root_path in parent.root_paths.clone() {
+            self.add_change(&root_path.join(name), is_folder, changes_by_root);
         }
     }
 
@@ -316,16 +324,16 @@ impl TranscriptWatcher {
     /// Watches a folder, or the nearest existing folder above it.
     fn watch_nearest(&mut self, wanted: &Path) -> io::Result<()> {
         'again: for _ in 0..NEAREST_FOLDER_ATTEMPTS {
-            let mut below = None;
+            let mut missing_child = None;
             for folder in wanted.ancestors() {
                 if self.watch(folder)? {
                     // The folder may have been created before its parent was watched.
-                    if below.is_some_and(Path::is_dir) {
+                    if missing_child.is_some_and(Path::is_dir) {
                         continue 'again;
                     }
                     return Ok(());
                 }
-                below = Some(folder);
+                missing_child = Some(folder);
             }
         }
         Ok(())
@@ -334,8 +342,8 @@ impl TranscriptWatcher {
     /// Watches the folders of transcripts at and below this folder.
     fn watch_tree(&mut self, folder: &Path, format: Format) -> io::Result<()> {
         let mut seen = HashSet::new();
-        let mut left = vec![folder.to_owned()];
-        while let Some(folder) = left.pop() {
+        let mut pending = vec![folder.to_owned()];
+        while let Some(folder) = pending.pop() {
             // A link can make a folder contain itself.
             let is_new =
                 self.watch(&folder)? && file_number(&folder).is_some_and(|number| seen.insert(number));
@@ -349,7 +357,7 @@ impl TranscriptWatcher {
             for entry in entries.flatten() {
                 let kind = entry.file_type();
                 if kind.is_ok_and(|kind| kind.is_dir() || kind.is_symlink()) {
-                    left.push(entry.path());
+                    pending.push(entry.path());
                 }
             }
         }
@@ -377,9 +385,9 @@ impl TranscriptWatcher {
         let Some(number) = file_number(&path).filter(|_| path.is_dir()) else {
             return Ok(false);
         };
-        if let Some(known) = self.folders.get_mut(&path) {
-            if known.number == number {
-                known.root_paths.insert(folder.to_owned());
+        if let Some(watched_folder) = self.folders.get_mut(&path) {
+            if watched_folder.number == number {
+                watched_folder.root_paths.insert(folder.to_owned());
                 return Ok(true);
             }
             // The watch of a deleted folder has ended already.
@@ -397,13 +405,13 @@ impl TranscriptWatcher {
                 _ => Err(error),
             };
         }
-        let known = self.folders.entry(path);
-        let known = known.or_insert_with(|| WatchedFolder {
+        let watched_folder = self.folders.entry(path);
+        let watched_folder = watched_folder.or_insert_with(|| WatchedFolder {
             number,
             root_paths: BTreeSet::new(),
         });
-        known.number = number;
-        known.root_paths.insert(folder.to_owned());
+        watched_folder.number = number;
+        watched_folder.root_paths.insert(folder.to_owned());
         Ok(true)
     }
 }

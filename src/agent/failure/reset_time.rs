@@ -93,7 +93,7 @@ fn clock_time(
     let at = |date: Date| DateTime::from_parts(date, time).to_zoned(time_zone.clone()).ok();
     let earliest = here.timestamp().as_second() - JUST_RESET_SECONDS;
     let not_past = |at: &Zoned| at.timestamp().as_second() >= earliest;
-    let found = match (month, day_and_year) {
+    let reset = match (month, day_and_year) {
         (Some(month), Some((day, Some(year)))) => at(Date::new(year, month, day).ok()?)?,
         (Some(month), Some((day, None))) => (0..=1)
             .filter_map(|later| at(Date::new(here.year() + later, month, day).ok()?))
@@ -103,7 +103,7 @@ fn clock_time(
             .filter_map(at)
             .find(not_past)?,
     };
-    Some(found.timestamp())
+    Some(reset.timestamp())
 }
 
 /// Returns the text in the first parentheses, if it looks like a zone rather than a remark.

@@ -87,14 +87,14 @@ impl Agent {
             return Ok(Vec::new());
         }
         match locate(&self.root, id, Some(cwd)) {
-            Ok(found) => {
+            Ok(paths) => {
                 let is_refused = |path: &PathBuf| {
                     self.persistent_state
                         .is_first_record_refused(|| super::listing::first_record(path))
                 };
                 // All transcripts with this id have the same beginning.
-                let is_refused = found.iter().any(is_refused);
-                Ok(if is_refused { Vec::new() } else { found })
+                let is_refused = paths.iter().any(is_refused);
+                Ok(if is_refused { Vec::new() } else { paths })
             }
             // An invalid file name was never a session's id.
             Err(TranscriptError::InvalidId { .. }) => Ok(Vec::new()),

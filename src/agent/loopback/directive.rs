@@ -160,9 +160,9 @@ fn parse_call(call: &str) -> Option<(String, String, usize)> {
         input_json = values.next()?.ok()?.get().replace(['\n', '\r'], " ");
         length += values.byte_offset();
     }
-    let behind = &call[length..];
-    let closing = behind.trim_start();
-    let length = length + behind.len() - closing.len() + 2;
+    let after_arguments = &call[length..];
+    let closing = after_arguments.trim_start();
+    let length = length + after_arguments.len() - closing.len() + 2;
     closing
         .starts_with("]]")
         .then(|| (name.to_owned(), input_json, length))

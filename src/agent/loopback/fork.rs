@@ -24,18 +24,18 @@ pub(super) fn fork(
     point: Option<&str>,
 ) -> Result<(), RpcError> {
     let index = reading::index(source).map_err(RpcError::internal)?;
-    let whole = index
+    let live_branch = index
         .select(None, true)
         .ok_or_else(|| RpcError::session_not_found(source_id))?;
     let selection = match point {
-        None => whole,
+        None => live_branch,
         Some(point) => {
             let not_found = || RpcError::invalid_params(format!("Fork point message {point} was not found"));
             let last = index
-                .last_of_message(&whole, point)
+                .last_of_message(&live_branch, point)
                 .unwrap_or_else(|| point.to_owned());
             let cut = index.select(Some(&last), true).ok_or_else(not_found)?;
-            if !whole.contains(cut.leaf_offset) {
+            if !live_branch.contains(cut.leaf_offset) {
                 return Err(not_found());
             }
             cut
@@ -67,13 +67,13 @@ fn edit(
     new_ids: &mut HashMap<String, String>,
     edits: &mut Edits,
 ) {
-    if let Some(place) = record.position(&["sessionId"]) {
-        edits.replace(place, token(branch_id));
+    if let Some(range) = record.position(&["sessionId"]) {
+        edits.replace(range, token(branch_id));
     }
     for name in ["uuid", "parentUuid", "logicalParentUuid"] {
-        if let Some((old, place)) = record.text(&[name]) {
+        if let Some((old, range)) = record.text(&[name]) {
             let new = new_ids.entry(old).or_insert_with(|| Uuid::new_v4().to_string());
-            edits.replace(place, token(new));
+            edits.replace(range, token(new));
         }
     }
     let (source_id, uuid) = (
@@ -82,7 +82,7 @@ fn edit(
     );
     let origin = format!(r#"{{"sessionId":{source_id},"messageUuid":{uuid}}}"#);
     match record.position(&["forkedFrom"]) {
-        Some(place) => edits.replace(place, origin),
+        Some(range) => edits.replace(range, origin),
         None => edits.replace(record.end()..record.end(), format!(",\"forkedFrom\":{origin}")),
     }
 }

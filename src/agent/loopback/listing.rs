@@ -30,14 +30,14 @@ pub(super) fn list(agent: &Agent, params: &Value) -> Result<Value, RpcError> {
             .map_err(|_| RpcError::invalid_params("unknown cursor"))?,
     };
     let wanted_cwd = params["cwd"].as_str();
-    let found = transcript_list::identities(&agent.root, FORMAT);
-    let mut found: Vec<(Reverse<Timestamp>, PathBuf)> = found
+    let transcripts = transcript_list::identities(&agent.root, FORMAT);
+    let mut transcripts: Vec<(Reverse<Timestamp>, PathBuf)> = transcripts
         .map(|(path, identity)| (Reverse(identity.modified_at()), path))
         .collect();
-    found.sort();
+    transcripts.sort();
     let mut sessions = Vec::new();
     let mut next_cursor = None;
-    for (position, (Reverse(modified), path)) in found.iter().enumerate().skip(start) {
+    for (position, (Reverse(modified), path)) in transcripts.iter().enumerate().skip(start) {
         if sessions.len() == PAGE_SESSIONS {
             next_cursor = Some(position.to_string());
             break;

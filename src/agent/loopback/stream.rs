@@ -99,16 +99,16 @@ impl Stream {
 
     /// Returns the part of the first `chunks` chunks that goes into the transcript.
     pub(super) fn recorded_text(&mut self, chunks: u64) -> String {
-        let kept = chunks.min((RECORDED_BYTES / CHUNK_BYTES) as u64);
-        let mut text = String::with_capacity(kept as usize * CHUNK_BYTES);
-        for number in 0..kept {
+        let recorded_chunks = chunks.min((RECORDED_BYTES / CHUNK_BYTES) as u64);
+        let mut text = String::with_capacity(recorded_chunks as usize * CHUNK_BYTES);
+        for number in 0..recorded_chunks {
             self.set_number(number);
             let chunk = &self.line[self.text_start..self.text_start + CHUNK_BYTES - 1];
             text.push_str(&String::from_utf8_lossy(chunk));
             text.push('\n');
         }
-        if kept < chunks {
-            text.push_str(&format!("(and {} more chunks)", chunks - kept));
+        if recorded_chunks < chunks {
+            text.push_str(&format!("(and {} more chunks)", chunks - recorded_chunks));
         }
         text
     }

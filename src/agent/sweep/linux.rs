@@ -36,16 +36,16 @@ pub fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepReport {
     let mut known: HashSet<ProcessKey> = target.descendants.0.iter().copied().collect();
     for round in 0..=MAX_ROUNDS {
         let (processes, orphans) = scan(target);
-        let mut found = select_targets(&processes, target, boot_id.as_deref(), &known, &orphans);
-        if found.iter().all(|process| unkillable.contains(&process.key())) {
-            return report(ended, &found);
+        let mut targets = select_targets(&processes, target, boot_id.as_deref(), &known, &orphans);
+        if targets.iter().all(|process| unkillable.contains(&process.key())) {
+            return report(ended, &targets);
         }
         if round == MAX_ROUNDS {
-            return report(ended, &found);
+            return report(ended, &targets);
         }
-        known.extend(found.iter().map(|process| process.key()));
-        found.retain(|process| !unkillable.contains(&process.key()));
-        let mut open: Vec<OpenProcess<'_>> = found.into_iter().filter_map(OpenProcess::open).collect();
+        known.extend(targets.iter().map(|process| process.key()));
+        targets.retain(|process| !unkillable.contains(&process.key()));
+        let mut open: Vec<OpenProcess<'_>> = targets.into_iter().filter_map(OpenProcess::open).collect();
         if round < KILL_FROM_ROUND && !deadlines.term.is_zero() {
             signal_and_wait(&mut open, Signal::TERM, deadlines.term, &mut ended);
         }
@@ -127,17 +127,17 @@ fn select_targets<'table>(
     known: &HashSet<ProcessKey>,
     orphans: &HashSet<u32>,
 ) -> Vec<&'table Process> {
-    let but = |daemons: &HashSet<u32>| {
+    let select_without = |daemons: &HashSet<u32>| {
         table::select_targets(processes, &target.recorded, boot_id, known, orphans, daemons)
     };
-    let found = but(&HashSet::new());
+    let targets = select_without(&HashSet::new());
     let own = std::process::id();
-    let pids = found.iter().flat_map(|process| [process.pid, process.parent]);
+    let pids = targets.iter().flat_map(|process| [process.pid, process.parent]);
     let pids: HashSet<u32> = pids.filter(|pid| ![own, INIT_PID].contains(pid)).collect();
     let daemons: HashSet<u32> = pids.into_iter().filter(|pid| table::is_daemon(*pid)).collect();
     match daemons.is_empty() {
-        true => found,
-        false => but(&daemons),
+        true => targets,
+        false => select_without(&daemons),
     }
 }
 
@@ -197,25 +197,25 @@ fn signal_and_wait(
     deadline: Duration,
     ended: &mut HashMap<ProcessKey, SweptProcess>,
 ) {
-    for one in open.iter() {
-        match one.signal(signal) {
+    for process in open.iter() {
+        match process.signal(signal) {
             Ok(()) => {
-                ended.insert(one.key(), one.process.swept());
+                ended.insert(process.key(), process.process.swept());
             }
             Err(rustix::io::Errno::SRCH) => {}
             Err(error) => {
-                tracing::warn!(%error, pid = one.process.pid, name = one.process.name, "cannot signal a process");
+                tracing::warn!(%error, pid = process.process.pid, name = process.process.name, "cannot signal a process");
             }
         }
     }
     let until = Instant::now() + deadline;
     loop {
         open.retain(OpenProcess::is_alive);
-        let left = until.saturating_duration_since(Instant::now());
-        if open.is_empty() || left.is_zero() {
+        let remaining = until.saturating_duration_since(Instant::now());
+        if open.is_empty() || remaining.is_zero() {
             return;
         }
-        wait_for_one(open, left);
+        wait_for_one(open, remaining);
     }
 }
 
@@ -281,11 +281,11 @@ impl DescendantWatch {
     pub fn wait(mut self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         while !self.0.is_empty() {
-            let left = until.saturating_duration_since(Instant::now());
-            let Some(ended) = ended_within(&self.0.iter().collect::<Vec<_>>(), left) else {
+            let remaining = until.saturating_duration_since(Instant::now());
+            let Some(ended) = ended_within(&self.0.iter().collect::<Vec<_>>(), remaining) else {
                 return false;
             };
-            if left.is_zero() && !ended.contains(&true) {
+            if remaining.is_zero() && !ended.contains(&true) {
                 return false;
             }
             let mut ended = ended.into_iter();

@@ -117,7 +117,7 @@ fn entries() -> impl Iterator<Item = (u32, fs::DirEntry)> {
 pub(super) fn scan(target: &SweepTarget) -> Vec<Process> {
     let own_uid = rustix::process::geteuid().as_raw();
     let own_pid = std::process::id();
-    let needles = MarkPatterns::of(target);
+    let patterns = MarkPatterns::of(target);
     let is_other = |(pid, entry): &(u32, fs::DirEntry)| {
         *pid != own_pid && entry.metadata().is_ok_and(|metadata| metadata.uid() == own_uid)
     };
@@ -128,15 +128,15 @@ pub(super) fn scan(target: &SweepTarget) -> Vec<Process> {
             continue;
         };
         let is_kernel_thread = pid == KERNEL_THREADS || process.parent == KERNEL_THREADS;
-        if !needles.is_empty() && !is_kernel_thread {
-            process.mark = needles.read_mark(pid);
+        if !patterns.is_empty() && !is_kernel_thread {
+            process.mark = patterns.read_mark(pid);
         }
         if process.mark == EnvironmentMark::NoEnvironment {
             pending.push(processes.len());
         }
         processes.push(process);
     }
-    reread_environments(&needles, &mut processes, pending);
+    reread_environments(&patterns, &mut processes, pending);
     processes
 }
 
@@ -218,14 +218,14 @@ pub(super) fn descendants(processes: &[Process], roots: Vec<u32>, excluded: &Has
     {
         children.entry(process.parent).or_default().push(process.pid);
     }
-    let mut found: HashSet<u32> = HashSet::new();
+    let mut visited: HashSet<u32> = HashSet::new();
     let mut waiting = roots;
     while let Some(pid) = waiting.pop() {
-        if found.insert(pid) {
+        if visited.insert(pid) {
             waiting.extend(children.get(&pid).into_iter().flatten().copied());
         }
     }
-    found
+    visited
 }
 
 /// Whether a process is a daemon.

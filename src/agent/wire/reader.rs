@@ -122,10 +122,10 @@ async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process
         while let Some(piece) = splitter.next_line() {
             let waiting = match piece {
                 SplitLine::Line(line) => take_line(shared, line),
-                SplitLine::TooLong(found) => {
+                SplitLine::TooLong(ids) => {
                     shared.record_received();
                     let limit_bytes = shared.options.max_line_bytes;
-                    fail_skipped_request(shared, &found, CallError::TooLong { limit_bytes });
+                    fail_skipped_request(shared, &ids, CallError::TooLong { limit_bytes });
                     0
                 }
             };

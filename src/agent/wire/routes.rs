@@ -493,15 +493,15 @@ impl Routes {
         {
             self.subagents.remove(&subagent);
         }
-        let belongs = |asked: &AgentRequest| {
-            asked
+        let belongs = |request: &AgentRequest| {
+            request
                 .attachment
                 .as_ref()
                 .is_some_and(|attachment| attachment.generation == generation)
         };
         self.orphaned.extend(
             self.agent_requests
-                .extract_if(|_, asked| belongs(asked))
+                .extract_if(|_, request| belongs(request))
                 .map(|(id, _)| id),
         );
     }

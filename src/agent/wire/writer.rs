@@ -53,7 +53,7 @@ async fn pump(
     close: &CancellationToken,
 ) -> io::Result<()> {
     let mut lines = Vec::with_capacity(LINES_AT_ONCE);
-    let mut together = Vec::new();
+    let mut batch = Vec::new();
     loop {
         tokio::select! {
             // Write the queue before closing.
@@ -63,18 +63,18 @@ async fn pump(
         }
         let bytes: usize = lines.iter().map(String::len).sum();
         for line in lines.drain(..) {
-            if together.len() + line.len() > COALESCED_BYTES && !together.is_empty() {
-                output.write_all(&together).await?;
-                together.clear();
+            if batch.len() + line.len() > COALESCED_BYTES && !batch.is_empty() {
+                output.write_all(&batch).await?;
+                batch.clear();
             }
             if line.len() > COALESCED_BYTES {
                 output.write_all(line.as_bytes()).await?;
             } else {
-                together.extend_from_slice(line.as_bytes());
+                batch.extend_from_slice(line.as_bytes());
             }
         }
-        output.write_all(&together).await?;
-        together.clear();
+        output.write_all(&batch).await?;
+        batch.clear();
         output.flush().await?;
         shared.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }

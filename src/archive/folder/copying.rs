@@ -163,10 +163,10 @@ impl SessionFolder<'_> {
     /// Copies the new part of a file. Deletes copies that differ from the beginning of the file only by the folder in their
     /// records. Returns true if the file does not continue its newest copy.
     fn copy(&mut self, part: &Part, (folder, turns): SourceFacts<'_>) -> Result<bool, TranscriptError> {
-        let place = self.path.clone();
+        let folder_path = self.path.clone();
         // Disk space is missing where the copy is written, not where it is read.
         let failed = |error| match is_shortage(&error) {
-            true => TranscriptError::io("write a backup to", &place)(error),
+            true => TranscriptError::io("write a backup to", &folder_path)(error),
             false => TranscriptError::io("copy", &part.path)(error),
         };
         let stamp = FileStamp::of(&part.path).map_err(failed)?;

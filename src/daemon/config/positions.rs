@@ -13,13 +13,15 @@ pub(super) fn describe_error(text: &str, error: &toml::de::Error) -> (usize, Str
         return (1, words);
     };
     let table = DeTable::parse(text).ok();
-    let place = table
+    let setting = table
         .as_ref()
         .and_then(|table| setting_at(table.get_ref(), span.start));
-    let message = match place {
-        Some(place) => match place.value.zip(expected_value(&words)) {
-            Some((value, expected)) => describe_wrong_value(&place.names, value, expected, text, span.start),
-            None => format!("{}: {words}", place.names.join(".")),
+    let message = match setting {
+        Some(setting) => match setting.value.zip(expected_value(&words)) {
+            Some((value, expected)) => {
+                describe_wrong_value(&setting.names, value, expected, text, span.start)
+            }
+            None => format!("{}: {words}", setting.names.join(".")),
         },
         None => words,
     };
@@ -34,20 +36,20 @@ fn describe_wrong_value(
     text: &str,
     at: usize,
 ) -> String {
-    let (mut what, mut found) = (names.join("."), value);
+    let (mut what, mut wrong_value) = (names.join("."), value);
     if let DeValue::Array(entries) = value.get_ref()
         && let Some(entry) = entries.iter().find(|entry| entry.span().contains(&at))
         && !expected.starts_with("an array")
     {
-        (what, found) = (format!("each entry of {what}"), entry);
+        (what, wrong_value) = (format!("each entry of {what}"), entry);
     }
-    let found = match found.get_ref() {
+    let wrong_value = match wrong_value.get_ref() {
         DeValue::Array(_) => "an array",
         DeValue::Table(_) => "a table",
         DeValue::String(text) if text.lines().nth(1).is_some() => "a multi-line string",
-        _ => text.get(found.span()).unwrap_or("this"),
+        _ => text.get(wrong_value.span()).unwrap_or("this"),
     };
-    format!("{what} must be {expected}, not {found}")
+    format!("{what} must be {expected}, not {wrong_value}")
 }
 
 /// Returns what the parser expected in place of a value of the wrong type or out of range, without Rust's type names.
@@ -79,17 +81,17 @@ pub(super) fn line_of_setting(text: &str, names: &[&str]) -> usize {
     let Ok(table) = DeTable::parse(text) else {
         return 1;
     };
-    let (mut table, mut found) = (table.get_ref(), 0);
+    let (mut table, mut offset) = (table.get_ref(), 0);
     for name in names {
         let entry = table.iter().find(|(key, _)| key.get_ref().as_ref() == *name);
         let Some((key, value)) = entry else { break };
-        found = key.span().start;
+        offset = key.span().start;
         let DeValue::Table(below) = value.get_ref() else {
             break;
         };
         table = below;
     }
-    line_number(text, found)
+    line_number(text, offset)
 }
 
 /// The setting at a position of the text.
@@ -101,7 +103,7 @@ struct SettingPosition<'t, 'v> {
 
 /// Returns the setting at this position.
 fn setting_at<'t, 'v>(table: &'t DeTable<'v>, at: usize) -> Option<SettingPosition<'t, 'v>> {
-    let holds = |span: Range<usize>| span.contains(&at);
+    let contains_offset = |span: Range<usize>| span.contains(&at);
     table.iter().find_map(|(key, value)| {
         let name = key.get_ref().to_string();
         let here = |value| SettingPosition {
@@ -109,15 +111,15 @@ fn setting_at<'t, 'v>(table: &'t DeTable<'v>, at: usize) -> Option<SettingPositi
             value,
         };
         match value.get_ref() {
-            _ if holds(key.span()) => Some(here(None)),
+            _ if contains_offset(key.span()) => Some(here(None)),
             DeValue::Table(below) => {
-                let mut place = setting_at(below, at);
-                if let Some(place) = &mut place {
-                    place.names.insert(0, name.clone());
+                let mut setting = setting_at(below, at);
+                if let Some(setting) = &mut setting {
+                    setting.names.insert(0, name.clone());
                 }
-                place.or_else(|| holds(value.span()).then(|| here(Some(value))))
+                setting.or_else(|| contains_offset(value.span()).then(|| here(Some(value))))
             }
-            _ => holds(value.span()).then(|| here(Some(value))),
+            _ => contains_offset(value.span()).then(|| here(Some(value))),
         }
     })
 }

@@ -84,8 +84,8 @@ impl OpenReport {
 impl OpenReport {
     /// Counts the changes that the store had when it was closed and that neither file has. Returns whether there are
     /// any.
-    pub(super) fn count_missing_end(&mut self, closed_at: Option<u64>, mark: &AppliedState) -> bool {
-        let missing = closed_at.unwrap_or(0).saturating_sub(mark.position.sequence);
+    pub(super) fn count_missing_end(&mut self, closed_at: Option<u64>, state: &AppliedState) -> bool {
+        let missing = closed_at.unwrap_or(0).saturating_sub(state.position.sequence);
         self.missing = self.missing.max(missing);
         missing > 0
     }

@@ -49,10 +49,10 @@ pub(super) fn free_name(beside: &Path, name: &str) -> Result<PathBuf, StoreError
 }
 
 /// Returns the siblings of `beside` with this name and a number, in order.
-fn numbered(beside: &Path, name: &str) -> Result<Vec<(u64, PathBuf)>, StoreError> {
-    let folder = beside.parent().unwrap_or(beside);
+fn numbered(sibling: &Path, name: &str) -> Result<Vec<(u64, PathBuf)>, StoreError> {
+    let folder = sibling.parent().unwrap_or(sibling);
     let entries = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let mut found: Vec<(u64, PathBuf)> = entries
+    let mut siblings: Vec<(u64, PathBuf)> = entries
         .map_err(StoreError::io("list", folder))?
         .into_iter()
         .filter_map(|entry| {
@@ -63,8 +63,8 @@ fn numbered(beside: &Path, name: &str) -> Result<Vec<(u64, PathBuf)>, StoreError
             Some((number, entry.path()))
         })
         .collect();
-    found.sort();
-    Ok(found)
+    siblings.sort();
+    Ok(siblings)
 }
 
 /// Removes the set-aside databases whose content is all in the journal.
@@ -93,7 +93,7 @@ pub(in crate::store) fn damaged_files(beside: &Path) -> Result<Vec<(u64, PathBuf
 /// [`StoreError::Io`] if the folder cannot be listed.
 pub fn set_aside_in(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let beside = folder.join(names::JOURNAL);
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for name in [
         BROKEN_STORE,
         DAMAGED_STORE,
@@ -101,9 +101,9 @@ pub fn set_aside_in(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
         UNREFERENCED_BODIES,
         UNREADABLE_REPORT,
     ] {
-        found.extend(numbered(&beside, name)?.into_iter().map(|(_, path)| path));
+        paths.extend(numbered(&beside, name)?.into_iter().map(|(_, path)| path));
     }
-    Ok(found)
+    Ok(paths)
 }
 
 /// Whether a path exists.

@@ -72,12 +72,14 @@ impl ConversationRecord {
         self.limit = head.limit;
         // Its questions were withdrawn when it was replaced.
         self.cut = head.cut.map(|cut| CutShortPrompt { asks: false, ..cut });
-        let later = head.continuation.filter(|it| it.at > now);
-        let is_useful = |it: &PendingContinuation| self.cut.is_some() || it.text.is_some() || it.line;
+        let later = head.continuation.filter(|continuation| continuation.at > now);
+        let is_useful = |continuation: &PendingContinuation| {
+            self.cut.is_some() || continuation.text.is_some() || continuation.line
+        };
         let has_held_prompts = !self.waiting.is_empty();
-        let later = later.map(|it| PendingContinuation {
-            line: it.line && has_held_prompts,
-            ..it
+        let later = later.map(|continuation| PendingContinuation {
+            line: continuation.line && has_held_prompts,
+            ..continuation
         });
         self.continuation = self.continuation.take().or(later.filter(is_useful));
     }

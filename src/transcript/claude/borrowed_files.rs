@@ -40,9 +40,9 @@ impl Claimed {
             .into_iter()
             .flatten()
         {
-            let own = name.rsplit_once('/').map(|(_, own)| own);
-            if let Some(own) = own.filter(|own| is_subagent(own)) {
-                self.subagents.insert((project.to_owned(), own.to_owned()));
+            let file_name = name.rsplit_once('/').map(|(_, file_name)| file_name);
+            if let Some(file_name) = file_name.filter(|file_name| is_subagent(file_name)) {
+                self.subagents.insert((project.to_owned(), file_name.to_owned()));
             }
             self.names.insert(name.clone());
         }
@@ -71,12 +71,12 @@ pub fn collect_borrowed(
     let path = transcript.path.clone();
     let subagents = Subagents::new(&path);
     let project = path.parent().unwrap_or(Path::new(""));
-    let own = path.file_stem().unwrap_or_default().to_string_lossy();
+    let session = path.file_stem().unwrap_or_default().to_string_lossy();
     let (mut seen, mut missing, mut unsure) = (BTreeSet::new(), Vec::new(), Vec::new());
     let mut unread = vec![transcript];
     while let Some(read) = unread.pop() {
-        let (named, has_more) = match files_named_by(&read) {
-            Ok(named) => named,
+        let (named_files, has_more) = match files_named_by(&read) {
+            Ok(named_files) => named_files,
             Err(error) if read.path == path => return Err(TranscriptError::io("read", &path)(error)),
             Err(error) => {
                 files.retain(|part| part.path != read.path);
@@ -87,31 +87,31 @@ pub fn collect_borrowed(
         if has_more {
             unsure.push(quoted(&read.name));
         }
-        for file in named {
+        for file in named_files {
             if !seen.insert(file.clone()) {
                 continue;
             }
-            let (named, found) = match &file {
+            let (named_files, collected) = match &file {
                 SideFile::ToolResult(path) => {
                     let name = result_name(path).map(str::to_owned);
                     if name.as_ref().is_some_and(|name| claimed.names.contains(name)) {
                         continue;
                     }
-                    let found = name.and_then(|name| find_result(project, &own, name, claimed));
-                    (path, found.map(|part| (part, None)))
+                    let collected = name.and_then(|name| find_result(project, &session, name, claimed));
+                    (path, collected.map(|part| (part, None)))
                 }
                 SideFile::Subagent(agent) => {
                     let name = format!("agent-{agent}.jsonl");
                     if claimed.subagents.contains(&(project.to_owned(), name)) {
                         continue;
                     }
-                    (agent, find_subagent(&subagents, project, &own, agent))
+                    (agent, find_subagent(&subagents, project, &session, agent))
                 }
             };
             let has_room =
                 |(part, _): &(Part, _)| part.name.len() <= NAME_LIMIT_BYTES && files.len() < FILE_LIMIT;
-            let Some((part, meta)) = found.filter(has_room) else {
-                missing.push(quoted(named));
+            let Some((part, meta)) = collected.filter(has_room) else {
+                missing.push(quoted(named_files));
                 continue;
             };
             if matches!(file, SideFile::Subagent(_)) {
@@ -122,9 +122,9 @@ pub fn collect_borrowed(
             files.push(part);
         }
     }
-    let told = [missing_note(&missing), unchecked_note(&unsure)];
-    let told: Vec<String> = told.into_iter().flatten().collect();
-    Ok((!told.is_empty()).then(|| told.join("; ")))
+    let notes = [missing_note(&missing), unchecked_note(&unsure)];
+    let notes: Vec<String> = notes.into_iter().flatten().collect();
+    Ok((!notes.is_empty()).then(|| notes.join("; ")))
 }
 
 /// Returns the files that the first [`Part::bytes`] of a transcript name, and whether it may name more.
@@ -161,14 +161,19 @@ fn is_within(project: &Path, path: &Path) -> bool {
 }
 
 /// A tool's result in another session's folder, by its name relative to the project's folder.
-pub(super) fn find_result(project: &Path, own: &str, known_as: String, claimed: &Claimed) -> Option<Part> {
-    let [session, folder, name] = known_as.split('/').collect::<Vec<_>>()[..] else {
+pub(super) fn find_result(
+    project: &Path,
+    own: &str,
+    recorded_name: String,
+    claimed: &Claimed,
+) -> Option<Part> {
+    let [session, folder, name] = recorded_name.split('/').collect::<Vec<_>>()[..] else {
         return None;
     };
     if [session, name]
         .iter()
         .any(|part| matches!(*part, "" | "." | ".."))
-        || known_as.contains('\0')
+        || recorded_name.contains('\0')
     {
         return None;
     }
@@ -183,7 +188,7 @@ pub(super) fn find_result(project: &Path, own: &str, known_as: String, claimed: 
     }
     let part = side_part(&path.join(name), called)?;
     Some(Part {
-        borrowed_name: Some(known_as),
+        borrowed_name: Some(recorded_name),
         ..part
     })
 }

@@ -103,7 +103,7 @@ struct Checker<'a, F> {
 
 impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
     fn line(&mut self, line: &PrunedLine<'_>) {
-        let place = line.position;
+        let position = line.position;
         if line.is_too_long() {
             let detail = format!(
                 "longer than {} MiB and not read here; if it is a record of the conversation, an agent may take long or \
@@ -111,20 +111,20 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 LINE_LIMIT_BYTES >> 20
             );
             self.findings
-                .add(place.number, FindingKind::OversizedLine, detail);
+                .add(position.number, FindingKind::OversizedLine, detail);
             self.calls = None;
             return;
         }
         match &line.what {
-            Scanned::Record(record) => self.record(place, record),
+            Scanned::Record(record) => self.record(position, record),
             Scanned::Blank => {}
             Scanned::Garbage if line.ended => self.findings.add(
-                place.number,
+                position.number,
                 FindingKind::GarbageLine,
                 "not a record: a resume skips it, and its content is lost",
             ),
             Scanned::Garbage => self.findings.add(
-                place.number,
+                position.number,
                 FindingKind::TornLine,
                 "ends within a record: the program that wrote it was stopped or still writes; a resume skips it and \
                  continues from the records before it",
@@ -132,15 +132,15 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         }
     }
 
-    fn record(&mut self, place: LinePosition, pruned: &PrunedRecord<'_>) {
+    fn record(&mut self, position: LinePosition, pruned: &PrunedRecord<'_>) {
         let record = Record {
             fields: pruned.fields(),
         };
         let facts = RecordFacts::of(&record);
         let Some(chain) = &facts.chain else {
-            return self.index.push(place.offset, facts);
+            return self.index.push(position.offset, facts);
         };
-        let said = MessageFacts::of(&record);
+        let message = MessageFacts::of(&record);
         if self.index.holds(chain) {
             let detail = format!(
                 "an earlier record has the same uuid {}: the later one replaces it, so a resume may lack the earlier \
@@ -148,24 +148,24 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 quoted(&chain.uuid())
             );
             self.findings
-                .add(place.number, FindingKind::DuplicateUuid, detail);
+                .add(position.number, FindingKind::DuplicateUuid, detail);
         }
         let is_message = chain.is_message();
-        self.index.push(place.offset, facts);
-        self.chain.push((place.offset, place.number));
-        if let Some(session) = said.session_id.filter(|id| *id != self.upstream_id) {
+        self.index.push(position.offset, facts);
+        self.chain.push((position.offset, position.number));
+        if let Some(session) = message.session_id.filter(|id| *id != self.upstream_id) {
             // Sessions beyond the limit are only counted.
             let is_told = self.foreign.len() < FINDINGS_OF_A_KIND_LIMIT;
             let name = || if is_told { quoted(&session) } else { String::new() };
             let foreign = self.foreign.entry(hash_of(&session));
-            foreign.or_insert_with(|| (place.number, 0, name())).1 += 1;
+            foreign.or_insert_with(|| (position.number, 0, name())).1 += 1;
         }
         if is_message {
             self.messages += 1;
             if pruned.has_more {
-                self.report_unchecked_calls(place);
+                self.report_unchecked_calls(position);
             }
-            self.message(place, said.items, said.files);
+            self.message(position, message.items, message.files);
         }
     }
 
@@ -180,13 +180,13 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         self.calls = None;
     }
 
-    fn message(&mut self, place: LinePosition, items: Vec<CallOrResult>, mut named: Vec<SideFile>) {
+    fn message(&mut self, position: LinePosition, items: Vec<CallOrResult>, mut files: Vec<SideFile>) {
         if let Some(calls) = &mut self.calls {
-            items.into_iter().for_each(|item| calls.add(place, item));
+            items.into_iter().for_each(|item| calls.add(position, item));
         }
-        named.sort();
-        named.dedup();
-        for file in named {
+        files.sort();
+        files.dedup();
+        for file in files {
             if (self.is_there)(&file) {
                 continue;
             }
@@ -203,7 +203,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 ),
             };
             self.findings
-                .add(place.number, FindingKind::MissingSideFile, detail);
+                .add(position.number, FindingKind::MissingSideFile, detail);
         }
     }
 
@@ -257,13 +257,15 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 .add(self.line_of(newer.offset), FindingKind::NewerBranch, detail);
         }
         let missing: Vec<(u64, String)> = self.index.missing_parents().collect();
-        let left = selection.excluded_offset.unwrap_or(0);
+        let excluded_offset = selection.excluded_offset.unwrap_or(0);
         let mut joined = 0;
         for (offset, parent) in &missing {
             let effect = if selection.excluded_offset == Some(*offset) {
                 joined += 1;
                 LEFT_OUT
-            } else if !selection.contains(*offset) && (selection.leaf_offset..left).contains(offset) {
+            } else if !selection.contains(*offset)
+                && (selection.leaf_offset..excluded_offset).contains(offset)
+            {
                 "a resume does not reach it, because it leaves out the newest messages of the file"
             } else if !selection.contains(*offset) {
                 "it is on a branch that a resume does not follow, so nothing is lost"
@@ -281,7 +283,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             let begins_broken = missing.iter().any(|(offset, _)| offset == first);
             if selection.missing_parents > joined + usize::from(begins_broken) {
                 let (offset, effect) = match selection.excluded_offset {
-                    Some(left) => (left, LEFT_OUT),
+                    Some(excluded_offset) => (excluded_offset, LEFT_OUT),
                     None => (
                         *first,
                         "the history begins within it, and everything before it is lost",
@@ -295,8 +297,8 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             }
         }
         let (calls, unasked) = self.calls.take().unwrap_or_default().unmatched();
-        for (place, tool) in calls {
-            let effect = if selection.contains(place.offset) {
+        for (position, tool) in calls {
+            let effect = if selection.contains(position.offset) {
                 "a resume works: at the end of the history the agent adds that the call was interrupted, elsewhere it \
                  may leave out the call"
             } else {
@@ -304,17 +306,17 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             };
             let detail = format!("the tool {tool} was called and has no result: {effect}");
             self.findings
-                .add(place.number, FindingKind::ToolUseWithoutResult, detail);
+                .add(position.number, FindingKind::ToolUseWithoutResult, detail);
         }
-        for place in unasked {
-            let effect = if selection.contains(place.offset) {
+        for position in unasked {
+            let effect = if selection.contains(position.offset) {
                 "a resume leaves it out, and the model gets \"(no content)\" if the message has nothing else"
             } else {
                 "it is on a branch that a resume does not follow"
             };
             let detail = format!("the result of a tool without an earlier call of that tool: {effect}");
             self.findings
-                .add(place.number, FindingKind::ResultWithoutToolUse, detail);
+                .add(position.number, FindingKind::ResultWithoutToolUse, detail);
         }
     }
 

@@ -29,18 +29,18 @@ const STUB_LIMIT_BYTES: u64 = 64 * 1024;
 /// # Errors
 /// [`TranscriptError`] if there is none or the folders cannot be read.
 pub(super) fn find(
-    library: &IndexCache,
+    index_cache: &IndexCache,
     root: &Path,
     cwd: &str,
     id: &str,
 ) -> Result<PathBuf, TranscriptError> {
     // Check this folder first: another project's folder may be on a mount that does not respond.
-    let own = own_folder(root, Path::new(cwd)).join(file_name(id)?);
-    if has_messages(library, &own) {
-        return Ok(own);
+    let own_path = own_folder(root, Path::new(cwd)).join(file_name(id)?);
+    if has_messages(index_cache, &own_path) {
+        return Ok(own_path);
     }
-    let mut found = locate(root, id, Some(Path::new(cwd)))?;
-    let best = match found.as_slice() {
+    let mut paths = locate(root, id, Some(Path::new(cwd)))?;
+    let best = match paths.as_slice() {
         [] => {
             return Err(TranscriptError::NotFound {
                 upstream_id: id.to_owned(),
@@ -49,13 +49,13 @@ pub(super) fn find(
         }
         [_] => 0,
         several => {
-            let ranks = several.iter().map(|path| rank(library, path)).enumerate();
+            let ranks = several.iter().map(|path| rank(index_cache, path)).enumerate();
             // The first one if several are equal.
             let best = ranks.rev().max_by_key(|(_, rank)| *rank);
             best.map_or(0, |(best, _)| best)
         }
     };
-    Ok(found.swap_remove(best))
+    Ok(paths.swap_remove(best))
 }
 
 /// The transcript of a session whose folder is unknown. The best copy names a folder; the result is the copy to use in that
@@ -64,7 +64,7 @@ pub(super) fn find(
 /// # Errors
 /// As [`find`], and if no copy can be read.
 pub(super) fn find_recorded(
-    library: &IndexCache,
+    index_cache: &IndexCache,
     root: &Path,
     id: &str,
 ) -> Result<(PathBuf, Origin), TranscriptError> {
@@ -74,7 +74,7 @@ pub(super) fn find_recorded(
     };
     let mut best = None;
     for path in locate(root, id, None)? {
-        let origin = match library.origin(&path) {
+        let origin = match index_cache.origin(&path) {
             Ok(origin) => origin,
             Err(error) => {
                 failure = error;
@@ -82,7 +82,7 @@ pub(super) fn find_recorded(
             }
         };
         let is_home = origin.cwd.as_deref().is_some_and(|cwd| is_in(root, cwd, &path));
-        let rank = (origin.turns > 0, is_home, rank(library, &path));
+        let rank = (origin.turns > 0, is_home, rank(index_cache, &path));
         if best.as_ref().is_none_or(|(highest, _, _)| rank > *highest) {
             best = Some((rank, path, origin));
         }
@@ -92,65 +92,65 @@ pub(super) fn find_recorded(
         return Ok((path, origin));
     };
     // There may be another copy in the folder of the best one.
-    let counts = find(library, root, cwd, id)?;
-    if counts == path {
+    let used_path = find(index_cache, root, cwd, id)?;
+    if used_path == path {
         return Ok((path, origin));
     }
     let cwd = origin.cwd;
-    let origin = library.origin(&counts)?;
-    Ok((counts, Origin { cwd, ..origin }))
+    let origin = index_cache.origin(&used_path)?;
+    Ok((used_path, Origin { cwd, ..origin }))
 }
 
 /// Whether several copies have turns and none is in the folder `cwd`, so that the agent may use another one than [`find`]
 /// returns.
-pub(super) fn are_ambiguous(library: &IndexCache, root: &Path, cwd: &str, id: &str) -> bool {
+pub(super) fn are_ambiguous(index_cache: &IndexCache, root: &Path, cwd: &str, id: &str) -> bool {
     // Check this first, because the search for others reads all folders.
-    let own = file_name(id).map(|name| own_folder(root, Path::new(cwd)).join(name));
-    if own.is_ok_and(|own| own.symlink_metadata().is_ok()) {
+    let own_path = file_name(id).map(|name| own_folder(root, Path::new(cwd)).join(name));
+    if own_path.is_ok_and(|own_path| own_path.symlink_metadata().is_ok()) {
         return false;
     }
     let found = locate(root, id, None).unwrap_or_default();
-    let has_turns = |path: &&PathBuf| turns(library, path) > 0;
+    let has_turns = |path: &&PathBuf| turns(index_cache, path) > 0;
     found.len() > 1 && found.iter().filter(has_turns).count() > 1
 }
 
 /// A finding about copies other than the one in use: another copy has more turns and the agent does not use it, or the
 /// agent uses none of them.
 pub(super) fn find_better_copy(
-    library: &IndexCache,
+    index_cache: &IndexCache,
     root: &Path,
     cwd: &str,
-    counts: &Path,
+    used_path: &Path,
 ) -> Option<Finding> {
-    let id = counts.file_stem()?.to_str()?;
+    let id = used_path.file_stem()?.to_str()?;
     let mut others = locate(root, id, Some(Path::new(cwd))).ok()?;
-    let is_taken = is_in(root, cwd, counts);
-    others.retain(|path| path != counts);
+    let is_taken = is_in(root, cwd, used_path);
+    others.retain(|path| path != used_path);
     if others.is_empty() {
         return None;
     }
-    let others = others.into_iter().map(|path| (turns(library, &path), path));
-    let (most, best) = others.max_by_key(|(turns, _)| *turns)?;
-    let (own, best) = (turns(library, counts), best.display());
+    let others = others.into_iter().map(|path| (turns(index_cache, &path), path));
+    let (best_turns, best) = others.max_by_key(|(turns, _)| *turns)?;
+    let (used_turns, best) = (turns(index_cache, used_path), best.display());
     let detail = if is_taken {
-        if most <= own {
+        if best_turns <= used_turns {
             return None;
         }
         format!(
             "another copy, {best}, has {}, and this one has {}: the agent uses this one, because it is in the folder of {cwd}",
-            words(most),
-            words(own)
+            words(best_turns),
+            words(used_turns)
         )
     } else {
-        if most == 0 {
+        if best_turns == 0 {
             return None;
         }
         format!(
             "there is another copy, {best} ({}), and none in the folder of {cwd}: the agent uses neither and reports that the \
              session does not exist; a resume continues in a copy of this one ({}), {}",
-            words(most),
-            words(own),
-            counts.display()
+            words(best_turns),
+            words(used_turns),
+            used_path.display()
         )
     };
     Some(Finding {
@@ -161,7 +161,7 @@ pub(super) fn find_better_copy(
 }
 
 /// Whether there is a transcript with messages. Large files that are not blank are assumed to have some.
-fn has_messages(library: &IndexCache, path: &Path) -> bool {
+fn has_messages(index_cache: &IndexCache, path: &Path) -> bool {
     let bytes = path
         .metadata()
         .ok()
@@ -169,7 +169,7 @@ fn has_messages(library: &IndexCache, path: &Path) -> bool {
         .map(|file| file.len());
     bytes.is_some_and(|bytes| match bytes > STUB_LIMIT_BYTES {
         true => is_blank(path).is_ok_and(|is_blank| !is_blank),
-        false => turns(library, path) > 0,
+        false => turns(index_cache, path) > 0,
     })
 }
 
@@ -178,15 +178,15 @@ fn is_in(root: &Path, cwd: &str, path: &Path) -> bool {
 }
 
 /// The rank of a copy: its number of turns, and the time of its last write.
-fn rank(library: &IndexCache, path: &Path) -> (usize, Option<Timestamp>) {
+fn rank(index_cache: &IndexCache, path: &Path) -> (usize, Option<Timestamp>) {
     let metadata = path.metadata();
     let written = metadata.map(|metadata| FileVersion::of(&metadata).modified_at());
-    (turns(library, path), written.ok())
+    (turns(index_cache, path), written.ok())
 }
 
 /// How many turns a copy has on its live branch, including those before a compaction; 0 if it cannot be read.
-fn turns(library: &IndexCache, path: &Path) -> usize {
-    library.open(path, None).map_or(0, |open| open.turns())
+fn turns(index_cache: &IndexCache, path: &Path) -> usize {
+    index_cache.open(path, None).map_or(0, |open| open.turns())
 }
 
 #[cfg(test)]

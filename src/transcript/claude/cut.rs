@@ -182,18 +182,18 @@ struct Cutter<'a, 'b> {
 
 impl Cutter<'_, '_> {
     fn write<R: BufRead + Seek>(&mut self, mut lines: Rewriter<R>, writer: &mut dyn Write) -> io::Result<()> {
-        let mut on_branch = self.branch.offsets.iter().copied().peekable();
+        let mut branch_offsets = self.branch.offsets.iter().copied().peekable();
         // Usually the leaf, but parents may have been written after it.
         let last = self.branch.offsets.last().copied().unwrap_or_default();
         let mut behind = self.index.session_wide_after(last).iter().copied();
         let mut next = Some(0);
         while let Some(offset) = next {
             lines.go_to(offset)?;
-            let end = if on_branch.peek() != Some(&offset) && lines.begins_with(REQUEST_LOG)? {
+            let end = if branch_offsets.peek() != Some(&offset) && lines.begins_with(REQUEST_LOG)? {
                 Some(lines.skip()?)
             } else {
                 lines.rewrite_next(writer, |line, edits| {
-                    if on_branch.next_if_eq(&line.offset).is_some() {
+                    if branch_offsets.next_if_eq(&line.offset).is_some() {
                         self.record(line.require_bytes()?, line.offset, edits)?;
                     } else if !self.edit_off_branch(line, edits) {
                         return Ok(Verdict::Drop);
@@ -209,7 +209,7 @@ impl Cutter<'_, '_> {
                 false => behind.next(),
             };
         }
-        match on_branch.next() {
+        match branch_offsets.next() {
             Some(_) => Err(changed()),
             None => Ok(()),
         }
@@ -236,14 +236,14 @@ impl Cutter<'_, '_> {
             return false;
         }
         edit_session(&record, self.old_id, self.new_id, edits);
-        if let Some((uuid, place)) = record.text(&["uuid"]) {
-            edits.replace(place, self.new_token(&uuid));
+        if let Some((uuid, range)) = record.text(&["uuid"]) {
+            edits.replace(range, self.new_token(&uuid));
         }
-        if let Some((leaf, place)) = record.text(&["leafUuid"]) {
+        if let Some((leaf, range)) = record.text(&["leafUuid"]) {
             if !self.holds(&leaf) {
                 return false;
             }
-            edits.replace(place, self.new_token(&leaf));
+            edits.replace(range, self.new_token(&leaf));
         }
         true
     }
@@ -316,22 +316,22 @@ impl Cutter<'_, '_> {
     /// The description of the messages that a compaction kept, with their new uuids.
     fn compaction(&mut self, value: &[u8]) -> Option<String> {
         const IDS: [&str; 5] = ["anchorUuid", "uuids", "allUuids", "headUuid", "tailUuid"];
-        let mut said: Value = serde_json::from_str(&text_of_same_length(value)).ok()?;
-        let said = said.as_object_mut()?;
+        let mut metadata: Value = serde_json::from_str(&text_of_same_length(value)).ok()?;
+        let metadata = metadata.as_object_mut()?;
         // This concerns a turn that was running in the other session.
-        let mut is_changed = said.remove("runningTurnSends").is_some();
-        for kept in ["preservedMessages", "preservedSegment"] {
-            let Some(kept) = said.get_mut(kept).and_then(Value::as_object_mut) else {
+        let mut is_changed = metadata.remove("runningTurnSends").is_some();
+        for segment in ["preservedMessages", "preservedSegment"] {
+            let Some(segment) = metadata.get_mut(segment).and_then(Value::as_object_mut) else {
                 continue;
             };
             for name in IDS {
-                if let Some(ids) = kept.get_mut(name) {
+                if let Some(ids) = segment.get_mut(name) {
                     *ids = self.renamed(ids.take());
                     is_changed = true;
                 }
             }
         }
-        is_changed.then(|| Value::Object(std::mem::take(said)).to_string())
+        is_changed.then(|| Value::Object(std::mem::take(metadata)).to_string())
     }
 
     fn renamed(&mut self, ids: Value) -> Value {
@@ -349,30 +349,32 @@ impl Cutter<'_, '_> {
             return;
         }
         let text = text_of_same_length(value);
-        let Some(said) = Fields::parse(&text) else { return };
-        let at = |place: Range<usize>| place.start + start..place.end + start;
-        match said.text("type").as_deref() {
+        let Some(fields) = Fields::parse(&text) else {
+            return;
+        };
+        let at = |range: Range<usize>| range.start + start..range.end + start;
+        match fields.text("type").as_deref() {
             Some("queued_command") => {
-                let source = said.text("source_uuid").filter(|uuid| self.holds(uuid));
-                if let (Some(uuid), Some(place)) = (source, said.place(&text, "source_uuid")) {
-                    edits.replace(at(place), self.new_token(&uuid));
+                let source = fields.text("source_uuid").filter(|uuid| self.holds(uuid));
+                if let (Some(uuid), Some(range)) = (source, fields.place(&text, "source_uuid")) {
+                    edits.replace(at(range), self.new_token(&uuid));
                 }
             }
             Some("deferred_tools_record") => {
-                let (Some(announced), Some(place)) = (
-                    said.array("nameOnlyAnnouncements"),
-                    said.place(&text, "nameOnlyAnnouncements"),
+                let (Some(announced), Some(range)) = (
+                    fields.array("nameOnlyAnnouncements"),
+                    fields.place(&text, "nameOnlyAnnouncements"),
                 ) else {
                     return;
                 };
                 let announced = announced.into_iter().map(Json::get).filter_map(lenient_text);
-                let kept: Vec<String> = announced.filter(|uuid| self.holds(uuid)).collect();
-                let kept: Vec<&str> = kept.iter().map(String::as_str).collect();
-                let new: Vec<Value> = kept
+                let kept_uuids: Vec<String> = announced.filter(|uuid| self.holds(uuid)).collect();
+                let kept_uuids: Vec<&str> = kept_uuids.iter().map(String::as_str).collect();
+                let new: Vec<Value> = kept_uuids
                     .iter()
                     .map(|uuid| Value::from(self.new_uuids.of(uuid, self.new_id)))
                     .collect();
-                edits.replace(at(place), Value::from(new).to_string());
+                edits.replace(at(range), Value::from(new).to_string());
             }
             _ => {}
         }

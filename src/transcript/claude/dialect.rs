@@ -138,12 +138,12 @@ impl Dialect for Claude {
             .collect()
     }
 
-    fn newer_branch_end(&self, library: &IndexCache, path: &Path) -> Option<String> {
-        library.index(path).ok()?.newer_uuid()
+    fn newer_branch_end(&self, index_cache: &IndexCache, path: &Path) -> Option<String> {
+        index_cache.index(path).ok()?.newer_uuid()
     }
 
-    fn state(&self, library: &IndexCache, path: &Path) -> Result<TranscriptState, TranscriptError> {
-        library.state(path)
+    fn state(&self, index_cache: &IndexCache, path: &Path) -> Result<TranscriptState, TranscriptError> {
+        index_cache.state(path)
     }
 
     fn can_fix(&self, kind: FindingKind) -> bool {
@@ -191,13 +191,13 @@ impl Dialect for Claude {
 
     fn copy(
         &self,
-        library: &IndexCache,
+        index_cache: &IndexCache,
         source: &Path,
         new: &NewSession,
         until: Option<&str>,
     ) -> Result<(), TranscriptError> {
         match until {
-            Some(uuid) => cut::cut(source, &*library.index(source)?, new.folder(), &new.id, uuid),
+            Some(uuid) => cut::cut(source, &*index_cache.index(source)?, new.folder(), &new.id, uuid),
             None => copy::copy_as(source, new.folder(), &new.id),
         }
         .map(drop)
@@ -260,13 +260,15 @@ impl Dialect for Claude {
             let paths = Fields::parse(&text).map(|fields| named_results(&fields));
             for path in paths.unwrap_or_default() {
                 // Accept only paths below the folder of all sessions.
-                let is_below = Path::new(&path).strip_prefix(&projects).is_ok_and(|below| {
-                    let mut parts = below.components();
-                    parts.all(|part| matches!(part, Component::Normal(_)))
-                });
-                let below = Path::new(&path).strip_prefix(root).ok().filter(|_| is_below);
-                let place = result_name(&path).zip(below);
-                named.extend(place.map(|(name, below)| (name.to_owned(), below.to_owned())));
+                let is_below = Path::new(&path)
+                    .strip_prefix(&projects)
+                    .is_ok_and(|relative_path| {
+                        let mut parts = relative_path.components();
+                        parts.all(|part| matches!(part, Component::Normal(_)))
+                    });
+                let relative_path = Path::new(&path).strip_prefix(root).ok().filter(|_| is_below);
+                let place = result_name(&path).zip(relative_path);
+                named.extend(place.map(|(name, relative_path)| (name.to_owned(), relative_path.to_owned())));
             }
         }
         Ok(named)
@@ -289,30 +291,34 @@ impl Dialect for Claude {
 }
 
 /// The turn counts of a transcript.
-fn on_disk(library: &IndexCache, path: &Path, until: Option<&str>) -> Result<TurnCounts, TranscriptError> {
-    let mut open = library.open(path, until)?;
-    let book = Arc::clone(&open.history);
+fn on_disk(
+    index_cache: &IndexCache,
+    path: &Path,
+    until: Option<&str>,
+) -> Result<TurnCounts, TranscriptError> {
+    let mut open = index_cache.open(path, until)?;
+    let history = Arc::clone(&open.history);
     let turns = open.turns() as u64;
-    let turns_at_most = if book.cut_by_compaction {
+    let turns_at_most = if history.cut_by_compaction {
         u64::MAX
     } else {
         turns + open.agent_notes() as u64
     };
     let anywhere = || {
-        let index = library.index(path).ok()?;
+        let index = index_cache.index(path).ok()?;
         // A line that is not a record may have been a turn.
         (index.garbage_lines() == 0).then(|| index.max_turns())
     };
     let turns_anywhere = match until {
-        None if book.missing_parents == 0 && !book.cut_by_compaction => anywhere().unwrap_or(0),
+        None if history.missing_parents == 0 && !history.cut_by_compaction => anywhere().unwrap_or(0),
         _ => 0,
     };
     let repaired = || {
-        let joined = library.index(path).ok()?.select_joined()?;
+        let joined = index_cache.index(path).ok()?.select_joined()?;
         Some(joined.prompt_offsets.len() as u64)
     };
     let repaired_turns = match until {
-        None if book.missing_parents > 0 => repaired().unwrap_or(0),
+        None if history.missing_parents > 0 => repaired().unwrap_or(0),
         _ => 0,
     };
     let last_turn = open.turns().checked_sub(1).map(|last| open.turn(last));
@@ -325,7 +331,7 @@ fn on_disk(library: &IndexCache, path: &Path, until: Option<&str>) -> Result<Tur
         turns,
         max_turns: turns_at_most,
         turns_on_all_branches: turns_anywhere,
-        missing_records: book.missing_parents as u64,
+        missing_records: history.missing_parents as u64,
         repaired_turns,
     })
 }
@@ -341,8 +347,8 @@ fn is_in_own_folder(session: Session<'_>) -> bool {
 }
 
 /// The finding about a newer branch that a resume leaves out. `None` if there is none or the file cannot be read.
-fn newer_branch(library: &IndexCache, path: &Path) -> Option<Finding> {
-    let index = library.index(path).ok()?;
+fn newer_branch(index_cache: &IndexCache, path: &Path) -> Option<Finding> {
+    let index = index_cache.index(path).ok()?;
     index.select(None, true)?.newer_branch?;
     // Only a check counts lines, and few files have such a branch.
     let mut findings = reading::check(path).ok()?.findings.into_iter();

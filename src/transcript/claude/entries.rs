@@ -145,9 +145,9 @@ impl Entries {
             }
         }
         if let Some(parent) = parent {
-            let known = self.known(position, &parent);
-            self.entries[position as usize].parent = known.unwrap_or(UNKNOWN_PARENT);
-            if known.is_none() {
+            let parent_position = self.known(position, &parent);
+            self.entries[position as usize].parent = parent_position.unwrap_or(UNKNOWN_PARENT);
+            if parent_position.is_none() {
                 self.unknown_parents.insert(position, parent);
             }
         }

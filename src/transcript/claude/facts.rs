@@ -103,12 +103,12 @@ impl RecordFacts {
     pub(in crate::transcript) fn of(record: &Record<'_>) -> Self {
         let fields = &record.fields;
         let kind = fields.str("type");
-        let mark = || fields.str("leafUuid").map(|leaf| RecordId::new(&leaf));
+        let leaf_id = || fields.str("leafUuid").map(|leaf| RecordId::new(&leaf));
         Self {
             chain: ChainFacts::of(record, kind.as_deref()),
             is_title: kind.as_deref() == Some("custom-title") && fields.str("customTitle").is_some(),
             is_session_wide: kind.as_deref().is_some_and(is_session_wide),
-            leaf_hint: (kind.as_deref() == Some("last-prompt")).then(mark).flatten(),
+            leaf_hint: (kind.as_deref() == Some("last-prompt")).then(leaf_id).flatten(),
         }
     }
 }
@@ -128,7 +128,7 @@ impl ChainFacts {
     fn of(record: &Record<'_>, kind: Option<&str>) -> Option<Self> {
         let fields = &record.fields;
         let id = |fields: &Fields<'_>, name: &str| fields.str(name).map(|id| RecordId::new(&id));
-        let kept = || fields.object("compactMetadata")?.object("preservedSegment");
+        let preserved_segment = || fields.object("compactMetadata")?.object("preservedSegment");
         let is_forked = || {
             let source = fields.object("forkedFrom");
             source.is_some_and(|source| source.str("sessionId").and(source.str("messageUuid")).is_some())
@@ -137,7 +137,7 @@ impl ChainFacts {
             uuid: id(fields, "uuid")?,
             parent: id(fields, "parentUuid"),
             logical_parent: id(fields, "logicalParentUuid"),
-            kept_tail: kept().and_then(|kept| id(&kept, "tailUuid")),
+            kept_tail: preserved_segment().and_then(|preserved_segment| id(&preserved_segment, "tailUuid")),
             message_id: fields
                 .object("message")
                 .and_then(|message| Some((*message.str("id")?).into())),

@@ -46,31 +46,31 @@ impl IndexedBranch for ClaudeHistory {
     type Index = Index;
 
     fn of(index: &Arc<Index>, until: Option<&str>) -> Option<Self> {
-        let mut book = Self {
+        let mut history = Self {
             index: Arc::clone(index),
             damaged_records: index.garbage_lines(),
             ..Self::default()
         };
         let Some(walk) = index.walk(until, true) else {
-            return until.is_none().then_some(book);
+            return until.is_none().then_some(history);
         };
         for position in walk.positions() {
             let role = index.entries.role(position);
             if role == Role::Prompt {
-                book.turns.push(book.messages.len() as u32);
+                history.turns.push(history.messages.len() as u32);
             }
             if role != Role::Other || index.entries.is_steering(position) {
                 // An index never has more entries than fit.
-                book.messages.push(position as u32);
+                history.messages.push(position as u32);
             }
         }
-        book.messages.shrink_to_fit();
-        book.turns.shrink_to_fit();
-        book.missing_parents = walk.missing_parents;
-        book.damaged_records = book.damaged_records.max(walk.missing_parents as u64);
-        book.unknown_records = walk.unknown(&index.entries, until.is_none()) as u64;
-        book.cut_by_compaction = walk.cut_by_compaction;
-        Some(book)
+        history.messages.shrink_to_fit();
+        history.turns.shrink_to_fit();
+        history.missing_parents = walk.missing_parents;
+        history.damaged_records = history.damaged_records.max(walk.missing_parents as u64);
+        history.unknown_records = walk.unknown(&index.entries, until.is_none()) as u64;
+        history.cut_by_compaction = walk.cut_by_compaction;
+        Some(history)
     }
 
     fn turn_starts(&self) -> &[u32] {
@@ -161,22 +161,26 @@ impl<R: BufRead + Seek + Debug + Send> OpenTranscript for OpenClaudeTranscript<R
         };
         let entries = &index.entries;
         let is_message = |position: &usize| entries.role(*position) != Role::Other;
-        let behind = walk.positions().filter(is_message).count();
+        let loaded = walk.positions().filter(is_message).count();
         let first = walk.positions().next().unwrap_or_default();
         if matches!(entries.logical_parent(first), Parent::None) {
-            return Ok(behind);
+            return Ok(loaded);
         }
         let kept = self.record(first, |record, _| {
             let metadata = record.fields.object("compactMetadata")?;
             let uuids = metadata.object("preservedMessages")?.array("uuids")?;
-            let place = |uuid: &Json<'_>| {
+            let position_of = |uuid: &Json<'_>| {
                 let uuid: String = serde_json::from_str(uuid.get()).ok()?;
                 entries.find(&RecordId::new(&uuid))
             };
-            let places = uuids.iter().filter_map(place);
-            Some(places.filter(|place| *place < first && is_message(place)).count())
+            let places = uuids.iter().filter_map(position_of);
+            Some(
+                places
+                    .filter(|position_of| *position_of < first && is_message(position_of))
+                    .count(),
+            )
         })?;
-        Ok(behind + kept.flatten().unwrap_or(0))
+        Ok(loaded + kept.flatten().unwrap_or(0))
     }
 
     fn turn_starts(&self) -> &[u32] {

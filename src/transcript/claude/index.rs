@@ -64,14 +64,14 @@ impl Index {
     /// The readers' errors.
     pub fn read_parts(earlier: impl BufRead, later: impl BufRead + Send, middle: u64) -> io::Result<Self> {
         let mut index = Self::default();
-        let mut behind = Self {
+        let mut later_part = Self {
             entries: index.entries.new_later_part(),
             bytes: middle,
             whole_bytes: middle,
             ..Self::default()
         };
         std::thread::scope(|scope| {
-            let reading = scope.spawn(|| behind.extend(later));
+            let reading = scope.spawn(|| later_part.extend(later));
             index.extend(earlier)?;
             let panicked = |_| Err(io::Error::other("the reader of the later part panicked"));
             reading.join().unwrap_or_else(panicked)
@@ -80,21 +80,21 @@ impl Index {
         if index.whole_bytes != middle {
             return Ok(index);
         }
-        index.entries.append(&behind.entries);
+        index.entries.append(&later_part.entries);
         index.entries.shrink();
-        index.session_wide.append(&mut behind.session_wide);
+        index.session_wide.append(&mut later_part.session_wide);
         Ok(Self {
             entries: index.entries,
             session_wide: index.session_wide,
-            garbage_lines: index.garbage_lines + behind.garbage_lines,
-            prompts: index.prompts + behind.prompts,
-            title: behind.title.or(index.title),
-            cwd: behind.cwd.or(index.cwd),
-            leaf_hint: match behind.leaf_hint {
+            garbage_lines: index.garbage_lines + later_part.garbage_lines,
+            prompts: index.prompts + later_part.prompts,
+            title: later_part.title.or(index.title),
+            cwd: later_part.cwd.or(index.cwd),
+            leaf_hint: match later_part.leaf_hint {
                 LeafHint::None => index.leaf_hint,
-                mark => mark,
+                hint => hint,
             },
-            ..behind
+            ..later_part
         })
     }
 
@@ -106,8 +106,8 @@ impl Index {
         if record.is_session_wide {
             self.session_wide.push(offset);
         }
-        if let Some(mark) = record.leaf_hint {
-            self.leaf_hint = LeafHint::At(mark);
+        if let Some(leaf) = record.leaf_hint {
+            self.leaf_hint = LeafHint::At(leaf);
         }
         let Some(chain) = record.chain else { return };
         if (chain.logical_parent.is_some() || chain.kept_tail.is_some()) && !chain.is_sidechain {
@@ -359,11 +359,11 @@ impl Index {
     /// walk does not lead there. A resume then continues from that position, as observed with Claude Code 2.1.316, whether a
     /// parent is missing or another branch is newer.
     fn hinted_leaf(&self, newest: usize) -> Option<(usize, Walk)> {
-        let LeafHint::At(mark) = &self.leaf_hint else {
+        let LeafHint::At(hint) = &self.leaf_hint else {
             return None;
         };
         let entries = &self.entries;
-        let marked = entries.find(mark)?;
+        let marked = entries.find(hint)?;
         let message = entries.nearest_message(marked)?;
         if entries.is_sidechain(marked) || message == newest || entries.has_ancestor(newest, marked) {
             return None;

@@ -37,18 +37,18 @@ impl Origin {
         origin.missing_parents = selection.missing_parents;
         let messages = index.messages_of(&selection);
         // Copied messages come first, so for most transcripts one read shows that nothing was copied.
-        let mut others = 0..messages.len();
-        while !others.is_empty() {
-            let middle = match others.start {
-                0 if others.end == messages.len() => 0,
-                start => start + others.len() / 2,
+        let mut search_range = 0..messages.len();
+        while !search_range.is_empty() {
+            let middle = match search_range.start {
+                0 if search_range.end == messages.len() => 0,
+                start => start + search_range.len() / 2,
             };
             match facts(messages.get(middle).copied())?.copied_as_it_was {
-                Some(_) => others.start = middle + 1,
-                None => others.end = middle,
+                Some(_) => search_range.start = middle + 1,
+                None => search_range.end = middle,
             }
         }
-        let last_other = others
+        let last_other = search_range
             .start
             .checked_sub(1)
             .and_then(|last| messages.get(last).copied());
@@ -86,7 +86,7 @@ fn facts_at(reader: &mut (impl BufRead + Seek), offset: u64, own: &str) -> io::R
         .fields
         .text("sessionId")
         .filter(|id| !id.is_empty() && id != own);
-    let as_it_was = other.zip(record.fields.text("uuid"));
+    let unchanged = other.zip(record.fields.text("uuid"));
     let from = |(session_id, uuid)| ForkedFrom {
         session_id,
         record_uuid: Some(uuid),
@@ -94,8 +94,8 @@ fn facts_at(reader: &mut (impl BufRead + Seek), offset: u64, own: &str) -> io::R
     Ok(OriginFacts {
         title: record.fields.text("customTitle"),
         cwd: record.fields.text("cwd"),
-        copied_from: as_it_was.clone().or_else(|| record.forked_from()).map(from),
-        copied_as_it_was: as_it_was.map(from),
+        copied_from: unchanged.clone().or_else(|| record.forked_from()).map(from),
+        copied_as_it_was: unchanged.map(from),
     })
 }
 

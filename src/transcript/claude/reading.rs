@@ -41,15 +41,15 @@ pub fn check(path: &Path) -> Result<CheckReport, TranscriptError> {
 pub fn check_in_place(path: &Path, root: &Path, agents: &Path) -> Result<CheckReport, TranscriptError> {
     let original = path
         .strip_prefix(root)
-        .map_or_else(|_| path.to_owned(), |below| agents.join(below));
-    let own = (Subagents::new(path), Subagents::new(&original));
+        .map_or_else(|_| path.to_owned(), |relative| agents.join(relative));
+    let subagents = (Subagents::new(path), Subagents::new(&original));
     let is_there = |file: &SideFile| match file {
         SideFile::ToolResult(name) => {
-            let named = original.with_file_name(name);
-            let below = named.strip_prefix(agents);
-            named.exists() || below.is_ok_and(|below| root.join(below).exists())
+            let named_path = original.with_file_name(name);
+            let relative = named_path.strip_prefix(agents);
+            named_path.exists() || relative.is_ok_and(|relative| root.join(relative).exists())
         }
-        SideFile::Subagent(agent) => own.0.has(agent) || own.1.has(agent),
+        SideFile::Subagent(agent) => subagents.0.has(agent) || subagents.1.has(agent),
     };
     let id = path.file_stem().unwrap_or_default().to_string_lossy();
     check::check(open(path)?, &id, is_there).map_err(TranscriptError::io("read", path))
@@ -99,11 +99,11 @@ impl<'a> Subagents<'a> {
             let sessions = entries(project).filter(is_session);
             let folders = sessions.map(|session| session.join(SUBAGENTS));
             let within = folders.flat_map(|folder| entries(&folder).collect::<Vec<_>>());
-            let named = |path: PathBuf| Some((path.file_name()?.to_owned(), path));
+            let with_name = |path: PathBuf| Some((path.file_name()?.to_owned(), path));
             let mut files = HashMap::new();
             for path in within {
-                files.extend(entries(&path).filter_map(named));
-                files.extend(named(path));
+                files.extend(entries(&path).filter_map(with_name));
+                files.extend(with_name(path));
             }
             files
         })

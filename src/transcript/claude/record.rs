@@ -74,9 +74,9 @@ impl<'a> Record<'a> {
             true => ("attachment", "prompt"),
             false => ("message", "content"),
         };
-        let whole = non_null(&self.fields, message)?;
-        let Some(message) = Fields::of(whole) else {
-            return Some(vec![Part::unknown_form(whole.get())]);
+        let raw_message = non_null(&self.fields, message)?;
+        let Some(message) = Fields::of(raw_message) else {
+            return Some(vec![Part::unknown_form(raw_message.get())]);
         };
         Some(match (message.array(content), message.text(content)) {
             (Some(items), _) => {
@@ -86,7 +86,7 @@ impl<'a> Record<'a> {
             }
             (None, Some(text)) => vec![Part::Text(text)],
             (None, None) => vec![Part::unknown_form(
-                non_null(&message, content).unwrap_or(whole).get(),
+                non_null(&message, content).unwrap_or(raw_message).get(),
             )],
         })
     }
@@ -264,13 +264,13 @@ fn add_block(json: Json<'_>, parts: &mut Vec<Part>) {
 /// Adds a tool's result, which is a string or a list of blocks. The text blocks become its text, and parts of an unknown
 /// form follow it. Pictures and the like are omitted.
 fn add_tool_result(fields: &Fields<'_>, parts: &mut Vec<Part>) {
-    let (mut texts, mut strange) = (Vec::new(), Vec::new());
+    let (mut texts, mut unknown_parts) = (Vec::new(), Vec::new());
     if let Some(items) = fields.array("content") {
         for item in items {
             match block(item) {
                 (_, _, Some(text)) => texts.push(text),
                 (_, kind, None) if is_known_block(&kind) => {}
-                (_, kind, None) => strange.push(Part::Other {
+                (_, kind, None) => unknown_parts.push(Part::Other {
                     kind,
                     json: item.get().to_owned(),
                 }),
@@ -279,14 +279,14 @@ fn add_tool_result(fields: &Fields<'_>, parts: &mut Vec<Part>) {
     } else if let Some(text) = fields.text("content") {
         texts.push(text);
     } else {
-        strange.extend(non_null(fields, "content").map(|whole| Part::unknown_form(whole.get())));
+        unknown_parts.extend(non_null(fields, "content").map(|whole| Part::unknown_form(whole.get())));
     }
     parts.push(Part::ToolResult {
         call_id: fields.text("tool_use_id").unwrap_or_default(),
         text: texts.join("\n"),
         is_error: Some(fields.flag("is_error")),
     });
-    parts.append(&mut strange);
+    parts.append(&mut unknown_parts);
 }
 
 /// The text of a member's value. `None` if it is null.

@@ -21,19 +21,19 @@ const RECORD_START: &[u8] = b"{\"parentUuid\"";
 /// # Errors
 /// The readers' errors.
 pub(super) fn continuation(
-    kept: &mut dyn BufRead,
+    copy: &mut dyn BufRead,
     transcript: &mut dyn BufRead,
 ) -> io::Result<Option<Continuation>> {
     let mut places: HashMap<String, usize> = HashMap::new();
-    let mut lines = Lines::new(kept, 0);
+    let mut lines = Lines::new(copy, 0);
     while let Some(line) = lines.next_line()? {
         if let Some(uuid) = Fields::parse(&line_text(line.bytes)).and_then(|record| record.text("uuid")) {
-            let place = places.len();
-            places.entry(uuid).or_insert(place);
+            let position = places.len();
+            places.entry(uuid).or_insert(position);
         }
     }
-    let mut found = HashSet::new();
-    let (mut own, mut parents) = (HashSet::new(), Vec::new());
+    let mut shared_positions = HashSet::new();
+    let (mut added_uuids, mut parents) = (HashSet::new(), Vec::new());
     let mut added: Vec<Range<u64>> = Vec::new();
     let mut lines = Lines::new(transcript, 0);
     while let Some(line) = lines.next_line()? {
@@ -45,21 +45,27 @@ pub(super) fn continuation(
             continue;
         };
         if let Some(uuid) = record.text("uuid") {
-            if let Some(place) = places.get(&uuid) {
-                found.insert(*place);
+            if let Some(position) = places.get(&uuid) {
+                shared_positions.insert(*position);
                 // The copy also has what precedes this record.
                 added.clear();
                 continue;
             }
-            own.insert(uuid);
+            added_uuids.insert(uuid);
             parents.extend(record.text("parentUuid"));
         }
         let end = line.offset + line.bytes.len() as u64 + u64::from(line.ended);
         added.push(line.offset + start as u64..end);
     }
-    parents.retain(|parent| !own.contains(parent));
-    let is_beginning = found.iter().all(|place| *place < found.len());
-    let is_lost = |parent: &String| places.get(parent).is_some_and(|place| *place >= found.len());
+    parents.retain(|parent| !added_uuids.contains(parent));
+    let is_beginning = shared_positions
+        .iter()
+        .all(|position| *position < shared_positions.len());
+    let is_lost = |parent: &String| {
+        places
+            .get(parent)
+            .is_some_and(|position| *position >= shared_positions.len())
+    };
     if !is_beginning || !parents.iter().any(is_lost) {
         return Ok(None);
     }

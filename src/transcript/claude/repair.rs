@@ -155,13 +155,13 @@ impl Repairer<'_, '_> {
         if !uuid.is_some_and(|uuid| self.index.has_record_at(offset, &uuid)) {
             return Err(changed());
         }
-        if let Some(place) = record.position(&["sessionId"]) {
-            edits.replace(place, token(self.new_id));
+        if let Some(range) = record.position(&["sessionId"]) {
+            edits.replace(range, token(self.new_id));
         }
         if let Some(join) = self.branch.join_at(offset) {
             self.repairs.joined += 1;
-            if let Some(place) = record.position(&["parentUuid"]) {
-                edits.replace(place, join.parent.as_deref().map_or("null".to_owned(), token));
+            if let Some(range) = record.position(&["parentUuid"]) {
+                edits.replace(range, join.parent.as_deref().map_or("null".to_owned(), token));
             }
         }
         self.files.copy_named_files(line, edits)?;
@@ -186,15 +186,15 @@ impl Repairer<'_, '_> {
         };
         let mut parent = uuid.clone();
         for id in calls(record).filter(|id| missing.contains(&hash_of(id))) {
-            let own = Uuid::new_v4().to_string();
-            let mut result = result(record, &parent, &uuid, &own, &id);
+            let result_uuid = Uuid::new_v4().to_string();
+            let mut result = result(record, &parent, &uuid, &result_uuid, &id);
             if let Some(session) = result.get_mut("sessionId") {
                 *session = Value::from(self.new_id);
             }
             serde_json::to_writer(&mut self.results, &result)?;
             self.results.push(b'\n');
             self.repairs.filled_in += 1;
-            parent = own;
+            parent = result_uuid;
         }
         Ok(())
     }

@@ -84,9 +84,9 @@ impl<'a> SideFiles<'a> {
             .insert(id.to_owned(), self.new_id.to_owned());
         let mut subagents = Vec::new();
         for mut part in own.files {
-            let below = part.name.split_once('/').map_or("", |(_, below)| below);
-            let name = format!("{}/{below}", self.new_id);
-            let known_as = std::mem::replace(&mut part.name, name);
+            let relative = part.name.split_once('/').map_or("", |(_, relative)| relative);
+            let name = format!("{}/{relative}", self.new_id);
+            let original_name = std::mem::replace(&mut part.name, name);
             if is_subagent(&part) {
                 let agent = part
                     .path
@@ -95,8 +95,8 @@ impl<'a> SideFiles<'a> {
                 self.handled
                     .extend(agent.map(|agent| SideFile::Subagent(agent.to_owned())));
                 subagents.push(part);
-            } else if known_as.contains(RESULTS) {
-                part.borrowed_name = Some(known_as);
+            } else if original_name.contains(RESULTS) {
+                part.borrowed_name = Some(original_name);
                 self.copy_result(&part)?;
             } else {
                 self.copy(&part)?;
@@ -142,18 +142,18 @@ impl<'a> SideFiles<'a> {
         for part in std::mem::take(&mut self.pending) {
             self.copy(&part)?;
         }
-        let Some(made) = &mut self.copy_folder else {
+        let Some(copies) = &mut self.copy_folder else {
             return Ok(());
         };
-        sync_folders(&made.folder)?;
-        let place = self.folder.join(self.new_id);
+        sync_folders(&copies.folder)?;
+        let final_path = self.folder.join(self.new_id);
         if may_exist {
-            join_folders(&made.folder, &place)?;
-        } else if place.symlink_metadata().is_ok() {
+            join_folders(&copies.folder, &final_path)?;
+        } else if final_path.symlink_metadata().is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         } else {
-            durable::rename(&made.folder, &place)?;
-            made.folder = place;
+            durable::rename(&copies.folder, &final_path)?;
+            copies.folder = final_path;
         }
         sync_folder(self.folder)
     }
@@ -177,10 +177,10 @@ impl<'a> SideFiles<'a> {
 
     fn copy_named_result(&mut self, path: &str) -> io::Result<()> {
         // Results of the session itself are in place already.
-        let known_as = result_name(path).filter(|name| !name.starts_with(&format!("{}/", self.new_id)));
-        let known_as = known_as.filter(|name| !self.relocation.results.contains_key(*name));
-        let part =
-            known_as.and_then(|name| find_result(self.project, self.new_id, name.to_owned(), &self.claimed));
+        let recorded_name = result_name(path).filter(|name| !name.starts_with(&format!("{}/", self.new_id)));
+        let recorded_name = recorded_name.filter(|name| !self.relocation.results.contains_key(*name));
+        let part = recorded_name
+            .and_then(|name| find_result(self.project, self.new_id, name.to_owned(), &self.claimed));
         let Some(mut part) = part else {
             return Ok(());
         };
@@ -211,8 +211,8 @@ impl<'a> SideFiles<'a> {
             return Ok(());
         };
         // The session that owns the file.
-        let below = part.path.strip_prefix(self.project).ok();
-        let session = below.and_then(|below| below.iter().next()?.to_str());
+        let relative = part.path.strip_prefix(self.project).ok();
+        let session = relative.and_then(|relative| relative.iter().next()?.to_str());
         if let Some(session) = session {
             let sessions = &mut self.relocation.sessions;
             sessions.insert(session.to_owned(), self.new_id.to_owned());
@@ -241,18 +241,18 @@ impl<'a> SideFiles<'a> {
         let Some(file) = open_if_permitted(part)? else {
             return Ok(false);
         };
-        let made = match &mut self.copy_folder {
-            Some(made) => made,
+        let copies = match &mut self.copy_folder {
+            Some(copies) => copies,
             none => none.insert(CopyFolder {
                 folder: unfinished_path(self.folder, self.new_id, FILES),
                 is_kept: false,
             }),
         };
-        let below = part.name.split_once('/').map_or("", |(_, below)| below);
-        let target = made.folder.join(below);
+        let relative = part.name.split_once('/').map_or("", |(_, relative)| relative);
+        let target = copies.folder.join(relative);
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700);
-        builder.create(target.parent().unwrap_or(&made.folder))?;
+        builder.create(target.parent().unwrap_or(&copies.folder))?;
         let mut target = NewFile::create(&target)?;
         let mut reader = BufReader::new(file.take(part.bytes));
         if is_subagent(part) {

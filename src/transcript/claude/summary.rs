@@ -77,10 +77,10 @@ fn given_title(ends: Ends<'_>) -> Option<String> {
     let title = memmem::Finder::new(b"-title\"");
     let summary = memmem::Finder::new(b"\"summary\"");
     // Use the newest of each kind. An empty one removes the title.
-    let (mut custom, mut made, mut summed) = (None, None, None);
+    let (mut custom, mut ai_title, mut summed) = (None, None, None);
     for line in ends.from_end().filter(|line| line.len() <= TITLE_LINE_BYTES) {
         let is_summary =
-            || !matches!(made, Some(Some(_))) && summed.is_none() && summary.find(line).is_some();
+            || !matches!(ai_title, Some(Some(_))) && summed.is_none() && summary.find(line).is_some();
         if title.find(line).is_none() && !is_summary() {
             continue;
         }
@@ -88,18 +88,18 @@ fn given_title(ends: Ends<'_>) -> Option<String> {
         let Some(record) = Fields::parse(&text) else {
             continue;
         };
-        let said = |name: &str| record.text(name).map(|title| title_of(&title));
+        let title_member = |name: &str| record.text(name).map(|title| title_of(&title));
         match record.text("type").as_deref() {
-            Some("custom-title") => custom = custom.or_else(|| said("customTitle")),
-            Some("ai-title") => made = made.or_else(|| said("aiTitle")),
-            Some("summary") => summed = summed.or_else(|| said("summary")),
+            Some("custom-title") => custom = custom.or_else(|| title_member("customTitle")),
+            Some("ai-title") => ai_title = ai_title.or_else(|| title_member("aiTitle")),
+            Some("summary") => summed = summed.or_else(|| title_member("summary")),
             _ => {}
         }
         if matches!(custom, Some(Some(_))) {
             break;
         }
     }
-    [custom, made, summed].into_iter().flatten().flatten().next()
+    [custom, ai_title, summed].into_iter().flatten().flatten().next()
 }
 
 #[cfg(test)]

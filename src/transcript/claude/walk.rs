@@ -76,13 +76,14 @@ impl Walk {
     /// those that it repeats for the model after a compaction. Does nothing within a turn, because records there, such
     /// as text that the user typed, belong to the rest of that turn.
     pub(super) fn extend_to_next_prompt(&mut self, entries: &Entries) {
-        let behind = self.leaf + 1..entries.len();
+        let later_positions = self.leaf + 1..entries.len();
         let mut hangs = vec![true];
         let mut end = self.leaf;
-        for position in behind {
+        for position in later_positions {
             let hangs_on = |parent: usize| {
-                let behind = parent.checked_sub(self.leaf);
-                behind.is_some_and(|behind| hangs.get(behind).copied().unwrap_or(false))
+                let later_positions = parent.checked_sub(self.leaf);
+                later_positions
+                    .is_some_and(|later_positions| hangs.get(later_positions).copied().unwrap_or(false))
             };
             let parent = match entries.parent(position) {
                 Parent::Found(parent) if !entries.is_sidechain(position) && hangs_on(parent) => Some(parent),
@@ -138,10 +139,10 @@ impl Walk {
 
     /// Leaves out the branch of the newest message: counts the missing parent that broke it, and records the newest
     /// undamaged branch after the end of this one.
-    pub(super) fn exclude_newest(&mut self, entries: &Entries, way: &Self) {
-        let is_broken = way.missing_parents > 0;
+    pub(super) fn exclude_newest(&mut self, entries: &Entries, from_newest: &Self) {
+        let is_broken = from_newest.missing_parents > 0;
         let is_left = |position: &usize| {
-            let is_told = self.contains(*position) || (is_broken && way.contains(*position));
+            let is_told = self.contains(*position) || (is_broken && from_newest.contains(*position));
             // Of several records with one id, only the last one is used.
             entries.is_message(*position) && !is_told && entries.replaced_by(*position).is_none()
         };
@@ -154,8 +155,8 @@ impl Walk {
                 messages: newer.positions().filter(is_its_own).count(),
             }
         });
-        self.missing_parents += way.missing_parents;
-        self.excluded = way.excluded;
+        self.missing_parents += from_newest.missing_parents;
+        self.excluded = from_newest.excluded;
     }
 
     /// Whether a record is on the branch.
@@ -184,11 +185,11 @@ impl Walk {
                 let behind = parent.checked_sub(self.leaf);
                 behind.is_some_and(|behind| hangs.get(behind).copied().unwrap_or(false))
             };
-            let is_it = entries.role(position) == Role::Other
+            let is_attached = entries.role(position) == Role::Other
                 && !self.contains(position)
                 && matches!(entries.parent(position), Parent::Found(parent) if hangs_on(parent));
-            hangs.push(is_it);
-            count += usize::from(is_it && entries.is_unknown(position));
+            hangs.push(is_attached);
+            count += usize::from(is_attached && entries.is_unknown(position));
         }
         count
     }
@@ -223,16 +224,16 @@ impl Walk {
                         self.excluded = Some(position);
                         return;
                     }
-                    let mut before = (0..position).rev();
+                    let mut preceding = (0..position).rev();
                     // If several records have one uuid, only the last one can be a parent.
-                    let before = before.find(|before| {
-                        !entries.is_sidechain(*before)
-                            && !self.on_branch[*before]
-                            && entries.replaced_by(*before).is_none()
+                    let preceding = preceding.find(|preceding| {
+                        !entries.is_sidechain(*preceding)
+                            && !self.on_branch[*preceding]
+                            && entries.replaced_by(*preceding).is_none()
                     });
-                    self.joined.push((position, before));
-                    let Some(before) = before else { return };
-                    before
+                    self.joined.push((position, preceding));
+                    let Some(preceding) = preceding else { return };
+                    preceding
                 }
             };
         }
@@ -256,7 +257,7 @@ impl Walk {
             }
         }
         let mut replaced = Vec::new();
-        let holds = |message: u64| messages.find(message, |known| *known == message).is_some();
+        let has_message = |message: u64| messages.find(message, |known| *known == message).is_some();
         for position in first..end {
             if !is_off(&self.on_branch, position) {
                 continue;
@@ -273,8 +274,8 @@ impl Walk {
             }
             let is_spoke = self.on_branch[parent]
                 && match entries.role(position) {
-                    Role::Assistant => holds(entries.message(position)),
-                    Role::ToolResult => holds(entries.message(parent)),
+                    Role::Assistant => has_message(entries.message(position)),
+                    Role::ToolResult => has_message(entries.message(parent)),
                     _ => false,
                 };
             self.on_branch[position] = is_spoke;
@@ -296,9 +297,9 @@ impl Selection {
         joined.sort_unstable();
         let joins = joined
             .into_iter()
-            .map(|(position, before)| Join {
+            .map(|(position, preceding)| Join {
                 offset: entries.offset(position),
-                parent: before.map(|before| entries.id(before).text()),
+                parent: preceding.map(|preceding| entries.id(preceding).text()),
             })
             .collect();
         let is_prompt = |position: &usize| entries.role(*position) == Role::Prompt;

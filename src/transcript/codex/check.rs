@@ -111,8 +111,8 @@ impl Checker<'_> {
         }
     }
 
-    fn record(&mut self, place: LinePosition, line: &RolloutLine<'_>) {
-        let number = place.number;
+    fn record(&mut self, position: LinePosition, line: &RolloutLine<'_>) {
+        let number = position.number;
         let facts = LineFacts::of(line);
         self.records += 1;
         if self.records == 1 {
@@ -126,9 +126,9 @@ impl Checker<'_> {
             self.ordinal(number, ordinal);
         }
         // Ignore the result: this history ends with the file, not at a turn.
-        let _goes_on = self.history.apply_line(place.offset, facts);
+        let _goes_on = self.history.apply_line(position.offset, facts);
         if let Some((calls, item)) = self.calls.as_mut().zip(call_or_result(line)) {
-            calls.add(place, item);
+            calls.add(position, item);
         }
     }
 
@@ -199,22 +199,25 @@ impl Checker<'_> {
             self.findings.add_refusal(1, FindingKind::MissingSource, detail);
         }
         let (calls, unasked) = self.calls.take().unwrap_or_default().unmatched();
-        let told: HashSet<u64> = history.entries.iter().map(|entry| entry.offset).collect();
-        for (place, tool) in calls
+        let history_offsets: HashSet<u64> = history.entries.iter().map(|entry| entry.offset).collect();
+        for (position, tool) in calls
             .into_iter()
-            .filter(|(place, _)| told.contains(&place.offset))
+            .filter(|(position, _)| history_offsets.contains(&position.offset))
         {
             let detail = format!(
                 "the tool {tool} was called and has no result: a resume works, and the model gets \"aborted\" as the \
                  result"
             );
             self.findings
-                .add(place.number, FindingKind::ToolUseWithoutResult, detail);
+                .add(position.number, FindingKind::ToolUseWithoutResult, detail);
         }
-        for place in unasked.into_iter().filter(|place| told.contains(&place.offset)) {
+        for position in unasked
+            .into_iter()
+            .filter(|position| history_offsets.contains(&position.offset))
+        {
             let detail = "the result of a tool whose call is missing: a resume leaves it out";
             self.findings
-                .add(place.number, FindingKind::ResultWithoutToolUse, detail);
+                .add(position.number, FindingKind::ResultWithoutToolUse, detail);
         }
         self.findings.into_report()
     }

@@ -161,12 +161,12 @@ impl<R: Read + Seek> Seek for DecompressedReader<R> {
     /// Sets the read position. The text there is decoded when it is read. Positions relative to the end are not supported,
     /// because the end is unknown until it is reached.
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let place = match to {
-            SeekFrom::Start(place) => Some(place),
+        let position = match to {
+            SeekFrom::Start(position) => Some(position),
             SeekFrom::Current(by) => self.position.checked_add_signed(by),
             SeekFrom::End(_) => None,
         };
-        self.position = place.ok_or_else(|| {
+        self.position = position.ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::Unsupported,
                 "compressed text is found from its beginning on",

@@ -212,22 +212,24 @@ impl Dialect for Codex {
 /// A finding about another rollout of a session than the one in use: the other one has more turns, or more bytes.
 fn find_better_copy(root: &Path, id: &str) -> Option<Finding> {
     let found = rollouts::locate(root, id).ok()?;
-    let (taken, others) = found.split_first()?;
+    let (used, others) = found.split_first()?;
     if others.is_empty() {
         return None;
     }
     let extent = |path: &PathBuf| rollouts::rollout_size(path, id).ok();
-    let own = extent(taken);
+    let used_size = extent(used);
     let has_more = |other: &RolloutSize| {
-        other.turns > 0 && own.is_none_or(|own| other.turns > own.turns || other.bytes > own.bytes)
+        other.turns > 0
+            && used_size
+                .is_none_or(|used_size| other.turns > used_size.turns || other.bytes > used_size.bytes)
     };
     let others = others.iter().filter_map(|path| Some((extent(path)?, path)));
     let others = others.filter(|(extent, _)| has_more(extent));
     let (most, best) = others.max_by_key(|(extent, _)| *extent)?;
     let is_archived = |path: &Path| rollouts::is_archived(root, path);
-    let why = if is_archived(best) && !is_archived(taken) {
+    let why = if is_archived(best) && !is_archived(used) {
         "Codex takes this one, since the other is archived"
-    } else if is_packed(best) && !is_packed(taken) {
+    } else if is_packed(best) && !is_packed(used) {
         "this one counts, since the other is compressed"
     } else {
         "this one counts, since it was written last"
@@ -238,8 +240,8 @@ fn find_better_copy(root: &Path, id: &str) -> Option<Finding> {
         "another copy has {}, {}, and this one {}, {}: {why}",
         amount(most),
         best.display(),
-        own.map_or_else(|| "cannot be read".to_owned(), amount),
-        taken.display()
+        used_size.map_or_else(|| "cannot be read".to_owned(), amount),
+        used.display()
     );
     Some(Finding {
         line: 0,

@@ -142,14 +142,14 @@ impl CodexHistory {
     /// The reader's error. The history is unusable after one.
     pub fn read_appended(&mut self, reader: impl BufRead) -> io::Result<PartEnd> {
         let mut lines = PrunedLines::new(reader, self.state.whole_bytes, &MEMBERS);
-        let mut growth = match self.state.cut == HistoryEnd::default() {
+        let mut append_handling = match self.state.cut == HistoryEnd::default() {
             true => AppendHandling::ReadAppended,
             false => AppendHandling::ReadAgain,
         };
         loop {
             let line = match lines.next_line() {
                 Ok(Some(line)) => line,
-                Ok(None) => return Ok(self.end_before_cut(growth)),
+                Ok(None) => return Ok(self.end_before_cut(append_handling)),
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     self.damaged_records += 1;
                     return Ok(self.end_before_cut(AppendHandling::ReadAgain));
@@ -165,7 +165,7 @@ impl CodexHistory {
             }
             // Appended bytes may continue this line.
             if matches!(line.what, Scanned::Record(_)) {
-                growth = AppendHandling::ReadAgain;
+                append_handling = AppendHandling::ReadAgain;
             }
             let lines = self.state.lines;
             if self.read_line(line).is_break() {
@@ -317,12 +317,12 @@ impl CodexHistory {
     /// Removes the last turns, because the user went back. They stay in the file.
     fn roll_back(&mut self, turns: u64) {
         let left = self.turns.len() as u64;
-        let kept = usize::try_from(left.saturating_sub(turns)).unwrap_or(0);
-        self.rolled_back_turns += left - kept as u64;
-        if let Some(first) = self.turns.get(kept) {
+        let remaining = usize::try_from(left.saturating_sub(turns)).unwrap_or(0);
+        self.rolled_back_turns += left - remaining as u64;
+        if let Some(first) = self.turns.get(remaining) {
             self.entries.truncate(*first as usize);
-            self.turns.truncate(kept);
-            self.names.truncate(kept);
+            self.turns.truncate(remaining);
+            self.names.truncate(remaining);
         }
         self.state.current_turn = None;
         self.open_turn();
@@ -382,14 +382,14 @@ impl CodexHistory {
                 .map_or(self.entries.len(), |next| *next as usize)
                 .checked_sub(1);
         }
-        let (mark, number) = record_id.split_at_checked(1)?;
+        let (prefix, number) = record_id.split_at_checked(1)?;
         let number: u32 = number.parse().ok()?;
         self.entries
             .iter()
             .position(|entry| {
-                entry.number == number && (mark == "o") == entry.is_ordinal && is_owner(entry.part)
+                entry.number == number && (prefix == "o") == entry.is_ordinal && is_owner(entry.part)
             })
-            .filter(|_| matches!(mark, "o" | "l"))
+            .filter(|_| matches!(prefix, "o" | "l"))
     }
 
     /// Reads a message from the file of its part. `None` if the file was changed and another record is at its offset.

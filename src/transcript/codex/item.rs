@@ -84,16 +84,16 @@ fn owners(item: &Fields<'_>) -> Option<Vec<String>> {
 /// message.
 pub(super) fn message(line: &RolloutLine<'_>, mut kind: TranscriptMessageKind) -> Option<TranscriptMessage> {
     let payload = &line.payload;
-    let said = |text: Option<String>| text.map(Part::Text).into_iter().collect();
+    let text_part = |text: Option<String>| text.map(Part::Text).into_iter().collect();
     let (speaker, parts) = match kind {
         TranscriptMessageKind::Summary => {
             let text = payload.text("message").filter(|text| !text.is_empty());
-            (Speaker::User, said(text))
+            (Speaker::User, text_part(text))
         }
         TranscriptMessageKind::Error => {
             let error = payload.object("error");
             let text = error.as_ref().unwrap_or(payload).text("message");
-            (Speaker::Model, said(text))
+            (Speaker::Model, text_part(text))
         }
         TranscriptMessageKind::Prompt => (Speaker::User, parts(payload)?),
         TranscriptMessageKind::Ordinary | TranscriptMessageKind::AgentNote => {
@@ -135,14 +135,14 @@ fn speaker(item: &Fields<'_>) -> Option<Speaker> {
 
 fn parts(item: &Fields<'_>) -> Option<Vec<Part>> {
     let kind = item.text("type")?;
-    let whole = || Part::Other {
+    let whole_item = || Part::Other {
         kind: kind.clone(),
         json: item.to_json(),
     };
     Some(match kind.as_str() {
         "message" => match item.array("content") {
             Some(content) => content.into_iter().map(part_of_message).collect(),
-            None => vec![whole()],
+            None => vec![whole_item()],
         },
         "reasoning" => thoughts(item),
         "function_call" => {
@@ -166,7 +166,7 @@ fn parts(item: &Fields<'_>) -> Option<Vec<Part>> {
             }]
         }
         "function_call_output" | "custom_tool_call_output" | "mcp_tool_call_output" => results(item),
-        _ => vec![whole()],
+        _ => vec![whole_item()],
     })
 }
 
@@ -218,11 +218,11 @@ fn thoughts(item: &Fields<'_>) -> Vec<Part> {
         (Some(parts), _) => parts.into_iter().map(thought).collect(),
         (None, whole) => whole.map(unknown_part).into_iter().collect::<Vec<_>>(),
     };
-    let told = thoughts("content");
-    if told.is_empty() {
+    let content = thoughts("content");
+    if content.is_empty() {
         thoughts("summary")
     } else {
-        told
+        content
     }
 }
 
@@ -243,13 +243,13 @@ fn non_null<'a>(item: &Fields<'a>, name: &str) -> Option<Json<'a>> {
 /// The parts of a tool's result, which is a string, an object that contains it, or a list of parts. Texts are joined.
 fn results(item: &Fields<'_>) -> Vec<Part> {
     let call_id = item.text("call_id").unwrap_or_default();
-    let mut others = Vec::new();
+    let mut unknown_parts = Vec::new();
     let mut text_of_parts = |parts: Vec<Json<'_>>| {
         let mut texts = Vec::new();
         for part in parts {
             match part_of_message(part) {
                 Part::Text(text) => texts.push(text),
-                part => others.push(part),
+                part => unknown_parts.push(part),
             }
         }
         texts.join("\n")
@@ -268,13 +268,13 @@ fn results(item: &Fields<'_>) -> Vec<Part> {
             None => match output.array("content") {
                 Some(parts) => text_of_parts(parts),
                 None => {
-                    others.extend(non_null(item, "output").map(unknown_part));
+                    unknown_parts.extend(non_null(item, "output").map(unknown_part));
                     String::new()
                 }
             },
         }
     } else {
-        others.extend(non_null(item, "output").map(unknown_part));
+        unknown_parts.extend(non_null(item, "output").map(unknown_part));
         String::new()
     };
     // Older versions wrapped the output of a command in an object that is written as text.
@@ -296,7 +296,7 @@ fn results(item: &Fields<'_>) -> Vec<Part> {
             .map(|success| !success)
             .or(exit_code.map(|code| code != 0)),
     }];
-    parts.append(&mut others);
+    parts.append(&mut unknown_parts);
     parts
 }
 

@@ -55,12 +55,12 @@ impl LineChange for Renaming {
             Some(_) => &[],
         };
         for path in own.iter().chain(&NAMES) {
-            let Some(place) = record.position(path) else {
+            let Some(range) = record.position(path) else {
                 continue;
             };
-            let token = line.get(place.clone()).and_then(|token| self.tokens.get(token));
+            let token = line.get(range.clone()).and_then(|token| self.tokens.get(token));
             if let Some(token) = token {
-                edits.replace(place, token.as_slice());
+                edits.replace(range, token.as_slice());
             }
         }
     }

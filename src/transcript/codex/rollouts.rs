@@ -147,22 +147,22 @@ fn bases(
     mut base: Option<HistoryBase>,
 ) -> Vec<(HistoryBase, Result<PathBuf, LineageBreak>)> {
     let mut bases: Vec<(HistoryBase, Result<PathBuf, LineageBreak>)> = Vec::new();
-    while let Some(wanted) = base.take() {
-        let id = wanted.upstream_id.as_str();
+    while let Some(current) = base.take() {
+        let id = current.upstream_id.as_str();
         let is_known = id == upstream_id || bases.iter().any(|(base, _)| base.upstream_id == id);
-        let found = if is_known {
+        let base_path = if is_known {
             Err(LineageBreak::Circle)
         } else if bases.len() + 1 >= LINEAGE_LIMIT {
             Err(LineageBreak::TooMany)
         } else {
-            let found = tree.find(id).and_then(|path| Ok((meta(&path)?, path)));
-            found.map_err(LineageBreak::Unreadable)
+            let base_path = tree.find(id).and_then(|path| Ok((meta(&path)?, path)));
+            base_path.map_err(LineageBreak::Unreadable)
         };
-        let found = found.map(|(meta, path)| {
+        let base_path = base_path.map(|(meta, path)| {
             base = meta.base;
             path
         });
-        bases.push((wanted, found));
+        bases.push((current, base_path));
     }
     bases
 }
@@ -250,15 +250,15 @@ impl OpenRollout {
             until: until.map(|(owner, turn)| (owner.to_owned(), turn.to_owned())),
         };
         let refresh = |known: Option<CachedHistory>| {
-            if let Some(volume) = known {
-                match volume.change() {
+            if let Some(cached) = known {
+                match cached.change() {
                     FileChange::Rewritten => {}
                     // The missing file may have appeared meanwhile, at an unknown path.
-                    _ if !volume.has_same_missing_source(root, upstream_id) => {}
-                    FileChange::Same => return Ok(volume),
+                    _ if !cached.has_same_missing_source(root, upstream_id) => {}
+                    FileChange::Same => return Ok(cached),
                     FileChange::Grown => {
-                        if let Some(volume) = Self::read_appended(volume)? {
-                            return Ok(volume);
+                        if let Some(cached) = Self::read_appended(cached)? {
+                            return Ok(cached);
                         }
                     }
                 }
@@ -280,12 +280,12 @@ impl OpenRollout {
 
     /// Reads the lines that were appended to the last file. `None` if the history no longer ends with the same turn, or if
     /// the file was replaced.
-    fn read_appended(mut volume: CachedHistory) -> Result<Option<CachedHistory>, TranscriptError> {
-        let Some(last) = volume.files.pop() else {
+    fn read_appended(mut cached: CachedHistory) -> Result<Option<CachedHistory>, TranscriptError> {
+        let Some(last) = cached.files.pop() else {
             return Ok(None);
         };
         let (mut text, before) = text::open(&last.path)?;
-        let mut history = Arc::unwrap_or_clone(volume.history);
+        let mut history = Arc::unwrap_or_clone(cached.history);
         let end = text
             .seek(SeekFrom::Start(last.read_state.whole_bytes))
             .and_then(|_| history.read_appended(&mut text))
@@ -297,10 +297,10 @@ impl OpenRollout {
         if last.change() != FileChange::Grown {
             return Ok(None);
         }
-        volume.files.push(CachedFile::new(&last.path, before, end));
+        cached.files.push(CachedFile::new(&last.path, before, end));
         Ok(Some(CachedHistory {
             history: Arc::new(history),
-            ..volume
+            ..cached
         }))
     }
 
@@ -482,14 +482,15 @@ pub fn history_files(root: &Path, upstream_id: &str) -> Result<HistoryFiles, Tra
 pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError> {
     let volume = OpenRollout::read(root, upstream_id, None)?;
     let open = OpenRollout::from_cache(&volume);
-    let book = &open.history;
+    let history = &open.history;
     let is_carried = |turn: &usize| {
-        book.turn_name(*turn)
+        history
+            .turn_name(*turn)
             .is_some_and(|(_, owner)| owner != upstream_id)
     };
     let last_carried = (0..open.turns()).rev().find(is_carried);
-    let place = last_carried.and_then(|turn| book.turn_name(turn));
-    let source = || book.meta.base.as_ref().map(|base| base.upstream_id.clone());
+    let place = last_carried.and_then(|turn| history.turn_name(turn));
+    let source = || history.meta.base.as_ref().map(|base| base.upstream_id.clone());
     let forked_from = match place {
         Some((turn, owner)) => Some(ForkedFrom {
             session_id: owner.to_owned(),
@@ -497,18 +498,18 @@ pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError>
         }),
         // The source's file is missing, the fork was made before the first turn, or the version copied the history.
         None => source()
-            .or_else(|| book.meta.forked_from.clone())
+            .or_else(|| history.meta.forked_from.clone())
             .map(|session_id| ForkedFrom {
                 session_id,
                 record_uuid: None,
             }),
     };
     Ok(Origin {
-        cwd: book.cwd.clone().or_else(|| book.meta.cwd.clone()),
-        title: book.title.clone(),
+        cwd: history.cwd.clone().or_else(|| history.meta.cwd.clone()),
+        title: history.title.clone(),
         forked_from,
         turns: open.turns(),
-        missing_parents: usize::try_from(book.damaged_records).unwrap_or(usize::MAX)
+        missing_parents: usize::try_from(history.damaged_records).unwrap_or(usize::MAX)
             + usize::from(open.missing.is_some()),
     })
 }

@@ -52,7 +52,7 @@ pub(super) fn check_lines(
 /// The system's error.
 fn first_difference(
     mut theirs: impl BufRead,
-    mut ours: impl BufRead,
+    mut copy: impl BufRead,
     may_have_grown: bool,
 ) -> io::Result<Option<u64>> {
     let (mut line, mut number) = (Vec::new(), 0);
@@ -61,17 +61,17 @@ fn first_difference(
         let read = theirs.by_ref().take(LINE_BYTES).read_until(b'\n', &mut line)?;
         number += 1;
         if read == 0 {
-            let is_over = may_have_grown || ours.by_ref().bytes().next().transpose()?.is_none();
+            let is_over = may_have_grown || copy.by_ref().bytes().next().transpose()?.is_none();
             return Ok((!is_over).then_some(number));
         }
         let ended = line.pop_if(|last| *last == b'\n').is_some();
-        let is_alike = skip_line_if_equal(&line, &mut ours)?;
+        let is_equal = skip_line_if_equal(&line, &mut copy)?;
         // The rest of a longer line is compared next.
-        if is_alike && line.len() as u64 == LINE_BYTES {
+        if is_equal && line.len() as u64 == LINE_BYTES {
             continue;
         }
-        let end = match is_alike {
-            true => ours.by_ref().bytes().next().transpose()?,
+        let end = match is_equal {
+            true => copy.by_ref().bytes().next().transpose()?,
             false => return Ok(Some(number)),
         };
         let ends_alike = match end {
@@ -95,16 +95,16 @@ pub(crate) fn begins_with_lines_of(theirs: impl BufRead, ours: impl BufRead) -> 
 
 /// Whether a text continues with this line, or with a record that differs from it only in its `cwd`. If so, skips the line.
 fn skip_line_if_equal(line: &[u8], text: &mut impl BufRead) -> io::Result<bool> {
-    let alike = skip_equal(line, text)?;
-    if alike == line.len() {
+    let equal_bytes = skip_equal(line, text)?;
+    if equal_bytes == line.len() {
         return Ok(true);
     }
     let record = std::str::from_utf8(line).ok().and_then(EditableRecord::parse);
-    let place = record.and_then(|record| record.position(&["cwd"]));
-    let Some(place) = place.filter(|place| place.contains(&alike)) else {
+    let cwd_range = record.and_then(|record| record.position(&["cwd"]));
+    let Some(cwd_range) = cwd_range.filter(|cwd_range| cwd_range.contains(&equal_bytes)) else {
         return Ok(false);
     };
-    let mut folder = line[place.start..alike].to_vec();
+    let mut folder = line[cwd_range.start..equal_bytes].to_vec();
     // One string replaces another and everything else is the same, so the record is valid.
     while serde_json::from_slice::<String>(&folder).is_err() {
         let room = FOLDER_BYTES.saturating_sub(folder.len()) as u64;
@@ -112,32 +112,32 @@ fn skip_line_if_equal(line: &[u8], text: &mut impl BufRead) -> io::Result<bool> 
             return Ok(false);
         }
     }
-    let behind = &line[place.end..];
-    Ok(skip_equal(behind, text)? == behind.len())
+    let after_cwd = &line[cwd_range.end..];
+    Ok(skip_equal(after_cwd, text)? == after_cwd.len())
 }
 
 /// Skips the part of a text that equals `expected`. Returns its length in bytes.
 fn skip_equal(expected: &[u8], text: &mut impl BufRead) -> io::Result<usize> {
-    let mut alike = 0;
+    let mut equal_bytes = 0;
     loop {
-        let found = match text.fill_buf() {
+        let available = match text.fill_buf() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            found => found?,
+            available => available?,
         };
-        let rest = &expected[alike..];
-        let length = rest.len().min(found.len());
-        let same = match found[..length] == rest[..length] {
+        let rest = &expected[equal_bytes..];
+        let length = rest.len().min(available.len());
+        let same = match available[..length] == rest[..length] {
             true => length,
             false => rest
                 .iter()
-                .zip(found)
+                .zip(available)
                 .take_while(|(ours, theirs)| ours == theirs)
                 .count(),
         };
         text.consume(same);
-        alike += same;
+        equal_bytes += same;
         if length == 0 || same < length {
-            return Ok(alike);
+            return Ok(equal_bytes);
         }
     }
 }

@@ -92,19 +92,20 @@ impl RunningMove {
     /// differs from its source, and [`TranscriptError::Io`].
     pub fn run(&mut self, watched: &mut MoveObserver<'_>) -> Result<(), TranscriptError> {
         let steps = self.steps.clone();
-        let leaving = steps.iter().filter(|step| !step.stays);
-        let leaving: Vec<PathBuf> = leaving.map(|step| step.from.clone()).collect();
-        open_files::check_not_open(&leaving)?;
+        let sources_to_remove = steps.iter().filter(|step| !step.stays);
+        let sources_to_remove: Vec<PathBuf> = sources_to_remove.map(|step| step.from.clone()).collect();
+        open_files::check_not_open(&sources_to_remove)?;
         let copied = self.copy_all(&steps, watched.on_bytes)?;
-        let (seen, written): (Vec<FileIdentity>, Vec<Option<FileIdentity>>) = copied.into_iter().unzip();
+        let (source_identities, written): (Vec<FileIdentity>, Vec<Option<FileIdentity>>) =
+            copied.into_iter().unzip();
         let in_place = steps.iter().map(MoveStep::is_in_place);
         let in_place = in_place.collect::<Result<Vec<bool>, _>>()?;
         let moved = steps.iter().enumerate().map(|(number, step)| {
-            let way = (step.from.as_path(), step.to.as_path());
-            journal::file_steps(number, way, step.stays, in_place[number], written[number])
+            let paths = (step.from.as_path(), step.to.as_path());
+            journal::file_steps(number, paths, step.stays, in_place[number], written[number])
         });
-        let noted = self.intent.record_steps(moved.collect());
-        noted.map_err(TranscriptError::io("write", self.intent.path()))?;
+        let recorded = self.intent.record_steps(moved.collect());
+        recorded.map_err(TranscriptError::io("write", self.intent.path()))?;
         self.count_change()?;
 
         let mut folders = BTreeSet::new();
@@ -121,18 +122,18 @@ impl RunningMove {
         }
         sync_folders(&mut folders)?;
 
-        open_files::check_not_open(&leaving)?;
+        open_files::check_not_open(&sources_to_remove)?;
         for (number, step) in steps.iter().enumerate() {
             if step.stays {
                 continue;
             }
-            let kept = self.original_path(number, step);
-            check_unchanged(&seen[number], &step.from)?;
+            let original_path = self.original_path(number, step);
+            check_unchanged(&source_identities[number], &step.from)?;
             folders.extend(step.from.parent().map(Path::to_owned));
-            rename(&step.from, &kept)?;
+            rename(&step.from, &original_path)?;
             self.count_change()?;
             // A process that had the file open may have written to it until now.
-            check_moved(&seen[number], &kept, &step.from)?;
+            check_moved(&source_identities[number], &original_path, &step.from)?;
             if in_place[number] {
                 rename(&self.temporary[number], &step.to)?;
                 self.count_change()?;
@@ -141,11 +142,11 @@ impl RunningMove {
         for folder in folders.clone().into_iter().rev() {
             remove_emptied(&folder, &mut folders);
         }
-        if let Some(kept) = steps
+        if let Some(original_path) = steps
             .first()
             .and_then(|step| self.original_path(0, step).parent().map(Path::to_owned))
         {
-            folders.insert(kept);
+            folders.insert(original_path);
         }
         sync_folders(&mut folders)
     }
@@ -188,9 +189,10 @@ impl RunningMove {
             || (),
             |(number, step), ()| {
                 // After a failure no other copy is started.
-                let one = (!has_failed.load(Ordering::Relaxed)).then(|| self.copy_one(*number, step, watch));
-                has_failed.fetch_or(matches!(one, Some(Err(_))), Ordering::Relaxed);
-                one
+                let result =
+                    (!has_failed.load(Ordering::Relaxed)).then(|| self.copy_one(*number, step, watch));
+                has_failed.fetch_or(matches!(result, Some(Err(_))), Ordering::Relaxed);
+                result
             },
         );
         let copied = copied.into_iter().flatten().flatten();
@@ -219,34 +221,34 @@ impl RunningMove {
     ) -> Result<FileIdentity, TranscriptError> {
         let temporary = self.temporary[number].clone();
         let source = open_file(&step.from).map_err(TranscriptError::io("open", &step.from))?;
-        let before = source
+        let metadata_before = source
             .metadata()
             .map_err(TranscriptError::io("read", &step.from))?;
-        let made = NewFile::create(&temporary);
-        let mut made = made.map_err(TranscriptError::io("create", &temporary))?;
+        let file = NewFile::create(&temporary);
+        let mut file = file.map_err(TranscriptError::io("create", &temporary))?;
         self.count_change()?;
-        let read = ProgressReader::new((&source).take(before.len()), watch);
+        let read = ProgressReader::new((&source).take(metadata_before.len()), watch);
         let mut reader = BufReader::with_capacity(BUFFER_BYTES, read);
         let relocation = step.relocation();
         let written = match relocation.is_empty() {
-            true => io::copy(&mut reader, &mut made).map(|_| 0),
-            false => rewrite_lines(reader, &mut made, &relocation),
+            true => io::copy(&mut reader, &mut file).map(|_| 0),
+            false => rewrite_lines(reader, &mut file, &relocation),
         };
         let unchanged = written.map_err(TranscriptError::io("copy", &step.from))?;
         if unchanged > 0 {
             tracing::warn!(path = %step.from.display(), unchanged, "lines are too long to be changed; they are moved as they are");
         }
-        made.flush().map_err(TranscriptError::io("write", &temporary))?;
+        file.flush().map_err(TranscriptError::io("write", &temporary))?;
         // Keep the file's time, so that its position in lists and its expiry by the agent do not change.
-        let set = before
+        let set = metadata_before
             .modified()
-            .and_then(|modified| made.file().set_modified(modified));
+            .and_then(|modified| file.file().set_modified(modified));
         set.map_err(TranscriptError::io("set the time of", &temporary))?;
-        made.sync().map_err(TranscriptError::io("sync", &temporary))?;
+        file.sync().map_err(TranscriptError::io("sync", &temporary))?;
         comparison::check_lines(&step.from, &temporary, watch)?;
-        let seen = FileIdentity::of(&before);
-        check_unchanged(&seen, &step.from)?;
-        Ok(seen)
+        let source_identity = FileIdentity::of(&metadata_before);
+        check_unchanged(&source_identity, &step.from)?;
+        Ok(source_identity)
     }
 
     /// The identity of the written file. `None` if the destination has the same content already; the copy is then deleted.
@@ -254,12 +256,12 @@ impl RunningMove {
         let temporary = self.temporary[number].clone();
         let metadata = fs::metadata(&temporary).map_err(TranscriptError::io("read", &temporary))?;
         let written = Some(FileIdentity::of(&metadata));
-        let there = none_if_absent(fs::symlink_metadata(&step.to));
-        let Some(there) = there.map_err(TranscriptError::io("look at", &step.to))? else {
+        let existing = none_if_absent(fs::symlink_metadata(&step.to));
+        let Some(existing) = existing.map_err(TranscriptError::io("look at", &step.to))? else {
             return Ok(written);
         };
         let source = fs::symlink_metadata(&step.from).map_err(TranscriptError::io("read", &step.from))?;
-        if is_same_file(&source, &there) {
+        if is_same_file(&source, &existing) {
             return Ok(written);
         }
         let is_same = same_content(&temporary, &step.to);
@@ -282,9 +284,9 @@ impl RunningMove {
     )]
     fn count_change(&self) -> Result<(), TranscriptError> {
         #[cfg(test)]
-        if let Some(left) = &self.stop_after_changes {
-            let fewer = |left: usize| left.checked_sub(1);
-            if left
+        if let Some(remaining) = &self.stop_after_changes {
+            let fewer = |remaining: usize| remaining.checked_sub(1);
+            if remaining
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer)
                 .is_err()
             {

@@ -79,17 +79,17 @@ fn parse_old_log(lines: Vec<Value>) -> Option<LogContent<MoveDescription>> {
     else {
         return None;
     };
-    let mut said = LogContent {
+    let mut content = LogContent {
         about: vec![MoveDescription::Subject(subject)],
         groups: preparation_steps(folders, temporary),
     };
     for line in lines {
         match line.ok()? {
             OldLine::Begun { .. } => return None,
-            OldLine::Done => said.about.push(MoveDescription::Recorded),
+            OldLine::Done => content.about.push(MoveDescription::Recorded),
             OldLine::Copied(copied) => {
                 let pairs = steps.iter().zip(copied).enumerate();
-                said.groups.extend(pairs.map(|(number, (step, written))| {
+                content.groups.extend(pairs.map(|(number, (step, written))| {
                     let identity = written.map(|written| FileIdentity {
                         device: written.device,
                         inode: written.inode,
@@ -102,7 +102,7 @@ fn parse_old_log(lines: Vec<Value>) -> Option<LogContent<MoveDescription>> {
             }
         }
     }
-    Some(said)
+    Some(content)
 }
 
 /// The folders and temporary files that a move creates before its copies are complete.
@@ -133,10 +133,10 @@ pub(super) fn file_steps(
             session: None,
         })
     });
-    let taken = (!stays).then(|| IntentStep::Taken(original_of(number, from, to)));
+    let original = (!stays).then(|| IntentStep::Taken(original_of(number, from, to)));
     let steps = match is_in_place {
-        true => [taken, file],
-        false => [file, taken],
+        true => [original, file],
+        false => [file, original],
     };
     steps.into_iter().flatten().collect()
 }

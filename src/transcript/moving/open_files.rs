@@ -34,10 +34,10 @@ mod linux {
             .iter()
             .filter_map(|path| fs::canonicalize(path).ok())
             .collect();
-        let own = std::process::id();
+        let own_pid = std::process::id();
         for entry in fs::read_dir("/proc").ok()?.flatten() {
             let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
-            let Some(pid) = pid.filter(|pid: &u32| *pid != own) else {
+            let Some(pid) = pid.filter(|pid: &u32| *pid != own_pid) else {
                 continue;
             };
             // Processes of other users, and processes that end meanwhile, cannot be read.
@@ -46,7 +46,7 @@ mod linux {
             };
             let mut held = open.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
             if let Some(path) = held.find(|path| files.contains(path))
-                && !is_being_started(pid, own)
+                && !is_being_started(pid, own_pid)
             {
                 return Some((path, pid));
             }

@@ -75,11 +75,11 @@ impl RemainingForks {
 impl FolderForks {
     /// Reads a folder. Includes `session` even if it has no folder of its own.
     fn read(project: &Path, session: &str, leaving: &HashSet<PathBuf>) -> Result<Self, TranscriptError> {
-        let reading = |error| TranscriptError::io("read the folder", project)(error);
+        let to_error = |error| TranscriptError::io("read the folder", project)(error);
         let mut forks = HashMap::from([(session.to_owned(), Vec::new())]);
         let mut transcripts = Vec::new();
-        for entry in fs::read_dir(project).map_err(reading)? {
-            let path = entry.map_err(reading)?.path();
+        for entry in fs::read_dir(project).map_err(to_error)? {
+            let path = entry.map_err(to_error)?.path();
             if path.is_dir() {
                 let name = path.file_name().and_then(|name| name.to_str());
                 forks.extend(name.map(|name| (name.to_owned(), Vec::new())));

@@ -49,7 +49,7 @@ struct Checker {
 pub(super) fn check(
     reader: impl BufRead,
     index: &Index,
-    place: TranscriptContext<'_>,
+    context: TranscriptContext<'_>,
 ) -> io::Result<CheckReport> {
     let mut checker = Checker::default();
     let (mut lines, mut number) = (Lines::new(reader, 0), 0);
@@ -61,7 +61,7 @@ pub(super) fn check(
             checker.findings.add(number, FindingKind::OversizedLine, detail);
             continue;
         }
-        let has_garbage = for_each_record(line.bytes, |_, fields| checker.record(number, fields, place));
+        let has_garbage = for_each_record(line.bytes, |_, fields| checker.record(number, fields, context));
         match (has_garbage, line.ended) {
             (false, _) => {}
             (true, true) => checker.findings.add(
@@ -77,7 +77,7 @@ pub(super) fn check(
             ),
         }
     }
-    Ok(checker.finish(index, place))
+    Ok(checker.finish(index, context))
 }
 
 impl Checker {

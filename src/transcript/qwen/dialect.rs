@@ -95,11 +95,8 @@ impl Dialect for Qwen {
     }
 
     fn check_copy(&self, root: &Path, _agents: &Path, id: &str) -> Result<CheckReport, TranscriptError> {
-        let library = &IndexCache::default();
-        let home = Home {
-            index_cache: library,
-            root,
-        };
+        let index_cache = &IndexCache::default();
+        let home = Home { index_cache, root };
         let path = best(home, id, |_| false)?;
         self.check(home.session(None, id), &path)
     }
@@ -115,8 +112,8 @@ impl Dialect for Qwen {
         report.map(|report| report.refusals).unwrap_or_default()
     }
 
-    fn state(&self, library: &IndexCache, path: &Path) -> Result<TranscriptState, TranscriptError> {
-        let opened = read(library, path)?;
+    fn state(&self, index_cache: &IndexCache, path: &Path) -> Result<TranscriptState, TranscriptError> {
+        let opened = read(index_cache, path)?;
         let turn_end = opened.history.turn_end();
         Ok(TranscriptState {
             is_answered: turn_end == TurnEnd::Ended,
@@ -187,8 +184,8 @@ fn open(
     )?))
 }
 
-fn read(library: &IndexCache, path: &Path) -> Result<OpenQwenTranscript, TranscriptError> {
-    OpenQwenTranscript::open(&library.qwen, path, None)
+fn read(index_cache: &IndexCache, path: &Path) -> Result<OpenQwenTranscript, TranscriptError> {
+    OpenQwenTranscript::open(&index_cache.qwen, path, None)
 }
 
 fn unsupported(action: &'static str, path: &Path) -> TranscriptError {

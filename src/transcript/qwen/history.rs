@@ -161,23 +161,23 @@ impl OpenTranscript for OpenQwenTranscript {
         let Some(position) = self.history.messages.get(number).copied() else {
             return Ok(None);
         };
-        let Some(mut whole) = self.record(position, message)? else {
+        let Some(mut joined) = self.record(position, message)? else {
             return Ok(None);
         };
         let index = Arc::clone(&self.history.index);
         for repeat in index.repeats(position) {
             let bytes = u64::from(index.entries[*repeat as usize].bytes);
             // Joined records are limited to the size of one.
-            if whole.bytes + bytes > LINE_LIMIT_BYTES as u64 || whole.parts.len() >= INNER_LIMIT {
+            if joined.bytes + bytes > LINE_LIMIT_BYTES as u64 || joined.parts.len() >= INNER_LIMIT {
                 break;
             }
             if let Some(more) = self.record(*repeat, message)? {
-                whole.parts.extend(more.parts);
-                whole.parts.truncate(INNER_LIMIT);
-                whole.bytes += bytes;
+                joined.parts.extend(more.parts);
+                joined.parts.truncate(INNER_LIMIT);
+                joined.bytes += bytes;
             }
         }
-        Ok(Some(whole))
+        Ok(Some(joined))
     }
 
     fn loaded_messages(&mut self) -> Result<usize, TranscriptError> {

@@ -108,16 +108,16 @@ impl Index {
             Some(uuid) => self.find(uuid)?,
             None => *self.places.get(&self.entries.last()?.id)?,
         };
-        let (mut branch, mut seen) = (Branch::default(), HashSet::new());
+        let (mut branch, mut visited) = (Branch::default(), HashSet::new());
         let mut next = Some(leaf);
         while let Some(position) = next.take() {
-            seen.insert(position);
+            visited.insert(position);
             branch.positions.push(position);
             let Some(parent) = &self.entries[position as usize].parent else {
                 break;
             };
             next = self.places.get(parent).copied();
-            if next.is_none_or(|parent| seen.contains(&parent)) {
+            if next.is_none_or(|parent| visited.contains(&parent)) {
                 branch.broken_at = Some(position);
                 break;
             }
@@ -141,10 +141,10 @@ impl GrowingIndex for Index {
         self.ends_torn = false;
         while let Some(line) = lines.next_line()? {
             let (offset, ended) = (line.offset, line.ended);
-            let has_garbage = for_each_record(line.bytes, |place, fields| {
+            let has_garbage = for_each_record(line.bytes, |range, fields| {
                 self.took_unended |= !ended;
                 if let Some(header) = RecordHeader::of(fields) {
-                    self.push(offset + place.start as u64, place.len(), header);
+                    self.push(offset + range.start as u64, range.len(), header);
                 }
             });
             let has_garbage = has_garbage || line.oversized;

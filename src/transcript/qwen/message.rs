@@ -88,15 +88,15 @@ fn part_of(json: &str) -> Part {
     let answered = || {
         let response = part.object("functionResponse")?;
         let answer = response.object("response");
-        let said = |name| {
+        let text_part = |name| {
             let value = answer.as_ref()?.raw(name)?.get();
             Some(lenient_text(value).unwrap_or_else(|| value.to_owned()))
         };
-        let error = said("error");
+        let error = text_part("error");
         Some(Part::ToolResult {
             call_id: response.text("id")?,
             is_error: Some(error.is_some()),
-            text: error.or_else(|| said("output")).unwrap_or_default(),
+            text: error.or_else(|| text_part("output")).unwrap_or_default(),
         })
     };
     let pictured = || {
@@ -107,10 +107,10 @@ fn part_of(json: &str) -> Part {
             data: data.text("data")?,
         })
     };
-    let said = || match (part.text("text")?, part.flag("thought")) {
+    let text_part = || match (part.text("text")?, part.flag("thought")) {
         (thought, true) => Some(Part::Thought(thought)),
         (text, false) => Some(Part::Text(text)),
     };
-    let known = called().or_else(answered).or_else(pictured).or_else(said);
+    let known = called().or_else(answered).or_else(pictured).or_else(text_part);
     known.unwrap_or_else(|| Part::unknown_form(json))
 }

@@ -76,14 +76,14 @@ impl<R: BufRead> PrunedLines<R> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
-            let is_over = piece.is_empty();
-            if is_over && offset == position.offset {
+            let is_at_end = piece.is_empty();
+            if is_at_end && offset == position.offset {
                 return Ok(None);
             }
-            let (taken, ended) = self.pruner.feed(piece);
-            self.reader.consume(taken);
-            offset += taken as u64;
-            if ended || is_over {
+            let (consumed, ended) = self.pruner.feed(piece);
+            self.reader.consume(consumed);
+            offset += consumed as u64;
+            if ended || is_at_end {
                 break ended;
             }
         };

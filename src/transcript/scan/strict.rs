@@ -36,10 +36,10 @@ impl Strict {
                 return true;
             };
             bytes = rest;
-            let Some(place) = self.tail.get_mut(self.tail_bytes) else {
+            let Some(slot) = self.tail.get_mut(self.tail_bytes) else {
                 return false;
             };
-            *place = byte;
+            *slot = byte;
             self.tail_bytes += 1;
             let tail = self.tail.get(..self.tail_bytes).unwrap_or_default();
             match std::str::from_utf8(tail) {
@@ -54,7 +54,7 @@ impl Strict {
         let tail = bytes.get(error.valid_up_to()..).unwrap_or_default();
         self.tail_bytes = tail.len();
         match self.tail.get_mut(..tail.len()) {
-            Some(place) if error.error_len().is_none() => place.copy_from_slice(tail),
+            Some(slot) if error.error_len().is_none() => slot.copy_from_slice(tail),
             _ => return false,
         }
         true

@@ -7,9 +7,9 @@ pub(super) fn special(bytes: &[u8]) -> usize {
     let mut at = 0;
     let (words, tail) = bytes.as_chunks::<8>();
     for word in words {
-        let found = specials(u64::from_le_bytes(*word));
-        if found != 0 {
-            return at + (found.trailing_zeros() / 8) as usize;
+        let special_bits = specials(u64::from_le_bytes(*word));
+        if special_bits != 0 {
+            return at + (special_bits.trailing_zeros() / 8) as usize;
         }
         at += 8;
     }

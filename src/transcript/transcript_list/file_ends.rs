@@ -47,45 +47,45 @@ pub(super) fn bytes_to_read(found: &FoundFile) -> u64 {
 
 /// The list entry of a file. `None` if its name has no id.
 pub(super) fn read_entry(
-    found: &FoundFile,
+    found_file: &FoundFile,
     format: Format,
     buffers: &mut Buffers,
 ) -> io::Result<Option<ListedTranscript>> {
-    let Some(name) = found.path.file_name().and_then(|name| name.to_str()) else {
+    let Some(name) = found_file.path.file_name().and_then(|name| name.to_str()) else {
         return Ok(None);
     };
     // A file is identified by its name, here and by the agent, whatever it contains.
     let Some(id) = format.upstream_id(name) else {
         return Ok(None);
     };
-    let summary = summary(found, format, buffers)?;
-    let modified = found.identity.modified_at();
-    let told = summary.last_at.and_then(|at| at.parse::<Timestamp>().ok());
+    let summary = summary(found_file, format, buffers)?;
+    let modified = found_file.identity.modified_at();
+    let recorded_at = summary.last_at.and_then(|at| at.parse::<Timestamp>().ok());
     Ok(Some(ListedTranscript {
         upstream_id: id.to_owned(),
-        path: Arc::from(found.path.as_path()),
-        bytes: found.identity.bytes,
+        path: Arc::from(found_file.path.as_path()),
+        bytes: found_file.identity.bytes,
         // A record cannot be newer than its file, so a later time is ignored.
-        updated_at: told
-            .filter(|told| told.duration_since(modified) <= FILE_TIME_STEP)
+        updated_at: recorded_at
+            .filter(|recorded_at| recorded_at.duration_since(modified) <= FILE_TIME_STEP)
             .unwrap_or(modified),
         title: summary.title.unwrap_or_default(),
         cwd: summary.cwd.unwrap_or_default(),
         forked_from: summary.forked_from,
-        identity: found.identity,
+        identity: found_file.identity,
     }))
 }
 
 /// The summary from the ends of a file. If there is no title, the last prompt becomes the title.
 pub(super) fn summary(
-    found: &FoundFile,
+    found_file: &FoundFile,
     format: Format,
     buffers: &mut Buffers,
 ) -> io::Result<TranscriptSummary> {
     let summarise = |ends: Ends<'_>| format.dialect().summary(ends);
-    let mut summary = match is_packed(&found.path) {
-        true => read_compressed(found, summarise, buffers)?,
-        false => read(found, summarise, buffers)?,
+    let mut summary = match is_packed(&found_file.path) {
+        true => read_compressed(found_file, summarise, buffers)?,
+        false => read(found_file, summarise, buffers)?,
     };
     summary.title = summary.title.or(summary.last_prompt.take());
     Ok(summary)
@@ -115,11 +115,11 @@ fn read_compressed(
             head: &buffers.head,
             tail: b"",
         });
-        let is_whole = read.is_ok() && buffers.head.len() < limit;
-        if !is_whole {
+        let has_reached_end = read.is_ok() && buffers.head.len() < limit;
+        if !has_reached_end {
             summary.last_at = None;
         }
-        if is_whole || read.is_err() || summary.title.is_some() {
+        if has_reached_end || read.is_err() || summary.title.is_some() {
             break;
         }
     }
@@ -128,17 +128,21 @@ fn read_compressed(
 
 /// Reads the ends of a file and summarizes them. Reads more of the beginning if it does not contain the first prompt.
 fn read(
-    found: &FoundFile,
+    found_file: &FoundFile,
     summarise: impl Fn(Ends<'_>) -> TranscriptSummary,
     buffers: &mut Buffers,
 ) -> io::Result<TranscriptSummary> {
-    let file = open_file(&found.path)?;
-    let bytes = found.identity.bytes;
-    let both = 2 * END_BYTES as u64;
-    let head_bytes = if bytes <= both { both } else { END_BYTES as u64 };
+    let file = open_file(&found_file.path)?;
+    let bytes = found_file.identity.bytes;
+    let both_ends_bytes = 2 * END_BYTES as u64;
+    let head_bytes = if bytes <= both_ends_bytes {
+        both_ends_bytes
+    } else {
+        END_BYTES as u64
+    };
     read_at(&file, 0, head_bytes, &mut buffers.head)?;
     buffers.tail.clear();
-    if bytes > both {
+    if bytes > both_ends_bytes {
         read_at(
             &file,
             bytes - END_BYTES as u64,
@@ -150,7 +154,7 @@ fn read(
         head: &buffers.head,
         tail: &buffers.tail,
     });
-    if summary.title.is_some() || bytes <= both {
+    if summary.title.is_some() || bytes <= both_ends_bytes {
         return Ok(summary);
     }
     read_at(&file, 0, FAR_HEAD_BYTES as u64, &mut buffers.head)?;

@@ -105,11 +105,11 @@ impl FolderWalk {
     }
 
     /// These folders, which may be missing, and all folders below them. Each appears once, where it is reached first.
-    fn folders_below(&mut self, mut left: Vec<PathBuf>) -> Vec<PathBuf> {
-        left.reverse();
+    fn folders_below(&mut self, mut pending: Vec<PathBuf>) -> Vec<PathBuf> {
+        pending.reverse();
         let mut folders = Vec::new();
         let mut seen = HashSet::new();
-        while let Some(folder) = left.pop() {
+        while let Some(folder) = pending.pop() {
             let metadata = match fs::metadata(&folder) {
                 Ok(metadata) => metadata,
                 Err(error) => {
@@ -123,7 +123,7 @@ impl FolderWalk {
             if !seen.insert((metadata.dev(), metadata.ino())) {
                 continue;
             }
-            left.extend(self.folders_in(&folder).into_iter().rev());
+            pending.extend(self.folders_in(&folder).into_iter().rev());
             folders.push(folder);
         }
         folders
@@ -164,18 +164,18 @@ impl FolderWalk {
 
     /// Collects the transcripts in these folders, each once: a folder may be reached by several links.
     fn collect_files(&mut self, folders: &[PathBuf], format: Format) {
-        let looked = on_threads(folders, |folder, _| files_in(folder, format).map(Some));
-        for (folder, looked) in folders.iter().zip(looked) {
-            match looked {
+        let results = on_threads(folders, |folder, _| files_in(folder, format).map(Some));
+        for (folder, results) in folders.iter().zip(results) {
+            match results {
                 Ok(files) => self.files.extend(files.unwrap_or_default()),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => self.unreadable.push((folder.clone(), error)),
             }
         }
         let mut seen = HashSet::with_capacity(self.files.len());
-        self.files.retain(|found| {
-            let name = found.path.file_name().map(ToOwned::to_owned);
-            seen.insert((found.identity.device_and_inode(), name))
+        self.files.retain(|file| {
+            let name = file.path.file_name().map(ToOwned::to_owned);
+            seen.insert((file.identity.device_and_inode(), name))
         });
     }
 }

@@ -47,7 +47,7 @@ impl Turn<'_> {
     pub(super) fn ask(&mut self, question: &str, next: Option<&Directive>) -> io::Result<Flow> {
         let input_json = json!({ "question": question }).to_string();
         let id = self.begin(PERMISSION_TOOL, question, "other", &input_json)?;
-        let mut asked = json!({
+        let mut tool_call = json!({
             "toolCallId": id, "name": PERMISSION_TOOL, "title": question, "kind": "other",
             "status": "pending", "rawInput": { "question": question }, "content": [],
         });
@@ -56,18 +56,19 @@ impl Turn<'_> {
                 let file = self.settings.cwd.join(path);
                 // Reading from a pipe would consume its content.
                 let old = file.is_file().then(|| fs::read_to_string(file).ok()).flatten();
-                asked["kind"] = json!("edit");
-                asked["content"] = json!([{ "type": "diff", "path": path, "oldText": old, "newText": text }]);
+                tool_call["kind"] = json!("edit");
+                tool_call["content"] =
+                    json!([{ "type": "diff", "path": path, "oldText": old, "newText": text }]);
             }
             Some(Directive::Tool { input_json, .. }) if input_json.contains("\"command\"") => {
-                asked["kind"] = json!("execute");
-                asked["rawInput"] = serde_json::from_str(input_json)?;
+                tool_call["kind"] = json!("execute");
+                tool_call["rawInput"] = serde_json::from_str(input_json)?;
             }
             _ => {}
         }
         let params = json!({
             "sessionId": self.session.id,
-            "toolCall": asked,
+            "toolCall": tool_call,
             "options": [
                 { "optionId": "allow_once", "name": "Allow", "kind": "allow_once" },
                 { "optionId": "reject_once", "name": "Reject", "kind": "reject_once" },

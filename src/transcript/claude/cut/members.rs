@@ -79,20 +79,20 @@ impl<'a> Members<'a> {
     /// The ranges to remove from the line to omit these members.
     pub(super) fn without(&self, names: &[&str]) -> Vec<Range<usize>> {
         let mut parts: Vec<Range<usize>> = Vec::new();
-        let mut kept = None;
+        let mut kept_end = None;
         for (number, member) in self.all.iter().enumerate() {
             let next = self
                 .all
                 .get(number + 1)
                 .map_or(member.value.end, |next| next.start);
             if !names.contains(&member.name.as_ref()) {
-                kept = Some(member.value.end);
-            } else if let Some(before) = kept.replace(member.value.end) {
+                kept_end = Some(member.value.end);
+            } else if let Some(before) = kept_end.replace(member.value.end) {
                 // Remove the comma before it too.
                 parts.push(before..member.value.end);
             } else {
                 // Remove the comma after it too. No member before it is kept.
-                kept = None;
+                kept_end = None;
                 parts.push(member.start..next);
             }
         }

@@ -120,19 +120,19 @@ fn without_paste_marks(text: &str) -> Cow<'_, str> {
     }
     let mut plain = String::new();
     let mut rest = text;
-    while let Some((before, behind)) = rest.split_once(PASTE_BEGIN) {
-        let pasted = behind.split_at_checked(PASTE_ID_BYTES).and_then(|(id, behind)| {
-            let body = behind.strip_prefix("\">")?;
-            let (body, behind) = body.split_once(&format!("\n</pasted_content id=\"{id}\">"))?;
+    while let Some((before, after)) = rest.split_once(PASTE_BEGIN) {
+        let pasted = after.split_at_checked(PASTE_ID_BYTES).and_then(|(id, after)| {
+            let body = after.strip_prefix("\">")?;
+            let (body, after) = body.split_once(&format!("\n</pasted_content id=\"{id}\">"))?;
             let is_empty = body.is_empty();
-            Some((if is_empty { body } else { body.strip_prefix('\n')? }, behind))
+            Some((if is_empty { body } else { body.strip_prefix('\n')? }, after))
         });
-        let Some((body, behind)) = pasted else { break };
+        let Some((body, after)) = pasted else { break };
         for part in [before, body] {
             plain.push_str(part);
             plain.push('\n');
         }
-        rest = behind;
+        rest = after;
     }
     plain.push_str(rest);
     Cow::Owned(plain)

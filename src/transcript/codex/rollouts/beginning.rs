@@ -19,19 +19,19 @@ pub fn counted_bytes<'a>(
     path: &Path,
     bases: impl IntoIterator<Item = &'a HistoryBase>,
 ) -> Result<u64, TranscriptError> {
-    let mut most = None;
+    let mut max_bytes = None;
     for base in bases {
         let (text, _) = text::open(path)?;
         let end = CodexHistory::default().read_part(text, &base.upstream_id, base.end);
         let end = end.map_err(TranscriptError::io("read", path))?;
         // Otherwise no record follows the cut, so the whole file is used.
         let counted = (end.append_handling == AppendHandling::Ignore).then_some(end.whole_bytes);
-        most = most.max(Some(counted.unwrap_or(u64::MAX)));
+        max_bytes = max_bytes.max(Some(counted.unwrap_or(u64::MAX)));
     }
-    let all = fs::metadata(path)
+    let file_bytes = fs::metadata(path)
         .map_err(TranscriptError::io("read", path))?
         .len();
-    Ok(most.unwrap_or(all).min(all))
+    Ok(max_bytes.unwrap_or(file_bytes).min(file_bytes))
 }
 
 /// Whether the first `bytes` of two rollouts' texts are the same, compressed or not. False if one of them is shorter or

@@ -145,11 +145,12 @@ impl RolloutCache {
         };
         slots.iter().find_map(|slot| {
             let known = slot.try_lock().ok()?;
-            let volume = known.as_ref().filter(|volume| volume.missing.is_none())?;
-            let own = volume.files.last()?;
-            let is_current =
-                own.path == path && own.read_state.is_unchanged(identity) && volume.files.iter().all(is_same);
-            is_current.then_some(volume.history.turns.len() as u64)
+            let cached = known.as_ref().filter(|cached| cached.missing.is_none())?;
+            let own_file = cached.files.last()?;
+            let is_current = own_file.path == path
+                && own_file.read_state.is_unchanged(identity)
+                && cached.files.iter().all(is_same);
+            is_current.then_some(cached.history.turns.len() as u64)
         })
     }
 }

@@ -36,27 +36,27 @@ pub fn expected_place(root: &Path, upstream_id: &str) -> Result<Option<(PathBuf,
 /// As [`find`]; [`TranscriptError::AlreadyExists`] if another file is there, and [`TranscriptError::NotFound`] if the rollout
 /// is already there.
 pub fn move_to_expected_place(root: &Path, upstream_id: &str) -> Result<PathBuf, TranscriptError> {
-    let Some((path, place)) = expected_place(root, upstream_id)? else {
+    let Some((path, target)) = expected_place(root, upstream_id)? else {
         return Err(TranscriptError::NotFound {
             upstream_id: upstream_id.to_owned(),
             root: root.to_owned(),
         });
     };
-    make_folder(place.parent().unwrap_or(root))?;
-    rename_if_free(&path, &place)?;
+    make_folder(target.parent().unwrap_or(root))?;
+    rename_if_free(&path, &target)?;
     // On some file systems the file still has its old name too.
-    if is_same_inode(&path, &place)
+    if is_same_inode(&path, &target)
         && let Err(error) = fs::remove_file(&path)
     {
         tracing::warn!(path = %path.display(), %error, "a rollout that was brought back is still where it was, too");
     }
-    for folder in [place.parent(), path.parent()].into_iter().flatten() {
+    for folder in [target.parent(), path.parent()].into_iter().flatten() {
         if let Err(error) = durable::sync_folder(folder) {
             // The move has happened. Only a power failure might undo it.
             tracing::warn!(folder = %folder.display(), %error, "a folder of rollouts could not be synced");
         }
     }
-    Ok(place)
+    Ok(target)
 }
 
 /// The path where Codex puts a rollout of this name. The folders are named after the date in the name:

@@ -30,17 +30,17 @@ pub fn item_of_turn(
 ) -> Result<Option<String>, TranscriptError> {
     let lineage = Lineage::read(root, upstream_id)?;
     let is_before = |source: &&Source| source.upstream_id != owner;
-    let mut found = None;
+    let mut item_id = None;
     for source in lineage.sources.iter().skip_while(is_before) {
-        if !search(source, turn, &mut found).map_err(TranscriptError::io("read", &source.path))? {
+        if !search(source, turn, &mut item_id).map_err(TranscriptError::io("read", &source.path))? {
             break;
         }
     }
-    Ok(found)
+    Ok(item_id)
 }
 
 /// Searches one file. Returns whether the search must continue in the next file.
-fn search(source: &Source, turn: &str, found: &mut Option<String>) -> io::Result<bool> {
+fn search(source: &Source, turn: &str, item_id: &mut Option<String>) -> io::Result<bool> {
     let text = text::open(&source.path).map_err(io::Error::other)?.0;
     let is_item = memmem::Finder::new(COMPLETED);
     let mut lines = Lines::new(text, 0);
@@ -65,9 +65,9 @@ fn search(source: &Source, turn: &str, found: &mut Option<String>) -> io::Result
         if source.cut.excludes(ordinal, line.offset) {
             break;
         }
-        if of_turn == turn || (found.is_some() && kind.as_deref() == Some(COMPACTION)) {
-            *found = Some(id);
-        } else if found.is_some() {
+        if of_turn == turn || (item_id.is_some() && kind.as_deref() == Some(COMPACTION)) {
+            *item_id = Some(id);
+        } else if item_id.is_some() {
             return Ok(false);
         }
     }

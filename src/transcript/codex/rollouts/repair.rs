@@ -57,12 +57,12 @@ pub fn target(root: &Path, source: &Path, upstream_id: &str, new_id: &str) -> Pa
         .strip_suffix(".zst")
         .unwrap_or(&name)
         .replace(upstream_id, new_id);
-    let beside = source.with_file_name(name);
+    let sibling = source.with_file_name(name);
     // If Codex' folder for that date does not exist, the copy is put next to the source, where Codex finds it too.
-    let place = expected_path(root, &beside);
-    place
-        .filter(|place| place.parent().is_some_and(Path::is_dir))
-        .unwrap_or(beside)
+    let expected = expected_path(root, &sibling);
+    expected
+        .filter(|expected| expected.parent().is_some_and(Path::is_dir))
+        .unwrap_or(sibling)
 }
 
 fn write(

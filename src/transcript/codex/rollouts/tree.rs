@@ -47,7 +47,7 @@ impl Tree {
         file_name(upstream_id)?;
         let tops = Format::Codex.tops(&self.root);
         let mut seen = HashSet::new();
-        let (mut found, mut failure) = (Vec::new(), None);
+        let (mut candidates, mut failure) = (Vec::new(), None);
         for path in self.named.get(upstream_id).into_iter().flatten() {
             let metadata = match fs::metadata(path) {
                 Ok(metadata) => metadata,
@@ -66,21 +66,21 @@ impl Tree {
             }
             let place = tops.iter().position(|top| path.starts_with(top));
             let written = std::cmp::Reverse(identity.modified_at());
-            found.push((place, is_packed(path), written, path));
+            candidates.push((place, is_packed(path), written, path));
         }
-        if let Some(failure) = failure.filter(|_| found.is_empty()) {
+        if let Some(failure) = failure.filter(|_| candidates.is_empty()) {
             return Err(failure);
         }
         // A folder that cannot be read only matters if the session was not found elsewhere.
-        if let (true, Some((folder, error))) = (found.is_empty(), &self.unreadable) {
+        if let (true, Some((folder, error))) = (candidates.is_empty(), &self.unreadable) {
             let error = match error.raw_os_error() {
                 Some(code) => io::Error::from_raw_os_error(code),
                 None => io::Error::new(error.kind(), error.to_string()),
             };
             return Err(TranscriptError::io("read the folder", folder)(error));
         }
-        found.sort();
-        Ok(found.into_iter().map(|(.., path)| path.clone()).collect())
+        candidates.sort();
+        Ok(candidates.into_iter().map(|(.., path)| path.clone()).collect())
     }
 
     /// As [`super::find`].
