@@ -748,9 +748,7 @@ impl<'a> DatabaseCopy<'a> {
         self.keyspace.sync()?;
         self.keyspace.close();
         let StorePaths {
-            unfinished: unfinished,
-            database,
-            ..
+            unfinished, database, ..
         } = self.paths;
         let (new, old) = (unfinished.join("new"), unfinished.join("old"));
         rename_durably(database, &old)?;

@@ -197,10 +197,7 @@ impl TranscriptList {
     pub fn scan(&mut self, root: &Path, format: Format) {
         // A panic leaves an empty list rather than half of one.
         let mut entries = std::mem::take(self).entries;
-        let FolderWalk {
-            files: files,
-            unreadable,
-        } = FolderWalk::in_root(root, format);
+        let FolderWalk { files, unreadable } = FolderWalk::in_root(root, format);
         let mut unreadable: BTreeSet<PathBuf> = unreadable.into_iter().map(|(path, _)| path).collect();
         let versions: HashMap<&Path, &FileVersion> = files
             .iter()
