@@ -143,7 +143,7 @@ impl Paths {
         check_absolute(SOCKET_VARIABLE, variable_socket.filter(|_| socket.is_none()))?;
 
         let mut paths = match home.or(variable_home) {
-            Some(home) => Self::below(home),
+            Some(home) => Self::in_home(home),
             None => Self::of_platform(environment)?,
         };
         if let Some(config) = config {
@@ -168,7 +168,7 @@ impl Paths {
         self.log.join("sessiond.log")
     }
 
-    fn below(home: &Path) -> Self {
+    fn in_home(home: &Path) -> Self {
         let runtime = home.join("run");
         Self {
             home: Some(home.to_path_buf()),

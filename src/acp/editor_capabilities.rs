@@ -36,7 +36,7 @@ impl EditorCapabilities {
         let profile = ClientProfile {
             capabilities,
             info,
-            other: message::other_params(params, &named),
+            other_params: message::other_params(params, &named),
             ..ClientProfile::default()
         };
         let capabilities = profile.capabilities.as_ref().and_then(|raw| raw.read().ok());

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::agent::members::{self, Members, object_of};
+use crate::agent::members::{self, Members, to_object};
 
 /// The result of a request as JSON, or its error.
 pub(super) type Reply = Result<String, Failure>;
@@ -188,7 +188,7 @@ pub(super) fn other_params(params: &str, names: &[&str]) -> Option<RawJson> {
             members.insert("_meta".to_owned(), RawJson::from_value(&meta).ok()?);
         }
     }
-    object_of(&members)
+    to_object(&members)
 }
 
 /// An update with a chunk of a message. `content`: a content block.

@@ -57,7 +57,7 @@ impl AgentEntry {
         }
         initialize.client_capabilities = Some(client.capabilities_for_agent().into_raw());
         initialize.client_info = client.info.clone().map(RawJson::into_raw);
-        initialize.client_params = client.other.clone().map(RawJson::into_raw);
+        initialize.client_params = client.other_params.clone().map(RawJson::into_raw);
         wire.allowed_requests.extend(client.offered_methods());
         wire.allows_extensions = true;
         entry.session_params.clone_from(&client.session_params);

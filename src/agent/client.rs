@@ -17,7 +17,7 @@ pub struct ClientProfile {
     /// `clientInfo`, as the client sent it.
     pub info: Option<RawJson>,
     /// The other parameters of `initialize`: members that the protocol does not name, and `_meta`.
-    pub other: Option<RawJson>,
+    pub other_params: Option<RawJson>,
     /// Arguments for the command of this agent, after the configured ones.
     pub arguments: Option<(AgentName, Vec<String>)>,
     /// Further parameters with which the client opened a session: members that the protocol does not name, and `_meta`. They do

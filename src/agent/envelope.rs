@@ -15,7 +15,7 @@ mod tests;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-pub use oversized::{IdScanner, MAX_ID_BYTES, Oversized};
+pub use oversized::{IdScanner, MAX_ID_BYTES, OversizedLineIds};
 pub use scan::MAX_DEPTH;
 
 /// Why a line is not a message. The connection continues after one.
@@ -74,7 +74,7 @@ impl Span {
 
 /// The positions of the values needed for routing. Strings include their quotes.
 #[derive(Debug, Clone, Copy, Default)]
-struct Parts {
+struct EnvelopeSpans {
     kind: EnvelopeKind,
     id: Span,
     method: Span,
@@ -94,7 +94,7 @@ struct Parts {
 #[derive(Debug, Clone, Copy)]
 pub struct Envelope<'line> {
     text: &'line str,
-    parts: Parts,
+    parts: EnvelopeSpans,
 }
 
 impl<'line> Envelope<'line> {
@@ -211,7 +211,7 @@ impl<'line> Envelope<'line> {
 #[derive(Debug, Clone)]
 pub struct Line {
     text: Arc<str>,
-    parts: Parts,
+    parts: EnvelopeSpans,
 }
 
 impl Line {

@@ -123,14 +123,14 @@ impl<'a> Evidence<'a> {
 
 /// The conclusion from one source of evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Verdict {
+struct FailureVerdict {
     kind: FailureKind,
     retryable: bool,
 }
 
-impl Verdict {
+impl FailureVerdict {
     /// Creates a verdict with the usual `retryable` of its kind.
-    fn of(kind: FailureKind) -> Verdict {
+    fn of(kind: FailureKind) -> FailureVerdict {
         let retryable = match kind {
             FailureKind::RateLimited
             | FailureKind::Overloaded
@@ -142,20 +142,20 @@ impl Verdict {
             | FailureKind::InvalidRequest
             | FailureKind::Unknown => false,
         };
-        Verdict { kind, retryable }
+        FailureVerdict { kind, retryable }
     }
 
     /// Creates a verdict for a failure that waiting does not fix.
-    fn not_retryable(kind: FailureKind) -> Verdict {
-        Verdict {
+    fn not_retryable(kind: FailureKind) -> FailureVerdict {
+        FailureVerdict {
             kind,
             retryable: false,
         }
     }
 
     /// Creates a verdict for an unspecified server fault that usually passes.
-    fn transient_server_fault() -> Verdict {
-        Verdict {
+    fn transient_server_fault() -> FailureVerdict {
+        FailureVerdict {
             kind: FailureKind::Unknown,
             retryable: true,
         }
@@ -178,14 +178,14 @@ pub fn classify(agent: &AgentKind, evidence: &Evidence<'_>, now: &Zoned) -> Fail
         .or_else(|| tables::by_text(&joined))
         .unwrap_or_else(|| match evidence.code {
             Some(code) => tables::by_code_alone(code),
-            None => Verdict::of(FailureKind::Unknown),
+            None => FailureVerdict::of(FailureKind::Unknown),
         });
 
     let session_unknown = is_session_unknown(agent, evidence, &joined);
     let verdict = if session_unknown {
-        Verdict::of(FailureKind::InvalidRequest)
+        FailureVerdict::of(FailureKind::InvalidRequest)
     } else if is_session_in_use(evidence) {
-        Verdict {
+        FailureVerdict {
             kind: FailureKind::InvalidRequest,
             retryable: true,
         }

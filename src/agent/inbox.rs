@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
 use super::envelope::Line;
-use super::message::{CallError, MethodName, RawId, RequestId};
+use super::message::{AgentRequestId, CallError, MethodName, RawId};
 use super::process::Death;
 use super::wire::Attachment;
 
@@ -67,7 +67,7 @@ pub enum Incoming {
     /// earlier.
     Response {
         /// The value that `start` or `open` returned.
-        request: RequestId,
+        request: AgentRequestId,
         /// The result as the agent wrote it.
         outcome: Result<Box<RawValue>, CallError>,
         /// Set when an `open` succeeded: the new session is already routed to this inbox.

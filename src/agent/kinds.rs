@@ -78,7 +78,7 @@ pub struct AgentKind {
     /// How the user signs in if the agent offers no method for it.
     pub sign_in: &'static str,
     /// What its user should know.
-    pub caution: Option<&'static str>,
+    pub warning: Option<&'static str>,
 }
 
 /// The npm package of an agent's program.
@@ -87,9 +87,9 @@ pub struct Package {
     /// Its name.
     pub name: &'static str,
     /// The version with which the facts were measured.
-    pub measured: &'static str,
+    pub measured_version: &'static str,
     /// Whether the program reports the package's name as its own in `initialize`.
-    pub names_itself: bool,
+    pub reports_own_name: bool,
 }
 
 /// The default folder of an agent's transcripts.
@@ -149,10 +149,10 @@ pub enum ModelSetting {
 
 /// The configuration has an unknown `kind`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown agent kind {given:?}: known are {}", ALL.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", "))]
+#[error("unknown agent kind {name:?}: known are {}", ALL.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", "))]
 pub struct UnknownKind {
     /// The configured value.
-    pub given: String,
+    pub name: String,
 }
 
 /// Returns the kind of this name.
@@ -162,7 +162,7 @@ pub struct UnknownKind {
 pub fn named(name: &str) -> Result<&'static AgentKind, UnknownKind> {
     let kind = ALL.iter().find(|kind| kind.name == name);
     kind.copied().ok_or_else(|| UnknownKind {
-        given: name.to_owned(),
+        name: name.to_owned(),
     })
 }
 

@@ -8,7 +8,7 @@ pub type Members = IndexMap<String, RawJson>;
 
 /// Returns the object with these members. `None` if there are no members.
 #[must_use]
-pub fn object_of(members: &Members) -> Option<RawJson> {
+pub fn to_object(members: &Members) -> Option<RawJson> {
     match members.is_empty() {
         true => None,
         false => RawJson::from_value(members).ok(),

@@ -168,9 +168,9 @@ impl fmt::Display for MethodName {
 /// The id of a request that this program sent. Unique across all connections of the process, so that a late answer is
 /// never taken for another agent's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RequestId(u64);
+pub struct AgentRequestId(u64);
 
-impl RequestId {
+impl AgentRequestId {
     pub(super) fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
@@ -182,7 +182,7 @@ impl RequestId {
     }
 }
 
-impl fmt::Display for RequestId {
+impl fmt::Display for AgentRequestId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(formatter)
     }

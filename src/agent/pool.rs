@@ -443,7 +443,7 @@ impl Pool {
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
         let remains = SweepTarget::leftovers(self.inner.instance.clone());
-        let sweep_deadlines = deadlines.of_sweep(&self.inner.skip_waits);
+        let sweep_deadlines = deadlines.for_sweep(&self.inner.skip_waits);
         match tokio::task::spawn_blocking(move || sweep(&remains, sweep_deadlines)).await {
             Ok(report) => report.survivors.iter().for_each(|survivor| {
                 tracing::error!(
@@ -548,9 +548,9 @@ impl Inner {
     }
 
     /// Removes a process from its slot, unless a newer one is in it. `record` updates the backoff.
-    fn vacate(&self, key: &PoolKey, generation: Generation, record: impl FnOnce(&mut Backoff)) {
+    fn vacate_slot(&self, key: &PoolKey, generation: Generation, record: impl FnOnce(&mut Backoff)) {
         let mut state = self.lock();
-        state.vacate(key, generation, record);
+        state.vacate_slot(key, generation, record);
     }
 
     /// Takes a process without leases out of its slot. Returns whether it may be stopped.
@@ -559,14 +559,14 @@ impl Inner {
         let mut state = self.lock();
         let is_unused = agent.lease_count() == 0;
         if is_unused {
-            state.vacate(&agent.key, agent.generation, |_| {});
+            state.vacate_slot(&agent.key, agent.generation, |_| {});
         }
         is_unused
     }
 }
 
 impl State {
-    fn vacate(&mut self, key: &PoolKey, generation: Generation, record: impl FnOnce(&mut Backoff)) {
+    fn vacate_slot(&mut self, key: &PoolKey, generation: Generation, record: impl FnOnce(&mut Backoff)) {
         let Some(slot) = self.slots.get_mut(key) else {
             return;
         };

@@ -189,7 +189,7 @@ impl Default for StopDeadlines {
 impl StopDeadlines {
     /// Returns the deadlines of the sweep after a stop. `hurry` skips the wait after SIGTERM.
     #[must_use]
-    pub fn of_sweep(self, hurry: &CancellationToken) -> SweepDeadlines {
+    pub fn for_sweep(self, hurry: &CancellationToken) -> SweepDeadlines {
         SweepDeadlines {
             term: match hurry.is_cancelled() {
                 true => Duration::ZERO,
@@ -384,7 +384,7 @@ impl ChildProcess {
         }
         let target =
             SweepTarget::process(self.record.clone()).with_descendants(std::mem::take(&mut self.descendants));
-        let sweep_deadlines = deadlines.of_sweep(skip_waits);
+        let sweep_deadlines = deadlines.for_sweep(skip_waits);
         let sweep = tokio::task::spawn_blocking(move || sweep::sweep(&target, sweep_deadlines)).await;
         let sweep = sweep.unwrap_or_else(|error| {
             tracing::error!(%error, pid = self.record.pid, "the sweep after an agent failed");

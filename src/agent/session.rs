@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::inbox::InboxSender;
-use super::message::{CallError, MethodName, RequestId, method};
+use super::message::{AgentRequestId, CallError, MethodName, method};
 use super::wire::{Attachment, Connection, SessionHandle};
 
 pub use capabilities::{Capabilities, Initialized};
@@ -111,7 +111,11 @@ impl AgentCalls {
     /// # Errors
     ///
     /// [`CallError`]; nothing was sent then.
-    pub fn new_session(&self, options: &SessionOptions, inbox: &InboxSender) -> Result<RequestId, CallError> {
+    pub fn new_session(
+        &self,
+        options: &SessionOptions,
+        inbox: &InboxSender,
+    ) -> Result<AgentRequestId, CallError> {
         let params = self.session_params(method::SESSION_NEW, None, options)?;
         self.connection.open(method::SESSION_NEW, &params, inbox)
     }
@@ -126,7 +130,7 @@ impl AgentCalls {
         handle: &SessionHandle,
         options: &SessionOptions,
         inbox: &InboxSender,
-    ) -> Result<(RequestId, Attachment), CallError> {
+    ) -> Result<(AgentRequestId, Attachment), CallError> {
         self.check_offered(self.capabilities().load_session, method::SESSION_LOAD)?;
         self.reopen(method::SESSION_LOAD, handle, options, inbox)
     }
@@ -141,7 +145,7 @@ impl AgentCalls {
         handle: &SessionHandle,
         options: &SessionOptions,
         inbox: &InboxSender,
-    ) -> Result<(RequestId, Attachment), CallError> {
+    ) -> Result<(AgentRequestId, Attachment), CallError> {
         self.check_offered(self.capabilities().resume, method::SESSION_RESUME)?;
         self.reopen(method::SESSION_RESUME, handle, options, inbox)
     }
@@ -156,7 +160,7 @@ impl AgentCalls {
         source: &SessionHandle,
         options: &SessionOptions,
         inbox: &InboxSender,
-    ) -> Result<RequestId, CallError> {
+    ) -> Result<AgentRequestId, CallError> {
         self.check_offered(self.capabilities().fork, method::SESSION_FORK)?;
         let params = self.session_params(method::SESSION_FORK, Some(source), options)?;
         self.connection.open(method::SESSION_FORK, &params, inbox)
@@ -174,7 +178,7 @@ impl AgentCalls {
         prompt: &RawValue,
         client_params: Option<&RawValue>,
         inbox: &InboxSender,
-    ) -> Result<RequestId, CallError> {
+    ) -> Result<AgentRequestId, CallError> {
         let mut params = Params::from_client(method::SESSION_PROMPT, client_params)?;
         params.set("sessionId", handle.as_str())?;
         params.set_raw("prompt", prompt.to_owned());
@@ -216,7 +220,7 @@ impl AgentCalls {
     /// [`CallError`].
     pub async fn delete(&self, handle: &SessionHandle) -> Result<Box<RawValue>, CallError> {
         self.check_offered(self.capabilities().delete, method::SESSION_DELETE)?;
-        self.set(Self::params_for_session(method::SESSION_DELETE, handle, None)?)
+        self.call_setting(Self::params_for_session(method::SESSION_DELETE, handle, None)?)
             .await
     }
 
@@ -233,7 +237,7 @@ impl AgentCalls {
     ) -> Result<Box<RawValue>, CallError> {
         let mut params = Self::params_for_session(method::SESSION_SET_MODE, handle, client_params)?;
         params.set("modeId", mode_id)?;
-        self.set(params).await
+        self.call_setting(params).await
     }
 
     /// `session/set_config_option`; the value is raw, since its type depends on the option.
@@ -254,7 +258,7 @@ impl AgentCalls {
             params.set("type", "boolean")?;
         }
         params.set_raw("value", value.to_owned());
-        self.set(params).await
+        self.call_setting(params).await
     }
 
     /// `session/set_model`. No longer in the protocol, so an agent may answer -32601. Prefer the config option of
@@ -271,7 +275,7 @@ impl AgentCalls {
     ) -> Result<Box<RawValue>, CallError> {
         let mut params = Self::params_for_session(method::SESSION_SET_MODEL, handle, client_params)?;
         params.set("modelId", model_id)?;
-        self.set(params).await
+        self.call_setting(params).await
     }
 
     /// `authenticate`. May wait for the user.
@@ -298,7 +302,7 @@ impl AgentCalls {
     /// [`CallError`].
     pub async fn logout(&self, client_params: Option<&RawValue>) -> Result<Box<RawValue>, CallError> {
         self.check_offered(self.capabilities().logout, method::LOGOUT)?;
-        self.set(Params::from_client(method::LOGOUT, client_params)?)
+        self.call_setting(Params::from_client(method::LOGOUT, client_params)?)
             .await
     }
 
@@ -324,7 +328,7 @@ impl AgentCalls {
         Ok(params)
     }
 
-    async fn set(&self, params: Params) -> Result<Box<RawValue>, CallError> {
+    async fn call_setting(&self, params: Params) -> Result<Box<RawValue>, CallError> {
         let method = params.method();
         self.connection
             .call_within(method, &params.build()?, SETTING_DEADLINE)
@@ -359,7 +363,7 @@ impl AgentCalls {
         handle: &SessionHandle,
         options: &SessionOptions,
         inbox: &InboxSender,
-    ) -> Result<(RequestId, Attachment), CallError> {
+    ) -> Result<(AgentRequestId, Attachment), CallError> {
         let params = self.session_params(method, Some(handle), options)?;
         // Attach before the request, because the agent starts the replay at once.
         let attachment = self.connection.attach(handle, inbox)?;

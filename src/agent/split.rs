@@ -9,7 +9,7 @@ mod tests;
 
 use std::ops::Range;
 
-use super::envelope::{IdScanner, Oversized};
+use super::envelope::{IdScanner, OversizedLineIds};
 
 /// An empty buffer that grew to more than this many times its usual size for one long line is freed.
 const MAX_IDLE_GROWTH: usize = 8;
@@ -20,7 +20,7 @@ pub enum SplitLine<'buffer> {
     /// Without its line end, never blank. May not be UTF-8.
     Line(&'buffer [u8]),
     /// Over the limit. It was read to its end and dropped.
-    TooLong(Oversized),
+    TooLong(OversizedLineIds),
 }
 
 /// Splits bytes into lines that end in `\n` or `\r\n`. Skips blank lines.
@@ -33,10 +33,10 @@ pub struct Splitter {
     /// The first byte of the current line.
     start: usize,
     /// Where to continue the search for a line end. It ends at `filled`.
-    searched: usize,
+    search_start: usize,
     filled: usize,
     /// What was found so far in a line over the limit.
-    skipping: Option<IdScanner>,
+    skipped_line: Option<IdScanner>,
     /// The line to return next.
     line: Option<Range<usize>>,
     has_ended: bool,
@@ -52,9 +52,9 @@ impl Splitter {
             usual_bytes,
             max_line_bytes,
             start: 0,
-            searched: 0,
+            search_start: 0,
             filled: 0,
-            skipping: None,
+            skipped_line: None,
             line: None,
             has_ended: false,
         }
@@ -63,13 +63,13 @@ impl Splitter {
     /// Returns the space for the next bytes; never empty. Call it when no line is left.
     pub fn space(&mut self) -> &mut [u8] {
         if self.start == self.filled {
-            (self.start, self.searched, self.filled) = (0, 0, 0);
+            (self.start, self.search_start, self.filled) = (0, 0, 0);
             if self.buffer.len() > self.usual_bytes * MAX_IDLE_GROWTH {
                 self.buffer = Vec::new();
             }
         } else if self.start > 0 {
             self.buffer.copy_within(self.start..self.filled, 0);
-            self.searched -= self.start;
+            self.search_start -= self.start;
             self.filled -= self.start;
             self.start = 0;
         }
@@ -96,16 +96,19 @@ impl Splitter {
     /// Whether there is a complete line.
     pub fn has_line(&mut self) -> bool {
         while self.line.is_none() {
-            let unsearched = self.buffer.get(self.searched..self.filled).unwrap_or_default();
+            let unsearched = self
+                .buffer
+                .get(self.search_start..self.filled)
+                .unwrap_or_default();
             let (end, next) = match memchr::memchr(b'\n', unsearched) {
-                Some(length) => (self.searched + length, self.searched + length + 1),
-                None if self.has_ended && (self.start < self.filled || self.skipping.is_some()) => {
+                Some(length) => (self.search_start + length, self.search_start + length + 1),
+                None if self.has_ended && (self.start < self.filled || self.skipped_line.is_some()) => {
                     (self.filled, self.filled)
                 }
                 None => {
-                    self.searched = self.filled;
+                    self.search_start = self.filled;
                     // A byte beyond the limit may be the carriage return of the line end.
-                    if self.skipping.is_some() || self.filled - self.start > self.max_line_bytes + 1 {
+                    if self.skipped_line.is_some() || self.filled - self.start > self.max_line_bytes + 1 {
                         self.skip_to(self.filled);
                         self.start = self.filled;
                     }
@@ -114,13 +117,13 @@ impl Splitter {
             };
             let line = self.buffer.get(self.start..end).unwrap_or_default();
             let line = line.strip_suffix(b"\r").unwrap_or(line);
-            if self.skipping.is_some() || line.len() > self.max_line_bytes {
+            if self.skipped_line.is_some() || line.len() > self.max_line_bytes {
                 self.skip_to(end);
                 self.line = Some(0..0);
             } else if !line.iter().all(u8::is_ascii_whitespace) {
                 self.line = Some(self.start..self.start + line.len());
             }
-            (self.start, self.searched) = (next, next);
+            (self.start, self.search_start) = (next, next);
         }
         true
     }
@@ -129,7 +132,7 @@ impl Splitter {
     pub fn next_line(&mut self) -> Option<SplitLine<'_>> {
         self.has_line();
         let line = self.line.take()?;
-        Some(match self.skipping.take() {
+        Some(match self.skipped_line.take() {
             Some(scanner) => SplitLine::TooLong(scanner.finish()),
             None => SplitLine::Line(self.buffer.get(line).unwrap_or_default()),
         })
@@ -137,6 +140,6 @@ impl Splitter {
 
     fn skip_to(&mut self, end: usize) {
         let bytes = self.buffer.get(self.start..end).unwrap_or_default();
-        self.skipping.get_or_insert_default().feed(bytes);
+        self.skipped_line.get_or_insert_default().feed(bytes);
     }
 }

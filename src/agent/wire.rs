@@ -26,7 +26,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::envelope::push_json_string;
 use super::inbox::InboxSender;
-use super::message::{AgentError, CallError, MethodName, REQUEST_CANCELLED, RawId, RequestId, method};
+use super::message::{AgentError, AgentRequestId, CallError, MethodName, REQUEST_CANCELLED, RawId, method};
 use super::process::{Death, DeathWatch};
 use routes::{Pending, Routes};
 pub use stray_output::StrayOutput;
@@ -115,13 +115,13 @@ pub struct Connection {
 struct Shared {
     routes: Mutex<Routes>,
     /// The last line that was sent, if it was a request and the agent has sent nothing since.
-    last_sent: Mutex<Option<RequestId>>,
+    last_sent: Mutex<Option<AgentRequestId>>,
     outgoing: mpsc::Sender<String>,
     queued_bytes: AtomicUsize,
     stray_output: watch::Sender<StrayOutput>,
     auth_status: watch::Sender<Option<Arc<RawValue>>>,
     options: WireOptions,
-    died: watch::Sender<Option<Arc<Death>>>,
+    death: watch::Sender<Option<Arc<Death>>>,
     close_input: CancellationToken,
     write_failed: CancellationToken,
 }
@@ -129,7 +129,7 @@ struct Shared {
 impl Connection {
     /// Takes over both pipes. Must be called inside a tokio runtime.
     #[must_use]
-    pub fn over(
+    pub fn new(
         output_of_agent: impl AsyncRead + Send + Unpin + 'static,
         input_of_agent: impl AsyncWrite + Send + Unpin + 'static,
         process: DeathWatch,
@@ -144,7 +144,7 @@ impl Connection {
             stray_output: watch::Sender::default(),
             auth_status: watch::Sender::default(),
             options,
-            died: watch::Sender::new(None),
+            death: watch::Sender::new(None),
             close_input: CancellationToken::new(),
             write_failed: CancellationToken::new(),
         });
@@ -215,7 +215,7 @@ impl Connection {
         method: &str,
         params: &RawValue,
         inbox: &InboxSender,
-    ) -> Result<RequestId, CallError> {
+    ) -> Result<AgentRequestId, CallError> {
         self.request(
             method,
             params,
@@ -232,7 +232,12 @@ impl Connection {
     /// # Errors
     ///
     /// [`CallError`]; nothing was sent then, and no answer will arrive.
-    pub fn open(&self, method: &str, params: &RawValue, inbox: &InboxSender) -> Result<RequestId, CallError> {
+    pub fn open(
+        &self,
+        method: &str,
+        params: &RawValue,
+        inbox: &InboxSender,
+    ) -> Result<AgentRequestId, CallError> {
         self.request(
             method,
             params,
@@ -320,7 +325,7 @@ impl Connection {
         }
         // Under the lock, so that only the first of two answers is sent.
         self.shared.enqueue(line)?;
-        routes.answered(id);
+        routes.record_answer(id);
         Ok(())
     }
 
@@ -330,7 +335,7 @@ impl Connection {
     /// # Errors
     ///
     /// [`CallError`]; nothing was sent then.
-    pub fn cancel_request(&self, request: RequestId) -> Result<(), CallError> {
+    pub fn cancel_request(&self, request: AgentRequestId) -> Result<(), CallError> {
         // Remove it from the requests in flight even if the agent never answers.
         self.shared.routes().forget(request);
         self.shared.check_alive()?;
@@ -348,7 +353,7 @@ impl Connection {
 
     /// Waits until the agent has ended. Cancel safe.
     pub async fn died(&self) -> Arc<Death> {
-        let mut died = self.shared.died.subscribe();
+        let mut died = self.shared.death.subscribe();
         match died.wait_for(Option::is_some).await.map(|death| death.clone()) {
             Ok(Some(death)) => death,
             // The sender lives as long as `self`.
@@ -359,12 +364,12 @@ impl Connection {
     /// Returns how the agent ended, if it has.
     #[must_use]
     pub fn death(&self) -> Option<Arc<Death>> {
-        self.shared.died.borrow().clone()
+        self.shared.death.borrow().clone()
     }
 
     /// Whether the agent still has to answer this request.
     #[must_use]
-    pub fn awaits(&self, request: RequestId) -> bool {
+    pub fn awaits(&self, request: AgentRequestId) -> bool {
         self.shared.routes().awaits(request)
     }
 
@@ -372,7 +377,7 @@ impl Connection {
     #[must_use]
     pub fn is_ending(&self) -> bool {
         let shared = &self.shared;
-        shared.outgoing.is_closed() || shared.close_input.is_cancelled() || shared.died.borrow().is_some()
+        shared.outgoing.is_closed() || shared.close_input.is_cancelled() || shared.death.borrow().is_some()
     }
 
     /// Returns the lines received so far that are not messages.
@@ -385,11 +390,16 @@ impl Connection {
     pub async fn stray_lines_reached(&self, lines: u64) {
         let mut chatter = self.shared.stray_output.subscribe();
         // The sender lives as long as `self`.
-        let _ended = chatter.wait_for(|chatter| chatter.lines >= lines).await;
+        let _ended = chatter.wait_for(|chatter| chatter.line_count >= lines).await;
     }
 
-    fn request(&self, method: &str, params: &RawValue, pending: Pending) -> Result<RequestId, CallError> {
-        let request = RequestId::next();
+    fn request(
+        &self,
+        method: &str,
+        params: &RawValue,
+        pending: Pending,
+    ) -> Result<AgentRequestId, CallError> {
+        let request = AgentRequestId::next();
         let line = encode(Some(request), method, params.get());
         // Reserve a slot in the queue first: a waiter must not be registered for a line that is not sent.
         let place = self.shared.reserve(line.len())?;
@@ -404,7 +414,7 @@ impl Connection {
 /// Forgets a request when its caller is dropped.
 struct ForgetOnDrop<'connection> {
     shared: &'connection Shared,
-    request: RequestId,
+    request: AgentRequestId,
 }
 
 impl Drop for ForgetOnDrop<'_> {
@@ -432,7 +442,7 @@ impl Shared {
     }
 
     fn check_alive(&self) -> Result<(), CallError> {
-        self.died
+        self.death
             .borrow()
             .as_ref()
             .map_or(Ok(()), |death| Err(CallError::Died(Arc::clone(death))))
@@ -458,13 +468,13 @@ impl Shared {
     }
 
     /// Records what the last line sent was: a request, or another message.
-    fn record_sent(&self, request: Option<RequestId>) {
+    fn record_sent(&self, request: Option<AgentRequestId>) {
         *self.last_sent.lock().unwrap_or_else(PoisonError::into_inner) = request;
     }
 
     /// Records that the agent has sent a line. Returns the last line that was sent to it, if that was a request and the agent
     /// had sent nothing since.
-    fn record_received(&self) -> Option<RequestId> {
+    fn record_received(&self) -> Option<AgentRequestId> {
         self.last_sent
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -489,7 +499,7 @@ impl Shared {
 }
 
 /// Encodes a request, or a notification without an id, including the line end.
-fn encode(request: Option<RequestId>, method: &str, params: &str) -> String {
+fn encode(request: Option<AgentRequestId>, method: &str, params: &str) -> String {
     let mut line = String::with_capacity(params.len() + method.len() + 64);
     line.push_str("{\"jsonrpc\":\"2.0\",");
     if let Some(request) = request {

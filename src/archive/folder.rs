@@ -22,7 +22,7 @@ use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Dialect;
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::{Lines, line_text};
-use crate::transcript::parts::{is_lines, whole_lines};
+use crate::transcript::parts::{complete_line_bytes, is_lines};
 use crate::transcript::relocate::Relocation;
 use crate::transcript::transcript_list::Format;
 
@@ -60,7 +60,7 @@ impl<'a> SessionFolder<'a> {
         let list = path.join(LIST_FILE);
         let damaged = |why: &str| Err(Unreadable::Damaged(why.to_owned()));
         let read = match fs::read(&list) {
-            Ok(text) => CopyList::read(&text),
+            Ok(text) => CopyList::parse(&text),
             Err(error) if is_absence(&error) => {
                 let entries = entries(path).map_err(TranscriptError::io("read the folder", path))?;
                 match entries.iter().any(|entry| is_copy(entry)) {
@@ -72,10 +72,10 @@ impl<'a> SessionFolder<'a> {
             Err(error) => return Err(TranscriptError::io("read", &list)(error)),
         };
         let read = read.map_err(|why| TranscriptError::Unreadable { path: list, why })?;
-        Ok(Some(Self::with(path, read, locked)))
+        Ok(Some(Self::from_list(path, read, locked)))
     }
 
-    fn with(path: &Path, list: CopyList, locked: Option<MutexGuard<'a, ()>>) -> Self {
+    fn from_list(path: &Path, list: CopyList, locked: Option<MutexGuard<'a, ()>>) -> Self {
         Self {
             path: path.to_owned(),
             list,
@@ -119,7 +119,7 @@ impl<'a> SessionFolder<'a> {
             None => {
                 let made = durable::make_folders(path);
                 made.map_err(TranscriptError::io("make the folder", path))?;
-                let folder = Self::with(path, CopyList::new(key), None);
+                let folder = Self::from_list(path, CopyList::new(key), None);
                 // Write the list before any copy. Copies without a list then show that the list was lost.
                 folder.write_list()?;
                 folder
@@ -147,7 +147,7 @@ impl<'a> SessionFolder<'a> {
         }
         let mut mismatched = Vec::new();
         for (_, copy) in self.copies() {
-            if !self.is_as_listed(copy)? {
+            if !self.matches_list(copy)? {
                 mismatched.push(copy.clone());
             }
         }
@@ -172,14 +172,14 @@ impl<'a> SessionFolder<'a> {
     ///
     /// # Errors
     /// The system's error if the copy cannot be read now.
-    fn is_as_listed(&self, copy: &ArchivedCopy) -> Result<bool, TranscriptError> {
+    fn matches_list(&self, copy: &ArchivedCopy) -> Result<bool, TranscriptError> {
         let path = self.path.join(&copy.file);
         if !is_copy(Path::new(&copy.file)) {
             return Ok(false);
         }
         let looked = path.symlink_metadata().and_then(|_| {
             // zstd may accept a file that is cut off.
-            if copy.is_link() || !self.is_whole(copy)? {
+            if copy.is_link() || !self.is_complete(copy)? {
                 return Ok(copy.is_link());
             }
             let mut text = Hashed::new(open(&path, copy)?.take(copy.bytes));
@@ -202,7 +202,7 @@ impl<'a> SessionFolder<'a> {
             name.is_some_and(|name| listed.contains(name))
         };
         let mut found = entries(&self.path)?;
-        found.retain(|path| is_ours(path) && !is_listed(path));
+        found.retain(|path| is_own_file(path) && !is_listed(path));
         Ok(found)
     }
 
@@ -213,7 +213,7 @@ impl<'a> SessionFolder<'a> {
             let discarded = || match entries(&self.path)?.iter().any(|path| is_copy(path)) {
                 // The next backup deletes these copies before it makes new ones.
                 true => Ok(()),
-                false => remove_ours(&self.path).map(drop),
+                false => remove_own_files(&self.path).map(drop),
             };
             return discarded().map_err(TranscriptError::io("remove", &self.path));
         }
@@ -234,7 +234,7 @@ impl<'a> SessionFolder<'a> {
         let list = self.path.join(LIST_FILE);
         // Also syncs the names of the copies that the list names.
         let write = |text: Vec<u8>| durable::write_as(&self.path.join(NEW_LIST_FILE), &list, &text);
-        let written = self.list.text().and_then(write);
+        let written = self.list.encode().and_then(write);
         written.map_err(TranscriptError::io("write", &list))
     }
 
@@ -251,7 +251,7 @@ impl<'a> SessionFolder<'a> {
 
     /// Returns the current state of the copy's own file.
     fn stamp(&self, copy: &ArchivedCopy) -> Option<FileStamp> {
-        FileStamp::of(&self.path.join(&copy.file)).ok()
+        FileStamp::read(&self.path.join(&copy.file)).ok()
     }
 
     /// Returns each copy with the disk space that it takes.
@@ -421,7 +421,7 @@ impl<'a> SessionFolder<'a> {
         let path = self.path.join(&copy.file);
         if !copy.is_link() {
             let is_whole = self
-                .is_whole(copy)
+                .is_complete(copy)
                 .map_err(TranscriptError::io("look at", &path))?;
             return Ok(is_whole.then_some(copy.bytes));
         }
@@ -463,7 +463,7 @@ impl<'a> SessionFolder<'a> {
     }
 
     /// Whether the file of a compressed copy is complete.
-    fn is_whole(&self, copy: &ArchivedCopy) -> io::Result<bool> {
+    fn is_complete(&self, copy: &ArchivedCopy) -> io::Result<bool> {
         match self.path.join(&copy.file).symlink_metadata() {
             // A symbolic link is not a copy: nothing may be appended to its target.
             Ok(found) => Ok(found.is_file() && copy.packed_bytes.is_some_and(|bytes| bytes <= found.len())),
@@ -520,9 +520,9 @@ impl<'a> SessionFolder<'a> {
 ///
 /// # Errors
 /// The system's error.
-pub(super) fn remove_ours(folder: &Path) -> io::Result<bool> {
+pub(super) fn remove_own_files(folder: &Path) -> io::Result<bool> {
     // In sorted order the list is last, so no copy is ever left without it.
-    for path in entries(folder)?.iter().filter(|path| is_ours(path)) {
+    for path in entries(folder)?.iter().filter(|path| is_own_file(path)) {
         none_if_absent(fs::remove_file(path))?;
     }
     match none_if_absent(fs::remove_dir(folder)) {
@@ -534,7 +534,7 @@ pub(super) fn remove_ours(folder: &Path) -> io::Result<bool> {
 
 /// Whether a path in a session's folder has a name that the daemon uses, and is not a folder. A file that a running backup has
 /// renamed meanwhile counts too.
-pub(super) fn is_ours(path: &Path) -> bool {
+pub(super) fn is_own_file(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let is_named = is_copy(path) || matches!(name, Some(LIST_FILE | NEW_LIST_FILE));
     is_named && !path.symlink_metadata().is_ok_and(|found| found.is_dir())
@@ -571,7 +571,7 @@ fn first_cwd(text: impl BufRead) -> io::Result<Option<String>> {
 /// Returns how many bytes of a file are valid. In a file of lines, these are the complete lines.
 fn text_bytes(path: &Path, name: &str) -> Result<u64, TranscriptError> {
     if is_lines(Path::new(name)) {
-        return whole_lines(path);
+        return complete_line_bytes(path);
     }
     let metadata = path.symlink_metadata();
     metadata

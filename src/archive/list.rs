@@ -59,7 +59,7 @@ pub(super) struct CopyList {
 
 impl CopyList {
     /// Decodes a list of this or an earlier version.
-    pub(super) fn read(text: &[u8]) -> Result<Self, Unreadable> {
+    pub(super) fn parse(text: &[u8]) -> Result<Self, Unreadable> {
         let unknown = || serde::de::Error::custom("its version is unknown");
         let read = checked_lines::decode(text, 1, SHARED_VERSION, |text| {
             let list: Self = serde_json::from_slice(text)?;
@@ -92,7 +92,7 @@ impl CopyList {
     }
 
     /// Encodes the list as the text of its file.
-    pub(super) fn text(&self) -> io::Result<Vec<u8>> {
+    pub(super) fn encode(&self) -> io::Result<Vec<u8>> {
         checked_lines::encode(VERSION, self)
     }
 
@@ -164,7 +164,7 @@ pub(super) struct FileStamp {
 }
 
 impl FileStamp {
-    pub(super) fn of(path: &Path) -> io::Result<Self> {
+    pub(super) fn read(path: &Path) -> io::Result<Self> {
         let metadata = path.symlink_metadata()?;
         Ok(Self {
             device: metadata.dev(),

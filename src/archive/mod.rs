@@ -245,7 +245,7 @@ impl Archive {
             let found = misplaced::find(ancestor, EntryKind::Folder);
             if let Some(misplaced) = found.map_err(TranscriptError::io("look at", ancestor))? {
                 let data = self.folder.parent().unwrap_or(&self.folder);
-                return Err(TranscriptError::Misplaced(misplaced.moved_to(data)));
+                return Err(TranscriptError::Misplaced(misplaced.with_suggested_folder(data)));
             }
         }
         Ok(folder)

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
-use super::folder::{SessionFolder, is_ours, remove_ours};
+use super::folder::{SessionFolder, is_own_file, remove_own_files};
 use super::{Archive, DIGEST_DIGITS, SessionKey};
 use crate::files::{entries, set_aside};
 use crate::paths::names::UNREPORTED;
@@ -145,7 +145,7 @@ impl Archive {
         let mut found = Vec::new();
         let strangers_in = |folder: &Path| {
             let others = entries(folder).unwrap_or_default().into_iter();
-            others.filter(|path| !is_ours(path)).map(|path| {
+            others.filter(|path| !is_own_file(path)).map(|path| {
                 let why = "the copy was not as its list said";
                 let why = set_aside::is_set_aside(&path).then(|| why.to_owned());
                 (path, why)
@@ -220,7 +220,7 @@ impl Archive {
             if is_removing_name(root) && self.check_own_folder(root.clone()).is_ok() {
                 // A kill interrupted the removal, or another thread is performing it. Ignore errors: a later call
                 // tries again.
-                let _left = remove_ours(root);
+                let _left = remove_own_files(root);
             }
             is_digest(root)
         });

@@ -92,7 +92,7 @@ impl SessionFolder<'_> {
                 let compared = dialect.continuation(&mut copy_text, &mut text);
                 let compared = compared.map_err(TranscriptError::io("compare copies in", &self.path))?;
                 if let Some(continuation) = compared {
-                    let is_complete = continuation.is_whole;
+                    let is_complete = continuation.is_complete;
                     best = Some(RejoinedCopy {
                         copy: (*copy).clone(),
                         bytes: *bytes,
@@ -123,7 +123,7 @@ impl RejoinedCopy {
     /// Returns how many acknowledged turns the joined text lacks.
     pub(super) fn missing_turns(&self, acknowledged: u64) -> MissingTurns {
         let turns = match &self.source {
-            _ if !self.continuation.is_whole => None,
+            _ if !self.continuation.is_complete => None,
             // It has everything that the agent appended.
             ContinuationSource::Transcript(..) => Some(acknowledged),
             ContinuationSource::Copy(copy, _) if copy.is_link() => Some(acknowledged),
@@ -173,12 +173,12 @@ impl RejoinedCopy {
     }
 
     /// Whether the rest is the agent's transcript.
-    pub(super) fn has_transcript(&self) -> bool {
+    pub(super) fn continues_with_transcript(&self) -> bool {
         matches!(self.source, ContinuationSource::Transcript(..))
     }
 
     /// Whether the rest is the transcript at this path.
-    pub(super) fn is_of(&self, transcript: &Path) -> bool {
+    pub(super) fn continues_with(&self, transcript: &Path) -> bool {
         matches!(&self.source, ContinuationSource::Transcript(path, _) if path == transcript)
     }
 

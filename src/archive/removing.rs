@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::folder::{SessionFolder, remove_ours};
+use super::folder::{SessionFolder, remove_own_files};
 use super::{Archive, SessionKey, pruning, root_name};
 use crate::files::{durable, entries, set_aside};
 use crate::transcript::TranscriptError;
@@ -131,7 +131,7 @@ impl Archive {
             false => Ok(()),
             true => {
                 durable::rename(folder_path, &removing)?;
-                match remove_ours(&removing)? {
+                match remove_own_files(&removing)? {
                     true => Ok(()),
                     false => durable::rename(&removing, folder_path),
                 }

@@ -17,7 +17,7 @@ use crate::files::{is_absence, none_if_absent, refuse_links_below};
 use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
 use crate::transcript::codex::rollouts::LINEAGE_LIMIT;
-use crate::transcript::copy::{fill_temporary, make_folder, settle};
+use crate::transcript::copy::{fill_temporary, make_folder, rename_to_final};
 use crate::transcript::dialect::Dialect;
 use crate::transcript::meter::Metered;
 use crate::transcript::moving::comparison::begins_with_lines_of;
@@ -80,15 +80,15 @@ impl Archive {
         let mut existing = dialect.locate(&key.root, &key.upstream_id)?;
         let members = self.history_sessions(dialect, key, advice.find_relocation)?;
         let rejoined = members.first().and_then(|own| own.rejoined.as_ref());
-        existing.retain(|path| !rejoined.is_some_and(|rejoined| rejoined.is_of(path)));
-        let is_whole = has_all_copied(&self.archived_folder(key)?, &existing)?;
+        existing.retain(|path| !rejoined.is_some_and(|rejoined| rejoined.continues_with(path)));
+        let is_whole = has_all_of_copy(&self.archived_folder(key)?, &existing)?;
         let members = members.into_iter().rev();
         let missing =
             members.filter(|member| member.transcript.is_none() && !(is_whole && member.key == *key));
         let mut restored = Vec::new();
         for HistorySession { key, rejoined, .. } in missing {
             let rejoined = rejoined.as_ref();
-            let lacking = match rejoined.filter(|rejoined| rejoined.has_transcript()) {
+            let lacking = match rejoined.filter(|rejoined| rejoined.continues_with_transcript()) {
                 Some(rejoined) => rejoined.missing_turns(0),
                 None => (advice.count_missing_turns)(&key.upstream_id)?,
             };
@@ -140,8 +140,11 @@ impl Archive {
                 .open(&key)?
                 .map(|folder| folder.rejoin(dialect, transcript.as_deref()));
             let rejoined = rejoined.transpose()?.flatten();
-            let transcript =
-                transcript.filter(|path| !rejoined.as_ref().is_some_and(|rejoined| rejoined.is_of(path)));
+            let transcript = transcript.filter(|path| {
+                !rejoined
+                    .as_ref()
+                    .is_some_and(|rejoined| rejoined.continues_with(path))
+            });
             let (base, state) = match &transcript {
                 Some(path) => {
                     let base = open_text(path).and_then(|text| {
@@ -229,7 +232,7 @@ fn checked_relative_path<'a>(path: &'a Path, place: &Path) -> Result<&'a Path, T
 ///
 /// # Errors
 /// [`TranscriptError::AlreadyExists`] if none has, but one of them is not blank.
-fn has_all_copied(folder: &SessionFolder<'_>, existing: &[PathBuf]) -> Result<bool, TranscriptError> {
+fn has_all_of_copy(folder: &SessionFolder<'_>, existing: &[PathBuf]) -> Result<bool, TranscriptError> {
     if existing.is_empty() {
         return Ok(false);
     }
@@ -311,7 +314,7 @@ fn restore_file(
     placing: impl FnOnce(u64) -> Result<(), TranscriptError>,
 ) -> Result<bool, TranscriptError> {
     let rejoined = rejoined.filter(|_| is_transcript(name));
-    let is_rest = rejoined.is_some_and(|rejoined| rejoined.is_of(path));
+    let is_rest = rejoined.is_some_and(|rejoined| rejoined.continues_with(path));
     // Only a blank transcript is replaced. The other files of a session may be empty on purpose.
     let is_in_the_way = match path.symlink_metadata() {
         Ok(_) if is_rest => false,
@@ -345,7 +348,7 @@ fn restore_file(
             .map_err(TranscriptError::io("look at", &new))?
             .len(),
     )?;
-    match settle(&temporary, path) {
+    match rename_to_final(&temporary, path) {
         Ok(()) => Ok(true),
         // Another process created the file in the meantime. Only transcripts are compared.
         Err(TranscriptError::AlreadyExists { .. }) if !is_transcript(name) => Ok(false),

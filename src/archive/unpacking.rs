@@ -143,7 +143,11 @@ impl Archive {
                 let rejoined = member.rejoined.as_ref().filter(|_| is_transcript(&name));
                 scratch.bytes += unpack_file(&folder, &name, &path, (&relocation, rejoined))?;
             }
-            if !member.rejoined.as_ref().is_some_and(RejoinedCopy::has_transcript) {
+            if !member
+                .rejoined
+                .as_ref()
+                .is_some_and(RejoinedCopy::continues_with_transcript)
+            {
                 scratch.sessions.push(key.upstream_id.clone());
             }
         }

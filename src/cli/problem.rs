@@ -379,7 +379,7 @@ impl From<Untrusted> for Problem {
             .hint(error.hint("sessionctl"))
             .with_details(json!({
                 "path": error.culprit,
-                "owner": error.owner,
+                "owner": error.owner_uid,
                 "mode": format!("{:03o}", error.mode),
             }))
     }

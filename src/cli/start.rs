@@ -23,7 +23,7 @@ use tokio::process::Command;
 
 use super::advice::with_daemon_options;
 use super::problem::{CommandResult, Problem};
-use crate::paths::ownership::{self, ClaimError, NO_LINK, Role, open_own};
+use crate::paths::ownership::{self, CreateFolderError, NO_LINK, Role, open_own};
 use crate::paths::{Paths, shell_word};
 
 /// The hidden first argument that makes the program the daemon.
@@ -275,8 +275,8 @@ fn parse_startup_error(text: &str) -> Option<Problem> {
 /// Creates a folder that only its owner can access. An existing folder must belong to this user, and keeps its mode.
 fn ensure_private_folder(role: Role, folder: &Path) -> CommandResult {
     ownership::create_and_check(role, folder).map_err(|error| match error {
-        ClaimError::Untrusted(untrusted) => untrusted.into(),
-        ClaimError::Make { source, .. } => Problem::file_error("make the folder", folder, &source)
+        CreateFolderError::Untrusted(untrusted) => untrusted.into(),
+        CreateFolderError::Make { source, .. } => Problem::file_error("make the folder", folder, &source)
             .hint("use another folder: sessionctl --home \"$HOME/.sessiond\" ls"),
     })
 }

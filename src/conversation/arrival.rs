@@ -8,7 +8,7 @@ use super::effect::PromptArrival;
 use super::services::{Services, SessionRef, chain_text};
 use crate::store::{Anchor, ConversationRecord, CutShortPrompt};
 use crate::transcript::TranscriptError;
-use crate::transcript::message::{Part, Speaker, TranscriptMessageKind};
+use crate::transcript::message::{ContentPart, Speaker, TranscriptMessageKind};
 use crate::transcript::open_transcript::BoxedTranscript;
 
 /// Returns where the transcript of a session ends now; `None` if it cannot be read.
@@ -112,11 +112,11 @@ impl PromptWords {
         }
     }
 
-    fn match_parts(&self, parts: &[Part]) -> Match {
+    fn match_parts(&self, parts: &[ContentPart]) -> Match {
         let parts: Vec<String> = parts
             .iter()
             .filter_map(|part| match part {
-                Part::Text(text) => Some(normalized(text)),
+                ContentPart::Text(text) => Some(normalized(text)),
                 _ => None,
             })
             .collect();
@@ -189,7 +189,10 @@ mod tests {
 
     fn likeness(prompt: serde_json::Value, parts: &[&str]) -> Match {
         let prompt: PromptContent = serde_json::from_value(prompt).unwrap();
-        let parts: Vec<Part> = parts.iter().map(|text| Part::Text((*text).to_owned())).collect();
+        let parts: Vec<ContentPart> = parts
+            .iter()
+            .map(|text| ContentPart::Text((*text).to_owned()))
+            .collect();
         PromptWords::from_prompt(&prompt).match_parts(&parts)
     }
 

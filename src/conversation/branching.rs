@@ -466,7 +466,7 @@ fn source_counts(
     carried: u64,
 ) -> Result<Option<TurnCounts>, TranscriptError> {
     let found = transcript_facts::turn_counts(transcripts, cwd, id, None)?;
-    Ok(found.map(|source| source.with_carried(carried)))
+    Ok(found.map(|source| source.with_copied_turns(carried)))
 }
 
 /// Counts the prompts in the transcript of a session, including abandoned branches; `None` if they cannot be counted.

@@ -32,7 +32,7 @@ use crate::files::durable::make_folders;
 use crate::paths::names;
 use crate::store::{ConversationRecord, PendingTurn};
 use crate::transcript::copy;
-use crate::transcript::parts::Part;
+use crate::transcript::parts::SessionFile;
 use bridge_protocol::turn::FailureKind;
 use files::SessionWithFiles;
 
@@ -129,7 +129,7 @@ fn build_manifest(
     services: &Services,
     request: ExportRequest,
     progress: &Progress,
-) -> Result<(Manifest, Vec<Part>, Vec<Unpacked>), BundleError> {
+) -> Result<(Manifest, Vec<SessionFile>, Vec<Unpacked>), BundleError> {
     let ExportRequest {
         mut record,
         lineage,

@@ -329,8 +329,8 @@ impl History {
     pub(super) fn turn_number_of(&self, place: &CheckpointRef) -> Option<usize> {
         self.sessions.iter().find_map(|session| {
             let own = session.upstream_id.as_str();
-            let may_contain =
-                session.agent.as_str() == place.agent && session.transcript.may_hold(own, &place.upstream_id);
+            let may_contain = session.agent.as_str() == place.agent
+                && session.transcript.may_contain_records_of(own, &place.upstream_id);
             let find = || session.transcript.find(&place.upstream_id, &place.record_uuid);
             let message = may_contain.then(find).flatten()?;
             Some(session.turns_before + session.transcript.turn_of(message)?)
@@ -526,7 +526,7 @@ impl History {
         let found = self.sessions.iter().find_map(|session| {
             let may_hold = session
                 .transcript
-                .may_hold(session.upstream_id.as_str(), &place.upstream_id);
+                .may_contain_records_of(session.upstream_id.as_str(), &place.upstream_id);
             let find = || session.transcript.find(&place.upstream_id, &place.record_uuid);
             let message = may_hold.then(find).flatten()?;
             Some(session.messages_before + message)

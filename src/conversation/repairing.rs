@@ -89,7 +89,7 @@ fn repair_head_blocking(
                 .filter(|_| history.last_session() == Some(id))
         }
     };
-    let fidelity = fidelity(copied.is_whole && copied.turns >= head.turns + head.carried_turns);
+    let fidelity = fidelity(copied.is_complete && copied.turns >= head.turns + head.carried_turns);
     answer.fidelity = Some(fidelity);
     let branch = NewBranch {
         upstream_id: copy.upstream_id,
@@ -148,11 +148,11 @@ pub(super) fn make_repaired_copy(
             finding.detail
         )));
     }
-    repaired.is_whole &= is_complete(&repaired.repairs);
+    repaired.is_complete &= is_complete(&repaired.repairs);
     answer.left = found;
     answer.repaired = Some(copy.upstream_id.clone());
     answer.repairs = Some(repaired.repairs);
-    answer.fidelity = Some(fidelity(repaired.is_whole));
+    answer.fidelity = Some(fidelity(repaired.is_complete));
     tracing::info!(upstream_id = %id, copy = %copy.upstream_id, path = %copy.path.display(), "made a repaired copy");
     Ok((answer, Some((copy, repaired))))
 }

@@ -56,7 +56,7 @@ impl UnrecordedResource {
         let copies = self.copy.into_iter().chain(of_session);
         copies.for_each(UncommittedCopy::leave_to_next_start);
         if let Some(files) = self.files {
-            files.leave_to_settle();
+            files.leave_unsettled();
         }
         session
     }

@@ -20,7 +20,7 @@ use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::Pool;
 use crate::store::{Change, ConversationRecord, Store};
 use crate::transcript::TranscriptError;
-use crate::transcript::dialect::{Dialect, Home, NewSession, Session};
+use crate::transcript::dialect::{AgentHome, Dialect, NewSession, Session};
 use crate::transcript::index_cache::IndexCache;
 
 use super::backup::Backups;
@@ -121,8 +121,8 @@ impl Services {
     }
 
     /// The transcripts in an agent's folder, with the index of what was read before.
-    pub(super) fn home<'a>(&'a self, root: &'a Path) -> Home<'a> {
-        Home {
+    pub(super) fn home<'a>(&'a self, root: &'a Path) -> AgentHome<'a> {
+        AgentHome {
             index_cache: &self.index_cache,
             root,
         }

@@ -5,14 +5,14 @@ use bridge_protocol::id::{AgentName, CheckpointId, UpstreamId};
 
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::CheckpointRef;
-use crate::transcript::dialect::{Dialect, Home};
+use crate::transcript::dialect::{AgentHome, Dialect};
 use crate::transcript::turn_counts::TurnCounts;
 
 use super::recovery::Head;
 use super::services::{NewCopy, Services, chain_text};
 
 /// The transcripts of an agent, and the dialect that reads them.
-pub(super) type AgentTranscripts<'a> = (&'static dyn Dialect, Home<'a>);
+pub(super) type AgentTranscripts<'a> = (&'static dyn Dialect, AgentHome<'a>);
 
 /// The uuid of the record that a checkpoint refers to.
 #[must_use]
@@ -34,7 +34,7 @@ pub(super) fn head_turn_counts(
     head: &Head,
 ) -> Result<Option<TurnCounts>, TranscriptError> {
     let found = turn_counts(transcripts, cwd, &head.upstream_id, None)?;
-    Ok(found.map(|file| file.with_carried(head.carried_turns)))
+    Ok(found.map(|file| file.with_copied_turns(head.carried_turns)))
 }
 
 /// Counts the turns in one transcript, whole or up to a checkpoint; `None` if there is no transcript with that checkpoint.
@@ -134,7 +134,7 @@ mod tests {
     fn transcripts<'a>(library: &'a IndexCache, root: &'a Path) -> AgentTranscripts<'a> {
         (
             claude::FORMAT.dialect(),
-            Home {
+            AgentHome {
                 index_cache: library,
                 root,
             },

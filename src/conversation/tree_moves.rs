@@ -23,11 +23,11 @@ use crate::store::{CallKey, ConversationRecord};
 /// The intents of tree moves. They have no steps of their own, and stay until the move can no longer be undone.
 pub(crate) const TREE_MOVE_INTENTS: IntentKind<TreeMoveNote> = IntentKind {
     folder: names::TREES,
-    log: None,
-    old: |lines| {
+    log_name: None,
+    parse_headerless: |lines| {
         let about = lines.into_iter().map(|line| serde_json::from_value(line).ok());
         Some(LogContent {
-            about: about.collect::<Option<_>>()?,
+            descriptions: about.collect::<Option<_>>()?,
             groups: Vec::new(),
         })
     },
@@ -199,7 +199,7 @@ impl TreeMove {
             // The daemon reported the damage when it started.
             Err(ReadError::Unreadable(_)) => return Ok(None),
         };
-        let Some((TreeMoveNote::Begun(begun), notes)) = intent.about().split_first() else {
+        let Some((TreeMoveNote::Begun(begun), notes)) = intent.descriptions().split_first() else {
             return Ok(None);
         };
         let (mut state, mut answer) = (TreeMoveState::Underway, None);
@@ -239,7 +239,7 @@ impl TreeMove {
         // Failures to list or set aside are logged.
         let paths = intent::existing(&TREE_MOVE_INTENTS, data).unwrap_or_default();
         let _is_settled = intent::settle(&TREE_MOVE_INTENTS, &paths, &|_| true, |intent| {
-            match intent.about() {
+            match intent.descriptions() {
                 [TreeMoveNote::Begun(_), ..] => IntentDecision::Later,
                 _ => {
                     let why = "it does not begin with what the move is".to_owned();

@@ -30,8 +30,8 @@ use crate::transcript::copy::{remove_copy, remove_unfinished_files};
 /// The intents of copies.
 pub(crate) const COPY_INTENTS: IntentKind<CopyDescription> = IntentKind {
     folder: names::COPIES,
-    log: None,
-    old: parse_old_log,
+    log_name: None,
+    parse_headerless: parse_old_log,
 };
 
 /// A line of an older version's log. The first line describes the copy.
@@ -66,11 +66,11 @@ struct OldIdentity {
 
 fn parse_old_log(lines: Vec<Value>) -> Option<LogContent<CopyDescription>> {
     let mut log = LogContent {
-        about: Vec::new(),
+        descriptions: Vec::new(),
         groups: Vec::new(),
     };
     for line in lines {
-        match (serde_json::from_value(line).ok()?, log.about.first()) {
+        match (serde_json::from_value(line).ok()?, log.descriptions.first()) {
             (
                 OldLine::Transcript {
                     upstream_id,
@@ -81,12 +81,12 @@ fn parse_old_log(lines: Vec<Value>) -> Option<LogContent<CopyDescription>> {
             ) => {
                 log.groups
                     .push(folders.into_iter().map(IntentStep::Folder).collect());
-                log.about.push(CopyDescription::Transcript {
+                log.descriptions.push(CopyDescription::Transcript {
                     upstream_id,
                     transcript,
                 });
             }
-            (OldLine::Files { fork }, None) => log.about.push(CopyDescription::Files { fork }),
+            (OldLine::Files { fork }, None) => log.descriptions.push(CopyDescription::Files { fork }),
             (OldLine::Whole { whole }, Some(CopyDescription::Transcript { transcript, .. })) => {
                 let identity = FileIdentity {
                     device: whole.device,
@@ -102,7 +102,7 @@ fn parse_old_log(lines: Vec<Value>) -> Option<LogContent<CopyDescription>> {
                 })]);
             }
             (OldLine::Asked { request }, Some(CopyDescription::Transcript { .. })) => {
-                log.about.push(CopyDescription::Asked(request));
+                log.descriptions.push(CopyDescription::Asked(request));
             }
             _ => return None,
         }
@@ -331,7 +331,7 @@ impl CopyPlans {
             Err(error)
                 if error.kind() == io::ErrorKind::AlreadyExists
                     && Intent::find(&COPY_INTENTS, &self.data, &name)
-                        .is_ok_and(|found| found.about() == [about]) => {}
+                        .is_ok_and(|found| found.descriptions() == [about]) => {}
             begun => drop(begun.map_err(TranscriptError::io("write", &path))?),
         }
         let copied = copy_borrowed_files(fork);
@@ -352,7 +352,7 @@ impl CopyPlans {
             return false;
         };
         intent::settle(&COPY_INTENTS, earlier, &|_| true, |intent| {
-            match (&intent.about().first(), &policy) {
+            match (&intent.descriptions().first(), &policy) {
                 (Some(CopyDescription::Files { fork }), _) if settle_fork_files(fork) => {
                     IntentDecision::Commit
                 }
@@ -394,7 +394,7 @@ fn settle_copy(
     upstream_id: &UpstreamId,
     transcript: &Path,
 ) -> io::Result<IntentDecision> {
-    let request = intent.about().iter().find_map(|about| match about {
+    let request = intent.descriptions().iter().find_map(|about| match about {
         CopyDescription::Asked(request) => Some(request),
         _ => None,
     });

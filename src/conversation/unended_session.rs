@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use crate::agent::inbox::{InboxReceiver, Incoming};
-use crate::agent::message::{CallError, RequestId};
+use crate::agent::message::{AgentRequestId, CallError};
 use crate::agent::pool::Agent;
 use crate::agent::sweep::DescendantWatch;
 use crate::agent::wire::SessionHandle;
@@ -30,7 +30,7 @@ pub(super) struct UnendedSession {
     agent: Arc<Agent>,
     handle: SessionHandle,
     /// The prompt that was unanswered when closing began.
-    prompt: Option<RequestId>,
+    prompt: Option<AgentRequestId>,
     /// Whether the session's process may still write after the agent has answered the close.
     close_answers_early: bool,
     /// Whether the agent has answered the close.
@@ -67,7 +67,7 @@ impl UnendedSession {
     pub(super) fn new(
         agent: Arc<Agent>,
         handle: SessionHandle,
-        prompt: Option<RequestId>,
+        prompt: Option<AgentRequestId>,
         close_answers_early: bool,
     ) -> Self {
         Self {
@@ -243,7 +243,7 @@ pub(super) fn discard_copy(copy: UncommittedCopy, has_ended: bool) {
 }
 
 /// Waits until the agent has answered a prompt (true) or has died (false). Other messages are ignored.
-async fn wait_for_turn_end(inbox: &mut InboxReceiver, prompt: RequestId) -> bool {
+async fn wait_for_turn_end(inbox: &mut InboxReceiver, prompt: AgentRequestId) -> bool {
     let mut batch = Vec::new();
     loop {
         inbox.recv_up_to(&mut batch, 64).await;

@@ -23,12 +23,15 @@ pub struct UnusableFile {
 
 /// The folders of plans. If an entry is a folder, also the name of the plan in it.
 const PLANS: [(&str, Option<&str>); 4] = [
-    (journal::KIND.folder, journal::KIND.log),
+    (journal::KIND.folder, journal::KIND.log_name),
     (
         tree_moves::TREE_MOVE_INTENTS.folder,
-        tree_moves::TREE_MOVE_INTENTS.log,
+        tree_moves::TREE_MOVE_INTENTS.log_name,
     ),
-    (importing::IMPORT_INTENTS.folder, importing::IMPORT_INTENTS.log),
+    (
+        importing::IMPORT_INTENTS.folder,
+        importing::IMPORT_INTENTS.log_name,
+    ),
     (uncommitted_copies::COPY_INTENTS.folder, None),
 ];
 

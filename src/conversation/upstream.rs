@@ -21,8 +21,8 @@ use crate::agent::catalog::AgentEntry;
 use crate::agent::failure::{self, Evidence, FailureKind};
 use crate::agent::inbox::{InboxReceiver, InboxSender, Incoming, inbox};
 use crate::agent::kinds::ModelSetting;
-use crate::agent::members::{Members, object_of};
-use crate::agent::message::{AgentError, CallError, MethodName, RequestId, method};
+use crate::agent::members::{Members, to_object};
+use crate::agent::message::{AgentError, AgentRequestId, CallError, MethodName, method};
 use crate::agent::pool::Lease;
 use crate::agent::session::{AgentCalls, SessionOptions};
 use crate::agent::wire::{Attachment, SessionHandle};
@@ -49,9 +49,9 @@ pub struct UpstreamSession {
     /// Lines that came while the session was being opened and were not handled yet.
     pub early_lines: Vec<Incoming>,
     /// The prompt that the agent has not answered yet: its turn runs.
-    pub prompt: Option<RequestId>,
+    pub prompt: Option<AgentRequestId>,
     /// The requests of clients that the agent has not answered yet.
-    pub forwarded_requests: HashMap<RequestId, oneshot::Sender<Result<Box<RawValue>, CallError>>>,
+    pub forwarded_requests: HashMap<AgentRequestId, oneshot::Sender<Result<Box<RawValue>, CallError>>>,
     /// Whether the session's own process may still write after the agent has reported that the session is closed.
     pub close_answers_early: bool,
     /// How many prompts its transcript may contain.
@@ -264,7 +264,7 @@ async fn open_attached(
     let (raw, attached) = answer.inspect_err(|error| {
         if wants_sign_in(entry, error) {
             // The process may check the sign-in only when it starts, and the user signs in outside of it.
-            lease.note_signed_out();
+            lease.mark_signed_out();
         }
     })?;
     if matches!(opening, OpenMode::Load(_)) {
@@ -571,7 +571,7 @@ fn session_options(entry: &AgentEntry, cwd: &str, settings: &Settings) -> Sessio
 /// Waits for one answer. Everything else that arrives is kept, in order.
 async fn await_answer(
     inbox: &mut InboxReceiver,
-    request: RequestId,
+    request: AgentRequestId,
     early: &mut Vec<Incoming>,
 ) -> Result<(Box<RawValue>, Option<Attachment>), CallError> {
     let mut batch = Vec::new();
@@ -630,7 +630,7 @@ fn read_answer(raw: &RawValue, attachment: &Attachment) -> OpenResponse {
         info: SessionInfo {
             modes,
             config_options,
-            other: object_of(&members),
+            other: to_object(&members),
             ..SessionInfo::default()
         },
     }

@@ -374,7 +374,7 @@ impl Config {
                 let text = "transcript_format needs the folder of the transcripts, as transcripts = \"…\"";
                 return Err(problem("transcript_format", text.to_owned()));
             }
-            let format = Format::named(name).ok_or_else(|| {
+            let format = Format::from_name(name).ok_or_else(|| {
                 let known = Format::ALL.map(Format::name).join(", ");
                 let text = format!("unknown transcript_format \"{name}\": known are {known}");
                 problem("transcript_format", text)

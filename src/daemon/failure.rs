@@ -10,7 +10,7 @@ use super::config::ConfigError;
 use super::folders::FolderError;
 use super::lock::LockError;
 use crate::conversation::error::ConversationError;
-use crate::paths::ownership::{ClaimError, Untrusted};
+use crate::paths::ownership::{CreateFolderError, Untrusted};
 use crate::paths::{PathsError, names, shell_word};
 use crate::server::BindError;
 use crate::store::{StoreError, free_damaged_store};
@@ -88,8 +88,8 @@ impl StartError {
                 ))
             }
             Self::Untrusted(untrusted)
-            | Self::Folder(FolderError::Claim(ClaimError::Untrusted(untrusted)))
-            | Self::Bind(BindError::Folder(ClaimError::Untrusted(untrusted))) => {
+            | Self::Folder(FolderError::Claim(CreateFolderError::Untrusted(untrusted)))
+            | Self::Bind(BindError::Folder(CreateFolderError::Untrusted(untrusted))) => {
                 Some(untrusted.hint("sessiond"))
             }
             Self::Folder(FolderError::Misplaced(misplaced)) => Some(misplaced.hint(" and start again")),
@@ -125,14 +125,14 @@ impl StartError {
                 ))
             }
             Self::Folder(_) | Self::Lock(_) | Self::Store(_) | Self::Io { .. } | Self::Bind(_) => {
-                self.refusal().and_then(hint_on_writing).map(str::to_owned)
+                self.io_error_kind().and_then(hint_on_writing).map(str::to_owned)
             }
             _ => None,
         }
     }
 
     /// The operating system's error, if one is the cause.
-    fn refusal(&self) -> Option<io::ErrorKind> {
+    fn io_error_kind(&self) -> Option<io::ErrorKind> {
         if let Self::Store(error) = self
             && error.full_disk_path().is_some()
         {

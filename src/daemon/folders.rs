@@ -7,14 +7,14 @@ use std::path::Path;
 use crate::files::misplaced::{self, Misplaced};
 use crate::files::{durable, entries};
 use crate::paths::names::{self, EntryKind};
-use crate::paths::ownership::{self, ClaimError, Role};
+use crate::paths::ownership::{self, CreateFolderError, Role};
 
 /// Why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// It cannot be created, or another user owns it or can change it.
     #[error(transparent)]
-    Claim(#[from] ClaimError),
+    Claim(#[from] CreateFolderError),
     /// The system refused a step.
     #[error("cannot {what}")]
     Io {
@@ -34,13 +34,13 @@ pub enum FolderError {
 /// # Errors
 /// [`FolderError::Misplaced`] for the first one that is not, or [`FolderError::Io`].
 pub fn check_entries(data: &Path) -> Result<(), FolderError> {
-    for (name, kind) in names::all() {
+    for (name, kind) in names::all_entries() {
         check_entry(&data.join(name), kind)?;
     }
     // The database opens its files itself, and would follow a link or wait at a pipe.
     let store = data.join(names::STORE);
     let in_store =
-        entries(&store).map_err(|source| io_failure(format!("inspect {}", store.display()), source))?;
+        entries(&store).map_err(|source| io_error(format!("inspect {}", store.display()), source))?;
     for path in in_store {
         let kind = match path.is_dir() {
             true => EntryKind::Folder,
@@ -48,7 +48,7 @@ pub fn check_entries(data: &Path) -> Result<(), FolderError> {
         };
         check_entry(&path, kind).map_err(|error| match error {
             // Within that folder it would be found again.
-            FolderError::Misplaced(misplaced) => misplaced.moved_to(data).into(),
+            FolderError::Misplaced(misplaced) => misplaced.with_suggested_folder(data).into(),
             error => error,
         })?;
     }
@@ -59,11 +59,11 @@ fn check_entry(path: &Path, kind: EntryKind) -> Result<(), FolderError> {
     match misplaced::find(path, kind) {
         Ok(None) => Ok(()),
         Ok(Some(misplaced)) => Err(misplaced.into()),
-        Err(source) => Err(io_failure(format!("inspect {}", path.display()), source)),
+        Err(source) => Err(io_error(format!("inspect {}", path.display()), source)),
     }
 }
 
-fn io_failure(what: String, source: io::Error) -> FolderError {
+fn io_error(what: String, source: io::Error) -> FolderError {
     FolderError::Io { what, source }
 }
 
@@ -81,9 +81,9 @@ pub fn create_private(role: Role, path: &Path) -> Result<(), FolderError> {
         Ok(())
     };
     let folder = path.display();
-    close().map_err(|source| io_failure(format!("make the folder {folder} private"), source))?;
+    close().map_err(|source| io_error(format!("make the folder {folder} private"), source))?;
     durable::sync_names(path)
-        .map_err(|source| io_failure(format!("sync the name of the folder {folder}"), source))
+        .map_err(|source| io_error(format!("sync the name of the folder {folder}"), source))
 }
 
 #[cfg(test)]

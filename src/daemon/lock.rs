@@ -124,10 +124,10 @@ impl DaemonLock {
             path: path.to_owned(),
             folder: None,
         };
-        lock.take(&lock.file, std::thread::sleep)?;
+        lock.lock_exclusively(&lock.file, std::thread::sleep)?;
         let folder = File::open(path.parent().unwrap_or(Path::new(".")))
             .map_err(io_error("open the folder of", path))?;
-        match lock.take(&folder, std::thread::sleep) {
+        match lock.lock_exclusively(&folder, std::thread::sleep) {
             Ok(()) => lock.folder = Some(folder),
             Err(LockError::Io { source, .. }) => {
                 tracing::debug!(error = %source, "cannot lock the data folder itself");
@@ -177,7 +177,7 @@ impl DaemonLock {
     }
 
     /// Locks the file, or its folder.
-    fn take(&self, target: &File, mut pause: impl FnMut(Duration)) -> Result<(), LockError> {
+    fn lock_exclusively(&self, target: &File, mut pause: impl FnMut(Duration)) -> Result<(), LockError> {
         let (mut waited, mut seen_alive) = (Duration::ZERO, false);
         for attempt in 1..=ATTEMPTS {
             if try_lock(target, FlockOperation::NonBlockingLockExclusive, &self.path)? {

@@ -316,7 +316,7 @@ fn check_transcripts_of(entry: &AgentEntry) -> Option<Diagnostic> {
             format!("no transcripts yet: {place} does not exist"),
         )
     } else {
-        let tops = format.tops(root);
+        let tops = format.top_folders(root);
         let mut all = std::iter::once(root).chain(tops.iter().map(PathBuf::as_path));
         let fault = all
             .find_map(unusable_folder)

@@ -34,15 +34,19 @@ pub(super) fn quirks_of(kind: &AgentKind, declared: &DeclaredAgent<'_>) -> Vec<D
         };
         diagnostics.push(quirk(what));
     }
-    diagnostics.extend(kind.caution.map(quirk));
+    diagnostics.extend(kind.warning.map(quirk));
     diagnostics
 }
 
 /// Checks whether it is the program and version on which the facts about its kind were measured.
 fn check_version(package: Package, declared: &DeclaredAgent<'_>) -> Option<Diagnostic> {
     let version = declared.version?;
-    let Package { name, measured, .. } = package;
-    let is_other = package.names_itself && declared.name.is_some_and(|declared| declared != name);
+    let Package {
+        name,
+        measured_version: measured,
+        ..
+    } = package;
+    let is_other = package.reports_own_name && declared.name.is_some_and(|declared| declared != name);
     let what = match is_other {
         true => "it is another adapter than the tested one".to_owned(),
         false if version != measured => format!("tested with version {measured}, this is {version}"),
@@ -92,13 +96,13 @@ mod tests {
     #[test]
     fn only_another_than_the_measured_version_is_reported() {
         let claude = CLAUDE.package.unwrap();
-        assert_eq!(words(&CLAUDE, claude.name, claude.measured, ALL).len(), 1);
+        assert_eq!(words(&CLAUDE, claude.name, claude.measured_version, ALL).len(), 1);
         let newer = words(&CLAUDE, claude.name, "999.0.0", ALL);
         assert!(newer[0].1.ends_with("this is 999.0.0"), "{newer:?}");
-        let other = words(&CLAUDE, "an-older-adapter", claude.measured, ALL);
+        let other = words(&CLAUDE, "an-older-adapter", claude.measured_version, ALL);
         assert!(other[0].1.contains("another adapter"), "{other:?}");
         // Agents that speak the protocol themselves may have any name.
-        let measured = GEMINI.package.unwrap().measured;
+        let measured = GEMINI.package.unwrap().measured_version;
         assert_eq!(words(&GEMINI, "gemini-cli", measured, ALL).len(), 1);
     }
 

@@ -15,7 +15,7 @@ pub(super) fn check_stray_processes(services: &Services) -> Vec<Diagnostic> {
         return Vec::new();
     }
     // A process that started or ended during one scan is missing in the other.
-    let (Some(first), Some(second)) = (strays(services), strays(services)) else {
+    let (Some(first), Some(second)) = (find_stray_processes(services), find_stray_processes(services)) else {
         let what = "left-over processes were not checked because an agent is starting";
         return vec![
             Diagnostic::new(DiagnosticKind::LeftOver, Severity::Note, what).next("try again in a moment"),
@@ -42,7 +42,7 @@ pub(super) fn check_stray_processes(services: &Services) -> Vec<Diagnostic> {
 }
 
 /// Returns processes with this daemon's mark that belong to no live agent. `None` if that cannot be decided.
-fn strays(services: &Services) -> Option<BTreeSet<u32>> {
+fn find_stray_processes(services: &Services) -> Option<BTreeSet<u32>> {
     // Scan the processes before reading the records.
     let instance = services.pool.instance().clone();
     let ours = sweep::find(&SweepTarget::instance(instance, Vec::new()));

@@ -26,7 +26,7 @@ const INCOMPLETE_SUFFIX: &str = ".new";
 /// A line.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line<'a> {
+struct CheckedLine<'a> {
     version: u64,
     /// The checksum of `note`'s text.
     crc32: u32,
@@ -67,7 +67,7 @@ pub(crate) struct CheckedFile {
     path: PathBuf,
     file: File,
     /// The end of the last complete line, in bytes.
-    whole_bytes: u64,
+    complete_bytes: u64,
     /// Whether incomplete bytes may follow.
     is_torn: bool,
 }
@@ -95,7 +95,7 @@ impl CheckedFile {
         Ok(Self {
             path: path.to_owned(),
             file: OpenOptions::new().append(true).open(path)?,
-            whole_bytes: lines.len() as u64,
+            complete_bytes: lines.len() as u64,
             is_torn: false,
         })
     }
@@ -111,7 +111,7 @@ impl CheckedFile {
         Ok(Self {
             path: path.to_owned(),
             file,
-            whole_bytes: complete_bytes as u64,
+            complete_bytes: complete_bytes as u64,
             is_torn: complete_bytes < text.len(),
         })
     }
@@ -132,12 +132,12 @@ impl CheckedFile {
         let lines = notes.iter().map(|note| encode(VERSION, note));
         let lines = lines.collect::<io::Result<Vec<_>>>()?.concat();
         if self.is_torn {
-            self.file.set_len(self.whole_bytes)?;
+            self.file.set_len(self.complete_bytes)?;
         }
         self.is_torn = true;
         self.file.write_all(&lines)?;
         durable::sync_file(&self.file, &self.path)?;
-        self.whole_bytes += lines.len() as u64;
+        self.complete_bytes += lines.len() as u64;
         self.is_torn = false;
         Ok(())
     }
@@ -185,7 +185,7 @@ pub(crate) fn is_incomplete_name(path: &Path) -> bool {
 /// If the value cannot be encoded as JSON.
 pub(crate) fn encode<N: Serialize>(version: u64, note: &N) -> io::Result<Vec<u8>> {
     let note = serde_json::value::to_raw_value(note)?;
-    let mut line = serde_json::to_vec(&Line {
+    let mut line = serde_json::to_vec(&CheckedLine {
         version,
         crc32: crc32fast::hash(note.get().as_bytes()),
         note: &note,
@@ -214,7 +214,7 @@ pub(crate) fn decode<N: DeserializeOwned>(
     match version.and_then(|found| found.version) {
         Some(version) if version > newest => Err(Unreadable::Newer { version, newest }),
         Some(version) if version == newest => {
-            let line: Line<'_> = serde_json::from_slice(line).map_err(wrong)?;
+            let line: CheckedLine<'_> = serde_json::from_slice(line).map_err(wrong)?;
             if crc32fast::hash(line.note.get().as_bytes()) != line.crc32 {
                 return Err(damaged(number, "its checksum does not match"));
             }

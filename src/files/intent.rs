@@ -48,16 +48,16 @@ pub(crate) struct IntentKind<S> {
     /// Their folder in the data folder.
     pub(crate) folder: &'static str,
     /// The name of the log in an intent's folder. `None` if an intent is only a log.
-    pub(crate) log: Option<&'static str>,
+    pub(crate) log_name: Option<&'static str>,
     /// Parses the lines of versions that wrote no header.
-    pub(crate) old: fn(Vec<Value>) -> Option<LogContent<S>>,
+    pub(crate) parse_headerless: fn(Vec<Value>) -> Option<LogContent<S>>,
 }
 
 /// The content of a log.
 #[derive(Debug)]
 pub(crate) struct LogContent<S> {
     /// The description of the work, and later additions.
-    pub(crate) about: Vec<S>,
+    pub(crate) descriptions: Vec<S>,
     /// Groups of steps. If a step cannot be undone, the earlier steps of its group are not undone either.
     pub(crate) groups: Vec<Vec<IntentStep>>,
 }
@@ -108,7 +108,7 @@ pub(crate) struct Original {
 /// A line of a log.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum Line<S> {
+enum LogLine<S> {
     /// The first line.
     Intent {
         format: u64,
@@ -137,9 +137,9 @@ pub(crate) enum IntentDecision {
 pub(crate) struct Intent<S> {
     /// The path of its folder, or of its log.
     path: PathBuf,
-    log: Option<&'static str>,
+    log_name: Option<&'static str>,
     /// The folder of its kind.
-    kind: &'static str,
+    kind_folder: &'static str,
     file: Option<CheckedFile>,
     content: LogContent<S>,
     /// Whether an earlier version wrote the log. Nothing can be appended to its format.
@@ -159,8 +159,8 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         groups: Vec<Vec<IntentStep>>,
     ) -> io::Result<Self> {
         let path = data.join(kind.folder).join(name);
-        let log = log_of(&path, kind.log);
-        let line = Line::Intent {
+        let log = log_of(&path, kind.log_name);
+        let line = LogLine::Intent {
             format: FORMAT,
             kind: kind.folder.to_owned(),
             about: &about,
@@ -172,11 +172,11 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         let file = CheckedFile::create(&log, &line)?;
         Ok(Self {
             path,
-            log: kind.log,
-            kind: kind.folder,
+            log_name: kind.log_name,
+            kind_folder: kind.folder,
             file: Some(file),
             content: LogContent {
-                about: vec![about],
+                descriptions: vec![about],
                 groups,
             },
             is_old: false,
@@ -193,7 +193,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
 
     fn read(kind: &IntentKind<S>, path: &Path) -> Result<Self, ReadError> {
         let wrong = |why: String| Unreadable::Damaged(why);
-        let log = log_of(path, kind.log);
+        let log = log_of(path, kind.log_name);
         // Do not follow links: the daemon does not own their targets, so it must not read them as a log, move or delete
         // them.
         let own = [path.parent().unwrap_or(path), path, &log, &path.join(KEPT)];
@@ -205,33 +205,34 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         let has_header = lines.first().is_some_and(|first| first.get("intent").is_some());
         let content = if has_header {
             let mut content = LogContent {
-                about: Vec::new(),
+                descriptions: Vec::new(),
                 groups: Vec::new(),
             };
             for (number, line) in lines.into_iter().enumerate() {
                 let line = serde_json::from_value(line);
                 match line.map_err(|error| wrong(format!("line {}: {error}", number + 1)))? {
-                    Line::Intent { kind: found, .. } if number > 0 || found != kind.folder => {
+                    LogLine::Intent { kind: found, .. } if number > 0 || found != kind.folder => {
                         return Err(
                             wrong(format!("line {}: it belongs to another intent", number + 1)).into(),
                         );
                     }
-                    Line::Intent { about, groups, .. } => {
-                        content.about.push(about);
+                    LogLine::Intent { about, groups, .. } => {
+                        content.descriptions.push(about);
                         content.groups = groups;
                     }
-                    Line::Steps(group) => content.groups.push(group),
-                    Line::About(about) => content.about.push(about),
+                    LogLine::Steps(group) => content.groups.push(group),
+                    LogLine::About(about) => content.descriptions.push(about),
                 }
             }
             content
         } else {
-            (kind.old)(lines).ok_or_else(|| wrong("its first line does not describe the work".to_owned()))?
+            (kind.parse_headerless)(lines)
+                .ok_or_else(|| wrong("its first line does not describe the work".to_owned()))?
         };
         Ok(Self {
             path: path.to_owned(),
-            log: kind.log,
-            kind: kind.folder,
+            log_name: kind.log_name,
+            kind_folder: kind.folder,
             file: None,
             content,
             is_old: !has_header,
@@ -239,8 +240,8 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
     }
 
     /// Returns the description of the work, and later additions.
-    pub(crate) fn about(&self) -> &[S] {
-        &self.content.about
+    pub(crate) fn descriptions(&self) -> &[S] {
+        &self.content.descriptions
     }
 
     pub(crate) fn groups(&self) -> &[Vec<IntentStep>] {
@@ -265,7 +266,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
         if groups.iter().flatten().any(|step| step.original().is_some()) {
             make_folders(&self.path.join(KEPT))?;
         }
-        let lines: Vec<Line<&S>> = groups.iter().cloned().map(Line::Steps).collect();
+        let lines: Vec<LogLine<&S>> = groups.iter().cloned().map(LogLine::Steps).collect();
         self.file()?.append_all(&lines)?;
         self.content.groups.extend(groups);
         Ok(())
@@ -276,26 +277,26 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
     /// # Errors
     /// The system's error.
     pub(crate) fn add_description(&mut self, about: S) -> io::Result<()> {
-        self.file()?.append(&Line::About(&about))?;
-        self.content.about.push(about);
+        self.file()?.append(&LogLine::About(&about))?;
+        self.content.descriptions.push(about);
         Ok(())
     }
 
     /// Opens the log for appending. A log of an earlier version is rewritten in the current format first.
     fn file(&mut self) -> io::Result<&mut CheckedFile> {
-        let log = log_of(&self.path, self.log);
+        let log = log_of(&self.path, self.log_name);
         let file = match self.file.take() {
             Some(file) => file,
             None if self.is_old => {
-                let about = self.content.about.iter().enumerate();
+                let about = self.content.descriptions.iter().enumerate();
                 let lines = about.map(|(number, about)| match number {
-                    0 => Line::Intent {
+                    0 => LogLine::Intent {
                         format: FORMAT,
-                        kind: self.kind.to_owned(),
+                        kind: self.kind_folder.to_owned(),
                         about,
                         groups: self.content.groups.clone(),
                     },
-                    _ => Line::About(about),
+                    _ => LogLine::About(about),
                 });
                 CheckedFile::replace(&log, &lines.collect::<Vec<_>>())?
             }
@@ -310,7 +311,7 @@ impl<S: Serialize + DeserializeOwned> Intent<S> {
     /// # Errors
     /// The system's error, which is logged. A later start tries again.
     pub(crate) fn commit(&self) -> io::Result<()> {
-        let removed = remove(&self.path, self.log);
+        let removed = remove(&self.path, self.log_name);
         if let Err(error) = &removed {
             tracing::warn!(path = %self.path.display(), %error, "cannot delete the log of finished work; the next start retries");
         }
@@ -457,7 +458,7 @@ pub(crate) fn settle<S: Serialize + DeserializeOwned>(
     let mut is_all_settled = true;
     for path in intents {
         // No step begins before the log has its final name.
-        if kind.log.is_none() && checked_lines::is_incomplete_name(path) {
+        if kind.log_name.is_none() && checked_lines::is_incomplete_name(path) {
             is_all_settled &= ok_if_absent(fs::remove_file(path)).is_ok();
             continue;
         }
@@ -469,7 +470,7 @@ pub(crate) fn settle<S: Serialize + DeserializeOwned>(
                 IntentDecision::SetAside(why) => set_aside(path, &why).is_ok(),
                 IntentDecision::Later => false,
             },
-            Err(error) => settle_unreadable(kind.log, path, error),
+            Err(error) => settle_unreadable(kind.log_name, path, error),
         };
     }
     if let Some(all) = intents.first().and_then(|path| path.parent()) {

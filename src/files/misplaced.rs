@@ -12,31 +12,34 @@ use crate::paths::shell_word;
 
 /// An entry of the wrong kind in the daemon's folders.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} is {found}, but sessiond needs {} there", path.display(), words(*needed))]
+#[error("{} is {actual_kind}, but sessiond needs {} there", path.display(), describe_kind(*needed_kind))]
 pub struct Misplaced {
     /// The entry.
     pub path: PathBuf,
     /// Its actual kind.
-    found: &'static str,
+    actual_kind: &'static str,
     /// The kind that the daemon needs.
-    needed: EntryKind,
+    needed_kind: EntryKind,
     /// The folder to suggest for moving it away.
-    to: PathBuf,
+    suggested_folder: PathBuf,
 }
 
 impl Misplaced {
     /// Sets the folder that the hint suggests. Required if the daemon would find the entry again in its current folder.
     #[must_use]
-    pub(crate) fn moved_to(self, folder: &Path) -> Self {
+    pub(crate) fn with_suggested_folder(self, folder: &Path) -> Self {
         let to = folder.to_owned();
-        Self { to, ..self }
+        Self {
+            suggested_folder: to,
+            ..self
+        }
     }
 
     /// Returns what to do, with a command that can be pasted. `then` is the next step for the user.
     #[must_use]
     pub fn hint(&self, then: &str) -> String {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let aside = self.to.join(format!("{name}.moved-away"));
+        let aside = self.suggested_folder.join(format!("{name}.moved-away"));
         format!(
             "nothing was changed; replace a link with its target, or move it away{then}: mv -n {} {}",
             shell_word(&self.path.to_string_lossy()),
@@ -61,22 +64,22 @@ pub(crate) fn find(path: &Path, needed: EntryKind) -> io::Result<Option<Misplace
     };
     Ok((!is_needed).then(|| Misplaced {
         path: path.to_owned(),
-        found: kind_found(file_type),
-        needed,
-        to: path.parent().unwrap_or(path).to_owned(),
+        actual_kind: describe_file_type(file_type),
+        needed_kind: needed,
+        suggested_folder: path.parent().unwrap_or(path).to_owned(),
     }))
 }
 
-fn kind_found(kind: FileType) -> &'static str {
+fn describe_file_type(kind: FileType) -> &'static str {
     match kind {
-        _ if kind.is_dir() => words(EntryKind::Folder),
-        _ if kind.is_file() => words(EntryKind::File),
+        _ if kind.is_dir() => describe_kind(EntryKind::Folder),
+        _ if kind.is_file() => describe_kind(EntryKind::File),
         _ if kind.is_symlink() => "a symbolic link",
         _ => "neither a file nor a folder",
     }
 }
 
-const fn words(kind: EntryKind) -> &'static str {
+const fn describe_kind(kind: EntryKind) -> &'static str {
     match kind {
         EntryKind::File => "a file",
         EntryKind::Folder => "a folder",

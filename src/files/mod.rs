@@ -107,7 +107,7 @@ pub(crate) fn is_shortage(error: &io::Error) -> bool {
         Errno::DQUOT,
         Errno::FBIG,
     ];
-    is_one_of(error, &shortages)
+    has_errno(error, &shortages)
 }
 
 /// Whether an error may be temporary and does not depend on the file itself: a shortage, or a failing disk or mount.
@@ -120,11 +120,11 @@ pub(crate) fn is_passing(error: &io::Error) -> bool {
         Errno::TIMEDOUT,
         Errno::AGAIN,
     ];
-    is_shortage(error) || is_one_of(error, &failures)
+    is_shortage(error) || has_errno(error, &failures)
 }
 
 /// Whether an error has one of these numbers.
-pub(crate) fn is_one_of(error: &io::Error, all: &[rustix::io::Errno]) -> bool {
+pub(crate) fn has_errno(error: &io::Error, all: &[rustix::io::Errno]) -> bool {
     all.iter()
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }

@@ -71,7 +71,7 @@ entries! {
 }
 
 /// Returns all entries as paths below the data folder, a folder before its content.
-pub(crate) fn all() -> impl Iterator<Item = (String, EntryKind)> {
+pub(crate) fn all_entries() -> impl Iterator<Item = (String, EntryKind)> {
     let data = DATA.iter().map(|(name, kind)| ((*name).to_owned(), *kind));
     let kept = IN_KEPT
         .iter()

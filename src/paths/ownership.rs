@@ -77,16 +77,16 @@ pub struct Untrusted {
     /// The problem.
     pub fault: Fault,
     /// The owner of the culprit.
-    pub owner: u32,
+    pub owner_uid: u32,
     /// The user of this process.
-    pub own: u32,
+    pub own_uid: u32,
     /// The permission bits of the culprit.
     pub mode: u32,
 }
 
 /// Why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum ClaimError {
+pub enum CreateFolderError {
     /// Another user owns it or can change it.
     #[error(transparent)]
     Untrusted(#[from] Untrusted),
@@ -124,7 +124,7 @@ impl Untrusted {
             true => "it".to_owned(),
             false => self.culprit.display().to_string(),
         };
-        let (owner, own, mode) = (self.owner, self.own, self.mode);
+        let (owner, own, mode) = (self.owner_uid, self.own_uid, self.mode);
         match self.fault {
             Fault::Foreign => {
                 format!("{culprit} belongs to user {owner} (mode {mode:03o}), and you are user {own}")
@@ -139,7 +139,7 @@ impl Untrusted {
     #[must_use]
     pub fn hint(&self, program: &str) -> String {
         let culprit = shell_word(&self.culprit.to_string_lossy());
-        if self.fault == Fault::Writable && self.owner == self.own {
+        if self.fault == Fault::Writable && self.owner_uid == self.own_uid {
             return format!("remove the write permission of other users: chmod go-w {culprit}");
         }
         let user = User::of_this_process();
@@ -168,7 +168,7 @@ impl Untrusted {
         if is_home_usable {
             return format!("use your own folder: {program} --home \"$HOME/.sessiond\"");
         }
-        let temporary = format!("/tmp/sessiond-{}", self.own);
+        let temporary = format!("/tmp/sessiond-{}", self.own_uid);
         if is_usable(Path::new(&temporary)) {
             return format!(
                 "ask the administrator for a folder that other users cannot change, and give it with --home; for a trial, \
@@ -219,7 +219,7 @@ fn checks(paths: &Paths) -> impl Iterator<Item = Result<(), Untrusted>> {
 ///
 /// # Errors
 /// [`ClaimError::Untrusted`] also if another user creates the folder first.
-pub fn create_and_check(role: Role, path: &Path) -> Result<(), ClaimError> {
+pub fn create_and_check(role: Role, path: &Path) -> Result<(), CreateFolderError> {
     let mut make = |folder: &Path| DirBuilder::new().mode(0o700).create(folder);
     create_and_check_by(User::of_this_process(), role, path, &mut make)
 }
@@ -230,13 +230,13 @@ fn create_and_check_by(
     role: Role,
     path: &Path,
     make: &mut dyn FnMut(&Path) -> io::Result<()>,
-) -> Result<(), ClaimError> {
+) -> Result<(), CreateFolderError> {
     let made = match walk(path, user, role.may_be_system_owned(), Some(make)) {
         Ok(()) => fs::metadata(path),
-        Err(WalkEnd::Untrusted(found)) => return Err(found.refusing(user, role, path).into()),
+        Err(WalkEnd::Untrusted(found)) => return Err(found.into_untrusted(user, role, path).into()),
         Err(WalkEnd::Io(source)) => Err(source),
     };
-    let failed = |source| ClaimError::Make {
+    let failed = |source| CreateFolderError::Make {
         path: path.to_path_buf(),
         source,
     };
@@ -267,7 +267,7 @@ fn check_opened(path: &Path, opened: io::Result<File>) -> Result<io::Result<File
     };
     // The path may refer to another file by now.
     if let Some(fault) = user.fault(&metadata, true, role.may_be_system_owned()) {
-        return Err(PathFault::new(path, &metadata, fault).refusing(user, role, path));
+        return Err(PathFault::new(path, &metadata, fault).into_untrusted(user, role, path));
     }
     if !metadata.is_file() && !is_null_device(&metadata) {
         let error = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
@@ -303,7 +303,7 @@ fn own_uid() -> u32 {
 /// Checks one path. An unreadable path passes: the code that uses it reports the failure.
 fn check_path(user: User, role: Role, path: &Path) -> Result<(), Untrusted> {
     match walk(path, user, role.may_be_system_owned(), None) {
-        Err(WalkEnd::Untrusted(found)) => Err(found.refusing(user, role, path)),
+        Err(WalkEnd::Untrusted(found)) => Err(found.into_untrusted(user, role, path)),
         Ok(()) | Err(WalkEnd::Io(_)) => Ok(()),
     }
 }
@@ -311,9 +311,9 @@ fn check_path(user: User, role: Role, path: &Path) -> Result<(), Untrusted> {
 /// The user of this process.
 #[derive(Clone, Copy, Debug)]
 struct User {
-    own: u32,
+    uid: u32,
     /// The owner of `/`. In a user namespace, the system's files may belong to the overflow user instead of root.
-    system: u32,
+    system_uid: u32,
     /// The group in which this user is the only member. On systems with such groups, files are group-writable (umask
     /// 002).
     private_group: Option<u32>,
@@ -323,8 +323,8 @@ impl User {
     fn of_this_process() -> Self {
         let own = own_uid();
         Self {
-            own,
-            system: Path::new("/").metadata().map_or(0, |root| root.uid()),
+            uid: own,
+            system_uid: Path::new("/").metadata().map_or(0, |root| root.uid()),
             private_group: private_group(own),
         }
     }
@@ -337,14 +337,14 @@ impl User {
             return None;
         }
         let (owner, mode) = (metadata.uid(), metadata.mode());
-        let is_systems = owner == 0 || owner == self.system;
+        let is_systems = owner == 0 || owner == self.system_uid;
         let is_believed =
-            owner == self.own || is_systems && (!is_last || may_be_system_owned || metadata.is_symlink());
+            owner == self.uid || is_systems && (!is_last || may_be_system_owned || metadata.is_symlink());
         if !is_believed {
             return Some(Fault::Foreign);
         }
         let writable = match self.private_group {
-            Some(group) if group == metadata.gid() && owner == self.own => OTHERS_WRITABLE,
+            Some(group) if group == metadata.gid() && owner == self.uid => OTHERS_WRITABLE,
             _ => GROUP_WRITABLE | OTHERS_WRITABLE,
         };
         let is_open = mode & writable != 0 && (is_last || mode & STICKY == 0);
@@ -428,14 +428,14 @@ impl PathFault {
         }
     }
 
-    fn refusing(self, user: User, role: Role, path: &Path) -> Untrusted {
+    fn into_untrusted(self, user: User, role: Role, path: &Path) -> Untrusted {
         Untrusted {
             role,
             path: path.to_path_buf(),
             culprit: self.culprit,
             fault: self.fault,
-            owner: self.owner,
-            own: user.own,
+            owner_uid: self.owner,
+            own_uid: user.uid,
             mode: self.mode,
         }
     }

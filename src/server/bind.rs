@@ -14,7 +14,7 @@ use rustix::net::SocketAddrUnix;
 use thiserror::Error;
 use tokio::net::{UnixListener, UnixSocket};
 
-use crate::paths::ownership::{self, ClaimError, Role};
+use crate::paths::ownership::{self, CreateFolderError, Role};
 
 #[cfg(test)]
 mod tests;
@@ -36,7 +36,7 @@ pub enum BindError {
     PathTooLong(PathBuf),
     /// The folder cannot be created, or another user owns it or can change it.
     #[error(transparent)]
-    Folder(#[from] ClaimError),
+    Folder(#[from] CreateFolderError),
     /// The path exists and is not a socket.
     #[error("{} exists and is not a socket; choose another path with --socket", .0.display())]
     NotASocket(PathBuf),

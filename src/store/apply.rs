@@ -154,7 +154,7 @@ struct RequestHeader {
 
 impl JournalChange {
     /// Parses the change of a line and validates it, so that applying it can fail only because of the trees.
-    pub(super) fn read(change: &str) -> Result<Self, StoreError> {
+    pub(super) fn parse(change: &str) -> Result<Self, StoreError> {
         let entry: Self = serde_json::from_str(change).map_err(StoreError::unreadable("change"))?;
         for value in &entry.conversations {
             value.read_header::<ConversationHeader>("conversation")?;
@@ -231,7 +231,7 @@ impl ConversationHeader {
     /// changed come first, by time.
     fn rank(&self) -> u64 {
         match self.order {
-            0 => ascending(self.updated_at),
+            0 => sortable_micros(self.updated_at),
             order => RANK_BY_NUMBER | order,
         }
     }
@@ -407,7 +407,7 @@ pub(super) fn request_prefix(conversation_id: Option<ConversationId>) -> Vec<u8>
 /// Returns the key that orders a conversation's requests by time.
 pub(super) fn request_order_key(key: &RequestKey, at: Timestamp) -> Vec<u8> {
     let mut bytes = request_prefix(key.conversation_id);
-    bytes.extend_from_slice(&ascending(at).to_be_bytes());
+    bytes.extend_from_slice(&sortable_micros(at).to_be_bytes());
     bytes.extend_from_slice(key.request_id.as_str().as_bytes());
     bytes
 }
@@ -426,7 +426,7 @@ pub(super) fn read_request_order_key(key: &[u8]) -> Option<(u64, RequestId)> {
 }
 
 /// Maps a time to a number that sorts in the same order. It has the resolution of microseconds.
-pub(super) fn ascending(at: Timestamp) -> u64 {
+pub(super) fn sortable_micros(at: Timestamp) -> u64 {
     at.as_microsecond().cast_unsigned() ^ (1 << 63)
 }
 

@@ -144,7 +144,7 @@ impl Writer {
         let newest = self.shared.read(|view| view.recent_page(None, RECENT_PAGE));
         let elapsed = newest.as_ref().ok().zip(now).map(|(page, now)| {
             let last = page.first().map(|(_, salvaged)| salvaged.record.updated_at);
-            MinimumClock::since(last.map_or(now, |last| last.min(now)))
+            MinimumClock::starting_at(last.map_or(now, |last| last.min(now)))
         });
         let mut pruning = elapsed.as_ref().map(|_| Vec::new());
         let oldest_kept = elapsed.as_ref().map_or(0, MinimumClock::oldest_remembered);
@@ -172,7 +172,7 @@ impl Writer {
                     Job::Commit { change, answer } => group.push((*change, answer)),
                     Job::DatabaseFailed(error) => {
                         self.fail_over_if_database_failed(&error);
-                        self.shared.is_failing.store(false, Ordering::Relaxed);
+                        self.shared.has_reported_failure.store(false, Ordering::Relaxed);
                     }
                     Job::RewriteJournal { answer } => {
                         rewrite = Some(answer);
@@ -320,7 +320,7 @@ impl Writer {
     ) -> Result<Option<StoreError>, StoreError> {
         let shared = Arc::clone(&self.shared);
         let keyspace = shared.keyspace();
-        let mut draft = WriteBatch::over(&keyspace);
+        let mut draft = WriteBatch::new(&keyspace);
         let mut next_state = self.applied.clone();
         let mut lines: Vec<u8> = Vec::new();
         let mut last_line_bytes = 0;
@@ -655,7 +655,7 @@ fn prepare(
             .as_ref()
             .map_or(next, |stored| stored.order_of(&record, next));
         record.created_order = stored.map_or(next, |stored| stored.created_order);
-        let value = StoredValue::of("conversation", &record, CONVERSATION_STRUCTURES, bodies, must_fit)?;
+        let value = StoredValue::encode("conversation", &record, CONVERSATION_STRUCTURES, bodies, must_fit)?;
         entry.conversations.push(value);
     }
     for (id, mut lineage) in change.lineage {
@@ -664,7 +664,7 @@ fn prepare(
         entry.lineage.push(LineageValue {
             id,
             seq: lineage.seq,
-            value: StoredValue::of("lineage entry", &lineage, &[], bodies, must_fit)?,
+            value: StoredValue::encode("lineage entry", &lineage, &[], bodies, must_fit)?,
         });
     }
     for (id, root, upstream_id) in change.upstream {
@@ -683,7 +683,7 @@ fn prepare(
         check_length("request id", request.request_id.as_str(), REQUEST_ID_LIMIT_BYTES)?;
         entry
             .requests
-            .push(StoredValue::of("request", request, &[], bodies, must_fit)?);
+            .push(StoredValue::encode("request", request, &[], bodies, must_fit)?);
     }
     let elapsed = shared.minimum_clock.get().and_then(Option::as_ref);
     let oldest_kept = elapsed.map(MinimumClock::oldest_remembered);

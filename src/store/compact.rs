@@ -184,7 +184,7 @@ pub(super) fn copy_trees(from: &Keyspace, to: &Keyspace) -> Result<(), StoreErro
 
 /// Records in the trees their position in the journal that is now in place.
 pub(super) fn record_position(keyspace: &Keyspace, state: &AppliedState) -> Result<(), StoreError> {
-    let mut draft = WriteBatch::over(keyspace);
+    let mut draft = WriteBatch::new(keyspace);
     state.write(&mut draft)?;
     keyspace.apply(draft.into_writes())
 }

@@ -52,7 +52,7 @@ pub(super) trait AppendFile: Send {
     /// Makes data and length durable.
     fn sync(&mut self) -> io::Result<()>;
     /// Truncates the file to this length.
-    fn cut(&mut self, length: u64) -> io::Result<()>;
+    fn truncate(&mut self, length: u64) -> io::Result<()>;
     /// Whether the file was unlinked: it has no name any more, not even this path.
     fn is_removed(&self, path: &Path) -> io::Result<bool>;
 }
@@ -80,7 +80,7 @@ impl AppendFile for File {
         self.sync_data()
     }
 
-    fn cut(&mut self, length: u64) -> io::Result<()> {
+    fn truncate(&mut self, length: u64) -> io::Result<()> {
         self.set_len(length)
     }
 
@@ -111,7 +111,7 @@ struct Format {
 /// The first line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Header {
+pub(super) struct JournalHeader {
     /// [`FORMAT`].
     journal: u32,
     /// Distinguishes this file from the one that a compaction replaces.
@@ -209,7 +209,7 @@ pub(super) struct JournalCheck {
 }
 
 #[derive(Deserialize)]
-struct Line<'a> {
+struct JournalLine<'a> {
     seq: u64,
     #[serde(borrow)]
     sum: &'a str,
@@ -235,7 +235,7 @@ impl NewJournal {
     /// Begins a journal whose lines add up to the sequence `base`.
     pub(super) fn begin(path: &Path, base: u64) -> Result<Self, StoreError> {
         let temporary = path.with_file_name(names::NEW_JOURNAL);
-        let header = Header {
+        let header = JournalHeader {
             journal: FORMAT,
             generation: Uuid::new_v4(),
             base,
@@ -313,7 +313,7 @@ pub(super) fn create(path: &Path) -> Result<Position, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::NewerJournal`] if a newer version wrote it. Nothing else is read then.
-pub(super) fn read_header(path: &Path) -> Result<Option<(Header, u64)>, StoreError> {
+pub(super) fn read_header(path: &Path) -> Result<Option<(JournalHeader, u64)>, StoreError> {
     /// A header of this format takes about 150 bytes; later ones may be longer.
     const HEADER_LIMIT_BYTES: u64 = 64 << 10;
     let file = File::open(path).map_err(StoreError::io("open", path))?;
@@ -334,7 +334,7 @@ pub(super) fn read_header(path: &Path) -> Result<Option<(Header, u64)>, StoreErr
             written_by: format.written_by,
         });
     }
-    let header = serde_json::from_slice::<Header>(&line).ok();
+    let header = serde_json::from_slice::<JournalHeader>(&line).ok();
     Ok(header
         .filter(|header| header.journal == FORMAT)
         .map(|header| (header, line.len() as u64)))
@@ -616,7 +616,7 @@ impl Journal {
 
     fn truncate_to_position(&mut self) -> Result<(), StoreError> {
         self.file
-            .cut(self.position.end_offset)
+            .truncate(self.position.end_offset)
             .and_then(|()| self.file.sync())
             .map_err(StoreError::io("cut", &self.path))?;
         // Truncating may have freed the space that was allocated after the end.
@@ -634,9 +634,9 @@ fn is_disk_full(error: &io::Error) -> bool {
     )
 }
 
-fn decode_line(bytes: &[u8]) -> Option<Line<'_>> {
+fn decode_line(bytes: &[u8]) -> Option<JournalLine<'_>> {
     let text = bytes.strip_suffix(b"\n")?;
-    let line: Line<'_> = serde_json::from_slice(text).ok()?;
+    let line: JournalLine<'_> = serde_json::from_slice(text).ok()?;
     let sum = u32::from_str_radix(line.sum, 16).ok()?;
     (sum == checksum(line.seq, line.change.get())).then_some(line)
 }

@@ -476,7 +476,7 @@ pub(super) struct WriteBatch<'a> {
 }
 
 impl<'a> WriteBatch<'a> {
-    pub(super) fn over(below: &'a Keyspace) -> Self {
+    pub(super) fn new(below: &'a Keyspace) -> Self {
         Self {
             base: below,
             writes: Writes::new(),

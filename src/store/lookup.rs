@@ -158,7 +158,7 @@ impl Store {
         prefix: &str,
         root: Option<&TranscriptRoot>,
     ) -> Result<Vec<(UpstreamId, ConversationId)>, StoreError> {
-        let owners = self.read(|view| view.owners_with(prefix.as_bytes()))?;
+        let owners = self.read(|view| view.owners_with_prefix(prefix.as_bytes()))?;
         let owners = owners
             .into_iter()
             .filter(|owner| root.is_none_or(|root| owner.root == *root));
@@ -394,7 +394,7 @@ impl View<'_> {
 
     fn resolve(&self, reference: &ConversationRef) -> Result<ResolvedConversation, LookupError> {
         let mut candidates = Vec::new();
-        match IdText::read(reference) {
+        match IdText::parse(reference) {
             IdText::Whole(id) => {
                 if let Some(header) = self.header(id)? {
                     return require_single(&[header], ResolvedBy::Id);
@@ -507,11 +507,11 @@ impl View<'_> {
     }
 
     fn owner_ids(&self, prefix: &[u8]) -> Result<BTreeSet<ConversationId>, StoreError> {
-        let owners = self.owners_with(prefix)?;
+        let owners = self.owners_with_prefix(prefix)?;
         Ok(owners.into_iter().map(|owner| owner.id).collect())
     }
 
-    fn owners_with(&self, prefix: &[u8]) -> Result<Vec<UpstreamOwner>, StoreError> {
+    fn owners_with_prefix(&self, prefix: &[u8]) -> Result<Vec<UpstreamOwner>, StoreError> {
         let owners = packed::page(
             self.keyspace,
             TreeId::Upstream,

@@ -322,10 +322,10 @@ impl Store {
     /// enough for all reads that fail meanwhile.
     fn report_failure(&self, error: &StoreError) {
         if error.is_database_error()
-            && !self.shared.is_failing.swap(true, Ordering::Relaxed)
+            && !self.shared.has_reported_failure.swap(true, Ordering::Relaxed)
             && let Err(error) = self.enqueue(Job::DatabaseFailed(error.clone()))
         {
-            self.shared.is_failing.store(false, Ordering::Relaxed);
+            self.shared.has_reported_failure.store(false, Ordering::Relaxed);
             tracing::warn!(%error, "the database failed; the next change replaces it");
         }
     }

@@ -28,7 +28,7 @@ use super::apply::{self, AppliedState, FORMAT, JournalChange};
 use super::body::{Bodies, rename_durably};
 use super::compact;
 use super::error::StoreError;
-use super::journal::{self, Header, Journal, Position, UnreadableEnd};
+use super::journal::{self, Journal, JournalHeader, Position, UnreadableEnd};
 use super::keyspace::{Keyspace, WriteBatch};
 use super::salvage;
 use super::trust::TrustFile;
@@ -232,7 +232,7 @@ fn has_leftovers(folder: &Path, paths: &StorePaths) -> Result<bool, StoreError> 
 struct JournalFile {
     exists: bool,
     /// The header, and the offset of the next line. `None` if it cannot be read.
-    head: Option<(Header, u64)>,
+    head: Option<(JournalHeader, u64)>,
 }
 
 impl JournalFile {
@@ -258,8 +258,8 @@ impl JournalFile {
     }
 
     /// Whether a database with this mark may have been filled from this journal.
-    fn is_of(&self, state: &AppliedState) -> bool {
-        let is_base = |(header, _): &(Header, u64)| header.base == state.position.sequence;
+    fn may_have_filled(&self, state: &AppliedState) -> bool {
+        let is_base = |(header, _): &(JournalHeader, u64)| header.base == state.position.sequence;
         self.is_generation_of(state) || self.head.as_ref().is_none_or(is_base)
     }
 
@@ -293,7 +293,7 @@ struct RebuildPlan {
     /// Whether the journal has lost changes.
     has_lost_changes: bool,
     /// Whether the existing database may have content that the journal lacks.
-    may_hold_more: bool,
+    database_may_have_more: bool,
     /// Whether to copy the journal before its unreadable end is cut off.
     copies_end: bool,
     /// See [`OpenReport::is_uncertain`].
@@ -363,16 +363,18 @@ fn choose_source(
     let database_sequence = mark.as_ref().map_or(0, |mark| mark.position.sequence);
     // Journal and database come from the same store, but each has changes that the other lacks.
     let has_branched = match &mark {
-        Some(mark) if survey.is_whole && database_sequence <= survey.last => {
+        Some(mark) if survey.is_whole && database_sequence <= survey.last_sequence => {
             file.is_generation_of(mark) && !journal::contains_line_at(&paths.journal, &mark.position)?
         }
         _ => false,
     };
-    let is_of_journal = !has_branched && mark.as_ref().is_some_and(|mark| file.is_of(mark));
+    let is_of_journal = !has_branched && mark.as_ref().is_some_and(|mark| file.may_have_filled(mark));
     // If the database has no position, the torn end may have been acknowledged.
     let end_may_be_acknowledged = survey.unreadable_end.is_some() && keyspace.is_some() && mark.is_none();
-    let is_lost =
-        !survey.is_whole || database_sequence > survey.last || end_may_be_acknowledged || has_branched;
+    let is_lost = !survey.is_whole
+        || database_sequence > survey.last_sequence
+        || end_may_be_acknowledged
+        || has_branched;
     let reason = match (unusable, forced_rebuild, &mark) {
         (Some(reason), _, _) | (None, Some(reason), _) => reason,
         (None, None, None) => RebuildReason::CannotOpen,
@@ -393,7 +395,8 @@ fn choose_source(
         .is_some_and(|end| end.has_whole_line);
     // Only a database of this journal can prove that its end lost no more than one unfinished line.
     let copies_end = has_whole_line || (survey.unreadable_end.is_some() && !is_of_journal);
-    let lost_its_end = !file.exists || database_sequence > survey.last || survey.unreadable_end.is_some();
+    let lost_its_end =
+        !file.exists || database_sequence > survey.last_sequence || survey.unreadable_end.is_some();
     let is_uncertain = match is_lost {
         true => {
             let is_complete = keyspace.is_some() && mark.is_some() && is_trusted;
@@ -420,7 +423,8 @@ fn choose_source(
         database: keyspace,
         from,
         has_lost_changes: is_lost,
-        may_hold_more: is_lost || (!is_of_journal && (mark.is_some() || survey.unreadable_end.is_some())),
+        database_may_have_more: is_lost
+            || (!is_of_journal && (mark.is_some() || survey.unreadable_end.is_some())),
         copies_end,
         is_uncertain,
     }))
@@ -452,7 +456,7 @@ struct JournalSurvey {
     is_whole: bool,
     unreadable_end: Option<UnreadableEnd>,
     /// Its last sequence.
-    last: u64,
+    last_sequence: u64,
 }
 
 fn survey_journal(path: &Path, file: &JournalFile) -> Result<JournalSurvey, StoreError> {
@@ -460,16 +464,16 @@ fn survey_journal(path: &Path, file: &JournalFile) -> Result<JournalSurvey, Stor
         return Ok(JournalSurvey {
             is_whole: false,
             unreadable_end: None,
-            last: 0,
+            last_sequence: 0,
         });
     }
     let scanned = journal::scan(path, &file.beginning(), file.base(), |position, change| {
-        read_entry(path, position, change).map(drop)
+        parse_change(path, position, change).map(drop)
     })?;
     Ok(JournalSurvey {
         is_whole: file.head.is_some() && scanned.damaged.is_empty() && scanned.missing.is_empty(),
         unreadable_end: scanned.unreadable_end,
-        last: scanned.position.sequence.max(file.base().unwrap_or(0)),
+        last_sequence: scanned.position.sequence.max(file.base().unwrap_or(0)),
     })
 }
 
@@ -512,7 +516,7 @@ fn rebuild_database(
         report.restored = report.restored.max(rebuild.from.last_known);
     }
     let lacks_end = report.count_missing_end(trust.closed_at()?, &state);
-    write_first_mark(&new_database, &state)?;
+    write_first_state(&new_database, &state)?;
     let written = match rebuild.has_lost_changes {
         true => Some(compact::write(&paths.journal, &new_database, &state)?),
         false => None,
@@ -523,7 +527,7 @@ fn rebuild_database(
     }
     let aside = free_name(
         &paths.database,
-        if rebuild.may_hold_more || lacks_end {
+        if rebuild.database_may_have_more || lacks_end {
             DAMAGED_STORE
         } else {
             BROKEN_STORE
@@ -566,7 +570,7 @@ fn open_written(path: &Path, state: &AppliedState) -> Result<Keyspace, StoreErro
 
 /// Copies all readable records of a database into another one. Returns how many values cannot be read.
 fn salvage_into(from: &Keyspace, to: &Keyspace, state: &mut AppliedState) -> Result<u64, StoreError> {
-    let mut draft = WriteBatch::over(to);
+    let mut draft = WriteBatch::new(to);
     let unreadable = salvage::read(from, |entry| {
         apply::apply(&mut draft, state, &entry)?;
         load_if_full(to, &mut draft)
@@ -579,7 +583,7 @@ fn load_if_full<'a>(keyspace: &'a Keyspace, draft: &mut WriteBatch<'a>) -> Resul
     if draft.bytes() < LOAD_BYTES {
         return Ok(());
     }
-    keyspace.apply_one_by_one(std::mem::replace(draft, WriteBatch::over(keyspace)).into_writes())
+    keyspace.apply_one_by_one(std::mem::replace(draft, WriteBatch::new(keyspace)).into_writes())
 }
 
 /// The result of filling trees from a journal.
@@ -631,8 +635,8 @@ fn open_database(path: &Path) -> Result<Result<(Keyspace, Option<AppliedState>),
 }
 
 /// Parses the change of a line whose checksum is valid.
-fn read_entry(path: &Path, position: &Position, change: &str) -> Result<JournalChange, StoreError> {
-    JournalChange::read(change).map_err(|error| match error {
+fn parse_change(path: &Path, position: &Position, change: &str) -> Result<JournalChange, StoreError> {
+    JournalChange::parse(change).map_err(|error| match error {
         StoreError::Unreadable { source, .. } => StoreError::UnknownChange {
             path: path.to_owned(),
             sequence: position.sequence,
@@ -661,10 +665,10 @@ fn replay(
     report: &mut OpenReport,
 ) -> Result<ReplayResult, StoreError> {
     let is_new = report.rebuild_reason.is_some();
-    let mut draft = WriteBatch::over(keyspace);
+    let mut draft = WriteBatch::new(keyspace);
     let mut drafted = 0;
     let scanned = journal::scan(path, &from.position, from.base, |position, change| {
-        let mut entry = read_entry(path, position, change)?;
+        let mut entry = parse_change(path, position, change)?;
         if position.sequence <= from.newer_only_until {
             entry.retain_newer(&draft)?;
         }
@@ -679,7 +683,7 @@ fn replay(
                 trust.mark_open_if_trusted()?;
             }
             state.position = position.clone();
-            let mut full = std::mem::replace(&mut draft, WriteBatch::over(keyspace));
+            let mut full = std::mem::replace(&mut draft, WriteBatch::new(keyspace));
             state.write(&mut full)?;
             keyspace.apply(full.into_writes())?;
         }
@@ -717,8 +721,8 @@ fn replay(
 
 /// Writes the mark of a new database, and flushes it so that it survives a crash of this process. The next start
 /// would set aside a database without a mark as broken, even an empty one.
-fn write_first_mark(keyspace: &Keyspace, state: &AppliedState) -> Result<(), StoreError> {
-    let mut draft = WriteBatch::over(keyspace);
+fn write_first_state(keyspace: &Keyspace, state: &AppliedState) -> Result<(), StoreError> {
+    let mut draft = WriteBatch::new(keyspace);
     state.write(&mut draft)?;
     keyspace.apply(draft.into_writes())?;
     keyspace.flush_to_system()

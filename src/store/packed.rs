@@ -121,7 +121,7 @@ pub(super) fn visit_from(
     };
     let mut chunk = keyspace.last(tree_id, Bound::Included(&start))?;
     while let Some((chunk_key, value)) = chunk {
-        for entry in Entries::of(tree_id, &value) {
+        for entry in Entries::new(tree_id, &value) {
             let (key, value) = entry?;
             if !is_before(key) && visit(key, value).is_break() {
                 return Ok(());
@@ -211,24 +211,27 @@ pub(super) fn entries(
     tree_id: TreeId,
     chunk: &[u8],
 ) -> impl Iterator<Item = Result<(&[u8], &[u8]), StoreError>> {
-    Entries::of(tree_id, chunk)
+    Entries::new(tree_id, chunk)
 }
 
 fn decode(tree_id: TreeId, chunk: &[u8]) -> Result<Vec<KeyValue>, StoreError> {
-    Entries::of(tree_id, chunk)
+    Entries::new(tree_id, chunk)
         .map(|entry| entry.map(|(key, value)| (key.to_vec(), value.to_vec())))
         .collect()
 }
 
 /// An iterator over the entries of a chunk. Ends at the first damaged one.
 struct Entries<'a> {
-    space: TreeId,
+    tree_id: TreeId,
     rest: &'a [u8],
 }
 
 impl<'a> Entries<'a> {
-    fn of(space: TreeId, chunk: &'a [u8]) -> Self {
-        Self { space, rest: chunk }
+    fn new(space: TreeId, chunk: &'a [u8]) -> Self {
+        Self {
+            tree_id: space,
+            rest: chunk,
+        }
     }
 
     fn read(&mut self) -> Option<(&'a [u8], &'a [u8])> {
@@ -254,7 +257,7 @@ impl<'a> Iterator for Entries<'a> {
             self.rest = &[];
         }
         Some(entry.ok_or(StoreError::DamagedChunk {
-            space: self.space.name(),
+            space: self.tree_id.name(),
         }))
     }
 }

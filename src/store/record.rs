@@ -607,7 +607,7 @@ pub(super) enum IdText {
 
 impl IdText {
     /// Parses hexadecimal digits, with hyphens where an id's text has them or without any.
-    pub(super) fn read(reference: &ConversationRef) -> Self {
+    pub(super) fn parse(reference: &ConversationRef) -> Self {
         let text = reference.as_str();
         let digits = text.replace('-', "");
         if !(bridge_protocol::id::MIN_PREFIX_CHARS..=32).contains(&digits.len()) {

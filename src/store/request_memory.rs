@@ -31,8 +31,8 @@ pub const REQUEST_MEMORY_COUNT: usize = 1_000;
 /// that is lower, plus the time since the start. It is not affected by setting the system's clock, so a clock that is ahead
 /// lets nothing expire early.
 pub(super) struct MinimumClock {
-    from: Timestamp,
-    since: Duration,
+    base_time: Timestamp,
+    base_uptime: Duration,
 }
 
 /// Returns the time since an arbitrary point. Unlike `Instant`, it also counts the time in which the machine sleeps.
@@ -47,23 +47,23 @@ fn continuous_time() -> Duration {
 }
 
 impl MinimumClock {
-    pub(super) fn since(from: Timestamp) -> Self {
+    pub(super) fn starting_at(from: Timestamp) -> Self {
         Self {
-            from,
-            since: continuous_time(),
+            base_time: from,
+            base_uptime: continuous_time(),
         }
     }
 
     /// Returns the lower bound of the current time.
     pub(super) fn now(&self) -> Timestamp {
-        self.from
-            .saturating_add(continuous_time().saturating_sub(self.since))
-            .unwrap_or(self.from)
+        self.base_time
+            .saturating_add(continuous_time().saturating_sub(self.base_uptime))
+            .unwrap_or(self.base_time)
     }
 
     /// Returns the time before which requests are forgotten.
     pub(super) fn oldest_remembered(&self) -> u64 {
-        apply::ascending(self.now()).saturating_sub(MEMORY_MICROSECONDS)
+        apply::sortable_micros(self.now()).saturating_sub(MEMORY_MICROSECONDS)
     }
 }
 
@@ -85,7 +85,7 @@ pub(super) fn expired_requests(
             .collect();
         let newest = new
             .iter()
-            .map(|request| apply::ascending(request.at))
+            .map(|request| apply::sortable_micros(request.at))
             .max()
             .unwrap_or_default();
         let expired = newest.saturating_sub(MEMORY_MICROSECONDS);

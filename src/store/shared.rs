@@ -24,7 +24,7 @@ pub(super) struct Shared {
     pub(super) bodies: Option<Bodies>,
     status: Mutex<StoreStatus>,
     /// Whether a failed read was reported to the thread but not handled yet.
-    pub(super) is_failing: AtomicBool,
+    pub(super) has_reported_failure: AtomicBool,
     /// Set by the thread when it begins. The inner value is `None` if nothing expires.
     pub(super) minimum_clock: OnceLock<Option<MinimumClock>>,
     /// Cancelled when a change finds that the journal was removed.
@@ -38,7 +38,7 @@ impl Shared {
             snapshot_lock: RwLock::new(()),
             bodies,
             status: Mutex::new(StoreStatus::default()),
-            is_failing: AtomicBool::new(false),
+            has_reported_failure: AtomicBool::new(false),
             minimum_clock: OnceLock::new(),
             removed: CancellationToken::new(),
         };

@@ -57,7 +57,7 @@ impl StoredValue {
     /// `structures` names the members whose own members may move one by one. `must_fit`: whether members stay in the value if
     /// their bodies cannot be written, because the change that they belong to cannot be refused. Such a value is at most
     /// `UNMOVED_LIMIT_BYTES` large.
-    pub(super) fn of<T: Serialize>(
+    pub(super) fn encode<T: Serialize>(
         kind: &'static str,
         record: &T,
         structures: &[&str],

@@ -20,14 +20,14 @@ pub(super) struct Cache<K, V> {
 
 #[derive(Debug)]
 struct CacheEntries<K, V> {
-    by_key: HashMap<K, Entry<V>>,
+    by_key: HashMap<K, CachedValue<V>>,
     /// Incremented on each use.
     uses: u64,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Entry<V> {
+struct CachedValue<V> {
     slot: Slot<V>,
     last_use: u64,
     bytes: usize,
@@ -102,7 +102,7 @@ impl<K: Clone + Eq + Hash, V> Cache<K, V> {
         let mut entries = self.lock();
         entries.uses += 1;
         let last_use = entries.uses;
-        let entry = entries.by_key.entry(key.clone()).or_insert_with(|| Entry {
+        let entry = entries.by_key.entry(key.clone()).or_insert_with(|| CachedValue {
             slot: Arc::default(),
             last_use,
             bytes: 0,

@@ -43,7 +43,7 @@ mod walk;
 
 pub(in crate::transcript) use dialect::Claude;
 pub(in crate::transcript) use facts::{BLOCK, INDEX, MESSAGE, RecordFacts};
-pub use index::Index;
+pub use index::ClaudeIndex;
 pub use walk::{Join, NewerBranch, Selection};
 
 use super::transcript_list::Format;

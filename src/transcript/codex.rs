@@ -92,7 +92,7 @@ pub(in crate::transcript) fn is_record(line: &[u8]) -> Option<bool> {
 pub fn read_meta(reader: impl BufRead) -> io::Result<Option<Meta>> {
     let mut lines = PrunedLines::new(reader, 0, &MEMBERS);
     while let Some(line) = lines.next_line()? {
-        if let Scanned::Record(record) = line.what {
+        if let Scanned::Record(record) = line.content {
             let facts = LineFacts::of(&RolloutLine::of(record.fields()));
             return Ok(match facts.role {
                 LineRole::Meta(meta) => Some(*meta),
@@ -104,7 +104,7 @@ pub fn read_meta(reader: impl BufRead) -> io::Result<Option<Meta>> {
 }
 
 /// Whether a rollout is compressed, by its name.
-pub(in crate::transcript) fn is_packed(path: &Path) -> bool {
+pub(in crate::transcript) fn is_compressed(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "zst")
 }
 

@@ -79,7 +79,7 @@ pub fn create_first<E: From<TranscriptError>>(
     let (temporary, ()) = fill_temporary(&temporary_path(&first), fill)?;
     let (mut target, mut others) = (first, others.into_iter());
     loop {
-        let error = match settle(&temporary, &target) {
+        let error = match rename_to_final(&temporary, &target) {
             Ok(()) => return Ok(target),
             Err(error) => error,
         };
@@ -119,7 +119,7 @@ pub fn create_in(
         return Err(TranscriptError::AlreadyExists { path: target });
     }
     let (temporary, ()) = fill_temporary(&unfinished_path(folder, new_id, what), fill)?;
-    settle(&temporary, &target)?;
+    rename_to_final(&temporary, &target)?;
     Ok(target)
 }
 
@@ -144,7 +144,7 @@ pub fn fill_temporary<T, E: From<TranscriptError>>(
 ///
 /// # Errors
 /// [`TranscriptError::AlreadyExists`] if the name is taken, [`TranscriptError::Io`] otherwise.
-pub fn settle(temporary: &Temporary, target: &Path) -> Result<(), TranscriptError> {
+pub fn rename_to_final(temporary: &Temporary, target: &Path) -> Result<(), TranscriptError> {
     rename_if_free(&temporary.0, target)?;
     let folder = target.parent().unwrap_or(Path::new("."));
     durable::sync_folder(folder).map_err(|error| {

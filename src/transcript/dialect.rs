@@ -21,7 +21,7 @@ use super::codex::Codex;
 use super::index_cache::IndexCache;
 use super::open_transcript::BoxedTranscript;
 use super::origin::Origin;
-use super::parts::{Part, Parts, only_part};
+use super::parts::{SessionFile, SessionFiles, only_part};
 use super::qwen::Qwen;
 use super::summary::{Ends, TranscriptSummary};
 use super::transcript_list::Format;
@@ -29,7 +29,7 @@ use super::turn_counts::TurnCounts;
 
 /// The transcripts of one agent: their folder, and the cache of what was read from them.
 #[derive(Debug, Clone, Copy)]
-pub struct Home<'a> {
+pub struct AgentHome<'a> {
     /// The cache of their indexes.
     pub index_cache: &'a IndexCache,
     /// The agent's own folder.
@@ -40,14 +40,14 @@ pub struct Home<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Session<'a> {
     /// The agent's transcripts.
-    pub home: Home<'a>,
+    pub home: AgentHome<'a>,
     /// The folder in which the session runs, if known. It decides which of several copies is used.
     pub cwd: Option<&'a str>,
     /// Its id.
     pub id: &'a str,
 }
 
-impl<'a> Home<'a> {
+impl<'a> AgentHome<'a> {
     /// Returns the session of this id, which runs in the folder `cwd`.
     #[must_use]
     pub fn session(self, cwd: Option<&'a str>, id: &'a str) -> Session<'a> {
@@ -96,7 +96,7 @@ impl Layout {
     }
 
     /// Whether transcripts of this layout may be in this folder, a path relative to the agent's folder.
-    fn holds(&self, folder: &Path) -> bool {
+    fn may_contain_transcripts(&self, folder: &Path) -> bool {
         let names: Option<Vec<&str>> = folder.iter().map(OsStr::to_str).collect();
         let names = names.unwrap_or_default();
         let Some((top, below)) = names.split_first() else {
@@ -162,7 +162,7 @@ pub struct RepairedCopy {
     /// Its turns.
     pub turns: u64,
     /// Whether no record of the history is missing from the copy.
-    pub is_whole: bool,
+    pub is_complete: bool,
 }
 
 /// The files of one session.
@@ -173,7 +173,7 @@ pub struct SessionParts {
     /// Its transcript.
     pub transcript: PathBuf,
     /// Its files, the transcript first.
-    pub parts: Vec<Part>,
+    pub parts: Vec<SessionFile>,
     /// The files that are not included, with the reasons.
     pub left_out: Vec<String>,
 }
@@ -193,7 +193,7 @@ pub struct Continuation {
     /// The positions, in the transcript, of the records that the copy does not have, in order.
     pub added: Vec<Range<u64>>,
     /// Whether these records follow those of the copy without a gap.
-    pub is_whole: bool,
+    pub is_complete: bool,
 }
 
 /// The files of a history with their sessions, and the beginning that is missing, if any.
@@ -271,7 +271,8 @@ pub trait Dialect: Debug + Sync {
     ///
     /// # Errors
     /// As [`Dialect::open`]. If one copy cannot be read and another does not contain the position, the read error is returned.
-    fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<BoxedTranscript, TranscriptError>;
+    fn open_at(&self, home: AgentHome<'_>, place: &CheckpointRef)
+    -> Result<BoxedTranscript, TranscriptError>;
 
     /// Checks a session's transcript, and the files that it continues, for damage.
     ///
@@ -395,7 +396,7 @@ pub trait Dialect: Debug + Sync {
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
-    fn own_parts(&self, transcript: &Path) -> Result<Parts, TranscriptError> {
+    fn own_parts(&self, transcript: &Path) -> Result<SessionFiles, TranscriptError> {
         only_part(transcript)
     }
 
@@ -430,7 +431,7 @@ pub trait Dialect: Debug + Sync {
     ///
     /// # Errors
     /// As [`Dialect::locate`].
-    fn expected_place(&self, _root: &Path, _id: &str) -> Result<Option<PathBuf>, TranscriptError> {
+    fn expected_location(&self, _root: &Path, _id: &str) -> Result<Option<PathBuf>, TranscriptError> {
         Ok(None)
     }
 
@@ -438,7 +439,7 @@ pub trait Dialect: Debug + Sync {
     ///
     /// # Errors
     /// [`TranscriptError::NotFound`] if the transcript is already there, [`TranscriptError::AlreadyExists`] if another file is.
-    fn move_to_expected_place(&self, root: &Path, id: &str) -> Result<PathBuf, TranscriptError> {
+    fn move_to_expected_path(&self, root: &Path, id: &str) -> Result<PathBuf, TranscriptError> {
         Err(TranscriptError::NotFound {
             upstream_id: id.to_owned(),
             root: root.to_owned(),
@@ -476,8 +477,9 @@ impl Format {
     pub fn of_file(folder: &str, name: &str, upstream_id: &str) -> Self {
         let folder = Path::new(folder);
         // Lists of earlier versions do not record the folder of a file.
-        let may_be_in =
-            |dialect: &dyn Dialect| folder.as_os_str().is_empty() || dialect.layout().holds(folder);
+        let may_be_in = |dialect: &dyn Dialect| {
+            folder.as_os_str().is_empty() || dialect.layout().may_contain_transcripts(folder)
+        };
         let is_its = |format: &Self| {
             let dialect = format.dialect();
             dialect.upstream_id(name) == Some(upstream_id) && may_be_in(dialect)

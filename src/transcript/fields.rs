@@ -117,7 +117,7 @@ impl<'a> Fields<'a> {
 
     /// The position of a member's value in `text`, which must be the text that was parsed.
     #[must_use]
-    pub fn place(&self, text: &str, name: &str) -> Option<Range<usize>> {
+    pub fn range_of(&self, text: &str, name: &str) -> Option<Range<usize>> {
         let value = self.raw(name)?.get();
         let start = (value.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
         let end = start.checked_add(value.len())?;
@@ -342,7 +342,7 @@ mod tests {
         let text = r#" {"x":{"id":"no"}, "id" : "yes" }"#;
         let place = Fields::parse(text)
             .expect("an object")
-            .place(text, "id")
+            .range_of(text, "id")
             .expect("a place");
         assert_eq!(&text[place], r#""yes""#);
     }

@@ -77,21 +77,21 @@ impl FileVersion {
 pub(super) struct BeforeRead {
     pub(super) version: FileVersion,
     /// A hash of its last bytes.
-    end: Option<u64>,
+    end_hash: Option<u64>,
 }
 
 impl BeforeRead {
     pub(super) fn of(file: &File, version: FileVersion) -> Self {
         Self {
             version,
-            end: hash_before(file, version.bytes, END_BYTES),
+            end_hash: hash_before(file, version.bytes, END_BYTES),
         }
     }
 
     /// Whether the file has only grown since. If it was replaced during the read, the result may begin like the old
     /// file and end like the new one.
-    fn has_only_grown(&self, file: &File) -> bool {
-        self.end.is_some() && hash_before(file, self.version.bytes, END_BYTES) == self.end
+    fn is_unchanged_up_to_end(&self, file: &File) -> bool {
+        self.end_hash.is_some() && hash_before(file, self.version.bytes, END_BYTES) == self.end_hash
     }
 }
 
@@ -100,7 +100,7 @@ impl BeforeRead {
 pub(super) struct ReadState {
     identity: FileVersion,
     /// Where the last whole line ends.
-    pub(super) whole_bytes: u64,
+    pub(super) complete_bytes: u64,
     /// A hash of the bytes before that. `None` if the file must be read again after any change.
     tail: Option<u64>,
 }
@@ -119,10 +119,10 @@ impl ReadState {
     /// Records the state of a file that was just read. Pass `file` if appended lines can be read without the earlier
     /// ones.
     pub(super) fn new(before: BeforeRead, whole_bytes: u64, file: Option<&File>) -> Self {
-        let file = file.filter(|file| before.has_only_grown(file));
+        let file = file.filter(|file| before.is_unchanged_up_to_end(file));
         Self {
             identity: before.version,
-            whole_bytes,
+            complete_bytes: whole_bytes,
             tail: file.and_then(|file| tail_hash(file, whole_bytes)),
         }
     }
@@ -138,7 +138,7 @@ impl ReadState {
             now.device_and_inode() == self.identity.device_and_inode() && now.bytes > self.identity.bytes;
         if self.is_unchanged(now) {
             FileChange::Same
-        } else if is_longer && self.tail.is_some() && tail_hash(file, self.whole_bytes) == self.tail {
+        } else if is_longer && self.tail.is_some() && tail_hash(file, self.complete_bytes) == self.tail {
             FileChange::Grown
         } else {
             FileChange::Rewritten

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::TranscriptError;
-use super::claude::Index;
+use super::claude::ClaudeIndex;
 use super::claude::history::{ClaudeHistory, OpenClaudeTranscript};
 use super::codex::rollouts::RolloutCache;
 use super::dialect::{TranscriptState, TurnEnd};
@@ -59,7 +59,7 @@ impl IndexCache {
     ///
     /// # Errors
     /// [`TranscriptError::Io`] if it is not a file, or cannot be opened or read.
-    pub fn index(&self, path: &Path) -> Result<Arc<Index>, TranscriptError> {
+    pub fn index(&self, path: &Path) -> Result<Arc<ClaudeIndex>, TranscriptError> {
         self.with_index(path, |indexed, _| Ok(Arc::clone(&indexed.index)))
     }
 
@@ -134,15 +134,15 @@ impl IndexCache {
         self.claude.update(path, |file, end| self.read(file, end), look)
     }
 
-    fn read(&self, file: &File, end: u64) -> io::Result<Index> {
+    fn read(&self, file: &File, end: u64) -> io::Result<ClaudeIndex> {
         let middle = match end < self.parallel_from_bytes {
             true => None,
             false => line_after(file, end / 2, end)?,
         };
         match middle {
-            None => Index::read(read_range(file, 0, end)),
+            None => ClaudeIndex::read(read_range(file, 0, end)),
             Some(middle) => {
-                Index::read_parts(read_range(file, 0, middle), read_range(file, middle, end), middle)
+                ClaudeIndex::read_parts(read_range(file, 0, middle), read_range(file, middle, end), middle)
             }
         }
     }

@@ -41,7 +41,7 @@ pub(super) struct ReadExtent {
     /// How many bytes were read.
     pub(super) bytes: u64,
     /// The end of the last line that has a newline.
-    pub(super) whole_bytes: u64,
+    pub(super) complete_bytes: u64,
     /// Whether appended lines can be read without those before them. False if the last line was read without its newline:
     /// appended bytes may continue it.
     pub(super) can_extend: bool,
@@ -52,7 +52,7 @@ pub(super) trait IndexedBranch: Sized + Debug {
     type Index: GrowingIndex;
 
     /// The branch that ends with the record `until`, or the live one. `None` if there is no such record.
-    fn of(index: &Arc<Self::Index>, until: Option<&str>) -> Option<Self>;
+    fn read(index: &Arc<Self::Index>, until: Option<&str>) -> Option<Self>;
 
     /// The first message of each turn.
     fn turn_starts(&self) -> &[u32];
@@ -70,7 +70,7 @@ pub(super) struct IndexesByPath<B: IndexedBranch> {
 /// The index of a transcript that was read.
 #[derive(Debug)]
 pub(super) struct CachedIndex<B: IndexedBranch> {
-    read: ReadState,
+    read_state: ReadState,
     pub(super) index: Arc<B::Index>,
     /// The branches that were requested, by their last record. The most recently used one is first.
     branches: Vec<(Option<String>, Arc<B>)>,
@@ -100,7 +100,7 @@ impl<B: IndexedBranch> IndexesByPath<B> {
             .update(&path.to_owned(), CachedIndex::memory_bytes, |slot| {
                 let before = slot.take();
                 let (file, metadata) = open_with_metadata(path).map_err(TranscriptError::io("open", path))?;
-                let indexed = CachedIndex::refreshed(before, &file, FileVersion::of(&metadata), read);
+                let indexed = CachedIndex::refresh(before, &file, FileVersion::of(&metadata), read);
                 let mut indexed = indexed.map_err(TranscriptError::io("read", path))?;
                 let found = look(&mut indexed, file);
                 *slot = Some(indexed);
@@ -114,20 +114,20 @@ impl<B: IndexedBranch> IndexesByPath<B> {
         let indexed = slot.try_lock().ok()?;
         let indexed = indexed
             .as_ref()
-            .filter(|indexed| indexed.read.is_unchanged(now))?;
+            .filter(|indexed| indexed.read_state.is_unchanged(now))?;
         let (_, branch) = indexed.branches.iter().find(|(until, _)| until.is_none())?;
         Some(branch.turn_starts().len() as u64)
     }
 }
 
 impl<B: IndexedBranch> CachedIndex<B> {
-    fn refreshed(
+    fn refresh(
         previous: Option<Self>,
         file: &File,
         version: FileVersion,
         read: impl FnOnce(&File, u64) -> io::Result<B::Index>,
     ) -> io::Result<Self> {
-        let known = match previous.map(|previous| (previous.read.change(&version, file), previous)) {
+        let known = match previous.map(|previous| (previous.read_state.change(&version, file), previous)) {
             Some((FileChange::Same, previous)) => return Ok(previous),
             Some((FileChange::Grown, previous)) => Some(previous),
             Some((FileChange::Rewritten, _)) | None => None,
@@ -138,14 +138,22 @@ impl<B: IndexedBranch> CachedIndex<B> {
                 // The branches share the index. Drop them so that it need not be cloned.
                 drop(previous.branches);
                 let mut index = Arc::unwrap_or_clone(previous.index);
-                index.extend(read_range(file, previous.read.whole_bytes, version.bytes))?;
+                index.extend(read_range(
+                    file,
+                    previous.read_state.complete_bytes,
+                    version.bytes,
+                ))?;
                 index
             }
             None => read(file, version.bytes)?,
         };
         let extent = index.extent();
         Ok(Self {
-            read: ReadState::new(before_read, extent.whole_bytes, extent.can_extend.then_some(file)),
+            read_state: ReadState::new(
+                before_read,
+                extent.complete_bytes,
+                extent.can_extend.then_some(file),
+            ),
             index: Arc::new(index),
             branches: Vec::new(),
         })
@@ -164,7 +172,7 @@ impl<B: IndexedBranch> CachedIndex<B> {
         let entry = match index {
             Some(index) => self.branches.remove(index),
             None => {
-                let branch = B::of(&self.index, until).ok_or_else(not_found)?;
+                let branch = B::read(&self.index, until).ok_or_else(not_found)?;
                 (until.map(str::to_owned), Arc::new(branch))
             }
         };

@@ -39,7 +39,7 @@ pub struct TranscriptMessage {
     /// When it was written, RFC 3339, as in the record.
     pub at: Option<String>,
     /// Its content.
-    pub parts: Vec<Part>,
+    pub parts: Vec<ContentPart>,
     /// The session and record from which this message was copied.
     pub copied_from: Option<(String, String)>,
     /// The length of its record, in bytes.
@@ -48,7 +48,7 @@ pub struct TranscriptMessage {
 
 /// One part of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
+pub enum ContentPart {
     /// Text.
     Text(String),
     /// The model's thinking, as far as the agent records it.
@@ -103,7 +103,7 @@ impl TranscriptMessage {
     }
 }
 
-impl Part {
+impl ContentPart {
     /// Creates a part from a record, or a part of one, of an unknown form. Its kind stays empty, because a type that
     /// means a picture or a text in a list may mean something else there.
     pub(super) fn unknown_form(json: &str) -> Self {

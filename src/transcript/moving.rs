@@ -168,7 +168,7 @@ pub fn plan(
             // this folder.
             step.stays = match are_named {
                 Some(known) => known,
-                None => *are_named.insert(name_results_of(&records, project, &session)?),
+                None => *are_named.insert(refer_to_results_of(&records, project, &session)?),
             };
         }
         // Skip a file that is already in place and either stays or needs no edits.
@@ -228,7 +228,7 @@ pub fn plan_memory(
 }
 
 /// Whether any of these files refers to a tool result of a session in the folder of this project.
-fn name_results_of(records: &[PathBuf], project: &Path, session: &str) -> Result<bool, TranscriptError> {
+fn refer_to_results_of(records: &[PathBuf], project: &Path, session: &str) -> Result<bool, TranscriptError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let project = project.file_name().unwrap_or_default().to_string_lossy();
     if !project.bytes().chain(session.bytes()).all(is_plain) {

@@ -136,7 +136,7 @@ pub trait OpenTranscript: fmt::Debug + Send {
     }
 
     /// Whether it may contain records of the session `owner`; `own` is the opened session.
-    fn may_hold(&self, own: &str, owner: &str) -> bool {
+    fn may_contain_records_of(&self, own: &str, owner: &str) -> bool {
         own == owner
     }
 

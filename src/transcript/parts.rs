@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::TranscriptError;
 use super::codex::decompressed::DecompressedReader;
-use super::codex::is_packed;
+use super::codex::is_compressed;
 use super::fields::Fields;
 use super::meter::Metered;
 use super::moving::MEMORY;
@@ -33,7 +33,7 @@ const COMPRESSED_EXTENSION: &str = ".zst";
 
 /// One file of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct SessionFile {
     /// The path of the file.
     pub path: PathBuf,
     /// Its name relative to the transcript's folder, with `/` between the folders.
@@ -47,7 +47,7 @@ pub struct Part {
     pub borrowed_name: Option<String>,
 }
 
-impl Part {
+impl SessionFile {
     /// A file that is not compressed and has its own name.
     pub(crate) fn plain(path: &Path, name: String, bytes: u64) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl Part {
 /// # Errors
 /// The system's error.
 pub fn open_text(path: &Path) -> io::Result<Box<dyn Read>> {
-    open_content(path, is_packed(path))
+    open_content(path, is_compressed(path))
 }
 
 fn open_content(path: &Path, is_compressed: bool) -> io::Result<Box<dyn Read>> {
@@ -88,11 +88,11 @@ fn open_content(path: &Path, is_compressed: bool) -> io::Result<Box<dyn Read>> {
 ///
 /// # Errors
 /// [`TranscriptError::Io`] when it cannot be read.
-pub(super) fn only_part(transcript: &Path) -> Result<Parts, TranscriptError> {
+pub(super) fn only_part(transcript: &Path) -> Result<SessionFiles, TranscriptError> {
     let path = fs::canonicalize(transcript).map_err(TranscriptError::io("look for", transcript))?;
     let mut part = rollout_part(&path)?;
     part.name = plain_name(transcript);
-    Ok(Parts {
+    Ok(SessionFiles {
         files: vec![part],
         left_out: Vec::new(),
     })
@@ -111,8 +111,8 @@ fn plain_name(path: &Path) -> String {
 ///
 /// # Errors
 /// [`TranscriptError::Io`] when it cannot be read.
-pub fn rollout_part(rollout: &Path) -> Result<Part, TranscriptError> {
-    let is_compressed = is_packed(rollout);
+pub fn rollout_part(rollout: &Path) -> Result<SessionFile, TranscriptError> {
+    let is_compressed = is_compressed(rollout);
     let bytes = if is_compressed {
         // A compressed rollout no longer changes.
         let count = || -> io::Result<u64> {
@@ -122,19 +122,19 @@ pub fn rollout_part(rollout: &Path) -> Result<Part, TranscriptError> {
         };
         count().map_err(TranscriptError::io("read", rollout))?
     } else {
-        whole_lines(rollout)?
+        complete_line_bytes(rollout)?
     };
-    Ok(Part {
+    Ok(SessionFile {
         is_compressed,
-        ..Part::plain(rollout, plain_name(rollout), bytes)
+        ..SessionFile::plain(rollout, plain_name(rollout), bytes)
     })
 }
 
 /// The files of a session and what was not included.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Parts {
+pub struct SessionFiles {
     /// The transcript first, then the others in the order of their names.
-    pub files: Vec<Part>,
+    pub files: Vec<SessionFile>,
     /// The files that are not included, with the reasons.
     pub left_out: Vec<String>,
 }
@@ -150,13 +150,13 @@ pub(super) fn own_folder(transcript: &Path) -> Option<PathBuf> {
 ///
 /// # Errors
 /// [`TranscriptError::Io`] if the transcript cannot be read.
-pub fn parts(transcript: &Path) -> Result<Parts, TranscriptError> {
+pub fn parts(transcript: &Path) -> Result<SessionFiles, TranscriptError> {
     let id = transcript.file_stem().unwrap_or_default().to_string_lossy();
-    let mut parts = Parts::default();
-    let bytes = whole_lines(transcript)?;
+    let mut parts = SessionFiles::default();
+    let bytes = complete_line_bytes(transcript)?;
     parts
         .files
-        .push(Part::plain(transcript, format!("{id}.jsonl"), bytes));
+        .push(SessionFile::plain(transcript, format!("{id}.jsonl"), bytes));
     let Some(own_folder_path) = own_folder(transcript) else {
         return Ok(parts);
     };
@@ -177,8 +177,8 @@ pub fn parts(transcript: &Path) -> Result<Parts, TranscriptError> {
 
 /// The files of a folder next to a project's transcripts that belongs to none of their sessions. Empty if there is no such
 /// folder.
-pub(super) fn folder_parts(project: &Path, name: &str) -> Parts {
-    let mut parts = Parts::default();
+pub(super) fn folder_parts(project: &Path, name: &str) -> SessionFiles {
+    let mut parts = SessionFiles::default();
     let folder = project.join(name);
     if folder.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
         add_files_below(&folder, name, DEPTH_LIMIT, &mut parts);
@@ -187,7 +187,7 @@ pub(super) fn folder_parts(project: &Path, name: &str) -> Parts {
     parts
 }
 
-fn add_files_below(folder: &Path, name: &str, depth: usize, parts: &mut Parts) {
+fn add_files_below(folder: &Path, name: &str, depth: usize, parts: &mut SessionFiles) {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) => {
@@ -234,7 +234,7 @@ fn add_files_below(folder: &Path, name: &str, depth: usize, parts: &mut Parts) {
             return;
         } else {
             match size(&path) {
-                Ok(bytes) => parts.files.push(Part::plain(&path, name, bytes)),
+                Ok(bytes) => parts.files.push(SessionFile::plain(&path, name, bytes)),
                 Err(error) => leave(&format!("cannot be read ({error})")),
             }
         }
@@ -242,14 +242,14 @@ fn add_files_below(folder: &Path, name: &str, depth: usize, parts: &mut Parts) {
 }
 
 /// A file at any path, under this name. `None` if it is not a regular file that can be read.
-pub(super) fn side_part(path: &Path, name: String) -> Option<Part> {
+pub(super) fn side_part(path: &Path, name: String) -> Option<SessionFile> {
     path.symlink_metadata().ok().filter(fs::Metadata::is_file)?;
-    Some(Part::plain(path, name, size(path).ok()?))
+    Some(SessionFile::plain(path, name, size(path).ok()?))
 }
 
 fn size(path: &Path) -> io::Result<u64> {
     if is_lines(path) {
-        return whole_lines_end(path);
+        return complete_lines_end(path);
     }
     Ok(path.symlink_metadata()?.len())
 }
@@ -265,11 +265,11 @@ pub fn is_lines(path: &Path) -> bool {
 ///
 /// # Errors
 /// [`TranscriptError::Io`].
-pub fn whole_lines(path: &Path) -> Result<u64, TranscriptError> {
-    whole_lines_end(path).map_err(TranscriptError::io("read", path))
+pub fn complete_line_bytes(path: &Path) -> Result<u64, TranscriptError> {
+    complete_lines_end(path).map_err(TranscriptError::io("read", path))
 }
 
-fn whole_lines_end(path: &Path) -> io::Result<u64> {
+fn complete_lines_end(path: &Path) -> io::Result<u64> {
     let (mut file, metadata) = open_with_metadata(path)?;
     let length = metadata.len();
     let mut end = length;
@@ -343,7 +343,7 @@ mod tests {
         fs::write(at("elsewhere.jsonl"), "{}\n").unwrap();
         std::os::unix::fs::symlink(at("elsewhere.jsonl"), at("s.jsonl")).unwrap();
         let found = only_part(&at("s.jsonl")).unwrap();
-        let expected = Part::plain(
+        let expected = SessionFile::plain(
             &fs::canonicalize(at("elsewhere.jsonl")).unwrap(),
             "s.jsonl".to_owned(),
             3,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 
 use super::fields::{Fields, Json, lenient_text};
-use super::rewrite::{EditableRecord, Edits, LineChange, Rewriter, Verdict, token};
+use super::rewrite::{EditableRecord, Edits, LineChange, Rewriter, Verdict, json_string};
 
 /// The longest line that is buffered to be changed, in bytes. Longer lines are copied unchanged. Prompts with
 /// pictures stay far below.
@@ -64,7 +64,7 @@ impl Relocation {
         if let Some((old, range)) = record.text(&["toolUseResult", "persistedOutputPath"])
             && let Some(new) = self.relocated_result(&old).filter(|new| *new != old)
         {
-            edits.replace(range, token(&new));
+            edits.replace(range, json_string(&new));
         }
         if memchr::memmem::find(line, RESULTS.as_bytes()).is_none() {
             return;
@@ -79,7 +79,7 @@ impl Relocation {
             };
             // Replaces the path only in this exact spelling. Other spellings are left alone.
             if let Some(at) = json.find(&old) {
-                let range = record.place_of(text, at..at + old.len());
+                let range = record.position_in_value(text, at..at + old.len());
                 edits.replace(range, new);
             }
         }
@@ -103,7 +103,7 @@ impl LineChange for Relocation {
             if let Some((old, place)) = record.text(way)
                 && let Some(new) = to(&old).filter(|new| *new != old)
             {
-                edits.replace(place, token(&new));
+                edits.replace(place, json_string(&new));
             }
         };
         let session = |id: &str| self.sessions.get(id).cloned();
@@ -136,7 +136,7 @@ fn texts_replacing_results<'a>(fields: &Fields<'a>) -> Vec<Json<'a>> {
 }
 
 /// The paths of the files with long results that a record names.
-pub(super) fn named_results(fields: &Fields<'_>) -> Vec<String> {
+pub(super) fn named_result_paths(fields: &Fields<'_>) -> Vec<String> {
     let texts = texts_replacing_results(fields).into_iter();
     let texts = texts.filter_map(|text| persisted_path(&lenient_text(text.get())?).map(str::to_owned));
     let result = fields.object("toolUseResult");
@@ -165,7 +165,7 @@ pub(super) fn persisted_path(text: &str) -> Option<&str> {
 
 /// A text, escaped as within a JSON string.
 fn escaped(text: &str) -> String {
-    let token = token(text);
+    let token = json_string(text);
     token[1..token.len() - 1].to_owned()
 }
 

@@ -12,7 +12,7 @@ use super::lines::trimmed;
 
 /// A line of the source.
 #[derive(Debug)]
-pub struct Line<'a> {
+pub struct SourceLine<'a> {
     /// The offset of the line.
     pub offset: u64,
     /// Its bytes, without the newline. `None` if it is longer than the limit, so that it cannot be edited.
@@ -21,7 +21,7 @@ pub struct Line<'a> {
     pub ended: bool,
 }
 
-impl<'a> Line<'a> {
+impl<'a> SourceLine<'a> {
     /// Its bytes.
     ///
     /// # Errors
@@ -47,20 +47,20 @@ pub enum Verdict {
 /// The edits to a line.
 #[derive(Debug, Default)]
 pub struct Edits {
-    places: Vec<(Range<usize>, Vec<u8>)>,
+    replacements: Vec<(Range<usize>, Vec<u8>)>,
 }
 
 impl Edits {
     /// Replaces a part of the line with this text. Parts must not overlap.
     pub fn replace(&mut self, place: Range<usize>, text: impl Into<Vec<u8>>) {
-        self.places.push((place, text.into()));
+        self.replacements.push((place, text.into()));
     }
 
     /// Writes a line with these edits, and clears them for the next line.
     fn write(&mut self, line: &[u8], writer: &mut dyn Write) -> io::Result<()> {
-        self.places.sort_by_key(|(range, _)| range.start);
+        self.replacements.sort_by_key(|(range, _)| range.start);
         let mut written = 0;
-        for (range, text) in &self.places {
+        for (range, text) in &self.replacements {
             writer.write_all(&line[written..range.start])?;
             writer.write_all(text)?;
             written = range.end;
@@ -69,7 +69,7 @@ impl Edits {
     }
 
     fn clear(&mut self) {
-        self.places.clear();
+        self.replacements.clear();
     }
 }
 
@@ -84,8 +84,8 @@ pub trait LineChange {
 pub struct Rewriter<R> {
     reader: R,
     offset: u64,
-    held_bytes: usize,
-    ends_last_line: bool,
+    line_limit_bytes: usize,
+    adds_final_newline: bool,
     line: Vec<u8>,
     edits: Edits,
 }
@@ -96,8 +96,8 @@ impl<R: BufRead> Rewriter<R> {
         Self {
             reader,
             offset: 0,
-            held_bytes,
-            ends_last_line: true,
+            line_limit_bytes: held_bytes,
+            adds_final_newline: true,
             line: Vec::new(),
             edits: Edits::default(),
         }
@@ -107,7 +107,7 @@ impl<R: BufRead> Rewriter<R> {
     /// line.
     #[must_use]
     pub fn without_final_newline(mut self) -> Self {
-        self.ends_last_line = false;
+        self.adds_final_newline = false;
         self
     }
 
@@ -118,7 +118,7 @@ impl<R: BufRead> Rewriter<R> {
     pub fn rewrite_all(
         mut self,
         writer: &mut dyn Write,
-        mut decide: impl FnMut(&Line<'_>, &mut Edits) -> io::Result<Verdict>,
+        mut decide: impl FnMut(&SourceLine<'_>, &mut Edits) -> io::Result<Verdict>,
     ) -> io::Result<()> {
         while self.rewrite_next(writer, &mut decide)?.is_some() {}
         Ok(())
@@ -131,17 +131,17 @@ impl<R: BufRead> Rewriter<R> {
     pub fn rewrite_next(
         &mut self,
         writer: &mut dyn Write,
-        decide: impl FnOnce(&Line<'_>, &mut Edits) -> io::Result<Verdict>,
+        decide: impl FnOnce(&SourceLine<'_>, &mut Edits) -> io::Result<Verdict>,
     ) -> io::Result<Option<u64>> {
         self.edits.clear();
-        self.fill(self.held_bytes + 1)?;
+        self.fill(self.line_limit_bytes + 1)?;
         let read = self.line.len();
         if read == 0 {
             return Ok(None);
         }
         let ended = self.line.pop_if(|last| *last == b'\n').is_some();
-        let is_held = ended || self.line.len() <= self.held_bytes;
-        let line = Line {
+        let is_held = ended || self.line.len() <= self.line_limit_bytes;
+        let line = SourceLine {
             offset: self.offset,
             bytes: is_held.then_some(self.line.as_slice()),
             ended,
@@ -155,7 +155,7 @@ impl<R: BufRead> Rewriter<R> {
         if !is_held {
             self.line = Vec::new();
             self.pass_line(is_kept.then_some(writer))?;
-        } else if is_kept && (ended || self.ends_last_line) {
+        } else if is_kept && (ended || self.adds_final_newline) {
             writer.write_all(b"\n")?;
         }
         self.line.clear();
@@ -208,7 +208,7 @@ impl<R: BufRead> Rewriter<R> {
             has_ended = newline.is_some() || count == 0;
             if let Some(writer) = writer.as_mut() {
                 writer.write_all(&available[..count])?;
-                if count == 0 && self.ends_last_line {
+                if count == 0 && self.adds_final_newline {
                     writer.write_all(b"\n")?;
                 }
             }
@@ -266,7 +266,7 @@ impl<'a> EditableRecord<'a> {
         for name in outer {
             inner = Some(inner.as_ref().unwrap_or(&self.fields).object(name)?);
         }
-        let place = inner.as_ref().unwrap_or(&self.fields).place(self.text, name)?;
+        let place = inner.as_ref().unwrap_or(&self.fields).range_of(self.text, name)?;
         Some(self.start + place.start..self.start + place.end)
     }
 
@@ -278,7 +278,7 @@ impl<'a> EditableRecord<'a> {
 
     /// The position in the line of a part of one of its values.
     #[must_use]
-    pub fn place_of(&self, value: Json<'_>, part: Range<usize>) -> Range<usize> {
+    pub fn position_in_value(&self, value: Json<'_>, part: Range<usize>) -> Range<usize> {
         let start = self.start + value.get().as_ptr() as usize - self.text.as_ptr() as usize;
         start + part.start..start + part.end
     }
@@ -294,7 +294,7 @@ impl<'a> EditableRecord<'a> {
 
 /// A text as a JSON string.
 #[must_use]
-pub fn token(text: &str) -> String {
+pub fn json_string(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     match text.bytes().all(is_plain) {
         true => format!("\"{text}\""),
@@ -311,7 +311,7 @@ mod tests {
     const HELD: usize = 8;
 
     /// Drops empty lines, edits short ones, and keeps the rest unchanged.
-    fn decide(line: &Line<'_>, edits: &mut Edits) -> io::Result<Verdict> {
+    fn decide(line: &SourceLine<'_>, edits: &mut Edits) -> io::Result<Verdict> {
         match line.bytes {
             Some(b"") => return Ok(Verdict::Drop),
             Some(bytes) => {

@@ -19,8 +19,8 @@ use super::lines::text_of_same_length;
 pub(crate) use filter::Filter;
 pub(super) use filter::{BEGINNING_BYTES, ID_LIMIT_BYTES};
 pub(super) use lines::{LinePosition, PrunedLine, PrunedLines};
-use strict::Strict;
-use strings::{special, trim_cut, unfinished};
+use strict::StringValidator;
+use strings::{plain_length_with_escapes, special, trim_cut};
 
 /// The maximum number of elements of an array that are copied.
 pub(super) use super::fields::INNER_LIMIT as ELEMENTS_LIMIT;
@@ -68,7 +68,7 @@ const DEPTH_LIMIT: usize = 1 << 20;
 
 /// What to read of each line of a format.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Table {
+pub(crate) struct PruneTable {
     /// The grammar with which the agent reads its own files.
     pub(crate) grammar: Grammar,
     /// What to copy from a record.
@@ -96,7 +96,7 @@ impl PrunedRecord<'_> {
 /// Scans a line in pieces.
 #[derive(Debug)]
 pub(crate) struct Pruner {
-    table: &'static Table,
+    table: &'static PruneTable,
     state: State,
     /// The open brackets, and whether each is an object's.
     nesting: Vec<bool>,
@@ -116,7 +116,7 @@ pub(crate) struct Pruner {
     /// The rest of the word that is being read.
     word: &'static [u8],
     /// The state of the current string in the strict grammar.
-    strict: Strict,
+    strict: StringValidator,
     record: Vec<u8>,
     spans: Vec<ValueSpan>,
     has_more: bool,
@@ -170,7 +170,7 @@ enum Digits {
 
 impl Pruner {
     /// Creates a pruner for lines of a format.
-    pub(crate) fn new(table: &'static Table) -> Self {
+    pub(crate) fn new(table: &'static PruneTable) -> Self {
         Self {
             table,
             state: State::Before,
@@ -184,7 +184,7 @@ impl Pruner {
             is_name: false,
             name: Vec::new(),
             word: &[],
-            strict: Strict::default(),
+            strict: StringValidator::default(),
             record: Vec::new(),
             spans: Vec::new(),
             has_more: false,
@@ -200,11 +200,11 @@ impl Pruner {
                 let rest = &bytes[at..];
                 let run = match self.is_name {
                     true => special(rest),
-                    false => unfinished(rest),
+                    false => plain_length_with_escapes(rest),
                 };
                 let (plain, end) = (&rest[..run], rest.get(run).copied());
                 at += run;
-                if self.is_strict() && !self.may_stand(plain, end) {
+                if self.is_strict() && !self.is_valid_plain(plain, end) {
                     self.state = State::Garbage;
                     continue;
                 }
@@ -244,7 +244,7 @@ impl Pruner {
         self.nesting.clear();
         self.is_name = false;
         self.name.clear();
-        self.strict = Strict::default();
+        self.strict = StringValidator::default();
         match state {
             State::Before => Scanned::Blank,
             State::After => Scanned::Record(PrunedRecord {
@@ -266,10 +266,10 @@ impl Pruner {
     }
 
     /// Whether these bytes of a string are valid, followed by `end`, or by more bytes if `end` is `None`.
-    fn may_stand(&mut self, plain: &[u8], end: Option<u8>) -> bool {
+    fn is_valid_plain(&mut self, plain: &[u8], end: Option<u8>) -> bool {
         self.strict.plain(plain)
             && match end {
-                Some(b'"') => self.strict.is_whole(),
+                Some(b'"') => self.strict.may_end(),
                 Some(_) => self.strict.ends_run(),
                 None => true,
             }
@@ -332,7 +332,7 @@ impl Pruner {
                 // The previous piece ended within the escape.
                 b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => {
                     self.copy_escape(&[b'\\', byte], 2);
-                    self.string_or_garbage(self.strict.is_whole())
+                    self.string_or_garbage(self.strict.may_end())
                 }
                 _ => State::Garbage,
             },

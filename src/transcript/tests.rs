@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::claude::record::Record;
-use super::claude::{Index, Selection};
+use super::claude::{ClaudeIndex, Selection};
 use super::lines::{Lines, line_text};
-use super::message::Part;
+use super::message::ContentPart;
 
 /// The session that they are of.
 pub(super) const OLD: &str = "11111111-1111-4111-8111-111111111111";
@@ -95,7 +95,7 @@ pub(super) fn told(bytes: &[u8], branch: &Selection) -> Vec<ToldTurn> {
         turn.reply.push_str(&text);
         let parts = record.parts().unwrap_or_default().into_iter();
         turn.calls.extend(parts.filter_map(|part| match part {
-            Part::ToolCall { id, .. } => Some(id),
+            ContentPart::ToolCall { id, .. } => Some(id),
             _ => None,
         }));
     }
@@ -105,7 +105,7 @@ pub(super) fn told(bytes: &[u8], branch: &Selection) -> Vec<ToldTurn> {
 /// The turns of the live branch of a transcript, those before a compaction too.
 pub(super) fn told_live(path: &Path) -> Vec<ToldTurn> {
     let bytes = fs::read(path).expect("the transcript");
-    let index = Index::read(&bytes[..]).expect("memory can be read");
+    let index = ClaudeIndex::read(&bytes[..]).expect("memory can be read");
     let branch = index.select(None, true);
     branch.map_or_else(Vec::new, |branch| told(&bytes, &branch))
 }

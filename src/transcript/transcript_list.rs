@@ -53,13 +53,13 @@ impl Format {
 
     /// The format of this name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
 
     /// The top folders below a root, which contain all transcripts.
     #[must_use]
-    pub fn tops(self, root: &Path) -> Vec<PathBuf> {
+    pub fn top_folders(self, root: &Path) -> Vec<PathBuf> {
         let tops = self.dialect().layout().tops;
         tops.iter().map(|name| root.join(name)).collect()
     }
@@ -130,7 +130,7 @@ impl ListPosition {
 }
 
 /// All transcripts below a root with their versions. Those that cannot be read are left out.
-pub fn identities(root: &Path, format: Format) -> impl Iterator<Item = (PathBuf, FileVersion)> {
+pub fn transcript_versions(root: &Path, format: Format) -> impl Iterator<Item = (PathBuf, FileVersion)> {
     let found = FolderWalk::in_root(root, format).files;
     found.into_iter().map(|found| (found.path, found.identity))
 }
@@ -145,7 +145,7 @@ pub(super) fn transcript_names(root: &Path, format: Format) -> (Vec<PathBuf>, Ve
 #[must_use]
 pub fn listed_title(path: &Path, format: Format) -> Option<String> {
     // A linked transcript is listed with the title of its target.
-    let found = FoundFile::at(path.canonicalize().ok()?)?;
+    let found = FoundFile::at_path(path.canonicalize().ok()?)?;
     file_ends::summary(&found, format, &mut Buffers::default())
         .ok()?
         .title

@@ -32,7 +32,7 @@ impl TurnCounts {
     /// The counts for the file of a session that copied `carried` turns from another one. Turns outside its live branch
     /// may be copies, and copies do not replace turns that were acknowledged since.
     #[must_use]
-    pub fn with_carried(self, carried: u64) -> Self {
+    pub fn with_copied_turns(self, carried: u64) -> Self {
         let turns_anywhere = if carried == 0 {
             self.turns_on_all_branches
         } else {

@@ -81,7 +81,7 @@ struct PendingEvents {
     /// The changed paths, and whether each may have been deleted or moved away.
     paths: BTreeMap<PathBuf, bool>,
     /// Whether events were lost, so that anything may have changed.
-    is_lost: bool,
+    has_lost_events: bool,
 }
 
 /// The role of a path for a root.
@@ -133,7 +133,7 @@ impl PendingEvents {
 
     fn mark_lost(&mut self) {
         self.paths.clear();
-        self.is_lost = true;
+        self.has_lost_events = true;
     }
 }
 
@@ -191,7 +191,7 @@ impl TranscriptWatcher {
     pub fn take_changes(&mut self) -> Vec<RootChanges> {
         let pending = std::mem::take(&mut *lock(&self.pending));
         let mut changes_by_root: Vec<Changes> = self.roots.iter().map(|_| Changes::default()).collect();
-        if pending.is_lost {
+        if pending.has_lost_events {
             // A folder may have been replaced by another one at the same path.
             self.unwatch(Path::new("/"));
             changes_by_root
@@ -299,7 +299,7 @@ impl TranscriptWatcher {
     fn rewatch_root(&mut self, index: usize) {
         let (path, format) = (self.roots[index].path.clone(), self.roots[index].format);
         let mut failure = self.watch_nearest(&path).err();
-        for top in format.tops(&path) {
+        for top in format.top_folders(&path) {
             let watched = self
                 .watch_nearest(&top)
                 .and_then(|()| self.watch_tree(&top, format));
@@ -374,7 +374,7 @@ impl TranscriptWatcher {
             inside.is_ok_and(|inside| inside.components().count() < levels.len())
         };
         let mut roots = self.roots.iter().filter(|root| root.format == format);
-        roots.any(|root| format.tops(&root.path).into_iter().any(is_above))
+        roots.any(|root| format.top_folders(&root.path).into_iter().any(is_above))
     }
 
     /// Watches one folder. `false` if it is missing or must not be read.
@@ -418,7 +418,7 @@ impl TranscriptWatcher {
 
 impl WatchedRoot {
     fn role_of(&self, path: &Path, is_folder: bool) -> PathRole {
-        for top in self.format.tops(&self.path) {
+        for top in self.format.top_folders(&self.path) {
             if top.starts_with(path) {
                 return PathRole::AboveFolders;
             }

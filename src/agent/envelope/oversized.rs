@@ -5,7 +5,7 @@
 
 use super::MAX_DEPTH;
 use crate::transcript::fields::Json;
-use crate::transcript::scan::{Filter, Grammar, Pruner, Scanned, Table};
+use crate::transcript::scan::{Filter, Grammar, PruneTable, Pruner, Scanned};
 
 /// The longest id, method or session id that is stored, in bytes as written without quotes. Ids are numbers or UUIDs, so
 /// this program never sends a longer one.
@@ -14,7 +14,7 @@ pub const MAX_ID_BYTES: usize = 256;
 const ID: Filter = Filter::whole(MAX_ID_BYTES);
 
 /// The values to extract from a line.
-static TABLE: Table = Table {
+static TABLE: PruneTable = PruneTable {
     grammar: Grammar::JavaScript,
     record: Filter::object(&[
         ("id", ID),
@@ -25,7 +25,7 @@ static TABLE: Table = Table {
 
 /// What was found in a skipped line.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Oversized {
+pub struct OversizedLineIds {
     /// The id as written; a string has its quotes.
     pub id: Option<String>,
     /// The method's name.
@@ -34,7 +34,7 @@ pub struct Oversized {
     pub session_id: Option<String>,
 }
 
-impl Oversized {
+impl OversizedLineIds {
     /// Scans a whole line. `None` if it has none of the values.
     #[must_use]
     pub fn in_line(line: &[u8]) -> Option<Self> {
@@ -66,15 +66,15 @@ impl IdScanner {
 
     /// Ends the line and returns what was found.
     #[must_use]
-    pub fn finish(mut self) -> Oversized {
+    pub fn finish(mut self) -> OversizedLineIds {
         let Scanned::Record(record) = self.0.finish() else {
-            return Oversized::default();
+            return OversizedLineIds::default();
         };
         let fields = record.fields();
         let is_id =
             |id: &&str| id.starts_with(['"', '-']) || id.starts_with(|first: char| first.is_ascii_digit());
         let id = fields.raw("id").map(Json::get).filter(is_id);
-        Oversized {
+        OversizedLineIds {
             id: id.map(str::to_owned),
             method: fields.text("method"),
             session_id: fields

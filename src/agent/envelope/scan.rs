@@ -3,7 +3,7 @@
 //! Pure. It allocates only for escaped keys and strings. It checks the whole line, because the line is written into
 //! other JSON documents unchanged.
 
-use super::{EnvelopeKind, Malformed, Parts, Span, decode_string};
+use super::{EnvelopeKind, EnvelopeSpans, Malformed, Span, decode_string};
 
 /// The deepest nesting that is accepted. Agents nest a few levels; a deeper line is an attack or an accident, and
 /// would harm clients that parse recursively.
@@ -14,7 +14,7 @@ const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 
 /// Scans one line.
-pub(super) fn scan(text: &str) -> Result<Parts, Malformed> {
+pub(super) fn scan(text: &str) -> Result<EnvelopeSpans, Malformed> {
     if u32::try_from(text.len()).is_err() {
         return Err(Malformed::TooLong);
     }
@@ -23,7 +23,7 @@ pub(super) fn scan(text: &str) -> Result<Parts, Malformed> {
         bytes: text.as_bytes(),
         at: 0,
     };
-    let mut parts = Parts::default();
+    let mut parts = EnvelopeSpans::default();
     scanner.skip_space();
     if scanner.peek() != Some(b'{') {
         scanner.skip_value()?;
@@ -46,7 +46,7 @@ pub(super) fn scan(text: &str) -> Result<Parts, Malformed> {
     Ok(parts)
 }
 
-fn scan_params(scanner: &mut Scanner<'_>, parts: &mut Parts) -> Result<Span, Malformed> {
+fn scan_params(scanner: &mut Scanner<'_>, parts: &mut EnvelopeSpans) -> Result<Span, Malformed> {
     // A second `params` replaces the first one.
     (parts.session_id, parts.request_id) = Default::default();
     (parts.update, parts.update_kind) = Default::default();
@@ -74,7 +74,7 @@ fn scan_params(scanner: &mut Scanner<'_>, parts: &mut Parts) -> Result<Span, Mal
     })
 }
 
-fn scan_result(scanner: &mut Scanner<'_>, parts: &mut Parts) -> Result<Span, Malformed> {
+fn scan_result(scanner: &mut Scanner<'_>, parts: &mut EnvelopeSpans) -> Result<Span, Malformed> {
     parts.result_session_id = Span::default();
     scanner.object_or_value(|scanner, key| {
         match scanner.name_of(key) {
@@ -85,7 +85,7 @@ fn scan_result(scanner: &mut Scanner<'_>, parts: &mut Parts) -> Result<Span, Mal
     })
 }
 
-fn kind_of(text: &str, parts: &Parts) -> Result<EnvelopeKind, Malformed> {
+fn kind_of(text: &str, parts: &EnvelopeSpans) -> Result<EnvelopeKind, Malformed> {
     let id = parts.id.slice(text);
     let id_is_valid =
         id.is_none_or(|id| matches!(id.as_bytes().first(), Some(b'"' | b'-' | b'0'..=b'9' | b'n')));

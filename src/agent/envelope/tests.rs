@@ -261,7 +261,7 @@ proptest::proptest! {
         proptest::prop_assert_eq!(&*envelope.method().unwrap(), method.as_str());
         proptest::prop_assert_eq!(&*envelope.session_id().unwrap(), session.as_str());
         proptest::prop_assert_eq!(&*envelope.update_kind().unwrap(), other.as_str());
-        let expected = Oversized { id, method: Some(method), session_id: Some(session.clone()) };
+        let expected = OversizedLineIds { id, method: Some(method), session_id: Some(session.clone()) };
         if session.len() < 40 {
             for piece_bytes in [1, 7, 4_096] {
                 proptest::prop_assert_eq!(&stream(&line, piece_bytes), &expected);
@@ -270,7 +270,7 @@ proptest::proptest! {
     }
 }
 
-fn stream(line: &str, piece_bytes: usize) -> Oversized {
+fn stream(line: &str, piece_bytes: usize) -> OversizedLineIds {
     let mut scanner = IdScanner::default();
     for piece in line.as_bytes().chunks(piece_bytes) {
         scanner.feed(piece);
@@ -285,23 +285,23 @@ fn the_owner_of_a_line_that_is_too_long_is_found() {
     for (line, expected) in [
         (
             format!(r#"{{"jsonrpc":"2.0","id":12,"result":{{"id":1,"text":"{long}"}}}}"#),
-            Oversized {
+            OversizedLineIds {
                 id: text("12"),
-                ..Oversized::default()
+                ..OversizedLineIds::default()
             },
         ),
         (
             format!(r#"{{"result":{{"id":1,"text":["{long}"]}}, "\u0069d" : "a\"b" }}"#),
-            Oversized {
+            OversizedLineIds {
                 id: text(r#""a\"b""#),
-                ..Oversized::default()
+                ..OversizedLineIds::default()
             },
         ),
         (
             format!(
                 r#"{{"params":{{"a":{{"sessionId":"no"}},"update":"{long}","sessionId":"s"}},"method":"m"}}"#
             ),
-            Oversized {
+            OversizedLineIds {
                 id: None,
                 method: text("m"),
                 session_id: text("s"),
@@ -309,17 +309,17 @@ fn the_owner_of_a_line_that_is_too_long_is_found() {
         ),
         (
             format!(r#"{{"id":"{long}","method":["m"],"x":{{"sessionId":"no"}}}}"#),
-            Oversized::default(),
+            OversizedLineIds::default(),
         ),
-        (format!(r#"[{{"id":1}},"{long}"]"#), Oversized::default()),
+        (format!(r#"[{{"id":1}},"{long}"]"#), OversizedLineIds::default()),
         (
             format!(r#"{{"id":1,"id":2,"{long}":3}}"#),
-            Oversized {
+            OversizedLineIds {
                 id: text("2"),
-                ..Oversized::default()
+                ..OversizedLineIds::default()
             },
         ),
-        ("}}]]{{[\"\\".to_owned(), Oversized::default()),
+        ("}}]]{{[\"\\".to_owned(), OversizedLineIds::default()),
     ] {
         for piece_bytes in [1, 3, 64, 100_000] {
             assert_eq!(stream(&line, piece_bytes), expected, "{piece_bytes}: {line}");

@@ -20,8 +20,8 @@ pub struct Rejection {
 /// its classification.
 #[derive(Debug, Clone, Default)]
 pub struct FailureSigns {
-    rejected: Option<Rejection>,
-    thread_broke: bool,
+    last_rejection: Option<Rejection>,
+    is_thread_broken: bool,
     codex_retry: Option<CodexRetry>,
     last_notice: Option<String>,
 }
@@ -34,7 +34,7 @@ pub(super) struct CodexRetry {
 }
 
 impl CodexRetry {
-    fn read(error: &Value) -> CodexRetry {
+    fn parse(error: &Value) -> CodexRetry {
         CodexRetry {
             info: error
                 .get("codexErrorInfo")
@@ -83,12 +83,12 @@ impl FailureSigns {
     /// Returns the last event of this turn that refused requests. A later `allowed` does not cancel it, because the
     /// agent's side requests (titles, summaries) are in the same stream.
     pub fn rejected(&self) -> Option<&Rejection> {
-        self.rejected.as_ref()
+        self.last_rejection.as_ref()
     }
 
     /// Whether Codex reported in this turn that the thread is broken.
     pub fn thread_broke(&self) -> bool {
-        self.thread_broke
+        self.is_thread_broken
     }
 
     /// Returns the last retried error of this turn, whether or not Codex recovered.
@@ -109,10 +109,10 @@ impl FailureSigns {
                     .pointer("/_meta/codex/threadStatus/type")
                     .and_then(Value::as_str)
                 {
-                    self.thread_broke = status == "systemError";
+                    self.is_thread_broken = status == "systemError";
                 }
                 if let Some(error) = update.pointer("/_meta/codex/error") {
-                    self.codex_retry = Some(CodexRetry::read(error));
+                    self.codex_retry = Some(CodexRetry::parse(error));
                 }
             }
             Some("agent_message_chunk") if update.get("messageId").is_none_or(Value::is_null) => {
@@ -130,7 +130,7 @@ impl FailureSigns {
             && info.get("status").and_then(Value::as_str) == Some("rejected")
         {
             let resets_at = info.get("resetsAt").and_then(Value::as_i64);
-            self.rejected = Some(Rejection {
+            self.last_rejection = Some(Rejection {
                 resets_at: resets_at.and_then(|at| Timestamp::from_second(at).ok()),
             });
         }

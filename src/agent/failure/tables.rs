@@ -3,39 +3,39 @@
 
 use serde_json::Value;
 
-use super::{FailureKind, Verdict};
+use super::{FailureKind, FailureVerdict};
 use crate::agent::kinds::AgentKind;
 
 /// Classifies by `data.errorKind` (Claude and loopback): the error kinds of the Claude SDK and its adapter.
-pub(super) fn by_agent_error_kind(data: Option<&Value>, text: &str) -> Option<Verdict> {
+pub(super) fn by_agent_error_kind(data: Option<&Value>, text: &str) -> Option<FailureVerdict> {
     let kind = data?.get("errorKind")?.as_str()?;
     Some(match kind {
-        "rate_limit" => Verdict::of(FailureKind::RateLimited),
-        "overloaded" => Verdict::of(FailureKind::Overloaded),
+        "rate_limit" => FailureVerdict::of(FailureKind::RateLimited),
+        "overloaded" => FailureVerdict::of(FailureKind::Overloaded),
         // No credit is a limit, but waiting does not reset it.
-        "billing_error" => Verdict::not_retryable(FailureKind::RateLimited),
+        "billing_error" => FailureVerdict::not_retryable(FailureKind::RateLimited),
         "authentication_failed"
         | "oauth_org_not_allowed"
         | "account_on_hold"
         | "verification_required"
-        | "cloud_credential_error" => Verdict::of(FailureKind::AuthRequired),
+        | "cloud_credential_error" => FailureVerdict::of(FailureKind::AuthRequired),
         "invalid_request" | "model_not_found" => {
-            too_long(text).unwrap_or(Verdict::of(FailureKind::InvalidRequest))
+            too_long(text).unwrap_or(FailureVerdict::of(FailureKind::InvalidRequest))
         }
-        "transport_lost" | "worker_shutdown" => Verdict::of(FailureKind::AgentDied),
+        "transport_lost" | "worker_shutdown" => FailureVerdict::of(FailureKind::AgentDied),
         // These include a refused connection and 529. Only the text distinguishes them. None of them is a limit, even
         // if the text mentions one.
         "server_error" | "unknown" | "no_result" | "incomplete_tool_call" | "max_output_tokens" => {
             by_text(text)
                 .filter(|verdict| verdict.kind != FailureKind::RateLimited)
-                .unwrap_or_else(Verdict::transient_server_fault)
+                .unwrap_or_else(FailureVerdict::transient_server_fault)
         }
         _ => return None,
     })
 }
 
 /// Classifies by `codexErrorInfo`: a name, or an object with one member of that name that holds an HTTP status.
-pub(super) fn by_codex_error(info: Option<&Value>, text: &str) -> Option<Verdict> {
+pub(super) fn by_codex_error(info: Option<&Value>, text: &str) -> Option<FailureVerdict> {
     let info = info?;
     let (name, detail) = match info {
         Value::String(name) => (name.as_str(), None),
@@ -53,13 +53,13 @@ pub(super) fn by_codex_error(info: Option<&Value>, text: &str) -> Option<Verdict
     };
     Some(match name {
         "usageLimitExceeded" | "rateLimitExceeded" => {
-            no_credit(text).unwrap_or(Verdict::of(FailureKind::RateLimited))
+            no_credit(text).unwrap_or(FailureVerdict::of(FailureKind::RateLimited))
         }
-        "contextWindowExceeded" => Verdict::of(FailureKind::ContextOverflow),
-        "serverOverloaded" => Verdict::of(FailureKind::Overloaded),
-        "unauthorized" => Verdict::of(FailureKind::AuthRequired),
+        "contextWindowExceeded" => FailureVerdict::of(FailureKind::ContextOverflow),
+        "serverOverloaded" => FailureVerdict::of(FailureKind::Overloaded),
+        "unauthorized" => FailureVerdict::of(FailureKind::AuthRequired),
         "badRequest" | "cyberPolicy" | "sandboxError" => {
-            too_long(text).unwrap_or(Verdict::of(FailureKind::InvalidRequest))
+            too_long(text).unwrap_or(FailureVerdict::of(FailureKind::InvalidRequest))
         }
         "internalServerError" => by_http_status(500, text),
         "httpConnectionFailed"
@@ -68,7 +68,7 @@ pub(super) fn by_codex_error(info: Option<&Value>, text: &str) -> Option<Verdict
         | "responseTooManyFailedAttempts" => match status() {
             Some(status) => by_http_status(status, text),
             // A limit that arrives within the stream is reported as a broken stream.
-            None => by_text(text).unwrap_or(Verdict::of(FailureKind::Network)),
+            None => by_text(text).unwrap_or(FailureVerdict::of(FailureKind::Network)),
         },
         _ => return None,
     })
@@ -76,19 +76,19 @@ pub(super) fn by_codex_error(info: Option<&Value>, text: &str) -> Option<Verdict
 
 /// Classifies error 1001 of Codex's adapter: its app-server ended. `data` says how it ended, whether the adapter
 /// restarts it, and how long the adapter waits first (codex-acp 2.6.0).
-pub(super) fn by_codex_server_gone(code: Option<i64>, data: Option<&Value>) -> Option<Verdict> {
+pub(super) fn by_codex_server_gone(code: Option<i64>, data: Option<&Value>) -> Option<FailureVerdict> {
     const SERVER_GONE: i64 = 1001;
     let data = data.filter(|_| code == Some(SERVER_GONE))?;
     let is_restarted = data.get("restartable")?.as_bool()? || data.get("retryAfterMs").is_some();
     Some(if is_restarted {
-        Verdict::of(FailureKind::AgentDied)
+        FailureVerdict::of(FailureKind::AgentDied)
     } else {
-        Verdict::not_retryable(FailureKind::AgentDied)
+        FailureVerdict::not_retryable(FailureKind::AgentDied)
     })
 }
 
 /// Classifies by `_meta.jetbrains.air.sessionFailure`: a category, refined by the text.
-pub(super) fn by_failure_record(agent: &AgentKind, record: &Value, text: &str) -> Option<Verdict> {
+pub(super) fn by_failure_record(agent: &AgentKind, record: &Value, text: &str) -> Option<FailureVerdict> {
     let offers = |action: &str| {
         let actions = record.get("actions").and_then(Value::as_array);
         actions.is_some_and(|actions| actions.iter().any(|offered| offered.as_str() == Some(action)))
@@ -97,49 +97,49 @@ pub(super) fn by_failure_record(agent: &AgentKind, record: &Value, text: &str) -
         "limit" => match too_long(text) {
             Some(verdict) => verdict,
             // The budget of this session, which waiting does not refill.
-            None if offers("new_session") => Verdict::not_retryable(FailureKind::RateLimited),
-            None => Verdict::of(FailureKind::RateLimited),
+            None if offers("new_session") => FailureVerdict::not_retryable(FailureKind::RateLimited),
+            None => FailureVerdict::of(FailureKind::RateLimited),
         },
-        "access" => Verdict::of(FailureKind::AuthRequired),
-        "request" => too_long(text).unwrap_or(Verdict::of(FailureKind::InvalidRequest)),
-        "connection" => Verdict::of(agent.connection_failure),
+        "access" => FailureVerdict::of(FailureKind::AuthRequired),
+        "request" => too_long(text).unwrap_or(FailureVerdict::of(FailureKind::InvalidRequest)),
+        "connection" => FailureVerdict::of(agent.connection_failure),
         // The category of overload, never of a limit.
         "service" => by_text(text)
             .filter(|verdict| verdict.kind != FailureKind::RateLimited)
-            .unwrap_or_else(Verdict::transient_server_fault),
+            .unwrap_or_else(FailureVerdict::transient_server_fault),
         _ => return None,
     })
 }
 
 /// Classifies JSON-RPC codes with only one meaning.
-pub(super) fn by_code(code: i64) -> Option<Verdict> {
+pub(super) fn by_code(code: i64) -> Option<FailureVerdict> {
     match code {
-        -32000 => Some(Verdict::of(FailureKind::AuthRequired)),
+        -32000 => Some(FailureVerdict::of(FailureKind::AuthRequired)),
         _ => None,
     }
 }
 
 /// Classifies by the code if nothing else is known.
-pub(super) fn by_code_alone(code: i64) -> Verdict {
+pub(super) fn by_code_alone(code: i64) -> FailureVerdict {
     match code {
-        -32700 | -32600 | -32601 | -32602 | -32002 => Verdict::of(FailureKind::InvalidRequest),
-        _ => Verdict::of(FailureKind::Unknown),
+        -32700 | -32600 | -32601 | -32602 | -32002 => FailureVerdict::of(FailureKind::InvalidRequest),
+        _ => FailureVerdict::of(FailureKind::Unknown),
     }
 }
 
 /// Classifies by an HTTP status of the model's servers.
-pub(super) fn by_http_status(status: u16, text: &str) -> Verdict {
+pub(super) fn by_http_status(status: u16, text: &str) -> FailureVerdict {
     match status {
-        429 => Verdict::of(FailureKind::RateLimited),
-        401 | 403 => Verdict::of(FailureKind::AuthRequired),
-        402 => Verdict::not_retryable(FailureKind::RateLimited),
-        413 => Verdict::of(FailureKind::ContextOverflow),
-        408 => Verdict::of(FailureKind::Network),
-        502 | 503 | 504 | 529 => Verdict::of(FailureKind::Overloaded),
+        429 => FailureVerdict::of(FailureKind::RateLimited),
+        401 | 403 => FailureVerdict::of(FailureKind::AuthRequired),
+        402 => FailureVerdict::not_retryable(FailureKind::RateLimited),
+        413 => FailureVerdict::of(FailureKind::ContextOverflow),
+        408 => FailureVerdict::of(FailureKind::Network),
+        502 | 503 | 504 | 529 => FailureVerdict::of(FailureKind::Overloaded),
         500..=599 => by_text(text)
             .filter(|verdict| verdict.kind == FailureKind::Overloaded)
-            .unwrap_or_else(Verdict::transient_server_fault),
-        _ => too_long(text).unwrap_or(Verdict::of(FailureKind::InvalidRequest)),
+            .unwrap_or_else(FailureVerdict::transient_server_fault),
+        _ => too_long(text).unwrap_or(FailureVerdict::of(FailureKind::InvalidRequest)),
     }
 }
 
@@ -234,36 +234,36 @@ const NO_CREDIT: &[&str] = &[
 ];
 
 /// Classifies by the lower-case words of a failure.
-pub(super) fn by_text(text: &str) -> Option<Verdict> {
+pub(super) fn by_text(text: &str) -> Option<FailureVerdict> {
     let has = |needles: &[&str]| needles.iter().any(|needle| text.contains(needle));
     if let Some(verdict) = no_credit(text).filter(|_| !text.contains("overloaded")) {
         return Some(verdict);
     }
     if let Some((_, kind)) = BY_TEXT.iter().find(|(needles, _)| has(needles)) {
-        return Some(Verdict::of(*kind));
+        return Some(FailureVerdict::of(*kind));
     }
     status_in(text).map(|status| match status {
         // Only statuses that are unlikely to be another number in this position.
-        429 => Verdict::of(FailureKind::RateLimited),
-        401 | 403 => Verdict::of(FailureKind::AuthRequired),
-        502 | 503 | 504 | 529 => Verdict::of(FailureKind::Overloaded),
-        500..=599 => Verdict::transient_server_fault(),
-        _ => Verdict::of(FailureKind::InvalidRequest),
+        429 => FailureVerdict::of(FailureKind::RateLimited),
+        401 | 403 => FailureVerdict::of(FailureKind::AuthRequired),
+        502 | 503 | 504 | 529 => FailureVerdict::of(FailureKind::Overloaded),
+        500..=599 => FailureVerdict::transient_server_fault(),
+        _ => FailureVerdict::of(FailureKind::InvalidRequest),
     })
 }
 
-fn no_credit(text: &str) -> Option<Verdict> {
+fn no_credit(text: &str) -> Option<FailureVerdict> {
     NO_CREDIT
         .iter()
         .any(|needle| text.contains(needle))
-        .then(|| Verdict::not_retryable(FailureKind::RateLimited))
+        .then(|| FailureVerdict::not_retryable(FailureKind::RateLimited))
 }
 
-fn too_long(text: &str) -> Option<Verdict> {
+fn too_long(text: &str) -> Option<FailureVerdict> {
     TOO_LONG
         .iter()
         .any(|needle| text.contains(needle))
-        .then(|| Verdict::of(FailureKind::ContextOverflow))
+        .then(|| FailureVerdict::of(FailureKind::ContextOverflow))
 }
 
 /// Finds an HTTP status in prose: "API Error: 529", "last status: 429", "rejected (429)".

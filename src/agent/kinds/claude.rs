@@ -24,8 +24,8 @@ pub static CLAUDE: AgentKind = AgentKind {
     name: "claude",
     package: Some(Package {
         name: "@agentclientprotocol/claude-agent-acp",
-        measured: "0.101.0",
-        names_itself: true,
+        measured_version: "0.101.0",
+        reports_own_name: true,
     }),
     programs: &["claude-agent-acp", "claude-code-acp"],
     // If this is set for root, the agent requests a mode that it then refuses, so no session starts.
@@ -58,7 +58,7 @@ pub static CLAUDE: AgentKind = AgentKind {
     // With a token in its environment, it reports `none` although it is signed in.
     sign_in: "run claude in a terminal and sign in there with /login; with CLAUDE_CODE_OAUTH_TOKEN in the daemon's environment it \
               works all the same",
-    caution: Some("do not continue one session in two programs at once: what one of them writes is lost"),
+    warning: Some("do not continue one session in two programs at once: what one of them writes is lost"),
     ..GENERIC
 };
 

@@ -10,8 +10,8 @@ pub static CODEX: AgentKind = AgentKind {
     name: "codex",
     package: Some(Package {
         name: "@agentclientprotocol/codex-acp",
-        measured: "2.6.0",
-        names_itself: true,
+        measured_version: "2.6.0",
+        reports_own_name: true,
     }),
     programs: &["codex-acp"],
     transcript_format: Some(codex::FORMAT),
@@ -35,6 +35,6 @@ pub static CODEX: AgentKind = AgentKind {
         has(b"session_info_update") || (has(b"agent_message_chunk") && !has(b"\"messageId\""))
     },
     sign_in: "run codex login in a terminal",
-    caution: Some("it refuses a session that another program has open; close it there, or fork"),
+    warning: Some("it refuses a session that another program has open; close it there, or fork"),
     ..GENERIC
 };

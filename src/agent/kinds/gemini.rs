@@ -7,8 +7,8 @@ pub static GEMINI: AgentKind = AgentKind {
     name: "gemini",
     package: Some(Package {
         name: "@google/gemini-cli",
-        measured: "0.61.0",
-        names_itself: false,
+        measured_version: "0.61.0",
+        reports_own_name: false,
     }),
     programs: &["gemini"],
     arguments: &["--acp"],

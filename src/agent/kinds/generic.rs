@@ -24,5 +24,5 @@ pub static GENERIC: AgentKind = AgentKind {
     may_show_failure: |_| false,
     connection_failure: FailureKind::Network,
     sign_in: "sign in with the agent's own program",
-    caution: None,
+    warning: None,
 };

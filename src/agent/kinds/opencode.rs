@@ -7,8 +7,8 @@ pub static OPENCODE: AgentKind = AgentKind {
     name: "opencode",
     package: Some(Package {
         name: "opencode-ai",
-        measured: "1.18.33",
-        names_itself: false,
+        measured_version: "1.18.33",
+        reports_own_name: false,
     }),
     programs: &["opencode"],
     arguments: &["acp"],

@@ -9,8 +9,8 @@ pub static QWEN: AgentKind = AgentKind {
     name: "qwen",
     package: Some(Package {
         name: "@qwen-code/qwen-code",
-        measured: "0.24.4",
-        names_itself: false,
+        measured_version: "0.24.4",
+        reports_own_name: false,
     }),
     programs: &["qwen"],
     arguments: &["--acp"],

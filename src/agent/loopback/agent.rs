@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::TOKEN_VARIABLE;
 use super::persistent_state::PersistentState;
-use super::session::{Admission, Prompt, Session, StopKind, lock};
+use super::session::{Admission, LoopbackSession, Prompt, StopKind, lock};
 use super::sign_in::SignIn;
 use super::turn;
 use super::wire::{Output, RpcError};
@@ -20,13 +20,13 @@ use crate::transcript::locate::locate;
 
 /// State shared by all threads.
 #[derive(Debug)]
-pub(super) struct Agent {
+pub(super) struct LoopbackAgent {
     pub(super) output: Output,
     /// The folder whose subfolder `projects` holds the transcripts.
     pub(super) root: PathBuf,
     pub(super) persistent_state: PersistentState,
     pub(super) sign_in: SignIn,
-    sessions: Mutex<HashMap<String, Arc<Session>>>,
+    sessions: Mutex<HashMap<String, Arc<LoopbackSession>>>,
     workers: Mutex<usize>,
     /// How many turns have ended.
     turns: Mutex<u64>,
@@ -34,7 +34,7 @@ pub(super) struct Agent {
     worker_ended: Condvar,
 }
 
-impl Agent {
+impl LoopbackAgent {
     pub(super) fn new(root: &Path) -> Self {
         Self {
             output: Output::default(),
@@ -50,11 +50,11 @@ impl Agent {
     }
 
     /// Returns the live session with this id.
-    pub(super) fn session(&self, id: &str) -> Option<Arc<Session>> {
+    pub(super) fn session(&self, id: &str) -> Option<Arc<LoopbackSession>> {
         lock(&self.sessions).get(id).cloned()
     }
 
-    pub(super) fn insert(&self, session: Session) -> Arc<Session> {
+    pub(super) fn insert(&self, session: LoopbackSession) -> Arc<LoopbackSession> {
         let session = Arc::new(session);
         lock(&self.sessions).insert(session.id.clone(), Arc::clone(&session));
         session
@@ -69,7 +69,7 @@ impl Agent {
     }
 
     /// Stops the running turn and cancels the prompts queued behind it.
-    pub(super) fn stop(&self, session: &Session, stop: StopKind) {
+    pub(super) fn stop(&self, session: &LoopbackSession, stop: StopKind) {
         for prompt in session.stop(stop) {
             self.answer_cancelled(&prompt);
         }
@@ -111,7 +111,7 @@ impl Agent {
     }
 
     /// Accepts a prompt. It is answered after its turn has ended.
-    pub(super) fn prompt(self: &Arc<Self>, session: &Arc<Session>, prompt: Prompt) {
+    pub(super) fn prompt(self: &Arc<Self>, session: &Arc<LoopbackSession>, prompt: Prompt) {
         let request_id = prompt.request_id.clone();
         match session.admit(prompt) {
             Admission::Queued => {}
@@ -169,12 +169,12 @@ impl Agent {
 
 /// A thread that runs a session's prompts until none is left. Counted from its registration until it is dropped.
 struct Worker {
-    agent: Arc<Agent>,
-    session: Arc<Session>,
+    agent: Arc<LoopbackAgent>,
+    session: Arc<LoopbackSession>,
 }
 
 impl Worker {
-    fn register(agent: &Arc<Agent>, session: &Arc<Session>) -> Self {
+    fn register(agent: &Arc<LoopbackAgent>, session: &Arc<LoopbackSession>) -> Self {
         *lock(&agent.workers) += 1;
         Self {
             agent: Arc::clone(agent),

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::agent::Agent;
-use super::session::{Prompt, Session, Settings, StopKind};
+use super::agent::LoopbackAgent;
+use super::session::{LoopbackSession, Prompt, Settings, StopKind};
 use super::wire::RpcError;
 use super::{TOKEN_VARIABLE, fork, listing, replay, report};
 use crate::transcript::claude::reading;
@@ -27,7 +27,7 @@ enum OpenMethod {
 }
 
 /// Answers a request: at once or, for a prompt, after its turn has ended.
-pub(super) fn request(agent: &Arc<Agent>, method: &str, id: &Value, params: &Value) {
+pub(super) fn request(agent: &Arc<LoopbackAgent>, method: &str, id: &Value, params: &Value) {
     let opens = matches!(
         method,
         "session/new" | "session/load" | "session/resume" | "session/fork"
@@ -61,7 +61,7 @@ pub(super) fn request(agent: &Arc<Agent>, method: &str, id: &Value, params: &Val
 }
 
 /// Handles a notification. Ignores unknown ones.
-pub(super) fn notification(agent: &Arc<Agent>, method: &str, params: &Value) {
+pub(super) fn notification(agent: &Arc<LoopbackAgent>, method: &str, params: &Value) {
     if method == "session/cancel"
         && let Some(session) = params["sessionId"].as_str().and_then(|id| agent.session(id))
     {
@@ -71,7 +71,7 @@ pub(super) fn notification(agent: &Arc<Agent>, method: &str, params: &Value) {
 
 /// Answers `initialize`. If there are accounts, then reports who is signed in: once and unrequested, as real agents
 /// do.
-fn answer_initialize(agent: &Agent, id: &Value) {
+fn answer_initialize(agent: &LoopbackAgent, id: &Value) {
     let has_accounts = agent.sign_in.has_accounts();
     agent.output.respond(id, Ok(initialize(has_accounts)));
     if has_accounts {
@@ -118,7 +118,7 @@ fn authenticate(params: &Value) -> Result<Value, RpcError> {
 
 /// Answers a call that opens a session. The available commands follow the answer, because the client does not know
 /// the id before it.
-fn answer_opening(agent: &Arc<Agent>, id: &Value, outcome: Result<Arc<Session>, RpcError>) {
+fn answer_opening(agent: &Arc<LoopbackAgent>, id: &Value, outcome: Result<Arc<LoopbackSession>, RpcError>) {
     match outcome {
         Err(error) => agent.output.respond(id, Err(error)),
         Ok(session) => {
@@ -137,12 +137,16 @@ fn answer_opening(agent: &Arc<Agent>, id: &Value, outcome: Result<Arc<Session>, 
 }
 
 /// Creates a session. Nothing is written before the first prompt.
-fn new_session(agent: &Agent, params: &Value) -> Result<Arc<Session>, RpcError> {
+fn new_session(agent: &LoopbackAgent, params: &Value) -> Result<Arc<LoopbackSession>, RpcError> {
     let settings = Settings::from_params(working_directory(params)?, params);
-    Ok(agent.insert(Session::new(&Uuid::new_v4().to_string(), settings, false)))
+    Ok(agent.insert(LoopbackSession::new(&Uuid::new_v4().to_string(), settings, false)))
 }
 
-fn open_session(agent: &Agent, params: &Value, opening: OpenMethod) -> Result<Arc<Session>, RpcError> {
+fn open_session(
+    agent: &LoopbackAgent,
+    params: &Value,
+    opening: OpenMethod,
+) -> Result<Arc<LoopbackSession>, RpcError> {
     let id = session_id(params)?;
     let cwd = working_directory(params)?;
     let transcript = history(agent, id, &cwd)?;
@@ -155,7 +159,11 @@ fn open_session(agent: &Agent, params: &Value, opening: OpenMethod) -> Result<Ar
     }
     let written = transcript.is_some();
     Ok(match live {
-        None => agent.insert(Session::new(id, Settings::from_params(cwd, params), written)),
+        None => agent.insert(LoopbackSession::new(
+            id,
+            Settings::from_params(cwd, params),
+            written,
+        )),
         Some(session) => {
             {
                 let mut settings = session.settings();
@@ -166,7 +174,7 @@ fn open_session(agent: &Agent, params: &Value, opening: OpenMethod) -> Result<Ar
             let mut state = session.state();
             if state.file_id != id {
                 id.clone_into(&mut state.file_id);
-                state.written = written;
+                state.is_written = written;
             }
             drop(state);
             session
@@ -176,7 +184,7 @@ fn open_session(agent: &Agent, params: &Value, opening: OpenMethod) -> Result<Ar
 
 /// Returns the session's transcript. As in Claude, a transcript without records counts as missing. So do several
 /// transcripts if none is in the session's folder.
-fn history(agent: &Agent, id: &str, cwd: &Path) -> Result<Option<PathBuf>, RpcError> {
+fn history(agent: &LoopbackAgent, id: &str, cwd: &Path) -> Result<Option<PathBuf>, RpcError> {
     let mut paths = agent.transcripts(id, cwd)?;
     paths.retain(|path| reading::index(path).is_ok_and(|index| index.live_uuid().is_some()));
     let own = own_folder(&agent.root, cwd);
@@ -184,17 +192,21 @@ fn history(agent: &Agent, id: &str, cwd: &Path) -> Result<Option<PathBuf>, RpcEr
     Ok(paths.first().filter(|first| is_taken(first)).cloned())
 }
 
-fn fork_session(agent: &Agent, params: &Value) -> Result<Arc<Session>, RpcError> {
+fn fork_session(agent: &LoopbackAgent, params: &Value) -> Result<Arc<LoopbackSession>, RpcError> {
     let id = session_id(params)?;
     let cwd = working_directory(params)?;
     let source = history(agent, id, &cwd)?.ok_or_else(|| RpcError::session_not_found(id))?;
     let point = params["_meta"]["jetbrains"]["air"]["fork"]["messageId"].as_str();
     let branch = Uuid::new_v4().to_string();
     fork::fork(&source, id, &branch, point)?;
-    Ok(agent.insert(Session::new(&branch, Settings::from_params(cwd, params), true)))
+    Ok(agent.insert(LoopbackSession::new(
+        &branch,
+        Settings::from_params(cwd, params),
+        true,
+    )))
 }
 
-fn delete_session(agent: &Agent, params: &Value) -> Result<Value, RpcError> {
+fn delete_session(agent: &LoopbackAgent, params: &Value) -> Result<Value, RpcError> {
     let id = session_id(params)?;
     agent.close(id);
     match agent.remove_transcripts(id) {
@@ -204,9 +216,9 @@ fn delete_session(agent: &Agent, params: &Value) -> Result<Value, RpcError> {
     }
 }
 
-fn set_mode(agent: &Agent, params: &Value) -> Result<Value, RpcError> {
+fn set_mode(agent: &LoopbackAgent, params: &Value) -> Result<Value, RpcError> {
     let session = live_session(agent, params)?;
-    let mode = text(params, "modeId")?;
+    let mode = text_param(params, "modeId")?;
     session.settings().set_mode(mode)?;
     agent.output.update(
         &session.id,
@@ -215,11 +227,11 @@ fn set_mode(agent: &Agent, params: &Value) -> Result<Value, RpcError> {
     Ok(json!({}))
 }
 
-fn set_config_option(agent: &Agent, params: &Value) -> Result<Value, RpcError> {
+fn set_config_option(agent: &LoopbackAgent, params: &Value) -> Result<Value, RpcError> {
     let session = live_session(agent, params)?;
     let options = {
         let mut settings = session.settings();
-        settings.set_option(text(params, "configId")?, text(params, "value")?)?;
+        settings.set_option(text_param(params, "configId")?, text_param(params, "value")?)?;
         settings.config_options()
     };
     agent.output.update(
@@ -229,7 +241,7 @@ fn set_config_option(agent: &Agent, params: &Value) -> Result<Value, RpcError> {
     Ok(json!({ "configOptions": options }))
 }
 
-fn prompt(agent: &Arc<Agent>, request_id: &Value, params: &Value) -> Result<(), RpcError> {
+fn prompt(agent: &Arc<LoopbackAgent>, request_id: &Value, params: &Value) -> Result<(), RpcError> {
     let session = live_session(agent, params)?;
     let content = params["prompt"].as_array().cloned();
     let content =
@@ -244,23 +256,23 @@ fn prompt(agent: &Arc<Agent>, request_id: &Value, params: &Value) -> Result<(), 
     Ok(())
 }
 
-fn live_session(agent: &Agent, params: &Value) -> Result<Arc<Session>, RpcError> {
+fn live_session(agent: &LoopbackAgent, params: &Value) -> Result<Arc<LoopbackSession>, RpcError> {
     let id = session_id(params)?;
     agent.session(id).ok_or_else(|| RpcError::session_not_found(id))
 }
 
 fn session_id(params: &Value) -> Result<&str, RpcError> {
-    text(params, "sessionId")
+    text_param(params, "sessionId")
 }
 
-fn text<'a>(params: &'a Value, name: &str) -> Result<&'a str, RpcError> {
+fn text_param<'a>(params: &'a Value, name: &str) -> Result<&'a str, RpcError> {
     params[name]
         .as_str()
         .ok_or_else(|| RpcError::invalid_params(format!("{name} must be a string")))
 }
 
 fn working_directory(params: &Value) -> Result<PathBuf, RpcError> {
-    let cwd = Path::new(text(params, "cwd")?);
+    let cwd = Path::new(text_param(params, "cwd")?);
     if !cwd.is_absolute() {
         return Err(RpcError::invalid_params(format!(
             "cwd must be an absolute path: {}",

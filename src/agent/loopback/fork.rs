@@ -12,7 +12,7 @@ use super::wire::RpcError;
 use crate::transcript::claude::copy::open_lines;
 use crate::transcript::claude::reading;
 use crate::transcript::lines::text_of_same_length;
-use crate::transcript::rewrite::{EditableRecord, Edits, Verdict, token};
+use crate::transcript::rewrite::{EditableRecord, Edits, Verdict, json_string};
 use crate::transcript::{TranscriptError, copy};
 
 /// Writes the transcript `branch_id` with the history of `source` up to and including the message `point`: a reply's
@@ -68,17 +68,17 @@ fn edit(
     edits: &mut Edits,
 ) {
     if let Some(range) = record.position(&["sessionId"]) {
-        edits.replace(range, token(branch_id));
+        edits.replace(range, json_string(branch_id));
     }
     for name in ["uuid", "parentUuid", "logicalParentUuid"] {
         if let Some((old, range)) = record.text(&[name]) {
             let new = new_ids.entry(old).or_insert_with(|| Uuid::new_v4().to_string());
-            edits.replace(range, token(new));
+            edits.replace(range, json_string(new));
         }
     }
     let (source_id, uuid) = (
-        token(source_id),
-        token(&record.fields.text("uuid").unwrap_or_default()),
+        json_string(source_id),
+        json_string(&record.fields.text("uuid").unwrap_or_default()),
     );
     let origin = format!(r#"{{"sessionId":{source_id},"messageUuid":{uuid}}}"#);
     match record.position(&["forkedFrom"]) {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::agent::Agent;
+use super::agent::LoopbackAgent;
 use super::report;
 use super::wire::RpcError;
 use crate::transcript::claude::FORMAT;
@@ -22,7 +22,7 @@ use crate::transcript::transcript_list;
 const PAGE_SESSIONS: usize = 50;
 
 /// Answers `session/list`: newest first, without refused sessions.
-pub(super) fn list(agent: &Agent, params: &Value) -> Result<Value, RpcError> {
+pub(super) fn list(agent: &LoopbackAgent, params: &Value) -> Result<Value, RpcError> {
     let start = match params["cursor"].as_str() {
         None => 0,
         Some(cursor) => cursor
@@ -30,7 +30,7 @@ pub(super) fn list(agent: &Agent, params: &Value) -> Result<Value, RpcError> {
             .map_err(|_| RpcError::invalid_params("unknown cursor"))?,
     };
     let wanted_cwd = params["cwd"].as_str();
-    let transcripts = transcript_list::identities(&agent.root, FORMAT);
+    let transcripts = transcript_list::transcript_versions(&agent.root, FORMAT);
     let mut transcripts: Vec<(Reverse<Timestamp>, PathBuf)> = transcripts
         .map(|(path, identity)| (Reverse(identity.modified_at()), path))
         .collect();

@@ -11,7 +11,7 @@ use crate::transcript::claude::Selection;
 use crate::transcript::claude::reading;
 use crate::transcript::claude::record::Record;
 use crate::transcript::lines::{Lines, line_text};
-use crate::transcript::message::Part;
+use crate::transcript::message::ContentPart;
 
 /// Replays the live branch, as far as the model sees it.
 pub(super) fn replay(output: &Output, session_id: &str, path: &Path) -> Result<(), TranscriptError> {
@@ -32,7 +32,7 @@ pub(super) fn replay(output: &Output, session_id: &str, path: &Path) -> Result<(
         };
         for part in record.parts().unwrap_or_default() {
             match part {
-                Part::Text(text) if !said_by.is_empty() => output.update(
+                ContentPart::Text(text) if !said_by.is_empty() => output.update(
                     session_id,
                     &json!({
                         "sessionUpdate": said_by,
@@ -40,7 +40,7 @@ pub(super) fn replay(output: &Output, session_id: &str, path: &Path) -> Result<(
                         "messageId": message_id,
                     }),
                 ),
-                Part::ToolCall { id, name, input_json } => {
+                ContentPart::ToolCall { id, name, input_json } => {
                     let call = ToolCall {
                         id: &id,
                         name: &name,
@@ -50,7 +50,7 @@ pub(super) fn replay(output: &Output, session_id: &str, path: &Path) -> Result<(
                     };
                     report::tool_call(output, session_id, &call);
                 }
-                Part::ToolResult {
+                ContentPart::ToolResult {
                     call_id,
                     text,
                     is_error,
@@ -103,7 +103,7 @@ pub(super) fn recall(path: &Path, leaf: &str) -> Result<Vec<RecalledTurn>, Trans
         turn.reply.push_str(&text);
         let parts = record.parts().unwrap_or_default().into_iter();
         turn.tools.extend(parts.filter_map(|part| match part {
-            Part::ToolCall { name, .. } => Some(name),
+            ContentPart::ToolCall { name, .. } => Some(name),
             _ => None,
         }));
     })?;

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::session::{Session, Settings};
+use super::session::{LoopbackSession, Settings};
 use super::transcript_writer::now_text;
 use super::wire::Output;
 
@@ -118,7 +118,7 @@ pub(super) fn title_of(first_prompt: &str) -> String {
 /// Reports one of Claude's own messages about this file, if the client requested it.
 pub(super) fn raw(
     output: &Output,
-    session: &Session,
+    session: &LoopbackSession,
     settings: &Settings,
     file_id: &str,
     mut message: Value,

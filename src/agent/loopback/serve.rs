@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use serde_json::Value;
 
-use super::agent::Agent;
+use super::agent::LoopbackAgent;
 use super::calls;
 use super::wire::RpcError;
 use crate::agent::split::{SplitLine, Splitter};
@@ -29,13 +29,13 @@ const END_GRACE: Duration = Duration::from_millis(500);
 
 /// Serves until standard input ends or standard output is closed.
 pub(super) fn serve(root: &Path) -> io::Result<()> {
-    let agent = Arc::new(Agent::new(root));
+    let agent = Arc::new(LoopbackAgent::new(root));
     let outcome = read_all(&agent);
     agent.end(END_GRACE);
     outcome
 }
 
-fn read_all(agent: &Arc<Agent>) -> io::Result<()> {
+fn read_all(agent: &Arc<LoopbackAgent>) -> io::Result<()> {
     let (stdin, stdout) = (io::stdin(), io::stdout());
     let mut lines = Splitter::new(LINE_LIMIT_BYTES, READ_BYTES);
     loop {
@@ -60,7 +60,7 @@ fn read_all(agent: &Arc<Agent>) -> io::Result<()> {
                 lines.advance(count);
                 while let Some(line) = lines.next_line() {
                     match line {
-                        SplitLine::Line(line) => take_line(agent, line),
+                        SplitLine::Line(line) => handle_line(agent, line),
                         SplitLine::TooLong(_) => {
                             let refused = Err(RpcError::invalid_request());
                             agent.output.respond(&Value::Null, refused);
@@ -74,7 +74,7 @@ fn read_all(agent: &Arc<Agent>) -> io::Result<()> {
     }
 }
 
-fn take_line(agent: &Arc<Agent>, line: &[u8]) {
+fn handle_line(agent: &Arc<LoopbackAgent>, line: &[u8]) {
     let Ok(message) = serde_json::from_slice::<Value>(line) else {
         agent.output.respond(&Value::Null, Err(RpcError::parse_error()));
         return;

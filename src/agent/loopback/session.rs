@@ -59,7 +59,7 @@ pub(super) struct SessionState {
     /// The id of the transcript for prompts. Differs from the session's id after a clear.
     pub(super) file_id: String,
     /// Whether that file was ever seen or written, so that a missing file was lost.
-    pub(super) written: bool,
+    pub(super) is_written: bool,
     /// Whether the title was reported.
     pub(super) has_title_reported: bool,
 }
@@ -78,7 +78,7 @@ struct TurnControl {
     waiting: VecDeque<Prompt>,
     has_worker: bool,
     stop: Option<StopKind>,
-    deaf: bool,
+    ignores_cancels: bool,
     skips_next: bool,
     closed: bool,
     awaited_request: Option<u64>,
@@ -87,7 +87,7 @@ struct TurnControl {
 
 /// A live session.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct LoopbackSession {
     /// The id for clients.
     pub(super) id: String,
     settings: Mutex<Settings>,
@@ -109,14 +109,14 @@ pub(super) enum Admission {
     Refused(Prompt, RpcError),
 }
 
-impl Session {
+impl LoopbackSession {
     pub(super) fn new(id: &str, settings: Settings, written: bool) -> Self {
         Self {
             id: id.to_owned(),
             settings: Mutex::new(settings),
             state: Mutex::new(SessionState {
                 file_id: id.to_owned(),
-                written,
+                is_written: written,
                 has_title_reported: false,
             }),
             control: Mutex::default(),
@@ -164,7 +164,7 @@ impl Session {
     /// Stops the running turn and returns the queued prompts, which end with it.
     pub(super) fn stop(&self, stop: StopKind) -> Vec<Prompt> {
         let mut control = lock(&self.control);
-        if stop == StopKind::Cancel && control.deaf {
+        if stop == StopKind::Cancel && control.ignores_cancels {
             return Vec::new();
         }
         control.closed |= stop == StopKind::Close;
@@ -175,7 +175,7 @@ impl Session {
 
     /// Ignores cancels from now on.
     pub(super) fn ignore_cancels(&self) {
-        lock(&self.control).deaf = true;
+        lock(&self.control).ignores_cancels = true;
     }
 
     /// Cancels the next prompt before it starts.

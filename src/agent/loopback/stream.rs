@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::session::Session;
+use super::session::LoopbackSession;
 use super::wire::Output;
 
 /// The size of a chunk's text, in bytes.
@@ -47,15 +47,21 @@ impl Stream {
     }
 
     /// Sends chunks until all are sent or the session is stopped. Returns how many were sent.
-    pub(super) fn run(&mut self, output: &Output, session: &Session, chunks: u64, interval_ms: u64) -> u64 {
+    pub(super) fn run(
+        &mut self,
+        output: &Output,
+        session: &LoopbackSession,
+        chunks: u64,
+        interval_ms: u64,
+    ) -> u64 {
         if interval_ms == 0 {
-            self.flood(output, session, chunks)
+            self.send_in_batches(output, session, chunks)
         } else {
-            self.drip(output, session, chunks, interval_ms)
+            self.send_at_intervals(output, session, chunks, interval_ms)
         }
     }
 
-    fn flood(&mut self, output: &Output, session: &Session, chunks: u64) -> u64 {
+    fn send_in_batches(&mut self, output: &Output, session: &LoopbackSession, chunks: u64) -> u64 {
         let mut batch = Vec::with_capacity(BATCH_BYTES + self.line.len());
         for number in 0..chunks {
             self.set_number(number);
@@ -72,7 +78,13 @@ impl Stream {
         chunks
     }
 
-    fn drip(&mut self, output: &Output, session: &Session, chunks: u64, interval_ms: u64) -> u64 {
+    fn send_at_intervals(
+        &mut self,
+        output: &Output,
+        session: &LoopbackSession,
+        chunks: u64,
+        interval_ms: u64,
+    ) -> u64 {
         let interval = Duration::from_millis(interval_ms);
         let mut due = Instant::now();
         for number in 0..chunks {

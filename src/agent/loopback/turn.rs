@@ -12,11 +12,11 @@ use std::ops::ControlFlow;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::agent::Agent;
+use super::agent::LoopbackAgent;
 use super::directive::{self, Directive, FailKind};
 use super::replay::recall;
 use super::report;
-use super::session::{Prompt, Session, Settings};
+use super::session::{LoopbackSession, Prompt, Settings};
 use super::stream::Stream;
 use super::transcript_writer::TranscriptWriter;
 use super::wire::RpcError;
@@ -30,18 +30,18 @@ const PERMISSION_TOOL: &str = "ask_permission";
 const CLOSING_WORDS: &str = "done";
 
 /// How a turn ended.
-enum TurnEnd {
+enum TurnOutcome {
     Done,
     Interrupted,
     Failed(RpcError),
 }
 
 /// Whether the turn continues.
-type Flow = ControlFlow<TurnEnd>;
+type Flow = ControlFlow<TurnOutcome>;
 
 struct Turn<'a> {
-    agent: &'a Agent,
-    session: &'a Session,
+    agent: &'a LoopbackAgent,
+    session: &'a LoopbackSession,
     settings: Settings,
     transcript: TranscriptWriter,
     file_id: String,
@@ -53,23 +53,27 @@ struct Turn<'a> {
     ends_with_text: bool,
     /// Whether the next text ends the reply. Its record then has a stop reason, as with Claude Code.
     is_at_end: bool,
-    lingers: bool,
+    delays_end: bool,
     refuses_session: bool,
     refuses_copies: bool,
     deletes_transcript: bool,
 }
 
 /// Runs one prompt and returns its answer.
-pub(super) fn run(agent: &Agent, session: &Session, prompt: &Prompt) -> Result<Value, RpcError> {
+pub(super) fn run(
+    agent: &LoopbackAgent,
+    session: &LoopbackSession,
+    prompt: &Prompt,
+) -> Result<Value, RpcError> {
     if agent.persistent_state.is_refused(&session.id) {
         return Err(RpcError::session_not_found(&session.id));
     }
     let settings = session.settings().clone();
     let state = session.state().clone();
-    let transcript = TranscriptWriter::open(&agent.root, &state.file_id, &settings.cwd, state.written)
-        .map_err(|error| failed(&error))?
+    let transcript = TranscriptWriter::open(&agent.root, &state.file_id, &settings.cwd, state.is_written)
+        .map_err(|error| internal_error(&error))?
         .ok_or_else(|| RpcError::session_not_found(&session.id))?;
-    session.state().written = true;
+    session.state().is_written = true;
     let mut turn = Turn {
         agent,
         session,
@@ -81,19 +85,19 @@ pub(super) fn run(agent: &Agent, session: &Session, prompt: &Prompt) -> Result<V
         message_id: new_message_id(),
         ends_with_text: false,
         is_at_end: false,
-        lingers: false,
+        delays_end: false,
         refuses_session: false,
         refuses_copies: false,
         deletes_transcript: false,
     };
     let end = turn
         .run_prompt(prompt)
-        .unwrap_or_else(|error| TurnEnd::Failed(failed(&error)));
+        .unwrap_or_else(|error| TurnOutcome::Failed(internal_error(&error)));
     turn.conclude(end)
 }
 
 impl Turn<'_> {
-    fn run_prompt(&mut self, prompt: &Prompt) -> io::Result<TurnEnd> {
+    fn run_prompt(&mut self, prompt: &Prompt) -> io::Result<TurnOutcome> {
         let content = transcript_content(&prompt.content);
         let uuid = self.transcript.prompt(&content)?;
         self.raw_init(&self.file_id);
@@ -119,7 +123,7 @@ impl Turn<'_> {
         let mut directives = directives.into_iter().peekable();
         while let Some(directive) = directives.next() {
             if self.session.is_stopped() {
-                return Ok(TurnEnd::Interrupted);
+                return Ok(TurnOutcome::Interrupted);
             }
             self.is_at_end = directives.peek().is_none();
             let flow = match directive {
@@ -134,7 +138,7 @@ impl Turn<'_> {
         if !self.ends_with_text {
             self.say(CLOSING_WORDS)?;
         }
-        Ok(TurnEnd::Done)
+        Ok(TurnOutcome::Done)
     }
 
     fn execute(&mut self, directive: Directive) -> io::Result<Flow> {
@@ -150,10 +154,10 @@ impl Turn<'_> {
             Directive::Crash => self.crash(),
             Directive::Hang => {
                 self.session.wait_for_stop();
-                return Ok(Flow::Break(TurnEnd::Interrupted));
+                return Ok(Flow::Break(TurnOutcome::Interrupted));
             }
             Directive::Deaf => self.session.ignore_cancels(),
-            Directive::Linger => self.lingers = true,
+            Directive::Linger => self.delays_end = true,
             Directive::SkipNext => self.session.skip_next(),
             Directive::Forget => self.refuses_session = true,
             Directive::ForgetCopies => (self.refuses_session, self.refuses_copies) = (true, true),
@@ -221,7 +225,7 @@ impl Turn<'_> {
             self.record_text(&stream.recorded_text(sent))?;
         }
         Ok(if interrupted {
-            Flow::Break(TurnEnd::Interrupted)
+            Flow::Break(TurnOutcome::Interrupted)
         } else {
             Flow::Continue(())
         })
@@ -238,7 +242,7 @@ impl Turn<'_> {
         {
             let mut state = self.session.state();
             state.file_id.clone_from(&file_id);
-            state.written = true;
+            state.is_written = true;
         }
         self.ends_with_text = true;
         self.raw_init(&file_id);
@@ -271,20 +275,21 @@ impl Turn<'_> {
     }
 
     /// Ends the turn: writes its end to the transcript, applies its after-effects, and returns the answer.
-    fn conclude(mut self, end: TurnEnd) -> Result<Value, RpcError> {
-        if self.lingers && matches!(end, TurnEnd::Interrupted) {
+    fn conclude(mut self, end: TurnOutcome) -> Result<Value, RpcError> {
+        if self.delays_end && matches!(end, TurnOutcome::Interrupted) {
             self.agent.wait_for_a_turn_to_end();
         }
         let stop_reason = match end {
-            TurnEnd::Done => Ok("end_turn"),
-            TurnEnd::Interrupted => self
+            TurnOutcome::Done => Ok("end_turn"),
+            TurnOutcome::Interrupted => self
                 .transcript
                 .interruption()
                 .map(|_| "cancelled")
-                .map_err(|error| failed(&error)),
-            TurnEnd::Failed(error) => Err(error),
+                .map_err(|error| internal_error(&error)),
+            TurnOutcome::Failed(error) => Err(error),
         };
-        self.apply_directives_at_end().map_err(|error| failed(&error))?;
+        self.apply_directives_at_end()
+            .map_err(|error| internal_error(&error))?;
         let used = report::tokens(self.transcript.bytes());
         let stop_reason = stop_reason?;
         let output = &self.agent.output;
@@ -333,7 +338,7 @@ fn new_message_id() -> String {
     format!("msg_{}", &Uuid::new_v4().simple().to_string()[..24])
 }
 
-fn failed(error: &dyn std::error::Error) -> RpcError {
+fn internal_error(error: &dyn std::error::Error) -> RpcError {
     match error.source() {
         Some(source) => RpcError::internal(format!("{error}: {source}")),
         None => RpcError::internal(error),

@@ -23,14 +23,14 @@ pub(super) const STABLE_LIFETIME: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Backoff {
     failures: usize,
-    last: Option<Instant>,
+    last_failure: Option<Instant>,
 }
 
 impl Backoff {
     /// Records a failed start.
     pub(super) fn record_failure(&mut self, now: Instant) {
         self.failures = self.failures.saturating_add(1);
-        self.last = Some(now);
+        self.last_failure = Some(now);
     }
 
     /// Records the death of a started process.
@@ -43,7 +43,7 @@ impl Backoff {
 
     /// Returns how long to wait before the next start; zero if it may be tried now.
     pub(super) fn retry_in(&self, now: Instant) -> Duration {
-        let (Some(last), Some(index)) = (self.last, self.failures.checked_sub(1)) else {
+        let (Some(last), Some(index)) = (self.last_failure, self.failures.checked_sub(1)) else {
             return Duration::ZERO;
         };
         let delay = DELAYS.get(index).or(DELAYS.last()).copied().unwrap_or_default();

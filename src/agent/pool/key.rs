@@ -7,7 +7,7 @@ use bridge_protocol::raw::RawJson;
 use serde_json::value::RawValue;
 
 use super::{InitializeRequest, Launch};
-use crate::agent::members::{Members, object_of};
+use crate::agent::members::{Members, to_object};
 
 /// The key of a pooled process. Conversations with equal keys can share it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -54,7 +54,7 @@ impl PoolKey {
 fn without_meta(params: &RawValue) -> Option<RawJson> {
     let mut members: Members = serde_json::from_str(params.get()).ok()?;
     members.shift_remove("_meta");
-    object_of(&members)
+    to_object(&members)
 }
 
 fn hash_of(value: &impl Hash) -> u64 {

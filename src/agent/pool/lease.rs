@@ -79,7 +79,7 @@ impl Agent {
 
     /// Retires an agent that reported that nobody is signed in. It may read the credentials only at its start, so its
     /// users should switch to a new process.
-    pub fn note_signed_out(&self) {
+    pub fn mark_signed_out(&self) {
         self.usage.send_modify(|usage| {
             usage.is_retired = true;
             usage.is_signed_out = true;

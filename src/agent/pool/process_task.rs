@@ -68,7 +68,7 @@ pub(super) async fn run(
                 stop_unused(&pool, process).await;
             }
             // Update the pool before notifying the waiters, so that their next try sees it.
-            pool.vacate(&key, generation, |backoff| backoff.record_failure(Instant::now()));
+            pool.vacate_slot(&key, generation, |backoff| backoff.record_failure(Instant::now()));
             outcome.send_replace(Some(Err(error)));
             return;
         }
@@ -93,7 +93,7 @@ pub(super) async fn run(
     drop(outcome);
 
     let reason = wait_for_end_reason(&pool, &agent, &stop).await;
-    pool.vacate(&agent.key, agent.generation, |backoff| {
+    pool.vacate_slot(&agent.key, agent.generation, |backoff| {
         if reason == EndReason::Died {
             backoff.record_death(Instant::now(), started_at.elapsed());
         }
@@ -149,7 +149,7 @@ async fn start(
     let (process, stdin, stdout) = process::spawn(&launch.command, agent, &mark, &pool.store)
         .await
         .map_err(|error| (spawn_failed(error), None))?;
-    let connection = Connection::over(stdout, stdin, process.watch(), launch.wire.clone());
+    let connection = Connection::new(stdout, stdin, process.watch(), launch.wire.clone());
     let initialized = tokio::select! {
         biased;
         () = wait_for_shutdown(pool) => return Err((AcquireError::ShuttingDown, Some(process))),

@@ -112,7 +112,7 @@ fn connect() -> (Connection, DuplexStream) {
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
     let (output, input) = tokio::io::split(ours);
     (
-        Connection::over(output, input, DeathWatch::none(), WireOptions::default()),
+        Connection::new(output, input, DeathWatch::none(), WireOptions::default()),
         theirs,
     )
 }

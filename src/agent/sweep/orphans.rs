@@ -29,7 +29,7 @@ pub fn adopt_orphans() -> io::Result<()> {
     let mut ended = signal(SignalKind::child())?;
     tokio::spawn(async move {
         while ended.recv().await.is_some() {
-            if let Err(error) = tokio::task::spawn_blocking(wait_for_ended).await {
+            if let Err(error) = tokio::task::spawn_blocking(reap_ended_orphans).await {
                 tracing::error!(%error, "cannot wait for orphans that have ended");
             }
         }
@@ -43,7 +43,7 @@ pub(super) fn are_adopted() -> bool {
 }
 
 /// Reaps all orphans that have ended.
-fn wait_for_ended() {
+fn reap_ended_orphans() {
     let ended: Vec<_> = table::children().filter(|child| child.has_ended).collect();
     // Lock only after the search, which takes a while. A child that was started meanwhile is in the set by then.
     let started = super::started_children();

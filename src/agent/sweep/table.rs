@@ -117,7 +117,7 @@ fn entries() -> impl Iterator<Item = (u32, fs::DirEntry)> {
 pub(super) fn scan(target: &SweepTarget) -> Vec<Process> {
     let own_uid = rustix::process::geteuid().as_raw();
     let own_pid = std::process::id();
-    let patterns = MarkPatterns::of(target);
+    let patterns = MarkPatterns::new(target);
     let is_other = |(pid, entry): &(u32, fs::DirEntry)| {
         *pid != own_pid && entry.metadata().is_ok_and(|metadata| metadata.uid() == own_uid)
     };
@@ -247,7 +247,7 @@ struct MarkPatterns {
 }
 
 impl MarkPatterns {
-    fn of(target: &SweepTarget) -> Self {
+    fn new(target: &SweepTarget) -> Self {
         Self {
             exact: target
                 .marks
@@ -268,12 +268,12 @@ impl MarkPatterns {
     fn read_mark(&self, pid: u32) -> EnvironmentMark {
         match fs::read(proc_path(pid, "environ")) {
             Ok(environment) if environment.is_empty() => EnvironmentMark::NoEnvironment,
-            Ok(environment) => self.found_in(&environment),
+            Ok(environment) => self.mark_in(&environment),
             Err(_) => EnvironmentMark::None,
         }
     }
 
-    fn found_in(&self, environment: &[u8]) -> EnvironmentMark {
+    fn mark_in(&self, environment: &[u8]) -> EnvironmentMark {
         let entries = environment.split(|byte| *byte == 0);
         let mut marks = entries
             .filter(|entry| {

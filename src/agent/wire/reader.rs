@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::routes::Refusal;
 use super::{Shared, WireOptions};
-use crate::agent::envelope::{Envelope, EnvelopeKind, Malformed, Oversized};
+use crate::agent::envelope::{Envelope, EnvelopeKind, Malformed, OversizedLineIds};
 use crate::agent::message::{
     CallError, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, MethodName, RawId, RequestKind, method,
 };
@@ -59,7 +59,7 @@ impl EndAnnouncer<'_> {
     fn announce(&self, death: Death) {
         let death = Arc::new(death);
         self.shared.routes().agent_died(&death);
-        self.shared.died.send_if_modified(|known| {
+        self.shared.death.send_if_modified(|known| {
             let is_first = known.is_none();
             known.get_or_insert(death);
             is_first
@@ -71,7 +71,7 @@ impl EndAnnouncer<'_> {
 
 impl Drop for EndAnnouncer<'_> {
     fn drop(&mut self) {
-        if self.shared.died.borrow().is_none() {
+        if self.shared.death.borrow().is_none() {
             self.announce(Death::default());
         }
     }
@@ -109,7 +109,7 @@ async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process
                 splitter.advance(0);
                 // If a process was killed in the middle of a line, that line has no line end.
                 if let Some(SplitLine::Line(line)) = splitter.next_line() {
-                    take_line(shared, line);
+                    route_line(shared, line);
                 }
                 return;
             }
@@ -121,7 +121,7 @@ async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process
         }
         while let Some(piece) = splitter.next_line() {
             let waiting = match piece {
-                SplitLine::Line(line) => take_line(shared, line),
+                SplitLine::Line(line) => route_line(shared, line),
                 SplitLine::TooLong(ids) => {
                     shared.record_received();
                     let limit_bytes = shared.options.max_line_bytes;
@@ -140,13 +140,13 @@ async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process
 }
 
 /// Passes one line on. Returns how many entries are queued in the inbox that it went to.
-fn take_line(shared: &Shared, line: &[u8]) -> usize {
+fn route_line(shared: &Shared, line: &[u8]) -> usize {
     let last_sent = shared.record_received();
     let envelope = match Envelope::scan_bytes(line) {
         Ok(envelope) => envelope,
         Err(reason) => {
             if reason == Malformed::TooDeep
-                && let Some(found) = Oversized::in_line(line)
+                && let Some(found) = OversizedLineIds::in_line(line)
             {
                 fail_skipped_request(shared, &found, CallError::TooDeep);
                 return 0;
@@ -157,9 +157,9 @@ fn take_line(shared: &Shared, line: &[u8]) -> usize {
         }
     };
     match envelope.kind() {
-        EnvelopeKind::Notification => take_notification(shared, &envelope),
+        EnvelopeKind::Notification => route_notification(shared, &envelope),
         EnvelopeKind::Request => {
-            take_request(shared, &envelope);
+            route_request(shared, &envelope);
             0
         }
         EnvelopeKind::Response => {
@@ -169,7 +169,7 @@ fn take_line(shared: &Shared, line: &[u8]) -> usize {
     }
 }
 
-fn take_notification(shared: &Shared, line: &Envelope<'_>) -> usize {
+fn route_notification(shared: &Shared, line: &Envelope<'_>) -> usize {
     let Some(name) = line.method() else { return 0 };
     let method = MethodName::from_wire(&name);
     if let Some(handle) = line.session_id() {
@@ -177,7 +177,9 @@ fn take_notification(shared: &Shared, line: &Envelope<'_>) -> usize {
     }
     match (method.as_str(), line.request_id()) {
         (method::CANCEL_REQUEST, Some(id)) => {
-            return shared.routes().about_request(&RawId::from_wire(id), method, line);
+            return shared
+                .routes()
+                .notify_about_request(&RawId::from_wire(id), method, line);
         }
         (method::AUTH_STATUS_UPDATE, _) => take_auth_status(shared, line),
         (method::ELICITATION_COMPLETE, _) => shared.routes().broadcast(&method, &line.to_line()),
@@ -200,7 +202,7 @@ fn take_auth_status(shared: &Shared, line: &Envelope<'_>) {
     }
 }
 
-fn take_request(shared: &Shared, line: &Envelope<'_>) {
+fn route_request(shared: &Shared, line: &Envelope<'_>) {
     let (Some(raw_id), Some(name)) = (line.id(), line.method()) else {
         return;
     };
@@ -226,7 +228,7 @@ fn take_request(shared: &Shared, line: &Envelope<'_>) {
 }
 
 /// Fails the request that a skipped line would have answered.
-fn fail_skipped_request(shared: &Shared, line: &Oversized, why: CallError) {
+fn fail_skipped_request(shared: &Shared, line: &OversizedLineIds, why: CallError) {
     tracing::warn!(
         id = line.id,
         method = line.method,

@@ -13,7 +13,7 @@ use super::{Attachment, MAX_CALLS_IN_FLIGHT, SessionHandle};
 use crate::agent::envelope::{Envelope, Line};
 use crate::agent::inbox::{InboxSender, Incoming, MAX_OPEN_REQUESTS, PushResult};
 use crate::agent::message::{
-    AgentError, CallError, INTERNAL_ERROR, INVALID_REQUEST, MethodName, PARSE_ERROR, RawId, RequestId,
+    AgentError, AgentRequestId, CallError, INTERNAL_ERROR, INVALID_REQUEST, MethodName, PARSE_ERROR, RawId,
 };
 use crate::agent::process::Death;
 use crate::agent::subagent;
@@ -72,7 +72,7 @@ struct AgentRequest {
 /// The routing tables; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
-    waiters: HashMap<RequestId, Waiter>,
+    waiters: HashMap<AgentRequestId, Waiter>,
     routes: HashMap<Arc<str>, Route>,
     /// The sessions of subagents, with the handle of the session that they belong to.
     subagents: HashMap<Arc<str>, Arc<str>>,
@@ -81,7 +81,7 @@ pub(super) struct Routes {
     stashed_bytes: usize,
     detached: VecDeque<SessionHandle>,
     /// Unanswered requests of the agent whose session was detached.
-    orphaned: Vec<RawId>,
+    orphaned_requests: Vec<RawId>,
     last_generation: u64,
     death: Option<Arc<Death>>,
 }
@@ -89,7 +89,7 @@ pub(super) struct Routes {
 impl Routes {
     pub(super) fn register(
         &mut self,
-        request: RequestId,
+        request: AgentRequestId,
         method: &str,
         pending: Pending,
     ) -> Result<(), CallError> {
@@ -107,11 +107,11 @@ impl Routes {
         Ok(())
     }
 
-    pub(super) fn awaits(&self, request: RequestId) -> bool {
+    pub(super) fn awaits(&self, request: AgentRequestId) -> bool {
         self.waiters.contains_key(&request)
     }
 
-    pub(super) fn forget(&mut self, request: RequestId) {
+    pub(super) fn forget(&mut self, request: AgentRequestId) {
         self.waiters.remove(&request);
     }
 
@@ -126,7 +126,7 @@ impl Routes {
 
     /// Returns the requests to refuse as cancelled. Call this after every change that can end a route.
     pub(super) fn take_orphaned(&mut self) -> Vec<RawId> {
-        std::mem::take(&mut self.orphaned)
+        std::mem::take(&mut self.orphaned_requests)
     }
 
     /// Routes a handle. Replaces its earlier attachment.
@@ -224,7 +224,12 @@ impl Routes {
     }
 
     /// Passes on a notification about a request of the agent, to the inbox of that request.
-    pub(super) fn about_request(&mut self, id: &RawId, method: MethodName, line: &Envelope<'_>) -> usize {
+    pub(super) fn notify_about_request(
+        &mut self,
+        id: &RawId,
+        method: MethodName,
+        line: &Envelope<'_>,
+    ) -> usize {
         match self
             .agent_requests
             .get(id)
@@ -308,7 +313,7 @@ impl Routes {
     }
 
     /// Records that a request of the agent was answered.
-    pub(super) fn answered(&mut self, id: &RawId) {
+    pub(super) fn record_answer(&mut self, id: &RawId) {
         let Some(AgentRequest {
             attachment: Some(attachment),
             ..
@@ -324,12 +329,12 @@ impl Routes {
     }
 
     /// Passes a response of the agent to its waiter. `last_sent` is as in [`super::Shared::record_received`].
-    pub(super) fn response(&mut self, line: &Envelope<'_>, last_sent: Option<RequestId>) {
+    pub(super) fn response(&mut self, line: &Envelope<'_>, last_sent: Option<AgentRequestId>) {
         let request = match line.id() {
             Some("null") if line.error().is_some_and(is_unread_line_error) => {
                 last_sent.filter(|request| self.is_only_sent(*request))
             }
-            id => id.and_then(RequestId::from_raw),
+            id => id.and_then(AgentRequestId::from_raw),
         };
         let waiter = request.and_then(|request| {
             let waiter = self.waiters.remove(&request)?;
@@ -361,7 +366,7 @@ impl Routes {
     /// Whether an error without an id answers this request, the last line sent. An agent that cannot read a line does not know
     /// the line's id. To never fail a request that did arrive, this is true only if the agent has no other request to answer
     /// and no other session.
-    fn is_only_sent(&self, request: RequestId) -> bool {
+    fn is_only_sent(&self, request: AgentRequestId) -> bool {
         self.waiters.len() == 1 && self.routes.len() <= 1 && self.awaits(request)
     }
 
@@ -389,7 +394,7 @@ impl Routes {
 
     /// Fails the request whose response was skipped.
     pub(super) fn response_skipped(&mut self, raw_id: &str, why: CallError) {
-        let Some(request) = RequestId::from_raw(raw_id) else {
+        let Some(request) = AgentRequestId::from_raw(raw_id) else {
             return;
         };
         let Some(waiter) = self.waiters.remove(&request) else {
@@ -435,7 +440,7 @@ impl Routes {
 
     fn answer(
         &mut self,
-        request: RequestId,
+        request: AgentRequestId,
         pending: Pending,
         outcome: Result<Box<RawValue>, CallError>,
         opened: Option<SessionHandle>,
@@ -460,7 +465,7 @@ impl Routes {
     }
 
     fn inbox_of_request(&self, line: &Envelope<'_>) -> Option<InboxSender> {
-        let request = RequestId::from_raw(line.request_id()?)?;
+        let request = AgentRequestId::from_raw(line.request_id()?)?;
         match &self.waiters.get(&request)?.pending {
             Pending::Inbox { inbox, .. } => Some(inbox.clone()),
             Pending::Call(_) => None,
@@ -499,7 +504,7 @@ impl Routes {
                 .as_ref()
                 .is_some_and(|attachment| attachment.generation == generation)
         };
-        self.orphaned.extend(
+        self.orphaned_requests.extend(
             self.agent_requests
                 .extract_if(|_, request| belongs(request))
                 .map(|(id, _)| id),

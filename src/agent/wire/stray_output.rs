@@ -13,19 +13,19 @@ const KEPT_BYTES: usize = 200;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StrayOutput {
     /// How many there were.
-    pub lines: u64,
+    pub line_count: u64,
     /// The first of them, shortened and without control characters.
-    pub first: Vec<String>,
+    pub first_lines: Vec<String>,
 }
 
 impl StrayOutput {
     pub(super) fn add(&mut self, line: &[u8]) {
-        self.lines += 1;
-        if self.first.len() < KEPT_LINES {
+        self.line_count += 1;
+        if self.first_lines.len() < KEPT_LINES {
             let start = &line[..line.len().min(KEPT_BYTES)];
             let text = String::from_utf8_lossy(start);
             // Terminals and logs show it.
-            self.first.push(text.replace(char::is_control, " "));
+            self.first_lines.push(text.replace(char::is_control, " "));
         }
     }
 }
@@ -33,18 +33,18 @@ impl StrayOutput {
 /// Displays nothing, or a suffix for a sentence.
 impl fmt::Display for StrayOutput {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.lines == 0 {
+        if self.line_count == 0 {
             return Ok(());
         }
         write!(
             formatter,
             " (it printed {} on its standard output, starting with: {})",
-            if self.lines == 1 {
+            if self.line_count == 1 {
                 "1 line that is not a message".to_owned()
             } else {
-                format!("{} lines that are not messages", self.lines)
+                format!("{} lines that are not messages", self.line_count)
             },
-            self.first.join(" / ")
+            self.first_lines.join(" / ")
         )
     }
 }
@@ -62,8 +62,8 @@ mod tests {
         for _ in 0..1_000 {
             chatter.add(&[0xFF; 10_000]);
         }
-        assert_eq!(chatter.lines, 1_001);
-        assert_eq!(chatter.first.len(), KEPT_LINES);
+        assert_eq!(chatter.line_count, 1_001);
+        assert_eq!(chatter.first_lines.len(), KEPT_LINES);
         assert!(chatter.to_string().len() < 3 * 3 * KEPT_BYTES);
     }
 }

@@ -38,7 +38,7 @@ impl Peer {
 fn connect(options: WireOptions) -> (Connection, Peer) {
     let (ours, theirs) = tokio::io::duplex(1024 * 1024);
     let (output, input) = tokio::io::split(ours);
-    let connection = Connection::over(output, input, DeathWatch::none(), options);
+    let connection = Connection::new(output, input, DeathWatch::none(), options);
     let (from_us, to_us) = tokio::io::split(theirs);
     (
         connection,
@@ -301,7 +301,7 @@ async fn lines_that_are_too_long_are_skipped_and_counted() {
 async fn an_agent_that_closes_its_input_is_dead() {
     let (ours, their_end) = tokio::io::duplex(1024);
     let (_held_open, output) = tokio::io::duplex(1024);
-    let connection = Connection::over(output, ours, DeathWatch::none(), WireOptions::default());
+    let connection = Connection::new(output, ours, DeathWatch::none(), WireOptions::default());
     drop(their_end);
     let answer = connection.call("x", &raw("{}")).await;
     assert!(matches!(answer, Err(CallError::Died(_))), "{answer:?}");
@@ -311,7 +311,7 @@ async fn an_agent_that_closes_its_input_is_dead() {
 async fn an_agent_that_does_not_read_delays_no_caller() {
     let (ours, _unread) = tokio::io::duplex(64);
     let (_silent, output) = tokio::io::duplex(64);
-    let connection = Connection::over(output, ours, DeathWatch::none(), WireOptions::default());
+    let connection = Connection::new(output, ours, DeathWatch::none(), WireOptions::default());
     let (sender, _receiver) = inbox(InboxLimits::default());
     let params = raw("{\"text\":\"0123456789012345678901234567890123456789012345678901234567890123456789\"}");
     let mut sent = 0;

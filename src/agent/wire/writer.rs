@@ -37,7 +37,7 @@ pub(super) async fn run(
     // The output is dropped here in any case, which ends the agent's input.
     let ended = tokio::select! {
         biased;
-        ended = pump(&shared, output, queue, &close) => ended,
+        ended = write_queue(&shared, output, queue, &close) => ended,
         () = given_up => Ok(()),
     };
     if let Err(error) = ended {
@@ -46,7 +46,7 @@ pub(super) async fn run(
     }
 }
 
-async fn pump(
+async fn write_queue(
     shared: &Shared,
     mut output: impl AsyncWrite + Unpin,
     mut queue: mpsc::Receiver<String>,

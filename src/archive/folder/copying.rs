@@ -13,11 +13,11 @@ use crate::archive::list::{ArchivedCopy, BUFFER_BYTES, FileStamp, is_transcript}
 use crate::files::digest::sha256;
 use crate::files::durable;
 use crate::files::identity::Hashed;
-use crate::files::{is_one_of, is_shortage};
+use crate::files::{has_errno, is_shortage};
 use crate::paths::ownership::NO_LINK;
 use crate::transcript::TranscriptError;
 use crate::transcript::moving::comparison::begins_with_lines_of;
-use crate::transcript::parts::{Part, is_lines};
+use crate::transcript::parts::{SessionFile, is_lines};
 
 /// The compression level: zstd's own default, about 300 MB/s.
 const COMPRESSION_LEVEL: i32 = 3;
@@ -30,10 +30,10 @@ impl SessionFolder<'_> {
     /// Links a file of the agent. Returns whether the file is known to be shorter than before.
     pub(in crate::archive) fn link(
         &mut self,
-        part: &Part,
+        part: &SessionFile,
         origin: SourceFacts<'_>,
     ) -> Result<bool, TranscriptError> {
-        let stamp = FileStamp::of(&part.path).map_err(TranscriptError::io("look at", &part.path))?;
+        let stamp = FileStamp::read(&part.path).map_err(TranscriptError::io("look at", &part.path))?;
         let newest = self.list.files.get(&part.name).and_then(|copies| copies.last());
         let newest = newest.cloned();
         match &newest {
@@ -78,10 +78,10 @@ impl SessionFolder<'_> {
     /// error, the links remain.
     pub(in crate::archive) fn compress(
         &mut self,
-        part: &Part,
+        part: &SessionFile,
         origin: SourceFacts<'_>,
     ) -> Result<bool, TranscriptError> {
-        let stamp = FileStamp::of(&part.path).map_err(TranscriptError::io("look at", &part.path))?;
+        let stamp = FileStamp::read(&part.path).map_err(TranscriptError::io("look at", &part.path))?;
         self.compress_other_links(part, &stamp)?;
         let is_rewritten = self.copy(part, origin)?;
         self.drop_links(&part.name);
@@ -110,7 +110,7 @@ impl SessionFolder<'_> {
 
     /// Compresses links of the same name to other files, which the agent has replaced with this one. A link is not compressed
     /// if this file has its whole content.
-    fn compress_other_links(&mut self, part: &Part, stamp: &FileStamp) -> Result<(), TranscriptError> {
+    fn compress_other_links(&mut self, part: &SessionFile, stamp: &FileStamp) -> Result<(), TranscriptError> {
         let links = self
             .links()
             .filter(|(name, link)| *name == part.name && !self.is_link_to(link, stamp));
@@ -132,7 +132,7 @@ impl SessionFolder<'_> {
         turns: Option<u64>,
     ) -> Result<(), TranscriptError> {
         if let Some(bytes) = self.usable_bytes(name, link)? {
-            let part = Part::plain(&self.path.join(&link.file), name.to_owned(), bytes);
+            let part = SessionFile::plain(&self.path.join(&link.file), name.to_owned(), bytes);
             self.copy(&part, (&link.folder, turns))?;
         }
         self.drop_copies(name, |copy| copy.file == link.file);
@@ -146,7 +146,7 @@ impl SessionFolder<'_> {
 
     /// Whether a file begins with all lines of a copy. Ignores the folder that the records name, because a move
     /// changes it.
-    fn is_continued_by(&self, copy: &ArchivedCopy, part: &Part) -> Result<bool, TranscriptError> {
+    fn is_continued_by(&self, copy: &ArchivedCopy, part: &SessionFile) -> Result<bool, TranscriptError> {
         let bytes = self.usable_bytes(&part.name, copy)?;
         let Some(bytes) = bytes.filter(|_| is_lines(Path::new(&part.name))) else {
             return Ok(false);
@@ -162,18 +162,22 @@ impl SessionFolder<'_> {
 
     /// Copies the new part of a file. Deletes copies that differ from the beginning of the file only by the folder in their
     /// records. Returns true if the file does not continue its newest copy.
-    fn copy(&mut self, part: &Part, (folder, turns): SourceFacts<'_>) -> Result<bool, TranscriptError> {
+    fn copy(
+        &mut self,
+        part: &SessionFile,
+        (folder, turns): SourceFacts<'_>,
+    ) -> Result<bool, TranscriptError> {
         let folder_path = self.path.clone();
         // Disk space is missing where the copy is written, not where it is read.
         let failed = |error| match is_shortage(&error) {
             true => TranscriptError::io("write a backup to", &folder_path)(error),
             false => TranscriptError::io("copy", &part.path)(error),
         };
-        let stamp = FileStamp::of(&part.path).map_err(failed)?;
+        let stamp = FileStamp::read(&part.path).map_err(failed)?;
         let copies = self.list.files.get(&part.name).into_iter().flatten();
         let copies: Vec<ArchivedCopy> = copies.filter(|copy| !copy.is_link()).cloned().collect();
         let newest = match copies.last() {
-            Some(copy) if self.is_whole(copy).map_err(failed)? => Some(copy),
+            Some(copy) if self.is_complete(copy).map_err(failed)? => Some(copy),
             _ => None,
         };
         let grown = match newest.filter(|copy| copy.bytes <= part.bytes) {
@@ -224,7 +228,7 @@ impl SessionFolder<'_> {
     fn extended(
         &self,
         copy: ArchivedCopy,
-        part: &Part,
+        part: &SessionFile,
         source: FileStamp,
     ) -> io::Result<Option<ArchivedCopy>> {
         if copy.source == source && copy.bytes == part.bytes {
@@ -277,5 +281,5 @@ fn can_never_link(error: &io::Error) -> bool {
         Errno::NOTSUP,
         Errno::NOSYS,
     ];
-    is_one_of(error, &never)
+    has_errno(error, &never)
 }

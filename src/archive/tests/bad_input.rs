@@ -6,7 +6,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::transcript::dialect::Home;
+use crate::transcript::dialect::AgentHome;
 use crate::transcript::index_cache::IndexCache;
 use crate::transcript::tests::bad_input::sample;
 use crate::transcript::transcript_list::TranscriptList;
@@ -82,7 +82,7 @@ impl Stage {
     /// Reads and checks the session. Returns its turns, and how many findings there are.
     fn read(&self) -> Result<(usize, usize), TranscriptError> {
         let (root, dialect, library) = (&self.root(), self.format.dialect(), &IndexCache::default());
-        let session = Home {
+        let session = AgentHome {
             index_cache: library,
             root,
         }
@@ -152,7 +152,7 @@ fn a_record_that_is_too_long_or_too_deep_is_passed_over_and_kept() {
 fn a_folder_may_disappear_while_it_is_kept() {
     for format in Format::ALL {
         let stage = Stage::new(format);
-        let top = &format.tops(&stage.root())[0];
+        let top = &format.top_folders(&stage.root())[0];
         let away = &stage.held.path().join("away");
         let is_over = &AtomicBool::new(false);
         std::thread::scope(|scope| {

@@ -273,15 +273,15 @@ fn what_is_not_restored_leaves_the_mark_as_it_was() {
 fn lists_of_earlier_versions_are_read_and_later_ones_are_not() {
     let place = Place::new();
     let (_, text) = packed(&place);
-    assert!(CopyList::read(text.as_bytes()).is_ok());
-    assert!(CopyList::read(old_form(&text).as_bytes()).is_ok());
+    assert!(CopyList::parse(text.as_bytes()).is_ok());
+    assert!(CopyList::parse(old_form(&text).as_bytes()).is_ok());
     // Members that are not written any more.
     let mut older: serde_json::Value = serde_json::from_str(&old_form(&text)).unwrap();
     older["wasMoved"] = true.into();
     older["files"]["s.jsonl"][0]["folder"] = "projects/-elsewhere".into();
-    assert!(CopyList::read(older.to_string().as_bytes()).is_ok());
+    assert!(CopyList::parse(older.to_string().as_bytes()).is_ok());
     let newer = text.replace("\"version\":3,", "\"version\":4,");
-    let newer = CopyList::read(newer.as_bytes());
+    let newer = CopyList::parse(newer.as_bytes());
     assert!(
         matches!(
             newer,
@@ -324,7 +324,7 @@ fn the_copies_of_an_earlier_list_have_what_it_states_for_all() {
         crate::files::checked_lines::encode(version, &note).unwrap()
     };
     for text in [list.to_string().into_bytes(), line(2)] {
-        let list = CopyList::read(&text).unwrap();
+        let list = CopyList::parse(&text).unwrap();
         let copies = list.files["s.jsonl"].iter();
         let stated: Vec<_> = copies.map(|copy| (copy.folder.as_str(), copy.turns)).collect();
         assert_eq!(

@@ -380,7 +380,7 @@ fn untrusted_folder(untrusted: &Untrusted) -> Diagnostic {
     Diagnostic::new(kind, Severity::Error, untrusted.to_string())
         .about(untrusted.culprit.to_string_lossy())
         .next(untrusted.hint("sessionctl"))
-        .fact("owner", untrusted.owner)
+        .fact("owner", untrusted.owner_uid)
         .fact("mode", format!("{:03o}", untrusted.mode))
 }
 

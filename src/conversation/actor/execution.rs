@@ -93,7 +93,7 @@ impl Actor {
             Effect::HandOver(id, opened) => self.hand_over(id, opened),
             Effect::RetireAgent => {
                 if let Some(session) = &self.session {
-                    session.lease.note_signed_out();
+                    session.lease.mark_signed_out();
                 }
             }
             Effect::SendPrompt(content, params) => self.send_prompt(&content, params.as_ref()),

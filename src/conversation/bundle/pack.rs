@@ -13,7 +13,7 @@ use super::{
     ended_early_or, file_error,
 };
 use crate::conversation::running_work::Progress;
-use crate::transcript::parts::Part;
+use crate::transcript::parts::SessionFile;
 
 /// The zstd level: about as fast as a disk, and compresses a transcript to a fifth.
 const COMPRESSION_LEVEL: i32 = 3;
@@ -24,7 +24,7 @@ const COMPRESSION_LEVEL: i32 = 3;
 /// [`BundleError`] if a file cannot be read or was shortened.
 pub(in crate::conversation) fn hash_files(
     number: usize,
-    parts: &[Part],
+    parts: &[SessionFile],
     progress: &Progress,
 ) -> Result<Vec<BundledFile>, BundleError> {
     let mut files = Vec::new();
@@ -62,7 +62,7 @@ pub(in crate::conversation) fn pack(
     writer: &mut dyn Write,
     target: &Path,
     manifest: &Manifest,
-    sources: &[Part],
+    sources: &[SessionFile],
     progress: &Progress,
 ) -> Result<(), BundleError> {
     let writing = |error| file_error("write", target)(error);
@@ -102,7 +102,7 @@ pub(in crate::conversation) fn pack(
 }
 
 /// Opens a file that was listed before. If it is missing now, its conversation is being deleted or moved.
-fn open_part(part: &Part) -> Result<Box<dyn Read>, BundleError> {
+fn open_part(part: &SessionFile) -> Result<Box<dyn Read>, BundleError> {
     part.open().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => BundleError::Changed(part.path.clone()),
         _ => file_error("open", &part.path)(error),

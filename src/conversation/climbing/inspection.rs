@@ -73,7 +73,7 @@ pub(super) fn inspect(
         readable_turns: history.turns() as u64,
         turns_after_readable: turns_after(&history, goal),
         is_misplaced: dialect
-            .expected_place(home.root, id.as_str())
+            .expected_location(home.root, id.as_str())
             .is_ok_and(|place| place.is_some()),
         has_backup: false,
     })

@@ -152,7 +152,7 @@ impl Climber {
         };
         let (root, session) = (root.to_path_buf(), id.clone());
         let moving = tokio::task::spawn_blocking(move || {
-            format.dialect().move_to_expected_place(&root, session.as_str())
+            format.dialect().move_to_expected_path(&root, session.as_str())
         });
         match moving.await {
             Ok(Ok(place)) => {

@@ -12,12 +12,12 @@ use crate::conversation::bundle::{BundledSession, is_session_id, is_side_file_na
 use crate::conversation::services::{Services, SessionRef, chain_text};
 use crate::transcript::TranscriptError;
 use crate::transcript::claude::borrowed_files::{Claimed, collect_borrowed};
-use crate::transcript::parts::Part;
+use crate::transcript::parts::SessionFile;
 
 /// A session that goes into a bundle, and its files, which are not hashed yet.
 pub(super) struct SessionWithFiles {
     pub(super) session: BundledSession,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<SessionFile>,
 }
 
 /// The files found for one session.
@@ -82,10 +82,10 @@ pub(super) fn find_session_files(services: &Services, held: &SessionRef) -> Resu
         });
     }
     let sessions = found.into_iter().map(|mut found| {
-        let is_exported = |part: &mut Part| {
+        let is_exported = |part: &mut SessionFile| {
             part.path == found.transcript || is_side_file_name(&part.name, &found.upstream_id)
         };
-        let others: Vec<Part> = found.parts.extract_if(.., |part| !is_exported(part)).collect();
+        let others: Vec<SessionFile> = found.parts.extract_if(.., |part| !is_exported(part)).collect();
         let others = others.iter().map(|part| {
             let path = part.path.display();
             format!("{path} is not exported: only subagents/ and tool-results/ are")

@@ -32,7 +32,9 @@ pub(in crate::conversation) fn missing_turns_gap(
     let session = services.session(root, &link.cwd, &link.upstream_id);
     let (mut gone, mut why) = match transcript_facts::log_unreadable(dialect.turn_counts(session, None)) {
         Some(file) => {
-            let gone = file.with_carried(link.carried_turns).missing_turns(acknowledged);
+            let gone = file
+                .with_copied_turns(link.carried_turns)
+                .missing_turns(acknowledged);
             (gone, "are lost, not whole, or not written yet")
         }
         None => {

@@ -5,7 +5,7 @@ use bridge_protocol::{CheckpointId, UpstreamId};
 
 use super::History;
 use crate::transcript::claude::record::INTERRUPTED_TEXT;
-use crate::transcript::message::{Part, Speaker, TranscriptMessage, TranscriptMessageKind};
+use crate::transcript::message::{ContentPart, Speaker, TranscriptMessage, TranscriptMessageKind};
 use crate::transcript::preamble::{PastTurn, TEXT_LIMIT_CHARS, without_retelling};
 
 impl History {
@@ -73,20 +73,20 @@ fn add_message(past: &mut PastTurn, read: TranscriptMessage, skip_preamble: bool
     }
     for part in read.parts {
         match part {
-            Part::Text(text) if read.kind == TranscriptMessageKind::Prompt => {
+            ContentPart::Text(text) if read.kind == TranscriptMessageKind::Prompt => {
                 let own = match skip_preamble {
                     true => without_retelling(&text),
                     false => &text,
                 };
                 add_text(&mut past.prompt, own);
             }
-            Part::Text(text) if is_reply => {
+            ContentPart::Text(text) if is_reply => {
                 past.complete = true;
                 add_text(&mut past.reply, &text);
             }
-            Part::Text(text) if text.starts_with(INTERRUPTED_TEXT) => past.complete = false,
+            ContentPart::Text(text) if text.starts_with(INTERRUPTED_TEXT) => past.complete = false,
             // The reply continues after the call.
-            Part::ToolCall { .. } => past.complete = false,
+            ContentPart::ToolCall { .. } => past.complete = false,
             _ => {}
         }
     }

@@ -8,7 +8,7 @@ use super::{History, SessionTranscript};
 use crate::conversation::error::ConversationError;
 use crate::conversation::transcript_facts;
 use crate::transcript::checkpoint::PlaceRef;
-use crate::transcript::message::{Part, TranscriptMessageKind};
+use crate::transcript::message::{ContentPart, TranscriptMessageKind};
 
 /// Where a branch leaves a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,10 @@ impl History {
                 PlaceRef::Checkpoint(reference) => reference.agent == session.agent.as_str(),
                 PlaceRef::Message(_) => true,
             };
-            let may_hold = is_of_agent && session.transcript.may_hold(session.upstream_id.as_str(), owner);
+            let may_hold = is_of_agent
+                && session
+                    .transcript
+                    .may_contain_records_of(session.upstream_id.as_str(), owner);
             let message = may_hold
                 .then(|| session.transcript.find(owner, record))
                 .flatten()?;
@@ -232,8 +235,8 @@ impl History {
             };
             for part in read.parts {
                 match part {
-                    Part::ToolCall { id, .. } => waiting.push(id),
-                    Part::ToolResult { call_id, .. } => waiting.retain(|id| *id != call_id),
+                    ContentPart::ToolCall { id, .. } => waiting.push(id),
+                    ContentPart::ToolResult { call_id, .. } => waiting.retain(|id| *id != call_id),
                     _ => {}
                 }
             }

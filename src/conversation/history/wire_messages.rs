@@ -9,7 +9,7 @@ use bridge_protocol::{CheckpointId, UpstreamId};
 use jiff::Timestamp;
 
 use crate::transcript::checkpoint::MessageRef;
-use crate::transcript::message::{Part, Speaker, TranscriptMessage, TranscriptMessageKind};
+use crate::transcript::message::{ContentPart, Speaker, TranscriptMessage, TranscriptMessageKind};
 use crate::transcript::preamble::is_preamble;
 
 /// How many characters of prompt and reply a checkpoint contains, as the contract defines it.
@@ -60,7 +60,7 @@ fn parse_time(text: Option<&str>) -> Option<Timestamp> {
     text.and_then(|text| text.parse().ok())
 }
 
-fn wire_part(source: Part, room: &mut usize) -> MessagePart {
+fn wire_part(source: ContentPart, room: &mut usize) -> MessagePart {
     let mut cut_bytes = None;
     let mut cut = |text: String| {
         let length = text.len();
@@ -72,17 +72,17 @@ fn wire_part(source: Part, room: &mut usize) -> MessagePart {
         shortened
     };
     let mut part = match source {
-        Part::Text(text) => MessagePart {
+        ContentPart::Text(text) => MessagePart {
             kind: if is_preamble(&text) { "retelling" } else { "text" }.to_owned(),
             text: Some(cut(text)),
             ..MessagePart::default()
         },
-        Part::Thought(text) => MessagePart {
+        ContentPart::Thought(text) => MessagePart {
             kind: "thought".to_owned(),
             text: Some(cut(text)),
             ..MessagePart::default()
         },
-        Part::ToolCall { id, name, input_json } => MessagePart {
+        ContentPart::ToolCall { id, name, input_json } => MessagePart {
             kind: "toolCall".to_owned(),
             tool_call_id: Some(id),
             name: Some(name),
@@ -90,7 +90,7 @@ fn wire_part(source: Part, room: &mut usize) -> MessagePart {
             input: RawJson::from_text(cut(input_json)).ok(),
             ..MessagePart::default()
         },
-        Part::ToolResult {
+        ContentPart::ToolResult {
             call_id,
             text,
             is_error,
@@ -101,13 +101,13 @@ fn wire_part(source: Part, room: &mut usize) -> MessagePart {
             is_error,
             ..MessagePart::default()
         },
-        Part::Image { mime_type, data } => MessagePart {
+        ContentPart::Image { mime_type, data } => MessagePart {
             kind: "image".to_owned(),
             mime_type: Some(mime_type),
             data: Some(cut(data)),
             ..MessagePart::default()
         },
-        Part::Other { kind, json } => MessagePart {
+        ContentPart::Other { kind, json } => MessagePart {
             kind,
             raw: RawJson::from_text(cut(json)).ok(),
             ..MessagePart::default()
@@ -146,11 +146,13 @@ impl CheckpointBuilder {
         let is_reply = read.speaker == Speaker::Model && read.kind == TranscriptMessageKind::Ordinary;
         for part in read.parts {
             match part {
-                Part::Text(text) if read.kind == TranscriptMessageKind::Prompt && !is_preamble(&text) => {
+                ContentPart::Text(text)
+                    if read.kind == TranscriptMessageKind::Prompt && !is_preamble(&text) =>
+                {
                     add_to_excerpt(&mut self.prompt, &text);
                 }
-                Part::Text(text) if is_reply => add_to_excerpt(&mut self.reply, &text),
-                Part::ToolCall { name, .. } if !self.tools.contains(&name) => self.tools.push(name),
+                ContentPart::Text(text) if is_reply => add_to_excerpt(&mut self.reply, &text),
+                ContentPart::ToolCall { name, .. } if !self.tools.contains(&name) => self.tools.push(name),
                 _ => {}
             }
         }
@@ -194,9 +196,9 @@ mod tests {
     #[test]
     fn what_no_answer_could_hold_is_cut_and_says_so() {
         let mut room = 5;
-        let cut = wire_part(Part::Text("ü".repeat(4)), &mut room);
+        let cut = wire_part(ContentPart::Text("ü".repeat(4)), &mut room);
         assert_eq!((cut.text.as_deref(), cut.cut_bytes), (Some("üü"), Some(8)));
-        let other = Part::Other {
+        let other = ContentPart::Other {
             kind: "later".to_owned(),
             json: r#"{"type":"later"}"#.to_owned(),
         };

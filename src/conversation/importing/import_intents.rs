@@ -15,8 +15,8 @@ use crate::paths::names;
 /// The intents of imports. A bundle is unpacked next to the log.
 pub(crate) const IMPORT_INTENTS: IntentKind<ConversationId> = IntentKind {
     folder: names::IMPORTS,
-    log: Some("plan"),
-    old: parse_old_log,
+    log_name: Some("plan"),
+    parse_headerless: parse_old_log,
 };
 
 /// Parses the log of older versions: first the conversation, then one step per line.
@@ -29,7 +29,7 @@ fn parse_old_log(lines: Vec<Value>) -> Option<LogContent<ConversationId>> {
             .map(|step| vec![step])
     };
     Some(LogContent {
-        about: vec![serde_json::from_value(id).ok()?],
+        descriptions: vec![serde_json::from_value(id).ok()?],
         groups: lines.map(step).collect::<Option<_>>()?,
     })
 }
@@ -42,7 +42,7 @@ pub(in crate::conversation) fn settle(
     is_written: impl Fn(ConversationId) -> bool,
     may_have_owner: impl Fn(&UpstreamId) -> bool,
 ) -> bool {
-    let decide = |intent: &Intent<ConversationId>| match (policy, intent.about().first()) {
+    let decide = |intent: &Intent<ConversationId>| match (policy, intent.descriptions().first()) {
         (UndoPolicy::Leave, _) => IntentDecision::Later,
         (UndoPolicy::SetAside(why), _) => IntentDecision::SetAside(why.clone()),
         (UndoPolicy::Undo, Some(id)) if is_written(*id) => IntentDecision::Commit,

@@ -94,7 +94,7 @@ impl PlacedFiles {
             sha256: Some(sha256),
             session: Some(session.as_str().to_owned()),
         }))?;
-        match copy::settle(&written, target) {
+        match copy::rename_to_final(&written, target) {
             Err(TranscriptError::AlreadyExists { .. })
                 if copy::target_has_same_content(&written, target)? =>
             {

@@ -72,7 +72,7 @@ pub(super) fn place_rollout(
         Some(path) if session.continued => {
             let id = session.upstream_id.as_str();
             let bases = bases.iter().filter(|base| base.upstream_id == id);
-            let counted = rollouts::counted_bytes(source, bases)?;
+            let counted = rollouts::continued_bytes(source, bases)?;
             if !rollouts::same_beginning(source, &path, counted)? {
                 return Err(TranscriptError::AlreadyExists { path }.into());
             }

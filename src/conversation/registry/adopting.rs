@@ -29,7 +29,7 @@ use crate::agent::catalog::AgentEntry;
 use crate::chain::NewLink;
 use crate::store::{ConversationRecord, TranscriptRoot};
 use crate::transcript::TranscriptError;
-use crate::transcript::dialect::Home;
+use crate::transcript::dialect::AgentHome;
 use crate::transcript::origin::Origin;
 use crate::transcript::transcript_list::listed_title;
 
@@ -44,7 +44,7 @@ impl LocatedTranscript {
     /// Chooses the copy that the agent uses in the folder `cwd`; without `cwd`, in the folder of the last use. Blocks.
     pub(super) fn choose_copy(
         &self,
-        home: Home<'_>,
+        home: AgentHome<'_>,
         cwd: Option<&str>,
     ) -> Result<(PathBuf, Origin), ConversationError> {
         let recorded = self
@@ -423,7 +423,7 @@ fn adopted_record(
 
 /// The session whose file contains the beginning of a transcript, if that file is missing: the history lacks that part.
 /// Blocks.
-fn missing_beginning(located: &LocatedTranscript, home: Home<'_>, cwd: &str) -> Vec<MissingSession> {
+fn missing_beginning(located: &LocatedTranscript, home: AgentHome<'_>, cwd: &str) -> Vec<MissingSession> {
     let files = located
         .folder
         .format

@@ -35,7 +35,7 @@ use super::{Registry, panic_text};
 use crate::store::{StoreError, TranscriptRoot};
 use crate::transcript::index_cache::FileVersion;
 use crate::transcript::meter::with_meter;
-use crate::transcript::transcript_list::{self, Format, identities};
+use crate::transcript::transcript_list::{self, Format, transcript_versions};
 use crate::transcript::watch::TranscriptWatcher;
 use judging::{ChangedTranscript, OwningConversation, judge};
 use known_files::{FileComparison, KnownFiles};
@@ -114,7 +114,7 @@ impl Registry {
             }
             // After the watch is set up, so that each change is either included in the noted size or reported.
             for root in &roots {
-                for (path, identity) in identities(&root.root, root.format) {
+                for (path, identity) in transcript_versions(&root.root, root.format) {
                     if let Some(id) = upstream_id(&path, root.format) {
                         state.files.note_at_start(&path, &id, &identity);
                     }
@@ -312,7 +312,7 @@ impl WatchState {
                 let differs = |(path, identity): (PathBuf, FileVersion)| {
                     self.files.differs(&path, &identity).then_some(path)
                 };
-                let differing = identities(&changes.root, changes.format).filter_map(differs);
+                let differing = transcript_versions(&changes.root, changes.format).filter_map(differs);
                 changed.extend(differing.chain(missing(&changes.root)).map(of_path));
             }
             for folder in &changes.changes.folders {

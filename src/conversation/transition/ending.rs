@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::agent::failure::{self, Failure};
-use crate::agent::members::{Members, object_of};
+use crate::agent::members::{Members, to_object};
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{Deadline, Effect, Ledger, Milestone};
 use crate::conversation::error::ConversationError;
@@ -297,7 +297,7 @@ fn split_usage(answer: &RawJson) -> (Option<RawJson>, Option<RawJson>) {
     let usage = members
         .shift_remove("usage")
         .filter(|usage| usage.get() != "null");
-    (usage, object_of(&members))
+    (usage, to_object(&members))
 }
 
 /// The failure of a turn for which the agent gave no usable reason.

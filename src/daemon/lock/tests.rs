@@ -71,7 +71,7 @@ fn the_lock_of_a_dead_daemon_is_waited_for() {
         path: path.clone(),
         folder: None,
     };
-    let take = |lock: DaemonLock, pause: &mut dyn FnMut(Duration)| lock.take(&lock.file, pause);
+    let take = |lock: DaemonLock, pause: &mut dyn FnMut(Duration)| lock.lock_exclusively(&lock.file, pause);
     let mut pauses = 0;
     take(next(), &mut |_| {
         pauses += 1;

@@ -9,11 +9,11 @@ use crate::files::durable::tests::Disk;
 
 const MOVES: IntentKind<String> = IntentKind {
     folder: "moves",
-    log: Some("journal"),
-    old: |lines| {
+    log_name: Some("journal"),
+    parse_headerless: |lines| {
         let about = lines.first()?.as_str()?.to_owned();
         Some(LogContent {
-            about: vec![about],
+            descriptions: vec![about],
             groups: Vec::new(),
         })
     },
@@ -21,8 +21,8 @@ const MOVES: IntentKind<String> = IntentKind {
 
 const COPIES: IntentKind<String> = IntentKind {
     folder: "copies",
-    log: None,
-    old: |_| None,
+    log_name: None,
+    parse_headerless: |_| None,
 };
 
 /// What is added to a log of an earlier version can be read with it. One that is only read stays as it is.
@@ -40,7 +40,7 @@ fn a_log_of_an_earlier_version_is_rewritten_before_anything_is_added() {
         .record_steps(vec![vec![IntentStep::Folder(path.clone())]])
         .unwrap();
     let read = Intent::find(&MOVES, data.path(), "1").unwrap();
-    assert_eq!(read.about(), ["a move", "undone"]);
+    assert_eq!(read.descriptions(), ["a move", "undone"]);
     assert_eq!(read.groups(), [[IntentStep::Folder(path)]]);
 }
 
@@ -152,7 +152,7 @@ fn after_a_kill_at_any_step_everything_is_undone_or_done() {
             let is_whole = changed(&mut intent, &data, &from, is_in_place, changes);
             drop(intent);
             let waits = |intent: &Intent<String>| {
-                assert_eq!(intent.about(), ["whose"]);
+                assert_eq!(intent.descriptions(), ["whose"]);
                 IntentDecision::Later
             };
             assert!(!settled(&MOVES, &data, waits));
@@ -283,7 +283,7 @@ fn logs_that_cannot_be_used_are_kept_and_nothing_is_undone() {
     }
     fs::create_dir_all(moves.join("empty/kept")).unwrap();
     let old = |intent: &Intent<String>| {
-        assert_eq!(intent.about(), ["whose"]);
+        assert_eq!(intent.descriptions(), ["whose"]);
         IntentDecision::Commit
     };
     assert!(settled(&MOVES, &data, old));

@@ -8,7 +8,7 @@ const STRANGER: u32 = 4_000_000;
 
 fn user(own: u32) -> User {
     User {
-        own,
+        uid: own,
         private_group: None,
         ..User::of_this_process()
     }
@@ -71,7 +71,10 @@ fn missing_folders_are_made_private() {
     fs::write(folder.join("file"), "").unwrap();
     for path in ["file", "file/data"] {
         let error = create_and_check(Role::Data, &folder.join(path)).unwrap_err();
-        assert!(matches!(error, ClaimError::Make { .. }), "{path}: {error:?}");
+        assert!(
+            matches!(error, CreateFolderError::Make { .. }),
+            "{path}: {error:?}"
+        );
     }
     // An unmounted disk must not be replaced by a folder.
     symlink(folder.join("disk/data"), folder.join("link")).unwrap();
@@ -92,7 +95,7 @@ fn a_folder_that_another_user_makes_first_is_refused() {
     let home = folder.join("home");
     // The parent is root's, like `/tmp`, and everything that this process creates is another user's.
     let user = User {
-        system: own_uid(),
+        system_uid: own_uid(),
         ..user(STRANGER)
     };
     let mut make = |path: &Path| {
@@ -100,7 +103,7 @@ fn a_folder_that_another_user_makes_first_is_refused() {
         Err(io::ErrorKind::AlreadyExists.into())
     };
     match create_and_check_by(user, Role::Home, &home, &mut make) {
-        Err(ClaimError::Untrusted(untrusted)) => {
+        Err(CreateFolderError::Untrusted(untrusted)) => {
             assert_eq!((untrusted.culprit, untrusted.fault), (home, Fault::Foreign));
         }
         other => panic!("{other:?}"),
@@ -216,8 +219,8 @@ fn the_hint_fits_the_fault() {
         path: "/t/my home".into(),
         culprit: "/t/my home".into(),
         fault,
-        owner,
-        own: 1000,
+        owner_uid: owner,
+        own_uid: 1000,
         mode: 0o777,
     };
     let table = [
@@ -233,7 +236,7 @@ fn the_hint_fits_the_fault() {
     ];
     for (role, fault, owner, command) in table {
         let untrusted = untrusted(role, fault, owner);
-        let hint = match fault == Fault::Writable && owner == untrusted.own {
+        let hint = match fault == Fault::Writable && owner == untrusted.own_uid {
             true => untrusted.hint("sessionctl"),
             false => untrusted.hint_elsewhere("sessionctl", Some(Path::new("/t/ada")), |_| true),
         };
@@ -251,8 +254,8 @@ fn the_hint_suggests_no_folder_that_would_be_refused() {
             path: home.join(".config/sessiond.toml"),
             culprit: "/opt/app".into(),
             fault: Fault::Foreign,
-            owner: 1001,
-            own: 1_000_680_000,
+            owner_uid: 1001,
+            own_uid: 1_000_680_000,
             mode: 0o775,
         };
         let outside = |path: &Path| !path.starts_with("/opt/app");

@@ -228,7 +228,7 @@ fn expired_requests_are_deleted_at_a_start() {
 
     let (line, mut jobs) = mpsc::channel(1);
     drop(line);
-    let oldest_kept = apply::ascending(Timestamp::from_second(now).unwrap()) - MEMORY_MICROSECONDS;
+    let oldest_kept = apply::sortable_micros(Timestamp::from_second(now).unwrap()) - MEMORY_MICROSECONDS;
     let mut pruning = Some(Vec::new());
     assert!(
         writer

@@ -47,7 +47,7 @@ impl AppendFile for FaultyFile {
         Ok(())
     }
 
-    fn cut(&mut self, length: u64) -> io::Result<()> {
+    fn truncate(&mut self, length: u64) -> io::Result<()> {
         let mut state = self.state.lock().unwrap();
         if state.cut_fails {
             return Err(io::Error::other("the cut failed"));

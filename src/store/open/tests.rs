@@ -112,7 +112,7 @@ fn a_missing_damaged_or_untrusted_database_is_rebuilt() {
             "a mark that cannot be read",
             |paths| {
                 let keyspace = Keyspace::open(&paths.database).unwrap();
-                let mut draft = WriteBatch::over(&keyspace);
+                let mut draft = WriteBatch::new(&keyspace);
                 draft.put(TreeId::Meta, b"mark", b"{".to_vec());
                 keyspace.apply(draft.into_writes()).unwrap();
             },

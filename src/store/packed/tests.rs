@@ -28,7 +28,7 @@ fn chunks(keyspace: &Keyspace) -> Vec<KeyValue> {
 fn entries_before_all_others_share_the_first_chunk() {
     let keyspace = Keyspace::in_memory();
     for number in (0..1_000_u32).rev() {
-        let mut draft = WriteBatch::over(&keyspace);
+        let mut draft = WriteBatch::new(&keyspace);
         insert(&mut draft, SPACE, &number.to_be_bytes(), &[7; 20]).unwrap();
         keyspace.apply(draft.into_writes()).unwrap();
     }
@@ -39,7 +39,7 @@ fn entries_before_all_others_share_the_first_chunk() {
 #[test]
 fn chunks_are_joined_again_when_they_empty() {
     let keyspace = Keyspace::in_memory();
-    let mut draft = WriteBatch::over(&keyspace);
+    let mut draft = WriteBatch::new(&keyspace);
     for number in 0..1_000_u32 {
         insert(&mut draft, SPACE, &number.to_be_bytes(), &[7; 20]).unwrap();
     }
@@ -60,7 +60,7 @@ fn chunks_are_joined_again_when_they_empty() {
 #[test]
 fn a_chunk_in_another_form_is_an_error() {
     let keyspace = Keyspace::in_memory();
-    let mut draft = WriteBatch::over(&keyspace);
+    let mut draft = WriteBatch::new(&keyspace);
     draft.put(SPACE, FIRST_CHUNK_KEY, vec![0, 9, 0, 1, 5]);
     keyspace.apply(draft.into_writes()).unwrap();
     assert!(matches!(
@@ -80,7 +80,7 @@ proptest! {
         let keyspace = Keyspace::in_memory();
         let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         for group in steps.chunks(batch) {
-            let mut draft = WriteBatch::over(&keyspace);
+            let mut draft = WriteBatch::new(&keyspace);
             for (is_insert, key, length) in group {
                 let key = key.to_be_bytes().to_vec();
                 if *is_insert {

@@ -1,7 +1,7 @@
 use super::*;
 
 fn read(text: &str) -> String {
-    match IdText::read(&ConversationRef::new(text)) {
+    match IdText::parse(&ConversationRef::new(text)) {
         IdText::Whole(id) => format!("whole {id}"),
         IdText::Prefix(lowest, highest) => format!(
             "{}..{}",

@@ -41,7 +41,7 @@ fn with_prompt(text: &str) -> ConversationRecord {
 }
 
 fn stored(record: &ConversationRecord, bodies: &Bodies) -> StoredValue {
-    let value = StoredValue::of("conversation", record, STRUCTURES, Some(bodies), false).unwrap();
+    let value = StoredValue::encode("conversation", record, STRUCTURES, Some(bodies), false).unwrap();
     assert!(value.to_bytes("conversation").unwrap().len() <= VALUE_LIMIT_BYTES);
     let again = StoredValue::from_bytes("conversation", &value.to_bytes("conversation").unwrap()).unwrap();
     assert_eq!(
@@ -195,13 +195,13 @@ fn many_small_members_move_with_their_structure() {
         .map(|number| (format!("m{number}"), "x".repeat(100)))
         .collect();
     let record = BTreeMap::from([("settings", members)]);
-    let value = StoredValue::of("settings", &record, STRUCTURES, Some(&bodies), false).unwrap();
+    let value = StoredValue::encode("settings", &record, STRUCTURES, Some(&bodies), false).unwrap();
     assert_eq!(paths(&value), ["/settings"]);
     let flat: BTreeMap<String, String> = (0..100)
         .map(|number| (format!("m{number}"), "x".repeat(100)))
         .collect();
     assert!(matches!(
-        StoredValue::of("flat", &flat, &[], Some(&bodies), false),
+        StoredValue::encode("flat", &flat, &[], Some(&bodies), false),
         Err(StoreError::TooLarge { what: "flat", .. })
     ));
 }
@@ -209,7 +209,7 @@ fn many_small_members_move_with_their_structure() {
 #[test]
 fn in_memory_nothing_is_too_large() {
     let record = with_prompt(&"long ".repeat(10_000));
-    let value = StoredValue::of("conversation", &record, STRUCTURES, None, false).unwrap();
+    let value = StoredValue::encode("conversation", &record, STRUCTURES, None, false).unwrap();
     assert!(value.bodies.is_empty());
     assert_eq!(
         value.read::<ConversationRecord>("conversation", None).unwrap(),

@@ -15,7 +15,7 @@ use super::reading::Subagents;
 use crate::transcript::TranscriptError;
 use crate::transcript::check::quoted;
 use crate::transcript::meter::Metered;
-use crate::transcript::parts::{FILE_LIMIT, Part, side_part};
+use crate::transcript::parts::{FILE_LIMIT, SessionFile, side_part};
 use crate::transcript::reading::READ_BYTES;
 use crate::transcript::relocate::result_name;
 
@@ -35,7 +35,7 @@ pub struct Claimed {
 
 impl Claimed {
     /// Adds a file of a session whose transcript is in the folder `project`.
-    pub fn add(&mut self, project: &Path, part: &Part) {
+    pub fn add(&mut self, project: &Path, part: &SessionFile) {
         for name in [Some(&part.name), part.borrowed_name.as_ref()]
             .into_iter()
             .flatten()
@@ -62,7 +62,7 @@ fn is_subagent(name: &str) -> bool {
 /// # Errors
 /// [`TranscriptError::Io`] if the transcript cannot be read.
 pub fn collect_borrowed(
-    files: &mut Vec<Part>,
+    files: &mut Vec<SessionFile>,
     claimed: &mut Claimed,
 ) -> Result<Option<String>, TranscriptError> {
     let Some(transcript) = files.first().cloned() else {
@@ -108,8 +108,9 @@ pub fn collect_borrowed(
                     (agent, find_subagent(&subagents, project, &session, agent))
                 }
             };
-            let has_room =
-                |(part, _): &(Part, _)| part.name.len() <= NAME_LIMIT_BYTES && files.len() < FILE_LIMIT;
+            let has_room = |(part, _): &(SessionFile, _)| {
+                part.name.len() <= NAME_LIMIT_BYTES && files.len() < FILE_LIMIT
+            };
             let Some((part, meta)) = collected.filter(has_room) else {
                 missing.push(quoted(named_files));
                 continue;
@@ -128,7 +129,7 @@ pub fn collect_borrowed(
 }
 
 /// Returns the files that the first [`Part::bytes`] of a transcript name, and whether it may name more.
-fn files_named_by(part: &Part) -> io::Result<(BTreeSet<SideFile>, bool)> {
+fn files_named_by(part: &SessionFile) -> io::Result<(BTreeSet<SideFile>, bool)> {
     let file = Metered::new(part.open()?.take(part.bytes), part.bytes);
     named_files(BufReader::with_capacity(READ_BYTES, file))
 }
@@ -139,7 +140,7 @@ pub(super) fn find_subagent(
     project: &Path,
     own: &str,
     agent: &str,
-) -> Option<(Part, Option<Part>)> {
+) -> Option<(SessionFile, Option<SessionFile>)> {
     let path = subagents.find(agent).filter(|path| is_within(project, path))?;
     let name = format!("{own}/subagents/agent-{agent}.jsonl");
     let task = name.replace(".jsonl", ".meta.json");
@@ -166,7 +167,7 @@ pub(super) fn find_result(
     own: &str,
     recorded_name: String,
     claimed: &Claimed,
-) -> Option<Part> {
+) -> Option<SessionFile> {
     let [session, folder, name] = recorded_name.split('/').collect::<Vec<_>>()[..] else {
         return None;
     };
@@ -187,7 +188,7 @@ pub(super) fn find_result(
         called = format!("{own}/{folder}/{session}/{name}");
     }
     let part = side_part(&path.join(name), called)?;
-    Some(Part {
+    Some(SessionFile {
         borrowed_name: Some(recorded_name),
         ..part
     })

@@ -17,7 +17,7 @@ use std::io::{self, BufRead};
 use bridge_protocol::check::FindingKind;
 
 use super::record::Record;
-use super::{Index, RecordFacts, Selection};
+use super::{ClaudeIndex, RecordFacts, Selection};
 use crate::transcript::check::{
     CallOrResult, Calls, CheckReport, FINDINGS_OF_A_KIND_LIMIT, Findings, UNCHECKED_CALLS_NOTE, hash_of,
     quoted,
@@ -27,7 +27,7 @@ use crate::transcript::scan::{
     ELEMENTS_LIMIT, ELEMENTS_LIMIT_BYTES, LinePosition, PrunedLine, PrunedLines, PrunedRecord, Scanned,
 };
 use facts::{CHECK, MessageFacts};
-pub(super) use unanswered::unanswered;
+pub(super) use unanswered::unanswered_calls;
 
 /// The effect on a resume if the parents of messages do not lead to the position that the agent recorded last.
 const LEFT_OUT: &str = "a resume continues from the place that the agent recorded last in the file, which the parents of this \
@@ -53,8 +53,8 @@ pub(super) fn check(
 ) -> io::Result<CheckReport> {
     let mut checker = Checker {
         upstream_id,
-        is_there,
-        index: Index::default(),
+        exists: is_there,
+        index: ClaudeIndex::default(),
         chain: Vec::new(),
         messages: 0,
         calls: Some(Calls::default()),
@@ -77,7 +77,7 @@ pub(super) fn named_files(reader: impl BufRead) -> io::Result<(BTreeSet<SideFile
     let mut lines = PrunedLines::new(reader, 0, &CHECK);
     let (mut named, mut has_more) = (BTreeSet::new(), false);
     while let Some(line) = lines.next_line()? {
-        if let Scanned::Record(pruned) = line.what {
+        if let Scanned::Record(pruned) = line.content {
             let fields = pruned.fields();
             named.extend(MessageFacts::of(&Record { fields }).files);
             has_more |= pruned.has_more;
@@ -88,8 +88,8 @@ pub(super) fn named_files(reader: impl BufRead) -> io::Result<(BTreeSet<SideFile
 
 struct Checker<'a, F> {
     upstream_id: &'a str,
-    is_there: F,
-    index: Index,
+    exists: F,
+    index: ClaudeIndex,
     /// The offset and line of each chain record, ascending.
     chain: Vec<(u64, u64)>,
     /// The number of messages, without those of subagents.
@@ -115,7 +115,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             self.calls = None;
             return;
         }
-        match &line.what {
+        match &line.content {
             Scanned::Record(record) => self.record(position, record),
             Scanned::Blank => {}
             Scanned::Garbage if line.ended => self.findings.add(
@@ -141,7 +141,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
             return self.index.push(position.offset, facts);
         };
         let message = MessageFacts::of(&record);
-        if self.index.holds(chain) {
+        if self.index.contains_uuid(chain) {
             let detail = format!(
                 "an earlier record has the same uuid {}: the later one replaces it, so a resume may lack the earlier \
                  one",
@@ -187,7 +187,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         files.sort();
         files.dedup();
         for file in files {
-            if (self.is_there)(&file) {
+            if (self.exists)(&file) {
                 continue;
             }
             let detail = match &file {
@@ -218,7 +218,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                         "it contains no prompt, so there is no turn to continue",
                     );
                 }
-                self.judge(&selection);
+                self.report_resume_effects(&selection);
             }
             None => self.findings.add(
                 0,
@@ -243,7 +243,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
     }
 
     /// Adds the findings that depend on which records a resume follows.
-    fn judge(&mut self, selection: &Selection) {
+    fn report_resume_effects(&mut self, selection: &Selection) {
         if let Some(newer) = selection.newer_branch {
             let messages = match newer.messages {
                 1 => "1 message".to_owned(),
@@ -293,7 +293,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 self.findings
                     .add(self.line_of(offset), FindingKind::BrokenParent, detail);
             } else if !begins_broken && !selection.cut_by_compaction {
-                self.judge_beginning(*first);
+                self.report_lost_beginning(*first);
             }
         }
         let (calls, unasked) = self.calls.take().unwrap_or_default().unmatched();
@@ -320,7 +320,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         }
     }
 
-    fn judge_beginning(&mut self, first: u64) {
+    fn report_lost_beginning(&mut self, first: u64) {
         let prompts = self.index.prompts_before(first);
         if prompts == 0 {
             return;

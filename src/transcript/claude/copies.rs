@@ -81,7 +81,10 @@ pub(super) fn find_recorded(
                 continue;
             }
         };
-        let is_home = origin.cwd.as_deref().is_some_and(|cwd| is_in(root, cwd, &path));
+        let is_home = origin
+            .cwd
+            .as_deref()
+            .is_some_and(|cwd| is_in_folder_of(root, cwd, &path));
         let rank = (origin.turns > 0, is_home, rank(index_cache, &path));
         if best.as_ref().is_none_or(|(highest, _, _)| rank > *highest) {
             best = Some((rank, path, origin));
@@ -124,7 +127,7 @@ pub(super) fn find_better_copy(
 ) -> Option<Finding> {
     let id = used_path.file_stem()?.to_str()?;
     let mut others = locate(root, id, Some(Path::new(cwd))).ok()?;
-    let is_taken = is_in(root, cwd, used_path);
+    let is_taken = is_in_folder_of(root, cwd, used_path);
     others.retain(|path| path != used_path);
     if others.is_empty() {
         return None;
@@ -173,7 +176,7 @@ fn has_messages(index_cache: &IndexCache, path: &Path) -> bool {
     })
 }
 
-fn is_in(root: &Path, cwd: &str, path: &Path) -> bool {
+fn is_in_folder_of(root: &Path, cwd: &str, path: &Path) -> bool {
     path.parent() == Some(own_folder(root, Path::new(cwd)).as_path())
 }
 

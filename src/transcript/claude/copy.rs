@@ -12,7 +12,7 @@ use crate::transcript::TranscriptError;
 use crate::transcript::copy::{COPY, create_in, make_folder, session_of};
 use crate::transcript::lines::{LINE_LIMIT_BYTES, text_of_same_length};
 use crate::transcript::meter::Metered;
-use crate::transcript::rewrite::{EditableRecord, Edits, Rewriter, Verdict, token};
+use crate::transcript::rewrite::{EditableRecord, Edits, Rewriter, Verdict, json_string};
 
 /// The size of the buffer, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -30,7 +30,7 @@ pub(in crate::transcript) fn copy_as(
 ) -> Result<PathBuf, TranscriptError> {
     let old_id = session_of(source);
     let lines = open_lines(source)?;
-    with_files("copy", source, folder, new_id, |files, writer| {
+    write_with_files("copy", source, folder, new_id, |files, writer| {
         files.copy_own_folder(old_id)?;
         lines.rewrite_all(writer, |line, edits| {
             // Copy a line over the limit unchanged, because it is not buffered.
@@ -55,7 +55,7 @@ pub(in crate::transcript) fn copy_as(
 ///
 /// # Errors
 /// As [`copy_as`].
-pub(super) fn with_files<'a>(
+pub(super) fn write_with_files<'a>(
     action: &'static str,
     source: &'a Path,
     folder: &'a Path,
@@ -85,7 +85,7 @@ pub(crate) fn open_lines(source: &Path) -> Result<Rewriter<impl BufRead + Seek +
 }
 
 /// The error for a source that changed after it was indexed.
-pub(super) fn changed() -> io::Error {
+pub(super) fn source_changed_error() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
         "the transcript is no longer what it was when it was read; try again",
@@ -95,7 +95,7 @@ pub(super) fn changed() -> io::Error {
 /// Replaces the id of a record's session if it is the old one.
 pub(super) fn edit_session(record: &EditableRecord<'_>, old_id: &str, new_id: &str, edits: &mut Edits) {
     if let Some((_, place)) = record.text(&["sessionId"]).filter(|(id, _)| id == old_id) {
-        edits.replace(place, token(new_id));
+        edits.replace(place, json_string(new_id));
     }
 }
 

@@ -23,14 +23,14 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use uuid::{Builder, Uuid};
 
-use super::copy::{changed, edit_session, open_lines, with_files};
+use super::copy::{edit_session, open_lines, source_changed_error, write_with_files};
 use super::side_files::SideFiles;
 use crate::transcript::TranscriptError;
-use crate::transcript::claude::{Index, Selection};
+use crate::transcript::claude::{ClaudeIndex, Selection};
 use crate::transcript::copy::{remove_unfinished_files, session_of};
 use crate::transcript::fields::{Fields, Json, lenient_text};
 use crate::transcript::lines::text_of_same_length;
-use crate::transcript::rewrite::{EditableRecord, Edits, Line, Rewriter, Verdict, token};
+use crate::transcript::rewrite::{EditableRecord, Edits, Rewriter, SourceLine, Verdict, json_string};
 use members::Members;
 
 /// Kinds of records without a parent that are not copied: see above.
@@ -77,7 +77,7 @@ const CHAIN_KINDS: [&str; 5] = ["user", "assistant", "attachment", "system", "pr
 /// longer matches its index. After a failure no file is left.
 pub fn cut(
     source: &Path,
-    index: &Index,
+    index: &ClaudeIndex,
     folder: &Path,
     new_id: &str,
     last_uuid: &str,
@@ -90,7 +90,7 @@ pub fn cut(
 fn cut_lines<R: BufRead + Seek>(
     lines: Rewriter<R>,
     source: &Path,
-    index: &Index,
+    index: &ClaudeIndex,
     folder: &Path,
     new_id: &str,
     last_uuid: &str,
@@ -102,7 +102,7 @@ fn cut_lines<R: BufRead + Seek>(
                 path: source.to_owned(),
                 uuid: last_uuid.to_owned(),
             })?;
-    with_files("cut", source, folder, new_id, |files, writer| {
+    write_with_files("cut", source, folder, new_id, |files, writer| {
         let old_id = session_of(source);
         let mut cutter = Cutter {
             index,
@@ -110,7 +110,7 @@ fn cut_lines<R: BufRead + Seek>(
             old_id,
             new_id,
             new_uuids: NewUuids::default(),
-            origin: format!(r#"{{"sessionId":{},"messageUuid":"#, token(old_id)),
+            forked_from_prefix: format!(r#"{{"sessionId":{},"messageUuid":"#, json_string(old_id)),
             files,
         };
         cutter.write(lines, writer)
@@ -143,12 +143,12 @@ pub fn copy_borrowed_files(transcript: &Path) -> Result<(), TranscriptError> {
 #[derive(Debug, Default)]
 struct NewUuids {
     /// The last old and new uuid: usually a record's uuid, which is then looked up again as its child's parent.
-    last: (String, String),
+    last_mapping: (String, String),
 }
 
 impl NewUuids {
-    fn of(&mut self, old: &str, new_id: &str) -> &str {
-        if self.last.0 != old {
+    fn new_uuid(&mut self, old: &str, new_id: &str) -> &str {
+        if self.last_mapping.0 != old {
             let uuid = Uuid::try_parse(old);
             let half = |half: u8| {
                 let mut hasher = DefaultHasher::new();
@@ -163,20 +163,20 @@ impl NewUuids {
             };
             let bytes = (u128::from(half(0)) << 64 | u128::from(half(1))).to_be_bytes();
             let new = Builder::from_random_bytes(bytes).into_uuid().to_string();
-            self.last = (old.to_owned(), new);
+            self.last_mapping = (old.to_owned(), new);
         }
-        &self.last.1
+        &self.last_mapping.1
     }
 }
 
 struct Cutter<'a, 'b> {
-    index: &'a Index,
+    index: &'a ClaudeIndex,
     branch: &'a Selection,
     old_id: &'a str,
     new_id: &'a str,
     new_uuids: NewUuids,
     /// The beginning of the value that names a record's original, up to the original's uuid.
-    origin: String,
+    forked_from_prefix: String,
     files: &'b mut SideFiles<'a>,
 }
 
@@ -210,13 +210,13 @@ impl Cutter<'_, '_> {
             };
         }
         match branch_offsets.next() {
-            Some(_) => Err(changed()),
+            Some(_) => Err(source_changed_error()),
             None => Ok(()),
         }
     }
 
     /// Edits a line that is not on the branch. Returns whether to copy it.
-    fn edit_off_branch(&mut self, line: &Line<'_>, edits: &mut Edits) -> bool {
+    fn edit_off_branch(&mut self, line: &SourceLine<'_>, edits: &mut Edits) -> bool {
         // After the end of the branch, only records that concern the whole session are copied.
         let leaf = self.branch.leaf_offset;
         let is_wide = |offset| self.index.session_wide_after(leaf).binary_search(offset).is_ok();
@@ -250,12 +250,12 @@ impl Cutter<'_, '_> {
 
     /// Edits a record of the branch.
     fn record(&mut self, line: &[u8], offset: u64, edits: &mut Edits) -> io::Result<()> {
-        let members = Members::of(line).ok_or_else(changed)?;
-        let uuid = members.text("uuid").ok_or_else(changed)?;
+        let members = Members::parse(line).ok_or_else(source_changed_error)?;
+        let uuid = members.text("uuid").ok_or_else(source_changed_error)?;
         if !self.index.has_record_at(offset, &uuid) {
-            return Err(changed());
+            return Err(source_changed_error());
         }
-        let origin = format!("{}{}}}", self.origin, token(&uuid));
+        let origin = format!("{}{}}}", self.forked_from_prefix, json_string(&uuid));
         for member in &members.all {
             let text = || members.text_of(member);
             let value = &line[member.value.clone()];
@@ -266,7 +266,7 @@ impl Cutter<'_, '_> {
                     true => self.new_token(&text),
                     false => "null".to_owned(),
                 }),
-                "sessionId" => Some(token(self.new_id)),
+                "sessionId" => Some(json_string(self.new_id)),
                 "forkedFrom" => Some(origin.clone()),
                 "compactMetadata" => self.compaction(value),
                 "attachment" => {
@@ -279,7 +279,7 @@ impl Cutter<'_, '_> {
                 edits.replace(member.value.clone(), new);
             }
         }
-        for part in members.without(&OMITTED_MEMBERS) {
+        for part in members.ranges_to_remove(&OMITTED_MEMBERS) {
             edits.replace(part, "");
         }
         let mut more = String::new();
@@ -288,7 +288,7 @@ impl Cutter<'_, '_> {
         }
         let lacks = |name| members.all.iter().all(|member| member.name != name);
         if lacks("sessionId") {
-            more = format!(r#"{more},"sessionId":{}"#, token(self.new_id));
+            more = format!(r#"{more},"sessionId":{}"#, json_string(self.new_id));
         }
         if lacks("forkedFrom") {
             more = format!(r#"{more},"forkedFrom":{origin}"#);
@@ -299,7 +299,7 @@ impl Cutter<'_, '_> {
 
     /// The new uuid of a record, as a JSON string.
     fn new_token(&mut self, old: &str) -> String {
-        format!("\"{}\"", self.new_uuids.of(old, self.new_id))
+        format!("\"{}\"", self.new_uuids.new_uuid(old, self.new_id))
     }
 
     /// The new parent of a record, if it changes.
@@ -336,7 +336,7 @@ impl Cutter<'_, '_> {
 
     fn renamed(&mut self, ids: Value) -> Value {
         match ids {
-            Value::String(id) if self.holds(&id) => Value::from(self.new_uuids.of(&id, self.new_id)),
+            Value::String(id) if self.holds(&id) => Value::from(self.new_uuids.new_uuid(&id, self.new_id)),
             Value::Array(ids) => ids.into_iter().map(|id| self.renamed(id)).collect(),
             other => other,
         }
@@ -356,14 +356,14 @@ impl Cutter<'_, '_> {
         match fields.text("type").as_deref() {
             Some("queued_command") => {
                 let source = fields.text("source_uuid").filter(|uuid| self.holds(uuid));
-                if let (Some(uuid), Some(range)) = (source, fields.place(&text, "source_uuid")) {
+                if let (Some(uuid), Some(range)) = (source, fields.range_of(&text, "source_uuid")) {
                     edits.replace(at(range), self.new_token(&uuid));
                 }
             }
             Some("deferred_tools_record") => {
                 let (Some(announced), Some(range)) = (
                     fields.array("nameOnlyAnnouncements"),
-                    fields.place(&text, "nameOnlyAnnouncements"),
+                    fields.range_of(&text, "nameOnlyAnnouncements"),
                 ) else {
                     return;
                 };
@@ -372,7 +372,7 @@ impl Cutter<'_, '_> {
                 let kept_uuids: Vec<&str> = kept_uuids.iter().map(String::as_str).collect();
                 let new: Vec<Value> = kept_uuids
                     .iter()
-                    .map(|uuid| Value::from(self.new_uuids.of(uuid, self.new_id)))
+                    .map(|uuid| Value::from(self.new_uuids.new_uuid(uuid, self.new_id)))
                     .collect();
                 edits.replace(at(range), Value::from(new).to_string());
             }

@@ -15,7 +15,7 @@ use crate::transcript::TranscriptError;
 use crate::transcript::check::CheckReport;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::dialect::{
-    Abilities, Continuation, Dialect, Home, Layout, MissingSource, NewSession, RepairedCopy, Session,
+    Abilities, AgentHome, Continuation, Dialect, Layout, MissingSource, NewSession, RepairedCopy, Session,
     SessionParts, TranscriptState, open_first,
 };
 use crate::transcript::fields::Fields;
@@ -24,8 +24,8 @@ use crate::transcript::lines::{Lines, line_text};
 use crate::transcript::locate::{self, file_name, own_folder};
 use crate::transcript::open_transcript::{BoxedTranscript, OpenTranscript};
 use crate::transcript::origin::Origin;
-use crate::transcript::parts::{self, Parts, parts};
-use crate::transcript::relocate::{RESULTS, named_results, result_name};
+use crate::transcript::parts::{self, SessionFiles, parts};
+use crate::transcript::relocate::{RESULTS, named_result_paths, result_name};
 use crate::transcript::summary::{Ends, TranscriptSummary};
 use crate::transcript::turn_counts::TurnCounts;
 
@@ -103,7 +103,11 @@ impl Dialect for Claude {
         Ok(Box::new(session.home.index_cache.open(&path, until)?))
     }
 
-    fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<BoxedTranscript, TranscriptError> {
+    fn open_at(
+        &self,
+        home: AgentHome<'_>,
+        place: &CheckpointRef,
+    ) -> Result<BoxedTranscript, TranscriptError> {
         let found = self.locate(home.root, &place.upstream_id)?;
         open_first(found, home.root, place, |path| {
             Ok(Box::new(home.index_cache.open(path, Some(&place.record_uuid))?))
@@ -157,7 +161,7 @@ impl Dialect for Claude {
     ) -> Result<Option<TurnCounts>, TranscriptError> {
         let read = self
             .find(session)
-            .and_then(|path| on_disk(session.home.index_cache, &path, until));
+            .and_then(|path| turn_counts_on_disk(session.home.index_cache, &path, until));
         match read {
             Ok(found) => Ok(Some(found)),
             Err(error) if error.is_absence() || !is_in_own_folder(session) => Ok(None),
@@ -224,11 +228,11 @@ impl Dialect for Claude {
             repairs,
             last_uuid: Some(branch.leaf_uuid.clone()),
             turns: branch.prompt_offsets.len() as u64,
-            is_whole: branch.missing_parents == 0,
+            is_complete: branch.missing_parents == 0,
         })
     }
 
-    fn own_parts(&self, transcript: &Path) -> Result<Parts, TranscriptError> {
+    fn own_parts(&self, transcript: &Path) -> Result<SessionFiles, TranscriptError> {
         let path = fs::canonicalize(transcript).map_err(TranscriptError::io("look for", transcript))?;
         let mut parts = parts(&path)?;
         // Side files next to a target with another name belong to that name.
@@ -257,7 +261,7 @@ impl Dialect for Claude {
                 continue;
             }
             let text = line_text(line.bytes);
-            let paths = Fields::parse(&text).map(|fields| named_results(&fields));
+            let paths = Fields::parse(&text).map(|fields| named_result_paths(&fields));
             for path in paths.unwrap_or_default() {
                 // Accept only paths below the folder of all sessions.
                 let is_below = Path::new(&path)
@@ -291,7 +295,7 @@ impl Dialect for Claude {
 }
 
 /// The turn counts of a transcript.
-fn on_disk(
+fn turn_counts_on_disk(
     index_cache: &IndexCache,
     path: &Path,
     until: Option<&str>,

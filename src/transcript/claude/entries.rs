@@ -10,17 +10,17 @@ use std::iter::successors;
 
 use hashbrown::HashTable;
 
-use super::facts::{ChainFacts, Role};
+use super::facts::{ChainFacts, RecordRole};
 use crate::transcript::record_id::RecordId;
 
 /// The chain records of a transcript, in the order of the file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Entries {
-    entries: Vec<Entry>,
+    entries: Vec<ChainEntry>,
     /// The first record with each id.
-    firsts: HashTable<u32>,
+    first_by_id: HashTable<u32>,
     /// For an id that several records have: the last record, by the first one. The last one is used.
-    lasts: HashMap<u32, u32>,
+    last_duplicates: HashMap<u32, u32>,
     /// How many bytes the ids take that are not uuids.
     text_bytes: usize,
     /// The parents that were not yet in the file when they were named, by the record that names them.
@@ -31,28 +31,28 @@ pub(super) struct Entries {
 
 /// One record.
 #[derive(Debug, Clone)]
-struct Entry {
+struct ChainEntry {
     offset: u64,
     id: RecordId,
     /// A hash of `message.id`; 0 without one.
-    message: u64,
+    message_hash: u64,
     /// The first record with the parent's id.
     parent: u32,
-    role: Role,
+    role: RecordRole,
     flags: u8,
 }
 
 /// What a compaction names as the end of the history before it.
 #[derive(Debug, Clone)]
 struct LogicalParent {
-    named: Option<RecordId>,
+    named_id: Option<RecordId>,
     /// The last record that it kept, if the named one is missing.
     kept_tail: Option<RecordId>,
 }
 
 /// The parent of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Parent {
+pub(super) enum ParentLookup {
     /// The record names none.
     None,
     /// The position of the parent.
@@ -81,10 +81,10 @@ impl Entries {
     /// Adds the next record, which begins at `offset`.
     pub(super) fn push(&mut self, offset: u64, chain: ChainFacts) {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-        let entry = Entry {
+        let entry = ChainEntry {
             offset,
             id: chain.uuid,
-            message: chain.message_id.map_or(0, |id| self.message_hash(&id)),
+            message_hash: chain.message_id.map_or(0, |id| self.message_hash(&id)),
             parent: NO_PARENT,
             role: chain.role,
             flags: flag(chain.is_sidechain, SIDECHAIN)
@@ -94,7 +94,7 @@ impl Entries {
         };
         let has_logical = chain.logical_parent.is_some() || chain.kept_tail.is_some();
         let logical_parent = has_logical.then_some(LogicalParent {
-            named: chain.logical_parent,
+            named_id: chain.logical_parent,
             kept_tail: chain.kept_tail,
         });
         self.push_entry(entry, chain.parent, logical_parent);
@@ -117,7 +117,7 @@ impl Entries {
     /// Adds an entry, and sets its parent.
     fn push_entry(
         &mut self,
-        mut entry: Entry,
+        mut entry: ChainEntry,
         parent: Option<RecordId>,
         logical_parent: Option<LogicalParent>,
     ) {
@@ -136,12 +136,12 @@ impl Entries {
         self.entries.push(entry);
         match first {
             Some(first) => {
-                self.lasts.insert(first, position);
+                self.last_duplicates.insert(first, position);
             }
             None => {
                 let (entries, hasher) = (&self.entries, &self.hasher);
                 let again = |position: &u32| hasher.hash_one(&entries[*position as usize].id);
-                self.firsts.insert_unique(hash, position, again);
+                self.first_by_id.insert_unique(hash, position, again);
             }
         }
         if let Some(parent) = parent {
@@ -162,7 +162,7 @@ impl Entries {
 
     /// Whether several records have the same id.
     pub(super) fn has_duplicates(&self) -> bool {
-        !self.lasts.is_empty()
+        !self.last_duplicates.is_empty()
     }
 
     /// Frees unused capacity.
@@ -173,12 +173,12 @@ impl Entries {
     /// About how much memory this takes, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let unknown = self.unknown_parents.len() + 2 * self.logical_parents.len();
-        self.entries.capacity() * size_of::<Entry>()
-            + self.firsts.allocation_size()
+        self.entries.capacity() * size_of::<ChainEntry>()
+            + self.first_by_id.allocation_size()
             + self.text_bytes
             // The nodes of the trees, and the texts of the ids.
             + unknown * 2 * size_of::<RecordId>()
-            + self.lasts.capacity() * 2 * size_of::<u64>()
+            + self.last_duplicates.capacity() * 2 * size_of::<u64>()
     }
 
     /// The position of the record with this id, the last one if there are several.
@@ -199,7 +199,7 @@ impl Entries {
         self.entries[position].offset
     }
 
-    pub(super) fn role(&self, position: usize) -> Role {
+    pub(super) fn role(&self, position: usize) -> RecordRole {
         self.entries[position].role
     }
 
@@ -209,7 +209,7 @@ impl Entries {
 
     /// Whether it is a message, and not a subagent's.
     pub(super) fn is_message(&self, position: usize) -> bool {
-        self.role(position) != Role::Other && !self.is_sidechain(position)
+        self.role(position) != RecordRole::Other && !self.is_sidechain(position)
     }
 
     /// Whether it names the message in another session of which it is a copy.
@@ -230,7 +230,7 @@ impl Entries {
 
     /// The hash of the record's `message.id`; 0 without one.
     pub(super) fn message(&self, position: usize) -> u64 {
-        self.entries[position].message
+        self.entries[position].message_hash
     }
 
     /// The hash of a `message.id`, as in [`Entries::message`].
@@ -242,36 +242,40 @@ impl Entries {
         &self.entries[position].id
     }
 
-    pub(super) fn parent(&self, position: usize) -> Parent {
+    pub(super) fn parent(&self, position: usize) -> ParentLookup {
         match self.entries[position].parent {
-            NO_PARENT => Parent::None,
+            NO_PARENT => ParentLookup::None,
             // The parent may have been written later.
             UNKNOWN_PARENT => match self.unknown_parents.get(&(position as u32)) {
-                Some(id) => self.find(id).map_or(Parent::Missing, Parent::Found),
-                None => Parent::None,
+                Some(id) => self.find(id).map_or(ParentLookup::Missing, ParentLookup::Found),
+                None => ParentLookup::None,
             },
-            first => Parent::Found(self.last(first)),
+            first => ParentLookup::Found(self.last(first)),
         }
     }
 
-    pub(super) fn logical_parent(&self, position: usize) -> Parent {
-        let Some(LogicalParent { named, kept_tail }) = self.logical_parents.get(&(position as u32)) else {
-            return Parent::None;
+    pub(super) fn logical_parent(&self, position: usize) -> ParentLookup {
+        let Some(LogicalParent {
+            named_id: named,
+            kept_tail,
+        }) = self.logical_parents.get(&(position as u32))
+        else {
+            return ParentLookup::None;
         };
         let find = |id: &RecordId| self.find(id);
         // A compaction can only keep what precedes it.
         let tail = || kept_tail.as_ref().and_then(find).filter(|tail| *tail < position);
         match named.as_ref().and_then(find).or_else(tail) {
-            Some(found) => Parent::Found(found),
-            None if named.is_some() => Parent::Missing,
-            None => Parent::None,
+            Some(found) => ParentLookup::Found(found),
+            None if named.is_some() => ParentLookup::Missing,
+            None => ParentLookup::None,
         }
     }
 
     /// The record `position` if it is a message, or else its nearest ancestor that is one.
     pub(super) fn nearest_message(&self, position: usize) -> Option<usize> {
         self.ancestors(position)
-            .find(|position| self.role(*position) != Role::Other)
+            .find(|position| self.role(*position) != RecordRole::Other)
     }
 
     /// Whether the record `to` is an ancestor of `from`.
@@ -282,7 +286,7 @@ impl Entries {
     /// A record, its parent and so on. Stops after as many steps as there are records, because parents may form a circle.
     pub(super) fn ancestors(&self, position: usize) -> impl Iterator<Item = usize> {
         let parent = |position: &usize| match self.parent(*position) {
-            Parent::Found(parent) => Some(parent),
+            ParentLookup::Found(parent) => Some(parent),
             _ => None,
         };
         successors(Some(position), parent).take(self.len())
@@ -302,19 +306,20 @@ impl Entries {
     }
 
     fn last(&self, first: u32) -> usize {
-        self.lasts.get(&first).copied().unwrap_or(first) as usize
+        self.last_duplicates.get(&first).copied().unwrap_or(first) as usize
     }
 
     /// Finds the first record with this id, which the record at `position` names as its parent. Usually it is the
     /// previous one.
     fn known(&self, position: u32, id: &RecordId) -> Option<u32> {
         let before = position.checked_sub(1);
-        let before = before.filter(|before| self.id(*before as usize) == id && self.lasts.is_empty());
+        let before =
+            before.filter(|before| self.id(*before as usize) == id && self.last_duplicates.is_empty());
         before.or_else(|| self.first(self.hasher.hash_one(id), id))
     }
 
     fn first(&self, hash: u64, id: &RecordId) -> Option<u32> {
         let is_it = |position: &u32| self.id(*position as usize) == id;
-        self.firsts.find(hash, is_it).copied()
+        self.first_by_id.find(hash, is_it).copied()
     }
 }

@@ -3,10 +3,10 @@
 use crate::transcript::claude::record::{CHAIN_KINDS, Record, is_session_wide};
 use crate::transcript::fields::Fields;
 use crate::transcript::record_id::RecordId;
-use crate::transcript::scan::{BEGINNING_BYTES, Filter, Grammar, Table};
+use crate::transcript::scan::{BEGINNING_BYTES, Filter, Grammar, PruneTable};
 
 /// The members that the index reads.
-pub(in crate::transcript) static INDEX: Table = Table {
+pub(in crate::transcript) static INDEX: PruneTable = PruneTable {
     grammar: Grammar::JavaScript,
     record: Filter::object(&[
         ("parentUuid", Filter::ID),
@@ -62,7 +62,7 @@ pub(in crate::transcript) struct ChainFacts {
     /// record that Claude Code (2.1.316) never writes.
     pub(super) kept_tail: Option<RecordId>,
     pub(super) message_id: Option<Box<str>>,
-    pub(super) role: Role,
+    pub(super) role: RecordRole,
     pub(super) is_sidechain: bool,
     /// Whether it names the folder in which it was written.
     pub(super) has_cwd: bool,
@@ -89,7 +89,7 @@ pub(in crate::transcript) struct RecordFacts {
 
 /// The role of a record in a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::transcript) enum Role {
+pub(in crate::transcript) enum RecordRole {
     Prompt,
     ToolResult,
     Aside,
@@ -121,7 +121,7 @@ impl ChainFacts {
 
     /// Whether it is a message of the conversation, not of a subagent.
     pub(in crate::transcript) fn is_message(&self) -> bool {
-        self.role != Role::Other && !self.is_sidechain
+        self.role != RecordRole::Other && !self.is_sidechain
     }
 
     /// Reads a record of this kind. `None` if it is not part of a chain.
@@ -141,7 +141,7 @@ impl ChainFacts {
             message_id: fields
                 .object("message")
                 .and_then(|message| Some((*message.str("id")?).into())),
-            role: Role::of(record, kind),
+            role: RecordRole::of(record, kind),
             is_sidechain: fields.flag("isSidechain"),
             has_cwd: fields.str("cwd").is_some(),
             is_forked: matches!(kind, Some("user" | "assistant")) && is_forked(),
@@ -151,7 +151,7 @@ impl ChainFacts {
     }
 }
 
-impl Role {
+impl RecordRole {
     fn of(record: &Record<'_>, kind: Option<&str>) -> Self {
         match kind {
             Some("assistant") => Self::Assistant,

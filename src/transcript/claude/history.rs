@@ -11,23 +11,23 @@ use std::sync::Arc;
 
 use memchr::memmem;
 
-use super::Index;
-use super::entries::Parent;
-use super::facts::Role;
+use super::ClaudeIndex;
+use super::entries::ParentLookup;
+use super::facts::RecordRole;
 use super::record::Record;
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::TurnEnd;
 use crate::transcript::fields::Json;
 use crate::transcript::indexes::IndexedBranch;
 use crate::transcript::lines::line_text;
-use crate::transcript::message::{Part, Speaker, TranscriptMessage, TranscriptMessageKind};
+use crate::transcript::message::{ContentPart, Speaker, TranscriptMessage, TranscriptMessageKind};
 use crate::transcript::open_transcript::{Loss, OpenTranscript, damage_loss};
 use crate::transcript::record_id::RecordId;
 
 /// The messages of a branch.
 #[derive(Debug, Default)]
 pub struct ClaudeHistory {
-    index: Arc<Index>,
+    index: Arc<ClaudeIndex>,
     /// The positions of the messages in the index, ascending.
     messages: Vec<u32>,
     /// The index of the first message of each turn.
@@ -43,9 +43,9 @@ pub struct ClaudeHistory {
 }
 
 impl IndexedBranch for ClaudeHistory {
-    type Index = Index;
+    type Index = ClaudeIndex;
 
-    fn of(index: &Arc<Index>, until: Option<&str>) -> Option<Self> {
+    fn read(index: &Arc<ClaudeIndex>, until: Option<&str>) -> Option<Self> {
         let mut history = Self {
             index: Arc::clone(index),
             damaged_records: index.garbage_lines(),
@@ -56,10 +56,10 @@ impl IndexedBranch for ClaudeHistory {
         };
         for position in walk.positions() {
             let role = index.entries.role(position);
-            if role == Role::Prompt {
+            if role == RecordRole::Prompt {
                 history.turns.push(history.messages.len() as u32);
             }
-            if role != Role::Other || index.entries.is_steering(position) {
+            if role != RecordRole::Other || index.entries.is_steering(position) {
                 // An index never has more entries than fit.
                 history.messages.push(position as u32);
             }
@@ -68,7 +68,7 @@ impl IndexedBranch for ClaudeHistory {
         history.turns.shrink_to_fit();
         history.missing_parents = walk.missing_parents;
         history.damaged_records = history.damaged_records.max(walk.missing_parents as u64);
-        history.unknown_records = walk.unknown(&index.entries, until.is_none()) as u64;
+        history.unknown_records = walk.count_unknown(&index.entries, until.is_none()) as u64;
         history.cut_by_compaction = walk.cut_by_compaction;
         Some(history)
     }
@@ -106,7 +106,7 @@ impl<R: BufRead + Seek> OpenClaudeTranscript<R> {
     pub fn agent_notes(&self) -> usize {
         let positions = self.history.messages.iter();
         let roles = positions.map(|position| self.index().entries.role(*position as usize));
-        roles.filter(|role| *role == Role::Aside).count()
+        roles.filter(|role| *role == RecordRole::Aside).count()
     }
 
     /// Whether the last message is a text of the model that may end its reply: not a call, not an error, and not a text that
@@ -124,7 +124,7 @@ impl<R: BufRead + Seek> OpenClaudeTranscript<R> {
         Ok(ends.unwrap_or(false))
     }
 
-    fn index(&self) -> &Index {
+    fn index(&self) -> &ClaudeIndex {
         &self.history.index
     }
 
@@ -160,10 +160,10 @@ impl<R: BufRead + Seek + Debug + Send> OpenTranscript for OpenClaudeTranscript<R
             return Ok(0);
         };
         let entries = &index.entries;
-        let is_message = |position: &usize| entries.role(*position) != Role::Other;
+        let is_message = |position: &usize| entries.role(*position) != RecordRole::Other;
         let loaded = walk.positions().filter(is_message).count();
         let first = walk.positions().next().unwrap_or_default();
-        if matches!(entries.logical_parent(first), Parent::None) {
+        if matches!(entries.logical_parent(first), ParentLookup::None) {
             return Ok(loaded);
         }
         let kept = self.record(first, |record, _| {
@@ -219,14 +219,14 @@ impl<R: BufRead + Seek + Debug + Send> OpenTranscript for OpenClaudeTranscript<R
             // A record without known content is reported as a whole.
             let parts = record
                 .parts()
-                .unwrap_or_else(|| vec![Part::unknown_form(&line_text(line))]);
+                .unwrap_or_else(|| vec![ContentPart::unknown_form(&line_text(line))]);
             TranscriptMessage {
                 record_id: id,
                 speaker: match record.has_kind("assistant") {
                     true => Speaker::Model,
                     false => Speaker::User,
                 },
-                kind: if role == Role::Prompt {
+                kind: if role == RecordRole::Prompt {
                     TranscriptMessageKind::Prompt
                 } else if record.is_filler() {
                     TranscriptMessageKind::Error
@@ -234,7 +234,7 @@ impl<R: BufRead + Seek + Debug + Send> OpenTranscript for OpenClaudeTranscript<R
                     TranscriptMessageKind::Summary
                 } else if record.has_kind("user")
                     && record.fields.raw("toolUseResult").is_none()
-                    && !parts.iter().any(Part::is_tool_result)
+                    && !parts.iter().any(ContentPart::is_tool_result)
                 {
                     TranscriptMessageKind::AgentNote
                 } else {
@@ -251,7 +251,7 @@ impl<R: BufRead + Seek + Debug + Send> OpenTranscript for OpenClaudeTranscript<R
     /// Does not decode a tool's result.
     fn outline(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
         let index = Arc::clone(&self.history.index);
-        let is_result = |position: &usize| index.entries.role(*position) == Role::ToolResult;
+        let is_result = |position: &usize| index.entries.role(*position) == RecordRole::ToolResult;
         if let Some(position) = self.position(message).filter(is_result) {
             let id = index.entries.id(position).text();
             let answer = index.line_at(&mut self.reader, position, |line| {
@@ -313,8 +313,8 @@ mod tests {
     type Opened = OpenClaudeTranscript<Cursor<Vec<u8>>>;
 
     fn opened(text: &str, until: Option<&str>) -> Opened {
-        let index = Arc::new(Index::read(text.as_bytes()).unwrap());
-        let history = Arc::new(ClaudeHistory::of(&index, until).unwrap());
+        let index = Arc::new(ClaudeIndex::read(text.as_bytes()).unwrap());
+        let history = Arc::new(ClaudeHistory::read(&index, until).unwrap());
         OpenClaudeTranscript::new(Path::new(""), Cursor::new(text.into()), history)
     }
 

@@ -2,8 +2,8 @@
 
 use std::io::{self, BufRead, Seek};
 
-use super::entries::{Entries, Parent};
-use super::facts::{ChainFacts, INDEX, RecordFacts, Role};
+use super::entries::{Entries, ParentLookup};
+use super::facts::{ChainFacts, INDEX, RecordFacts, RecordRole};
 use super::walk::{Selection, Walk};
 use crate::transcript::claude::record::Record;
 use crate::transcript::dialect::TurnEnd;
@@ -14,13 +14,13 @@ use crate::transcript::scan::{PrunedLines, Scanned};
 
 /// The positions of the chain records of a transcript and their parents.
 #[derive(Debug, Clone, Default)]
-pub struct Index {
+pub struct ClaudeIndex {
     pub(super) entries: Entries,
     bytes: u64,
     /// The end of the last line that has a newline.
-    whole_bytes: u64,
+    complete_bytes: u64,
     /// Whether a record after that, without a newline, was read too.
-    took_unended: bool,
+    has_unterminated_record: bool,
     garbage_lines: u64,
     prompts: u64,
     ends_torn: bool,
@@ -44,7 +44,7 @@ enum LeafHint {
     At(RecordId),
 }
 
-impl Index {
+impl ClaudeIndex {
     /// Reads all lines of a transcript from its first byte. No line is buffered, however long.
     ///
     /// Like the agent, reads a last line without a newline if it is a complete record.
@@ -67,7 +67,7 @@ impl Index {
         let mut later_part = Self {
             entries: index.entries.new_later_part(),
             bytes: middle,
-            whole_bytes: middle,
+            complete_bytes: middle,
             ..Self::default()
         };
         std::thread::scope(|scope| {
@@ -77,7 +77,7 @@ impl Index {
             reading.join().unwrap_or_else(panicked)
         })?;
         // The file was truncated meanwhile. The later part was read before or after that, so it does not fit.
-        if index.whole_bytes != middle {
+        if index.complete_bytes != middle {
             return Ok(index);
         }
         index.entries.append(&later_part.entries);
@@ -116,13 +116,13 @@ impl Index {
         if chain.has_cwd && !chain.is_sidechain {
             self.cwd = Some(offset);
         }
-        self.prompts += u64::from(chain.role == Role::Prompt);
+        self.prompts += u64::from(chain.role == RecordRole::Prompt);
         self.entries.push(offset, chain);
     }
 
     /// Whether a record with the same uuid was added before.
     #[must_use]
-    pub(in crate::transcript) fn holds(&self, chain: &ChainFacts) -> bool {
+    pub(in crate::transcript) fn contains_uuid(&self, chain: &ChainFacts) -> bool {
         self.entries.find(&chain.uuid).is_some()
     }
 
@@ -193,7 +193,7 @@ impl Index {
     pub(in crate::transcript) fn prompts_before(&self, offset: u64) -> usize {
         let before = 0..self.entries.first_at_or_after(offset);
         before
-            .filter(|position| self.entries.role(*position) == Role::Prompt)
+            .filter(|position| self.entries.role(*position) == RecordRole::Prompt)
             .count()
     }
 
@@ -212,7 +212,8 @@ impl Index {
     /// The largest number of turns that may have run, on all branches: a prompt may be recorded as the agent's own command.
     #[must_use]
     pub fn max_turns(&self) -> u64 {
-        let asides = (0..self.entries.len()).filter(|position| self.entries.role(*position) == Role::Aside);
+        let asides =
+            (0..self.entries.len()).filter(|position| self.entries.role(*position) == RecordRole::Aside);
         self.prompts + asides.count() as u64
     }
 
@@ -257,7 +258,7 @@ impl Index {
         // At most as many steps as there are records, because parents may form a circle.
         for _ in 0..self.entries.len() {
             match (self.entries.role(position), self.entries.parent(position)) {
-                (Role::Aside | Role::Other, Parent::Found(parent)) => position = parent,
+                (RecordRole::Aside | RecordRole::Other, ParentLookup::Found(parent)) => position = parent,
                 _ => break,
             }
         }
@@ -383,32 +384,32 @@ impl Index {
                 .rev()
                 .filter(|position| !self.entries.is_sidechain(*position))
         };
-        let message = main().find(|position| self.entries.role(*position) != Role::Other);
+        let message = main().find(|position| self.entries.role(*position) != RecordRole::Other);
         let leaf = message.or_else(|| main().next())?;
         self.entries.find(self.entries.id(leaf))
     }
 }
 
-impl GrowingIndex for Index {
+impl GrowingIndex for ClaudeIndex {
     fn extent(&self) -> ReadExtent {
         ReadExtent {
             bytes: self.bytes,
-            whole_bytes: self.whole_bytes,
-            can_extend: !self.took_unended,
+            complete_bytes: self.complete_bytes,
+            can_extend: !self.has_unterminated_record,
         }
     }
 
     fn extend(&mut self, reader: impl BufRead) -> io::Result<()> {
-        let mut lines = PrunedLines::new(reader, self.whole_bytes, &INDEX);
+        let mut lines = PrunedLines::new(reader, self.complete_bytes, &INDEX);
         self.ends_torn = false;
         while let Some(line) = lines.next_line()? {
             let (offset, ended) = (line.position.offset, line.ended);
-            match line.readable() {
+            match line.into_readable() {
                 Scanned::Blank => {}
                 Scanned::Garbage if ended => self.garbage_lines += 1,
                 Scanned::Garbage => self.ends_torn = true,
                 Scanned::Record(record) => {
-                    self.took_unended = !ended;
+                    self.has_unterminated_record = !ended;
                     self.push(
                         offset,
                         RecordFacts::of(&Record {
@@ -418,7 +419,7 @@ impl GrowingIndex for Index {
                 }
             }
             if ended {
-                self.whole_bytes = lines.position().offset;
+                self.complete_bytes = lines.position().offset;
             }
         }
         self.bytes = lines.position().offset;

@@ -8,7 +8,7 @@
 
 use std::io::{self, BufRead, Seek, SeekFrom};
 
-use super::Index;
+use super::ClaudeIndex;
 use super::record::Record;
 use crate::transcript::lines::{Lines, text_of_same_length, trimmed};
 use crate::transcript::origin::{ForkedFrom, Origin};
@@ -19,7 +19,7 @@ impl Origin {
     ///
     /// # Errors
     /// The reader's error.
-    pub fn of(index: &Index, own: &str, mut reader: impl BufRead + Seek) -> io::Result<Self> {
+    pub fn of(index: &ClaudeIndex, own: &str, mut reader: impl BufRead + Seek) -> io::Result<Self> {
         let mut facts = |offset: Option<u64>| {
             offset.map_or(Ok(OriginFacts::default()), |offset| {
                 facts_at(&mut reader, offset, own)
@@ -43,7 +43,7 @@ impl Origin {
                 0 if search_range.end == messages.len() => 0,
                 start => start + search_range.len() / 2,
             };
-            match facts(messages.get(middle).copied())?.copied_as_it_was {
+            match facts(messages.get(middle).copied())?.copied_unchanged {
                 Some(_) => search_range.start = middle + 1,
                 None => search_range.end = middle,
             }
@@ -67,7 +67,7 @@ struct OriginFacts {
     /// The position in another session of which the record is a copy.
     copied_from: Option<ForkedFrom>,
     /// The same for a record that still has the other session's id.
-    copied_as_it_was: Option<ForkedFrom>,
+    copied_unchanged: Option<ForkedFrom>,
 }
 
 /// Reads one line of the transcript of the session `own`.
@@ -95,7 +95,7 @@ fn facts_at(reader: &mut (impl BufRead + Seek), offset: u64, own: &str) -> io::R
         title: record.fields.text("customTitle"),
         cwd: record.fields.text("cwd"),
         copied_from: unchanged.clone().or_else(|| record.forked_from()).map(from),
-        copied_as_it_was: unchanged.map(from),
+        copied_unchanged: unchanged.map(from),
     })
 }
 
@@ -121,7 +121,7 @@ mod tests {
     }
 
     fn read_bytes(bytes: &[u8]) -> Origin {
-        let index = Index::read(bytes).expect("bytes are read");
+        let index = ClaudeIndex::read(bytes).expect("bytes are read");
         Origin::of(&index, "own", Cursor::new(bytes)).expect("bytes are read")
     }
 

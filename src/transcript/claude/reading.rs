@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use super::Index;
+use super::ClaudeIndex;
 use super::check::{self, SideFile};
 use crate::transcript::TranscriptError;
 use crate::transcript::check::CheckReport;
@@ -21,8 +21,8 @@ const SUBAGENTS: &str = "subagents";
 ///
 /// # Errors
 /// [`TranscriptError::Io`] if it cannot be opened or read.
-pub fn index(path: &Path) -> Result<Index, TranscriptError> {
-    Index::read(open(path)?).map_err(TranscriptError::io("read", path))
+pub fn index(path: &Path) -> Result<ClaudeIndex, TranscriptError> {
+    ClaudeIndex::read(open(path)?).map_err(TranscriptError::io("read", path))
 }
 
 /// Checks a transcript for damage.

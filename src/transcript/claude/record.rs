@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use crate::transcript::dialect::TurnEnd;
 use crate::transcript::fields::{Fields, Json};
-use crate::transcript::message::Part;
+use crate::transcript::message::ContentPart;
 
 /// A record, with access to its members.
 #[derive(Debug)]
@@ -69,14 +69,14 @@ impl<'a> Record<'a> {
     /// Returns the content of its message, or the text that the user typed during a turn. `None` if it has neither. A
     /// string becomes one text, and a part of an unknown form becomes [other](Part::Other).
     #[must_use]
-    pub fn parts(&self) -> Option<Vec<Part>> {
+    pub fn parts(&self) -> Option<Vec<ContentPart>> {
         let (message, content) = match self.is_steering() {
             true => ("attachment", "prompt"),
             false => ("message", "content"),
         };
         let raw_message = non_null(&self.fields, message)?;
         let Some(message) = Fields::of(raw_message) else {
-            return Some(vec![Part::unknown_form(raw_message.get())]);
+            return Some(vec![ContentPart::unknown_form(raw_message.get())]);
         };
         Some(match (message.array(content), message.text(content)) {
             (Some(items), _) => {
@@ -84,8 +84,8 @@ impl<'a> Record<'a> {
                 items.into_iter().for_each(|item| add_block(item, &mut parts));
                 parts
             }
-            (None, Some(text)) => vec![Part::Text(text)],
-            (None, None) => vec![Part::unknown_form(
+            (None, Some(text)) => vec![ContentPart::Text(text)],
+            (None, None) => vec![ContentPart::unknown_form(
                 non_null(&message, content).unwrap_or(raw_message).get(),
             )],
         })
@@ -111,7 +111,7 @@ impl<'a> Record<'a> {
     pub fn text(&self) -> String {
         let texts = self.parts().unwrap_or_default().into_iter();
         let texts = texts.filter_map(|part| match part {
-            Part::Text(text) => Some(text),
+            ContentPart::Text(text) => Some(text),
             _ => None,
         });
         texts.collect::<Vec<_>>().join("\n\n")
@@ -155,12 +155,12 @@ impl<'a> Record<'a> {
             return false;
         }
         let parts = self.parts().unwrap_or_default();
-        let is_prompt = |part: &Part| match part {
-            Part::Text(text) => is_prompt_text(text),
-            Part::Other { kind, .. } => matches!(kind.as_str(), "image" | "document"),
-            part => matches!(part, Part::Image { .. }),
+        let is_prompt = |part: &ContentPart| match part {
+            ContentPart::Text(text) => is_prompt_text(text),
+            ContentPart::Other { kind, .. } => matches!(kind.as_str(), "image" | "document"),
+            part => matches!(part, ContentPart::Image { .. }),
         };
-        !parts.iter().any(Part::is_tool_result) && parts.iter().any(is_prompt)
+        !parts.iter().any(ContentPart::is_tool_result) && parts.iter().any(is_prompt)
     }
 
     /// Whether a turn ends with this record: it is a text with which the model ended its reply, an error in place of a reply,
@@ -174,8 +174,8 @@ impl<'a> Record<'a> {
             };
         }
         let parts = self.parts().unwrap_or_default();
-        let calls = |part: &Part| matches!(part, Part::ToolCall { .. });
-        let says = |part: &Part| matches!(part, Part::Text(text) if !text.is_empty());
+        let calls = |part: &ContentPart| matches!(part, ContentPart::ToolCall { .. });
+        let says = |part: &ContentPart| matches!(part, ContentPart::Text(text) if !text.is_empty());
         if !self.has_kind("assistant") {
             TurnEnd::Open
         } else if self.fields.flag("isApiErrorMessage") {
@@ -197,16 +197,16 @@ impl<'a> Record<'a> {
     pub fn is_agent_command(&self) -> bool {
         let may_be =
             self.has_kind("user") && !self.fields.flag("isCompactSummary") && !self.is_human_prompt();
-        may_be && is_one_of(&self.text(), &AGENT_COMMANDS)
+        may_be && starts_with_any(&self.text(), &AGENT_COMMANDS)
     }
 }
 
 /// Whether a text may be a prompt, judging by its beginning. For user records without further hints.
 fn is_prompt_text(text: &str) -> bool {
-    !is_one_of(text, &NOT_PROMPTS)
+    !starts_with_any(text, &NOT_PROMPTS)
 }
 
-fn is_one_of(text: &str, beginnings: &[&str]) -> bool {
+fn starts_with_any(text: &str, beginnings: &[&str]) -> bool {
     beginnings.iter().any(|beginning| text.starts_with(beginning))
 }
 
@@ -230,11 +230,11 @@ fn block(json: Json<'_>) -> (Option<Fields<'_>>, String, Option<String>) {
 }
 
 /// Adds the parts of a block: more than one only for a tool's result with a part of an unknown form.
-fn add_block(json: Json<'_>, parts: &mut Vec<Part>) {
+fn add_block(json: Json<'_>, parts: &mut Vec<ContentPart>) {
     let (fields, kind, text) = block(json);
     let fields = fields.unwrap_or_default();
     let call = || {
-        Some(Part::ToolCall {
+        Some(ContentPart::ToolCall {
             id: fields.text("id")?,
             name: fields.text("name")?,
             input_json: fields.raw("input").map_or("{}", Json::get).to_owned(),
@@ -242,7 +242,7 @@ fn add_block(json: Json<'_>, parts: &mut Vec<Part>) {
     };
     let image = || {
         let source = fields.object("source")?;
-        Some(Part::Image {
+        Some(ContentPart::Image {
             mime_type: source.text("media_type")?,
             data: source.text("data")?,
         })
@@ -250,12 +250,12 @@ fn add_block(json: Json<'_>, parts: &mut Vec<Part>) {
     let known = match kind.as_str() {
         "tool_use" => call(),
         "tool_result" if fields.str("tool_use_id").is_some() => return add_tool_result(&fields, parts),
-        "thinking" => fields.text("thinking").map(Part::Thought),
+        "thinking" => fields.text("thinking").map(ContentPart::Thought),
         "image" => image(),
-        _ => text.map(Part::Text),
+        _ => text.map(ContentPart::Text),
     };
     let json = json.get();
-    parts.push(known.unwrap_or_else(|| Part::Other {
+    parts.push(known.unwrap_or_else(|| ContentPart::Other {
         kind,
         json: json.to_owned(),
     }));
@@ -263,14 +263,14 @@ fn add_block(json: Json<'_>, parts: &mut Vec<Part>) {
 
 /// Adds a tool's result, which is a string or a list of blocks. The text blocks become its text, and parts of an unknown
 /// form follow it. Pictures and the like are omitted.
-fn add_tool_result(fields: &Fields<'_>, parts: &mut Vec<Part>) {
+fn add_tool_result(fields: &Fields<'_>, parts: &mut Vec<ContentPart>) {
     let (mut texts, mut unknown_parts) = (Vec::new(), Vec::new());
     if let Some(items) = fields.array("content") {
         for item in items {
             match block(item) {
                 (_, _, Some(text)) => texts.push(text),
                 (_, kind, None) if is_known_block(&kind) => {}
-                (_, kind, None) => unknown_parts.push(Part::Other {
+                (_, kind, None) => unknown_parts.push(ContentPart::Other {
                     kind,
                     json: item.get().to_owned(),
                 }),
@@ -279,9 +279,9 @@ fn add_tool_result(fields: &Fields<'_>, parts: &mut Vec<Part>) {
     } else if let Some(text) = fields.text("content") {
         texts.push(text);
     } else {
-        unknown_parts.extend(non_null(fields, "content").map(|whole| Part::unknown_form(whole.get())));
+        unknown_parts.extend(non_null(fields, "content").map(|whole| ContentPart::unknown_form(whole.get())));
     }
-    parts.push(Part::ToolResult {
+    parts.push(ContentPart::ToolResult {
         call_id: fields.text("tool_use_id").unwrap_or_default(),
         text: texts.join("\n"),
         is_error: Some(fields.flag("is_error")),

@@ -70,7 +70,10 @@ pub(super) fn continuation(
         return Ok(None);
     }
     let is_whole = parents.iter().all(|parent| places.contains_key(parent));
-    Ok(Some(Continuation { added, is_whole }))
+    Ok(Some(Continuation {
+        added,
+        is_complete: is_whole,
+    }))
 }
 
 /// Returns where the record in a line begins. If the file was truncated within a record, the rest of that record
@@ -103,7 +106,7 @@ mod tests {
         found.map(|found| {
             let parts = found.added.into_iter();
             let parts = parts.map(|part| &transcript[part.start as usize..part.end as usize]);
-            (parts.collect(), found.is_whole)
+            (parts.collect(), found.is_complete)
         })
     }
 

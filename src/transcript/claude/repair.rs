@@ -17,19 +17,19 @@ use bridge_protocol::check::{FindingKind, Repairs};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::check::unanswered;
-use super::copy::{changed, edit_session, open_lines, with_files};
-use super::entries::Parent;
-use super::facts::Role;
+use super::check::unanswered_calls;
+use super::copy::{edit_session, open_lines, source_changed_error, write_with_files};
+use super::entries::ParentLookup;
+use super::facts::RecordRole;
 use super::side_files::SideFiles;
-use super::{Index, Selection};
+use super::{ClaudeIndex, Selection};
 use crate::transcript::TranscriptError;
 use crate::transcript::check::hash_of;
 use crate::transcript::copy::session_of;
 use crate::transcript::fields::{Fields, Json};
 use crate::transcript::lines::{text_of_same_length, trimmed};
 use crate::transcript::reading;
-use crate::transcript::rewrite::{EditableRecord, Edits, Line, Verdict, token};
+use crate::transcript::rewrite::{EditableRecord, Edits, SourceLine, Verdict, json_string};
 
 /// The text that the agent sends the model in place of a tool's result that it has not recorded.
 pub const INTERRUPTED: &str = "[Tool call interrupted: the session ended before this call's result was recorded, so its \
@@ -70,18 +70,18 @@ pub fn can_fix(kind: FindingKind) -> bool {
 /// [`TranscriptError::Io`] otherwise, also if the source no longer matches its index. After a failure no file is left.
 pub fn repair(
     source: &Path,
-    index: &Index,
+    index: &ClaudeIndex,
     branch: &Selection,
     folder: &Path,
     new_id: &str,
 ) -> Result<Repairs, TranscriptError> {
-    let unanswered = unanswered(reading::open(source)?, branch);
+    let unanswered = unanswered_calls(reading::open(source)?, branch);
     let mut unanswered = unanswered.map_err(TranscriptError::io("read", source))?;
     let last = branch.offsets.last().and_then(|last| reply(index, *last));
     unanswered.retain(|call, _| last.is_some() && reply(index, *call) == last);
     let lines = open_lines(source)?;
     let mut repairs = Repairs::default();
-    with_files("repair", source, folder, new_id, |files, writer| {
+    write_with_files("repair", source, folder, new_id, |files, writer| {
         let mut repairer = Repairer {
             index,
             branch,
@@ -101,7 +101,7 @@ pub fn repair(
 }
 
 struct Repairer<'a, 'b> {
-    index: &'a Index,
+    index: &'a ClaudeIndex,
     branch: &'a Selection,
     /// The offsets of the branch's records that are still to be read.
     remaining_offsets: Peekable<Copied<slice::Iter<'a, u64>>>,
@@ -116,7 +116,7 @@ struct Repairer<'a, 'b> {
 }
 
 impl Repairer<'_, '_> {
-    fn line(&mut self, line: &Line<'_>, edits: &mut Edits) -> io::Result<Verdict> {
+    fn line(&mut self, line: &SourceLine<'_>, edits: &mut Edits) -> io::Result<Verdict> {
         // Longer than the limit: not inspected, copied unchanged. The branch has no such line.
         let Some(bytes) = line.bytes else {
             return Ok(Verdict::Keep);
@@ -153,15 +153,18 @@ impl Repairer<'_, '_> {
     ) -> io::Result<()> {
         let uuid = record.fields.str("uuid");
         if !uuid.is_some_and(|uuid| self.index.has_record_at(offset, &uuid)) {
-            return Err(changed());
+            return Err(source_changed_error());
         }
         if let Some(range) = record.position(&["sessionId"]) {
-            edits.replace(range, token(self.new_id));
+            edits.replace(range, json_string(self.new_id));
         }
         if let Some(join) = self.branch.join_at(offset) {
             self.repairs.joined += 1;
             if let Some(range) = record.position(&["parentUuid"]) {
-                edits.replace(range, join.parent.as_deref().map_or("null".to_owned(), token));
+                edits.replace(
+                    range,
+                    join.parent.as_deref().map_or("null".to_owned(), json_string),
+                );
             }
         }
         self.files.copy_named_files(line, edits)?;
@@ -174,7 +177,7 @@ impl Repairer<'_, '_> {
     /// Writes the filled-in results. Fails if a record of the branch is missing.
     fn end(&mut self, writer: &mut dyn Write) -> io::Result<()> {
         if self.remaining_offsets.next().is_some() {
-            return Err(changed());
+            return Err(source_changed_error());
         }
         writer.write_all(&self.results)
     }
@@ -202,17 +205,17 @@ impl Repairer<'_, '_> {
 
 /// Identifies the reply that a record is part of, or whose call it answers: by the hash of its id, or by the record's
 /// position if it has no id.
-fn reply(index: &Index, offset: u64) -> Option<(u64, Option<usize>)> {
+fn reply(index: &ClaudeIndex, offset: u64) -> Option<(u64, Option<usize>)> {
     let entries = &index.entries;
     let mut position = entries.first_at_or_after(offset);
-    if entries.role(position) == Role::ToolResult
-        && let Parent::Found(call) = entries.parent(position)
+    if entries.role(position) == RecordRole::ToolResult
+        && let ParentLookup::Found(call) = entries.parent(position)
     {
         position = call;
     }
     let message = entries.message(position);
     let own = (message == 0).then_some(position);
-    (entries.role(position) == Role::Assistant).then_some((message, own))
+    (entries.role(position) == RecordRole::Assistant).then_some((message, own))
 }
 
 /// The ids of the calls that a record makes.

@@ -17,8 +17,8 @@ use crate::transcript::claude::check::{SideFile, named_files};
 use crate::transcript::claude::reading::Subagents;
 use crate::transcript::copy::FILES;
 use crate::transcript::lines::text_of_same_length;
-use crate::transcript::parts::{self, Part, is_lines};
-use crate::transcript::relocate::{RESULTS, Relocation, named_results, result_name, rewrite_lines};
+use crate::transcript::parts::{self, SessionFile, is_lines};
+use crate::transcript::relocate::{RESULTS, Relocation, named_result_paths, result_name, rewrite_lines};
 use crate::transcript::rewrite::{EditableRecord, Edits};
 
 /// The member of a record that names a subagent.
@@ -40,14 +40,14 @@ pub(in crate::transcript) struct SideFiles<'a> {
     /// The new paths of the copied results, and the session ids that are replaced.
     relocation: Relocation,
     /// The transcripts of subagents. They are copied last, when all files that they name are known.
-    pending: Vec<Part>,
+    pending: Vec<SessionFile>,
     /// The folder of the copies.
     copy_folder: Option<CopyFolder>,
 }
 
 /// A folder that is deleted on drop, unless `is_kept` is set.
 struct CopyFolder {
-    folder: PathBuf,
+    path: PathBuf,
     is_kept: bool,
 }
 
@@ -123,7 +123,9 @@ impl<'a> SideFiles<'a> {
         let (named, _) = named_files(line)?;
         let text = text_of_same_length(line);
         let record = EditableRecord::parse(&text);
-        let replaced = record.iter().flat_map(|record| named_results(&record.fields));
+        let replaced = record
+            .iter()
+            .flat_map(|record| named_result_paths(&record.fields));
         for file in named.into_iter().chain(replaced.map(SideFile::ToolResult)) {
             self.copy_named_file(file)?;
         }
@@ -145,15 +147,15 @@ impl<'a> SideFiles<'a> {
         let Some(copies) = &mut self.copy_folder else {
             return Ok(());
         };
-        sync_folders(&copies.folder)?;
+        sync_folders(&copies.path)?;
         let final_path = self.folder.join(self.new_id);
         if may_exist {
-            join_folders(&copies.folder, &final_path)?;
+            move_into_folder(&copies.path, &final_path)?;
         } else if final_path.symlink_metadata().is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         } else {
-            durable::rename(&copies.folder, &final_path)?;
-            copies.folder = final_path;
+            durable::rename(&copies.path, &final_path)?;
+            copies.path = final_path;
         }
         sync_folder(self.folder)
     }
@@ -193,7 +195,7 @@ impl<'a> SideFiles<'a> {
     }
 
     /// Copies a result. Later records name the copy.
-    fn copy_result(&mut self, part: &Part) -> io::Result<()> {
+    fn copy_result(&mut self, part: &SessionFile) -> io::Result<()> {
         if self.copy(part)?
             && let Some(known_as) = part.borrowed_name.clone()
         {
@@ -224,7 +226,7 @@ impl<'a> SideFiles<'a> {
     }
 
     /// Schedules the transcript of a subagent to be copied last, and copies the files that it names.
-    fn schedule_subagent(&mut self, part: Part) -> io::Result<()> {
+    fn schedule_subagent(&mut self, part: SessionFile) -> io::Result<()> {
         let Some(file) = open_if_permitted(&part)? else {
             return Ok(());
         };
@@ -237,22 +239,22 @@ impl<'a> SideFiles<'a> {
     }
 
     /// Copies a file. Returns whether it could be opened.
-    fn copy(&mut self, part: &Part) -> io::Result<bool> {
+    fn copy(&mut self, part: &SessionFile) -> io::Result<bool> {
         let Some(file) = open_if_permitted(part)? else {
             return Ok(false);
         };
         let copies = match &mut self.copy_folder {
             Some(copies) => copies,
             none => none.insert(CopyFolder {
-                folder: unfinished_path(self.folder, self.new_id, FILES),
+                path: unfinished_path(self.folder, self.new_id, FILES),
                 is_kept: false,
             }),
         };
         let relative = part.name.split_once('/').map_or("", |(_, relative)| relative);
-        let target = copies.folder.join(relative);
+        let target = copies.path.join(relative);
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700);
-        builder.create(target.parent().unwrap_or(&copies.folder))?;
+        builder.create(target.parent().unwrap_or(&copies.path))?;
         let mut target = NewFile::create(&target)?;
         let mut reader = BufReader::new(file.take(part.bytes));
         if is_subagent(part) {
@@ -266,12 +268,12 @@ impl<'a> SideFiles<'a> {
 }
 
 /// Whether a file is the transcript of a subagent.
-fn is_subagent(part: &Part) -> bool {
+fn is_subagent(part: &SessionFile) -> bool {
     part.name.contains(SUBAGENTS) && is_lines(&part.path)
 }
 
 /// The content of a file to copy. `None` if this user cannot open it.
-fn open_if_permitted(part: &Part) -> io::Result<Option<Box<dyn Read>>> {
+fn open_if_permitted(part: &SessionFile) -> io::Result<Option<Box<dyn Read>>> {
     match part.open() {
         Ok(file) => Ok(Some(file)),
         Err(error)
@@ -288,7 +290,7 @@ fn open_if_permitted(part: &Part) -> io::Result<Option<Box<dyn Read>>> {
 }
 
 /// Moves files into a folder that may exist, except those whose names are taken there.
-fn join_folders(from: &Path, to: &Path) -> io::Result<()> {
+fn move_into_folder(from: &Path, to: &Path) -> io::Result<()> {
     if to.is_symlink() {
         let why = format!("{} is a link, and links are not followed", to.display());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
@@ -299,7 +301,7 @@ fn join_folders(from: &Path, to: &Path) -> io::Result<()> {
         let entry = entry?;
         let target = to.join(entry.file_name());
         if entry.file_type()?.is_dir() {
-            join_folders(&entry.path(), &target)?;
+            move_into_folder(&entry.path(), &target)?;
         } else if target.symlink_metadata().is_err() {
             durable::rename(&entry.path(), &target)?;
         }
@@ -321,9 +323,9 @@ fn sync_folders(folder: &Path) -> io::Result<()> {
 impl Drop for CopyFolder {
     fn drop(&mut self) {
         if !self.is_kept
-            && let Err(error) = none_if_absent(fs::remove_dir_all(&self.folder))
+            && let Err(error) = none_if_absent(fs::remove_dir_all(&self.path))
         {
-            tracing::warn!(path = %self.folder.display(), %error, "could not delete the files of a failed copy");
+            tracing::warn!(path = %self.path.display(), %error, "could not delete the files of a failed copy");
         }
     }
 }

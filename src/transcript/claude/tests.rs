@@ -72,7 +72,7 @@ struct Branch {
 }
 
 fn read(bytes: &[u8], until: Option<&str>, follow_compaction: bool) -> Branch {
-    let index = Index::read(bytes).expect("memory can be read");
+    let index = ClaudeIndex::read(bytes).expect("memory can be read");
     let Some(branch) = index.select(until, follow_compaction) else {
         return Branch::default();
     };
@@ -138,8 +138,8 @@ fn how_turns_end() {
     for (number, (script, ends_with_reply, reply)) in table.into_iter().enumerate() {
         assert_eq!(said(&script.live()), [("p", reply)], "case {number}");
         let bytes = script.bytes();
-        let index = Index::read(&bytes[..]).expect("memory can be read");
-        let book = ClaudeHistory::of(&index.into(), None).expect("a branch");
+        let index = ClaudeIndex::read(&bytes[..]).expect("memory can be read");
+        let book = ClaudeHistory::read(&index.into(), None).expect("a branch");
         let ends = OpenClaudeTranscript::new("".as_ref(), Cursor::new(&bytes), book.into()).ends_with_reply();
         assert_eq!(
             ends.expect("memory can be read"),
@@ -302,7 +302,7 @@ proptest! {
     /// Nothing in a file can make reading fail.
     #[test]
     fn any_bytes_can_be_read(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        let index = Index::read(&bytes[..]);
+        let index = ClaudeIndex::read(&bytes[..]);
         prop_assert!(index.is_ok_and(|index| index.select(None, false).is_none_or(|branch| branch.missing_parents <= index.records())));
     }
 }

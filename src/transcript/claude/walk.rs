@@ -2,8 +2,8 @@
 
 use hashbrown::HashTable;
 
-use super::entries::{Entries, Parent};
-use super::facts::Role;
+use super::entries::{Entries, ParentLookup};
+use super::facts::RecordRole;
 
 /// The records of one branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Walk {
     /// A missing parent is replaced by the record before in the file, as observed with Claude Code 2.1.316: so only
     /// the damaged record is lost, not everything before it.
     pub(super) fn from(entries: &Entries, leaf: usize, follow_compaction: bool) -> Self {
-        let mut walk = Self::at(entries, leaf);
+        let mut walk = Self::starting_at(entries, leaf);
         walk.follow(entries, follow_compaction, true);
         walk.add_parallel_calls(entries, leaf);
         walk
@@ -86,12 +86,14 @@ impl Walk {
                     .is_some_and(|later_positions| hangs.get(later_positions).copied().unwrap_or(false))
             };
             let parent = match entries.parent(position) {
-                Parent::Found(parent) if !entries.is_sidechain(position) && hangs_on(parent) => Some(parent),
+                ParentLookup::Found(parent) if !entries.is_sidechain(position) && hangs_on(parent) => {
+                    Some(parent)
+                }
                 _ => None,
             };
             match (parent, entries.role(position)) {
-                (Some(_), Role::Other) => end = position,
-                (Some(_), Role::Assistant | Role::ToolResult) => return,
+                (Some(_), RecordRole::Other) => end = position,
+                (Some(_), RecordRole::Assistant | RecordRole::ToolResult) => return,
                 (Some(parent), _) => {
                     end = parent;
                     break;
@@ -109,7 +111,7 @@ impl Walk {
 
     /// Walks from `leaf` as long as the parents exist.
     pub(super) fn unjoined(entries: &Entries, leaf: usize) -> Self {
-        let mut walk = Self::at(entries, leaf);
+        let mut walk = Self::starting_at(entries, leaf);
         walk.follow(entries, false, false);
         walk.add_parallel_calls(entries, leaf);
         walk
@@ -117,7 +119,7 @@ impl Walk {
 
     /// The last record of the message that contains `leaf`, or of the results of its calls; else `leaf` itself.
     pub(super) fn end_of_calls(entries: &Entries, leaf: usize) -> usize {
-        let mut walk = Self::at(entries, leaf);
+        let mut walk = Self::starting_at(entries, leaf);
         walk.follow(entries, false, false);
         let way_back = walk.on_branch.clone();
         walk.add_parallel_calls(entries, entries.len());
@@ -125,7 +127,7 @@ impl Walk {
         (leaf..entries.len()).rfind(is_added).unwrap_or(leaf)
     }
 
-    fn at(entries: &Entries, leaf: usize) -> Self {
+    fn starting_at(entries: &Entries, leaf: usize) -> Self {
         Self {
             leaf,
             on_branch: vec![false; entries.len()],
@@ -172,7 +174,7 @@ impl Walk {
 
     /// How many records on the branch are of unknown kinds. Includes records that follow its end without a message, which
     /// may be the last ones that a newer agent wrote.
-    pub(super) fn unknown(&self, entries: &Entries, is_live: bool) -> usize {
+    pub(super) fn count_unknown(&self, entries: &Entries, is_live: bool) -> usize {
         let on_branch = self.positions().filter(|position| entries.is_unknown(*position));
         let mut count = on_branch.count();
         if !is_live || !(self.leaf + 1..entries.len()).any(|position| entries.is_unknown(position)) {
@@ -185,9 +187,9 @@ impl Walk {
                 let behind = parent.checked_sub(self.leaf);
                 behind.is_some_and(|behind| hangs.get(behind).copied().unwrap_or(false))
             };
-            let is_attached = entries.role(position) == Role::Other
+            let is_attached = entries.role(position) == RecordRole::Other
                 && !self.contains(position)
-                && matches!(entries.parent(position), Parent::Found(parent) if hangs_on(parent));
+                && matches!(entries.parent(position), ParentLookup::Found(parent) if hangs_on(parent));
             hangs.push(is_attached);
             count += usize::from(is_attached && entries.is_unknown(position));
         }
@@ -200,25 +202,25 @@ impl Walk {
             self.on_branch[position] = true;
             let parent = entries.parent(position);
             let (parent, is_logical) = match parent {
-                Parent::None if follow_compaction => (entries.logical_parent(position), true),
+                ParentLookup::None if follow_compaction => (entries.logical_parent(position), true),
                 parent => (parent, false),
             };
             position = match parent {
-                Parent::None => return,
-                Parent::Found(next) if !self.on_branch[next] => next,
+                ParentLookup::None => return,
+                ParentLookup::Found(next) if !self.on_branch[next] => next,
                 // A circle is damage. The walk ends, and keeps the records that it has collected.
-                Parent::Found(_) => {
+                ParentLookup::Found(_) => {
                     self.missing_parents += 1;
                     self.excluded = (!joins).then_some(position);
                     self.joined.push((position, None));
                     return;
                 }
                 // The part before a compaction is no longer sent to the model, and a fork may omit it.
-                Parent::Missing if is_logical => {
+                ParentLookup::Missing if is_logical => {
                     self.cut_by_compaction = true;
                     return;
                 }
-                Parent::Missing => {
+                ParentLookup::Missing => {
                     self.missing_parents += 1;
                     if !joins {
                         self.excluded = Some(position);
@@ -251,7 +253,7 @@ impl Walk {
         let mut messages: HashTable<u64> = HashTable::new();
         for position in self.positions() {
             let message = entries.message(position);
-            if entries.role(position) == Role::Assistant && message != 0 {
+            if entries.role(position) == RecordRole::Assistant && message != 0 {
                 let entry = messages.entry(message, |known| *known == message, |known| *known);
                 entry.or_insert(message);
             }
@@ -262,7 +264,7 @@ impl Walk {
             if !is_off(&self.on_branch, position) {
                 continue;
             }
-            let Parent::Found(parent) = entries.parent(position) else {
+            let ParentLookup::Found(parent) = entries.parent(position) else {
                 continue;
             };
             // Of several records with one id, only the last one is used, and it is on the branch already.
@@ -274,8 +276,8 @@ impl Walk {
             }
             let is_spoke = self.on_branch[parent]
                 && match entries.role(position) {
-                    Role::Assistant => has_message(entries.message(position)),
-                    Role::ToolResult => has_message(entries.message(parent)),
+                    RecordRole::Assistant => has_message(entries.message(position)),
+                    RecordRole::ToolResult => has_message(entries.message(parent)),
                     _ => false,
                 };
             self.on_branch[position] = is_spoke;
@@ -302,7 +304,7 @@ impl Selection {
                 parent: preceding.map(|preceding| entries.id(preceding).text()),
             })
             .collect();
-        let is_prompt = |position: &usize| entries.role(*position) == Role::Prompt;
+        let is_prompt = |position: &usize| entries.role(*position) == RecordRole::Prompt;
         let offset = |position| entries.offset(position);
         Self {
             offsets: walk.positions().map(offset).collect(),

@@ -89,7 +89,7 @@ impl Checker<'_> {
             self.calls = None;
             return;
         }
-        match &line.what {
+        match &line.content {
             Scanned::Record(record) => self.record(line.position, &RolloutLine::of(record.fields())),
             Scanned::Blank => {}
             Scanned::Garbage if !line.ended => self.findings.add(

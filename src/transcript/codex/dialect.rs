@@ -12,9 +12,9 @@ use crate::transcript::blank::is_blank;
 use crate::transcript::check::CheckReport;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::codex::rollouts::{self, OpenRollout, RolloutSize};
-use crate::transcript::codex::{self, LastTurn, is_packed, read_meta, rollout_name};
+use crate::transcript::codex::{self, LastTurn, is_compressed, read_meta, rollout_name};
 use crate::transcript::dialect::{
-    Abilities, Dialect, HistoryFiles, Home, Layout, MissingSource, NewSession, RepairedCopy, Session,
+    Abilities, AgentHome, Dialect, HistoryFiles, Layout, MissingSource, NewSession, RepairedCopy, Session,
     SessionParts, TranscriptState, TurnEnd, format_turns,
 };
 use crate::transcript::index_cache::IndexCache;
@@ -93,7 +93,11 @@ impl Dialect for Codex {
         Ok(Box::new(open))
     }
 
-    fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<BoxedTranscript, TranscriptError> {
+    fn open_at(
+        &self,
+        home: AgentHome<'_>,
+        place: &CheckpointRef,
+    ) -> Result<BoxedTranscript, TranscriptError> {
         self.open(home.session(None, &place.upstream_id), Some(place))
     }
 
@@ -158,7 +162,7 @@ impl Dialect for Codex {
             repairs,
             last_uuid: None,
             turns,
-            is_whole: true,
+            is_complete: true,
         })
     }
 
@@ -191,12 +195,12 @@ impl Dialect for Codex {
         rollouts::is_archived(root, path).then_some("codex unarchive")
     }
 
-    fn expected_place(&self, root: &Path, id: &str) -> Result<Option<PathBuf>, TranscriptError> {
-        Ok(rollouts::expected_place(root, id)?.map(|(_, place)| place))
+    fn expected_location(&self, root: &Path, id: &str) -> Result<Option<PathBuf>, TranscriptError> {
+        Ok(rollouts::expected_path_if_moved(root, id)?.map(|(_, place)| place))
     }
 
-    fn move_to_expected_place(&self, root: &Path, id: &str) -> Result<PathBuf, TranscriptError> {
-        rollouts::move_to_expected_place(root, id)
+    fn move_to_expected_path(&self, root: &Path, id: &str) -> Result<PathBuf, TranscriptError> {
+        rollouts::move_to_expected_path(root, id)
     }
 
     fn fork_point(
@@ -229,7 +233,7 @@ fn find_better_copy(root: &Path, id: &str) -> Option<Finding> {
     let is_archived = |path: &Path| rollouts::is_archived(root, path);
     let why = if is_archived(best) && !is_archived(used) {
         "Codex takes this one, since the other is archived"
-    } else if is_packed(best) && !is_packed(used) {
+    } else if is_compressed(best) && !is_compressed(used) {
         "this one counts, since the other is compressed"
     } else {
         "this one counts, since it was written last"

@@ -2,14 +2,14 @@
 
 use super::item::{is_message, is_prompt};
 use super::line::{LineKind, Meta, RolloutLine, number};
-use crate::transcript::scan::{BEGINNING_BYTES, Filter, Grammar, Table};
+use crate::transcript::scan::{BEGINNING_BYTES, Filter, Grammar, PruneTable};
 
 /// The longest path or title that is read, in bytes in the file: the longest possible path with each character escaped.
 /// A longer one counts as missing.
 const TEXT_LIMIT_BYTES: usize = 4096 * 6;
 
 /// The members that the index and a check read. Without an envelope the line's own members are the item's.
-pub(in crate::transcript) static MEMBERS: Table = Table {
+pub(in crate::transcript) static MEMBERS: PruneTable = PruneTable {
     grammar: Grammar::Serde,
     record: Filter::object(&[("ordinal", Filter::PRESENCE), ("payload", ITEM)]).extending(&ITEM),
 };

@@ -22,7 +22,7 @@ use crate::transcript::scan::{PrunedLine, PrunedLines, Scanned};
 
 /// The position of one message.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
+pub(super) struct MessageEntry {
     pub(super) offset: u64,
     /// Its ordinal, or its line in a file without ordinals.
     number: u32,
@@ -45,7 +45,7 @@ struct TurnName {
 pub struct CodexHistory {
     /// The session of each part, the oldest first.
     pub(super) parts: Vec<String>,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<MessageEntry>,
     /// The first message of each turn, and the names of the turns.
     pub(super) turns: Vec<u32>,
     names: Vec<TurnName>,
@@ -59,33 +59,33 @@ pub struct CodexHistory {
     pub damaged_records: u64,
     /// How many turns were removed because the user went back.
     pub(super) rolled_back_turns: u64,
-    state: ReadState,
+    state: ReadProgress,
 }
 
 /// How far a history was read. With it, reading can continue after the file of the last part has grown.
 #[derive(Debug, Clone, Default)]
-struct ReadState {
+struct ReadProgress {
     /// The last turn to read, and the part that contains it.
     until: Option<(u16, String)>,
     /// The turn that is running according to the file, its first message, and whether it has a prompt yet.
     current_turn: Option<Box<str>>,
-    pending: usize,
+    turn_start: usize,
     has_prompt: bool,
     /// The number of prompts in this part, for turns without ids.
     prompts: u64,
     is_end_reached: bool,
-    cut: HistoryEnd,
+    end: HistoryEnd,
     lines: u64,
     last_ordinal: Option<u64>,
     /// The end of the last line that was read and has a newline.
-    whole_bytes: u64,
+    complete_bytes: u64,
 }
 
 /// The result of reading a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartEnd {
     /// The end of the last line that was read, as an offset in the file.
-    pub whole_bytes: u64,
+    pub complete_bytes: u64,
     /// What to do if the file has grown.
     pub append_handling: AppendHandling,
 }
@@ -125,11 +125,11 @@ impl CodexHistory {
     ) -> io::Result<PartEnd> {
         self.parts.push(upstream_id.to_owned());
         self.meta = Meta::default();
-        self.state = ReadState {
+        self.state = ReadProgress {
             until: self.state.until.take(),
             is_end_reached: self.state.is_end_reached,
-            cut,
-            ..ReadState::default()
+            end: cut,
+            ..ReadProgress::default()
         };
         self.open_turn();
         self.read_appended(reader)
@@ -141,8 +141,8 @@ impl CodexHistory {
     /// # Errors
     /// The reader's error. The history is unusable after one.
     pub fn read_appended(&mut self, reader: impl BufRead) -> io::Result<PartEnd> {
-        let mut lines = PrunedLines::new(reader, self.state.whole_bytes, &MEMBERS);
-        let mut append_handling = match self.state.cut == HistoryEnd::default() {
+        let mut lines = PrunedLines::new(reader, self.state.complete_bytes, &MEMBERS);
+        let mut append_handling = match self.state.end == HistoryEnd::default() {
             true => AppendHandling::ReadAppended,
             false => AppendHandling::ReadAgain,
         };
@@ -160,11 +160,11 @@ impl CodexHistory {
                 if self.read_line(line).is_break() {
                     return Ok(self.part_end(AppendHandling::Ignore));
                 }
-                self.state.whole_bytes = lines.position().offset;
+                self.state.complete_bytes = lines.position().offset;
                 continue;
             }
             // Appended bytes may continue this line.
-            if matches!(line.what, Scanned::Record(_)) {
+            if matches!(line.content, Scanned::Record(_)) {
                 append_handling = AppendHandling::ReadAgain;
             }
             let lines = self.state.lines;
@@ -180,7 +180,7 @@ impl CodexHistory {
     /// A source that ends earlier has lost records, which counts as damage.
     fn end_before_cut(&mut self, growth: AppendHandling) -> PartEnd {
         let last = self.state.last_ordinal;
-        let end = self.state.cut.ordinal;
+        let end = self.state.end.ordinal;
         if end.is_some_and(|end| last.is_none_or(|last| last + 1 < end)) {
             self.damaged_records += 1;
         }
@@ -189,14 +189,14 @@ impl CodexHistory {
 
     fn part_end(&self, growth: AppendHandling) -> PartEnd {
         PartEnd {
-            whole_bytes: self.state.whole_bytes,
+            complete_bytes: self.state.complete_bytes,
             append_handling: growth,
         }
     }
 
     /// Whether the history contains the turn with which it should end. True if it should end with the last part.
     #[must_use]
-    pub fn has_its_end(&self) -> bool {
+    pub fn reaches_end(&self) -> bool {
         self.state.until.is_none() || self.state.is_end_reached || self.is_at_end()
     }
 
@@ -205,7 +205,7 @@ impl CodexHistory {
     }
 
     fn open_turn(&mut self) {
-        self.state.pending = self.entries.len();
+        self.state.turn_start = self.entries.len();
         self.state.has_prompt = false;
     }
 
@@ -220,15 +220,15 @@ impl CodexHistory {
     fn read_line(&mut self, line: PrunedLine<'_>) -> ControlFlow<()> {
         let (offset, ended) = (line.position.offset, line.ended);
         self.state.lines += 1;
-        match line.readable() {
+        match line.into_readable() {
             Scanned::Blank => {}
             Scanned::Garbage => {
-                let counts = self.state.cut.offset.is_none_or(|end| offset < end);
+                let counts = self.state.end.offset.is_none_or(|end| offset < end);
                 self.damaged_records += u64::from(counts && ended);
             }
             Scanned::Record(record) => {
                 let facts = LineFacts::of(&RolloutLine::of(record.fields()));
-                if self.state.cut.excludes(facts.ordinal, offset) {
+                if self.state.end.excludes(facts.ordinal, offset) {
                     return ControlFlow::Break(());
                 }
                 self.state.last_ordinal = facts.ordinal.or(self.state.last_ordinal);
@@ -268,7 +268,7 @@ impl CodexHistory {
             LineRole::Item => self.push(offset, ordinal, TranscriptMessageKind::Ordinary),
             LineRole::Compacted => {
                 if !self.state.has_prompt && self.state.current_turn.is_some() {
-                    for entry in &mut self.entries[self.state.pending..] {
+                    for entry in &mut self.entries[self.state.turn_start..] {
                         entry.kind = TranscriptMessageKind::AgentNote;
                     }
                 }
@@ -292,7 +292,7 @@ impl CodexHistory {
             Some(id) => id.clone(),
             None => {
                 // Items before the prompt belong to the previous turn.
-                self.state.pending = self.entries.len();
+                self.state.turn_start = self.entries.len();
                 format!("t{}", self.state.prompts).into()
             }
         };
@@ -300,12 +300,12 @@ impl CodexHistory {
         let part = self.part_number();
         self.names.push(TurnName { id, part });
         // A rollout never has more messages than fit.
-        self.turns.push(self.state.pending as u32);
+        self.turns.push(self.state.turn_start as u32);
     }
 
     fn push(&mut self, offset: u64, ordinal: Option<u64>, sort: TranscriptMessageKind) {
         let number = ordinal.unwrap_or(self.state.lines);
-        self.entries.push(Entry {
+        self.entries.push(MessageEntry {
             offset,
             number: u32::try_from(number).unwrap_or(u32::MAX),
             part: self.part_number(),
@@ -337,7 +337,7 @@ impl CodexHistory {
             .names
             .iter()
             .map(|name| size_of::<(TurnName, u32)>() + name.id.len());
-        names.sum::<usize>() + self.entries.capacity() * size_of::<Entry>()
+        names.sum::<usize>() + self.entries.capacity() * size_of::<MessageEntry>()
     }
 
     /// How many messages there are.
@@ -442,7 +442,7 @@ impl CodexHistory {
     }
 }
 
-impl Entry {
+impl MessageEntry {
     pub(super) fn record_id(&self) -> String {
         format!("{}{}", if self.is_ordinal { "o" } else { "l" }, self.number)
     }

@@ -4,7 +4,7 @@
 //! agent wrote in the user's name. It omits the agent's instructions to the model. Pure.
 
 use crate::transcript::fields::{Fields, Json};
-use crate::transcript::message::{Part, Speaker, TranscriptMessage, TranscriptMessageKind};
+use crate::transcript::message::{ContentPart, Speaker, TranscriptMessage, TranscriptMessageKind};
 
 use super::line::RolloutLine;
 
@@ -84,7 +84,7 @@ fn owners(item: &Fields<'_>) -> Option<Vec<String>> {
 /// message.
 pub(super) fn message(line: &RolloutLine<'_>, mut kind: TranscriptMessageKind) -> Option<TranscriptMessage> {
     let payload = &line.payload;
-    let text_part = |text: Option<String>| text.map(Part::Text).into_iter().collect();
+    let text_part = |text: Option<String>| text.map(ContentPart::Text).into_iter().collect();
     let (speaker, parts) = match kind {
         TranscriptMessageKind::Summary => {
             let text = payload.text("message").filter(|text| !text.is_empty());
@@ -133,9 +133,9 @@ fn speaker(item: &Fields<'_>) -> Option<Speaker> {
     })
 }
 
-fn parts(item: &Fields<'_>) -> Option<Vec<Part>> {
+fn parts(item: &Fields<'_>) -> Option<Vec<ContentPart>> {
     let kind = item.text("type")?;
-    let whole_item = || Part::Other {
+    let whole_item = || ContentPart::Other {
         kind: kind.clone(),
         json: item.to_json(),
     };
@@ -156,7 +156,7 @@ fn parts(item: &Fields<'_>) -> Option<Vec<Part>> {
         }
         "local_shell_call" => {
             let action = item.raw("action").map_or("null", |action| action.get());
-            vec![Part::ToolCall {
+            vec![ContentPart::ToolCall {
                 id: item
                     .text("call_id")
                     .or_else(|| item.text("id"))
@@ -170,8 +170,8 @@ fn parts(item: &Fields<'_>) -> Option<Vec<Part>> {
     })
 }
 
-fn call(item: &Fields<'_>, input_json: String) -> Part {
-    Part::ToolCall {
+fn call(item: &Fields<'_>, input_json: String) -> ContentPart {
+    ContentPart::ToolCall {
         id: item.text("call_id").unwrap_or_default(),
         name: item.text("name").unwrap_or_default(),
         input_json,
@@ -186,12 +186,12 @@ fn json_or_text(arguments: String) -> String {
     }
 }
 
-fn part_of_message(json: Json<'_>) -> Part {
+fn part_of_message(json: Json<'_>) -> ContentPart {
     let Some(fields) = Fields::of(json) else {
         return unknown_part(json);
     };
     let said = match fields.text("type").as_deref() {
-        Some("input_text" | "output_text" | "text") => fields.text("text").map(Part::Text),
+        Some("input_text" | "output_text" | "text") => fields.text("text").map(ContentPart::Text),
         Some("input_image") => fields.text("image_url").and_then(|url| picture(&url)),
         _ => None,
     };
@@ -199,20 +199,20 @@ fn part_of_message(json: Json<'_>) -> Part {
 }
 
 /// The picture in a `data:` URL.
-fn picture(url: &str) -> Option<Part> {
+fn picture(url: &str) -> Option<ContentPart> {
     let (mime_type, data) = url.strip_prefix("data:")?.split_once(";base64,")?;
-    Some(Part::Image {
+    Some(ContentPart::Image {
         mime_type: mime_type.to_owned(),
         data: data.to_owned(),
     })
 }
 
 /// Returns the readable part of the model's thinking: the text itself, or else its summary. The rest is encrypted.
-fn thoughts(item: &Fields<'_>) -> Vec<Part> {
+fn thoughts(item: &Fields<'_>) -> Vec<ContentPart> {
     let thought = |json: Json<'_>| {
         let part = Fields::of(json);
         let text = part.as_ref().and_then(|part| part.text("text"));
-        text.map_or_else(|| unknown_part(json), Part::Thought)
+        text.map_or_else(|| unknown_part(json), ContentPart::Thought)
     };
     let thoughts = |name: &str| match (item.array(name), non_null(item, name)) {
         (Some(parts), _) => parts.into_iter().map(thought).collect(),
@@ -227,9 +227,9 @@ fn thoughts(item: &Fields<'_>) -> Vec<Part> {
 }
 
 /// A part of an unknown form, as JSON.
-fn unknown_part(json: Json<'_>) -> Part {
+fn unknown_part(json: Json<'_>) -> ContentPart {
     let kind = Fields::of(json).and_then(|part| part.text("type"));
-    Part::Other {
+    ContentPart::Other {
         kind: kind.unwrap_or_default(),
         json: json.get().to_owned(),
     }
@@ -241,14 +241,14 @@ fn non_null<'a>(item: &Fields<'a>, name: &str) -> Option<Json<'a>> {
 }
 
 /// The parts of a tool's result, which is a string, an object that contains it, or a list of parts. Texts are joined.
-fn results(item: &Fields<'_>) -> Vec<Part> {
+fn results(item: &Fields<'_>) -> Vec<ContentPart> {
     let call_id = item.text("call_id").unwrap_or_default();
     let mut unknown_parts = Vec::new();
     let mut text_of_parts = |parts: Vec<Json<'_>>| {
         let mut texts = Vec::new();
         for part in parts {
             match part_of_message(part) {
-                Part::Text(text) => texts.push(text),
+                ContentPart::Text(text) => texts.push(text),
                 part => unknown_parts.push(part),
             }
         }
@@ -289,7 +289,7 @@ fn results(item: &Fields<'_>) -> Vec<Part> {
         let code = exit_code(&text);
         (text, code)
     });
-    let mut parts = vec![Part::ToolResult {
+    let mut parts = vec![ContentPart::ToolResult {
         call_id,
         text,
         is_error: success

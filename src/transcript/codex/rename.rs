@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::transcript::rewrite::{EditableRecord, Edits, LineChange, token};
+use crate::transcript::rewrite::{EditableRecord, Edits, LineChange, json_string};
 
 /// The paths of the members that name a session.
 const NAMES: [&[&str]; 8] = [
@@ -29,7 +29,7 @@ impl Renaming {
     /// Creates a renaming of these ids. Ids whose replacement has another length are not replaced.
     #[must_use]
     pub fn new(ids: impl IntoIterator<Item = (String, String)>) -> Self {
-        let token = |id: String| token(&id).into_bytes();
+        let token = |id: String| json_string(&id).into_bytes();
         let tokens = ids.into_iter().map(|(old, new)| (token(old), token(new)));
         Self {
             tokens: tokens.filter(|(old, new)| old.len() == new.len()).collect(),

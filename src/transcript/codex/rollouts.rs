@@ -18,8 +18,10 @@ use std::sync::Arc;
 use crate::files::open_with_metadata;
 use crate::transcript::TranscriptError;
 use crate::transcript::check::CheckReport;
-use crate::transcript::codex::history::{AppendHandling, CodexHistory, Entry};
-use crate::transcript::codex::{self, HistoryBase, HistoryEnd, LastTurn, Meta, check, is_packed, read_meta};
+use crate::transcript::codex::history::{AppendHandling, CodexHistory, MessageEntry};
+use crate::transcript::codex::{
+    self, HistoryBase, HistoryEnd, LastTurn, Meta, check, is_compressed, read_meta,
+};
 use crate::transcript::dialect::{HistoryFiles, MissingSource};
 use crate::transcript::file_read::FileChange;
 use crate::transcript::locate::file_name;
@@ -28,12 +30,12 @@ use crate::transcript::open_transcript::{self, Loss, OpenTranscript};
 use crate::transcript::origin::{ForkedFrom, Origin};
 use crate::transcript::summary::END_BYTES;
 use cache::{CachedFile, CachedHistory, HistoryKey};
-use text::Text;
-use tree::Tree;
+use text::RolloutText;
+use tree::RolloutTree;
 
-pub use beginning::{counted_bytes, same_beginning};
+pub use beginning::{continued_bytes, same_beginning};
 pub use cache::RolloutCache;
-pub use expected_place::{expected_path, expected_place, move_to_expected_place};
+pub use expected_place::{expected_path, expected_path_if_moved, move_to_expected_path};
 pub use item::item_of_turn;
 
 /// The folder of archived rollouts, below Codex' own folder.
@@ -57,7 +59,7 @@ const LAST_LINES: usize = 8;
 pub fn locate(root: &Path, upstream_id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
     // Check the id before walking the folders.
     file_name(upstream_id)?;
-    Tree::walk(root).locate(upstream_id)
+    RolloutTree::walk(root).locate(upstream_id)
 }
 
 /// Whether a rollout is in the folder of archived rollouts.
@@ -72,14 +74,14 @@ pub fn is_archived(root: &Path, path: &Path) -> bool {
 /// As [`locate`], and [`TranscriptError::NotFound`].
 pub fn find(root: &Path, upstream_id: &str) -> Result<PathBuf, TranscriptError> {
     file_name(upstream_id)?;
-    Tree::walk(root).find(upstream_id)
+    RolloutTree::walk(root).find(upstream_id)
 }
 
 /// One file of a history.
 struct Source {
     upstream_id: String,
     path: PathBuf,
-    cut: HistoryEnd,
+    end: HistoryEnd,
 }
 
 /// The files that contain a history, the oldest first, and the beginning that is missing, if any.
@@ -91,11 +93,11 @@ struct Lineage {
 impl Lineage {
     fn read(root: &Path, upstream_id: &str) -> Result<Self, TranscriptError> {
         file_name(upstream_id)?;
-        let tree = Tree::walk(root);
+        let tree = RolloutTree::walk(root);
         let own = Source {
             upstream_id: upstream_id.to_owned(),
             path: tree.find(upstream_id)?,
-            cut: HistoryEnd::default(),
+            end: HistoryEnd::default(),
         };
         let mut lineage = Self {
             sources: vec![own],
@@ -107,12 +109,12 @@ impl Lineage {
             match found {
                 Ok(path) => {
                     // Ordinals that a descendant excludes are excluded from all earlier sources too.
-                    let inherited = lineage.sources.last().and_then(|source| source.cut.ordinal);
+                    let inherited = lineage.sources.last().and_then(|source| source.end.ordinal);
                     let ordinal = [base.end.ordinal, inherited].into_iter().flatten().min();
                     lineage.sources.push(Source {
                         upstream_id: base.upstream_id,
                         path,
-                        cut: HistoryEnd { ordinal, ..base.end },
+                        end: HistoryEnd { ordinal, ..base.end },
                     });
                 }
                 Err(obstacle) => {
@@ -142,7 +144,7 @@ enum LineageBreak {
 /// The files that the session `upstream_id` continues, nearest first, up to the first one that cannot be read. `base` is the
 /// base in the session's own file.
 fn bases(
-    tree: &Tree,
+    tree: &RolloutTree,
     upstream_id: &str,
     mut base: Option<HistoryBase>,
 ) -> Vec<(HistoryBase, Result<PathBuf, LineageBreak>)> {
@@ -184,7 +186,7 @@ pub struct OpenRollout {
     /// The files, one for each part of the history.
     paths: Vec<PathBuf>,
     /// The part that was read last and its number. Readers go from one part to the next, and there may be many.
-    open: Option<(usize, Box<dyn Text>)>,
+    open_part: Option<(usize, Box<dyn RolloutText>)>,
 }
 
 /// The state of a rollout's last turn, and the rollout's size in bytes. For a compressed rollout the state is unknown,
@@ -206,7 +208,7 @@ pub fn last_turn(path: &Path) -> Result<(LastTurn, u64), TranscriptError> {
                 .read_to_end(&mut tail)?;
             match codex::parse_last_turn(&tail) {
                 Some(last) => return Ok((last, bytes)),
-                None if is_packed(path) || length >= bytes.min(TURN_END_SEARCH_BYTES) => {
+                None if is_compressed(path) || length >= bytes.min(TURN_END_SEARCH_BYTES) => {
                     return Ok((LastTurn::Running, bytes));
                 }
                 // Few lines follow the end of a turn. The limit avoids reading a long running turn again and again.
@@ -274,7 +276,7 @@ impl OpenRollout {
             history: Arc::clone(&volume.history),
             missing: volume.missing.clone(),
             paths: volume.files.iter().map(|file| file.path.clone()).collect(),
-            open: None,
+            open_part: None,
         }
     }
 
@@ -287,10 +289,10 @@ impl OpenRollout {
         let (mut text, before) = text::open(&last.path)?;
         let mut history = Arc::unwrap_or_clone(cached.history);
         let end = text
-            .seek(SeekFrom::Start(last.read_state.whole_bytes))
+            .seek(SeekFrom::Start(last.read_state.complete_bytes))
             .and_then(|_| history.read_appended(&mut text))
             .map_err(TranscriptError::io("read", &last.path))?;
-        if !history.has_its_end() {
+        if !history.reaches_end() {
             return Ok(None);
         }
         // The file may have been replaced between the check and the read.
@@ -332,15 +334,15 @@ impl OpenRollout {
         for source in &sources {
             let (mut text, before) = text::open(&source.path)?;
             let mut end = history
-                .read_part(&mut text, &source.upstream_id, source.cut)
+                .read_part(&mut text, &source.upstream_id, source.end)
                 .map_err(TranscriptError::io("read", &source.path))?;
             // Offsets in the compressed file differ from those in its text.
-            if is_packed(&source.path) {
+            if is_compressed(&source.path) {
                 end.append_handling = AppendHandling::ReadAgain;
             }
             files.push(CachedFile::new(&source.path, before, end));
         }
-        if !history.has_its_end() {
+        if !history.reaches_end() {
             return Err(not_found());
         }
         Ok(CachedHistory {
@@ -370,7 +372,7 @@ impl OpenTranscript for OpenRollout {
                 .filter(|entry| entry.kind != TranscriptMessageKind::Error)
                 .count()
         };
-        let is_summary = |entry: &Entry| entry.kind == TranscriptMessageKind::Summary;
+        let is_summary = |entry: &MessageEntry| entry.kind == TranscriptMessageKind::Summary;
         let Some(compaction) = entries.iter().rposition(is_summary) else {
             return Ok(sent_from(0));
         };
@@ -392,7 +394,7 @@ impl OpenTranscript for OpenRollout {
 
     fn record_id(&self, message: usize) -> String {
         let entry = self.history.entries.get(message);
-        entry.map(Entry::record_id).unwrap_or_default()
+        entry.map(MessageEntry::record_id).unwrap_or_default()
     }
 
     fn find(&self, owner: &str, record_id: &str) -> Option<usize> {
@@ -405,7 +407,7 @@ impl OpenTranscript for OpenRollout {
         let Some(path) = self.paths.get(part) else {
             return Ok(None);
         };
-        let text = match &mut self.open {
+        let text = match &mut self.open_part {
             Some((open, text)) if *open == part => text,
             other => &mut other.insert((part, text::open(path)?.0)).1,
         };
@@ -449,7 +451,7 @@ impl OpenTranscript for OpenRollout {
         self.history.parts.get(usize::from(part)).map(String::as_str)
     }
 
-    fn may_hold(&self, _own: &str, _owner: &str) -> bool {
+    fn may_contain_records_of(&self, _own: &str, _owner: &str) -> bool {
         true
     }
 
@@ -534,7 +536,7 @@ pub fn rollout_size(path: &Path, upstream_id: &str) -> Result<RolloutSize, Trans
         .map_err(TranscriptError::io("read", path))?;
     Ok(RolloutSize {
         turns: history.turns.len(),
-        bytes: end.whole_bytes,
+        bytes: end.complete_bytes,
     })
 }
 
@@ -544,7 +546,7 @@ pub fn rollout_size(path: &Path, upstream_id: &str) -> Result<RolloutSize, Trans
 /// As [`find`], and [`TranscriptError::Io`] if the session's own file cannot be opened or read.
 pub fn check(root: &Path, upstream_id: &str) -> Result<CheckReport, TranscriptError> {
     file_name(upstream_id)?;
-    let tree = Tree::walk(root);
+    let tree = RolloutTree::walk(root);
     let path = tree.find(upstream_id)?;
     let base = meta(&path).ok().and_then(|meta| meta.base);
     let standing = check::RolloutContext {
@@ -558,10 +560,10 @@ pub fn check(root: &Path, upstream_id: &str) -> Result<CheckReport, TranscriptEr
 }
 
 /// The continued sessions whose files are missing, too short or unreadable, nearest first, with the reasons.
-fn broken_sources(tree: &Tree, upstream_id: &str, base: Option<HistoryBase>) -> Vec<(String, String)> {
+fn broken_sources(tree: &RolloutTree, upstream_id: &str, base: Option<HistoryBase>) -> Vec<(String, String)> {
     let mut broken = Vec::new();
     for (base, found) in bases(tree, upstream_id, base) {
-        let why = match found.and_then(|path| ends_with_a_line(&path, base.end.offset)) {
+        let why = match found.and_then(|path| has_line_end_at(&path, base.end.offset)) {
             Ok(true) => continue,
             Ok(false) => "is shorter than it was when this session was forked, or was rewritten".to_owned(),
             Err(LineageBreak::Circle | LineageBreak::TooMany) => {
@@ -578,7 +580,7 @@ fn broken_sources(tree: &Tree, upstream_id: &str, base: Option<HistoryBase>) -> 
 }
 
 /// Whether a file still has the part that its descendant continues: a line ends at `end`.
-fn ends_with_a_line(path: &Path, end: Option<u64>) -> Result<bool, LineageBreak> {
+fn has_line_end_at(path: &Path, end: Option<u64>) -> Result<bool, LineageBreak> {
     let Some(last) = end.and_then(|end| end.checked_sub(1)) else {
         return Ok(true);
     };

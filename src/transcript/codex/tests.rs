@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::HistoryEnd;
 use super::history::CodexHistory;
-use crate::transcript::message::{Part, Speaker, TranscriptMessage, TranscriptMessageKind};
+use crate::transcript::message::{ContentPart, Speaker, TranscriptMessage, TranscriptMessageKind};
 
 /// A session of Codex 0.166.0: a reply, a tool, a limit, an interruption, a reply, a compaction, a reply.
 pub(super) const ROOT: &str = include_str!("../../../tests/fixtures/transcripts/codex/0.166.0-limit.jsonl");
@@ -22,7 +22,7 @@ fn book(parts: &[(&str, &str, HistoryEnd)], until: Option<(u16, &str)>) -> Optio
             .read_part(text.as_bytes(), id, *cut)
             .expect("bytes are read");
     }
-    builder.has_its_end().then_some(builder)
+    builder.reaches_end().then_some(builder)
 }
 
 fn whole(text: &str) -> CodexHistory {
@@ -41,14 +41,14 @@ fn read(book: &CodexHistory, texts: &[&str]) -> Vec<TranscriptMessage> {
 /// A message in a few words.
 fn words(message: &TranscriptMessage) -> String {
     let said = message.parts.iter().map(|part| match part {
-        Part::Text(text) => text.chars().take(24).collect(),
-        Part::Thought(text) => format!("({text})"),
-        Part::ToolCall { name, input_json, .. } => format!("{name} {input_json}"),
-        Part::ToolResult { text, is_error, .. } => {
+        ContentPart::Text(text) => text.chars().take(24).collect(),
+        ContentPart::Thought(text) => format!("({text})"),
+        ContentPart::ToolCall { name, input_json, .. } => format!("{name} {input_json}"),
+        ContentPart::ToolResult { text, is_error, .. } => {
             format!("= {} {is_error:?}", text.lines().last().unwrap_or_default())
         }
-        Part::Image { mime_type, data } => format!("{mime_type} {data}"),
-        Part::Other { kind, .. } => format!("<{kind}>"),
+        ContentPart::Image { mime_type, data } => format!("{mime_type} {data}"),
+        ContentPart::Other { kind, .. } => format!("<{kind}>"),
     });
     let said: Vec<String> = said.collect();
     let sort = match message.kind {
@@ -248,7 +248,7 @@ fn items_in_each_form() {
     }
     let kept = item(json!({"type": "brand_new", "deep": {"x": [1, "ü"]}}));
     let message = read(&whole(&kept), &[&kept]).remove(0);
-    let [Part::Other { json, .. }] = &message.parts[..] else {
+    let [ContentPart::Other { json, .. }] = &message.parts[..] else {
         panic!("one part")
     };
     assert!(kept.contains(json.as_str()), "byte for byte: {json}");

@@ -98,7 +98,7 @@ fn a_file_that_is_rewritten_during_a_read_is_read_again() {
     let place = Place::new(&(turn(1) + &turn(2)));
     let library = IndexCache::default();
     let read = |file: &File, _| {
-        let index = Index::read(read_range(file, 0, turn(1).len() as u64));
+        let index = ClaudeIndex::read(read_range(file, 0, turn(1).len() as u64));
         std::fs::write(&place.path, turn(2) + &turn(3) + &turn(4)).expect("rewritten");
         index
     };
@@ -190,7 +190,7 @@ fn who_asks_at_the_same_time_waits_for_the_one_who_reads() {
     let library = IndexCache::default();
     let slot = library.claude.cache.slot(&place.path);
     let held = slot.lock().expect("nobody else");
-    let indexes: Vec<Arc<Index>> = std::thread::scope(|scope| {
+    let indexes: Vec<Arc<ClaudeIndex>> = std::thread::scope(|scope| {
         let asking: Vec<_> = (0..3)
             .map(|_| scope.spawn(|| library.index(&place.path)))
             .collect();

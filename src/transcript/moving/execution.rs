@@ -43,7 +43,7 @@ pub struct RunningMove {
     steps: Vec<MoveStep>,
     /// The temporary copies, one for each step.
     temporary: Vec<PathBuf>,
-    is_over: bool,
+    is_finished: bool,
     /// For tests: stops after this many changes on disk, as if the program were killed.
     #[cfg(test)]
     pub(super) stop_after_changes: Option<std::sync::atomic::AtomicUsize>,
@@ -78,7 +78,7 @@ impl RunningMove {
             intent: intent.map_err(TranscriptError::io("create", &data.join(KIND.folder).join(name)))?,
             steps,
             temporary,
-            is_over: false,
+            is_finished: false,
             #[cfg(test)]
             stop_after_changes: None,
         })
@@ -154,24 +154,24 @@ impl RunningMove {
     /// The path of an original in the daemon's folder.
     fn original_path(&self, number: usize, step: &MoveStep) -> PathBuf {
         self.intent
-            .original_path(&journal::original_of(number, &step.from, &step.to))
+            .original_path(&journal::original(number, &step.from, &step.to))
     }
 
     /// Deletes the originals after the move was recorded. Those that cannot be deleted now are [settled](super::settle) later.
     pub fn commit(mut self) {
-        self.is_over = true;
+        self.is_finished = true;
         // A failed deletion has been logged.
         let _is_finished = self.intent.commit();
     }
 
     /// Leaves the move for [`settle`](super::settle), which decides whether it is completed or undone.
-    pub fn leave_to_settle(mut self) {
-        self.is_over = true;
+    pub fn leave_unsettled(mut self) {
+        self.is_finished = true;
     }
 
     /// Moves everything back. Returns whether nothing is left of the move.
     pub fn undo(mut self) -> bool {
-        self.is_over = true;
+        self.is_finished = true;
         self.intent.undo(&|_| false)
     }
 
@@ -300,7 +300,7 @@ impl RunningMove {
 
 impl Drop for RunningMove {
     fn drop(&mut self) {
-        if !self.is_over {
+        if !self.is_finished {
             self.intent.undo(&|_| false);
         }
     }

@@ -23,8 +23,8 @@ use crate::paths::names;
 /// The intents of moves.
 pub(crate) const KIND: IntentKind<MoveDescription> = IntentKind {
     folder: names::MOVES,
-    log: Some("journal"),
-    old: parse_old_log,
+    log_name: Some("journal"),
+    parse_headerless: parse_old_log,
 };
 
 /// The description of a move in its journal.
@@ -80,13 +80,13 @@ fn parse_old_log(lines: Vec<Value>) -> Option<LogContent<MoveDescription>> {
         return None;
     };
     let mut content = LogContent {
-        about: vec![MoveDescription::Subject(subject)],
+        descriptions: vec![MoveDescription::Subject(subject)],
         groups: preparation_steps(folders, temporary),
     };
     for line in lines {
         match line.ok()? {
             OldLine::Begun { .. } => return None,
-            OldLine::Done => content.about.push(MoveDescription::Recorded),
+            OldLine::Done => content.descriptions.push(MoveDescription::Recorded),
             OldLine::Copied(copied) => {
                 let pairs = steps.iter().zip(copied).enumerate();
                 content.groups.extend(pairs.map(|(number, (step, written))| {
@@ -133,7 +133,7 @@ pub(super) fn file_steps(
             session: None,
         })
     });
-    let original = (!stays).then(|| IntentStep::Taken(original_of(number, from, to)));
+    let original = (!stays).then(|| IntentStep::Taken(original(number, from, to)));
     let steps = match is_in_place {
         true => [original, file],
         false => [file, original],
@@ -141,7 +141,7 @@ pub(super) fn file_steps(
     steps.into_iter().flatten().collect()
 }
 
-pub(super) fn original_of(number: usize, from: &Path, to: &Path) -> Original {
+pub(super) fn original(number: usize, from: &Path, to: &Path) -> Original {
     Original {
         from: from.to_owned(),
         to: to.to_owned(),
@@ -174,7 +174,7 @@ pub fn settle(data: &Path, is_written: impl Fn(&str) -> Option<bool>) {
         return;
     };
     let _is_settled = intent::settle(&KIND, &left, &|_| false, |intent| {
-        let Some(MoveDescription::Subject(subject)) = intent.about().first() else {
+        let Some(MoveDescription::Subject(subject)) = intent.descriptions().first() else {
             return IntentDecision::SetAside(Unreadable::Damaged(
                 "it does not say whose move it is".to_owned(),
             ));
@@ -197,7 +197,7 @@ pub fn settle(data: &Path, is_written: impl Fn(&str) -> Option<bool>) {
 }
 
 fn is_recorded(intent: &Intent<MoveDescription>) -> bool {
-    matches!(intent.about().last(), Some(MoveDescription::Recorded))
+    matches!(intent.descriptions().last(), Some(MoveDescription::Recorded))
 }
 
 /// Decides about a recorded move. If a destination lacks content of its original, something else changed it since.

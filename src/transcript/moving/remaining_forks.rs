@@ -15,7 +15,7 @@ use crate::transcript::{TranscriptError, parts};
 /// The forks that stay in the folders of moving sessions.
 #[derive(Debug, Default)]
 pub struct RemainingForks {
-    leaving: HashSet<PathBuf>,
+    moving: HashSet<PathBuf>,
     folders: HashMap<PathBuf, FolderForks>,
 }
 
@@ -40,9 +40,9 @@ impl SharedRemainingForks {
 impl RemainingForks {
     /// Creates an empty lookup. `leaving` are the transcripts that move together.
     #[must_use]
-    pub fn of(leaving: HashSet<PathBuf>) -> Self {
+    pub fn new(leaving: HashSet<PathBuf>) -> Self {
         Self {
-            leaving,
+            moving: leaving,
             folders: HashMap::new(),
         }
     }
@@ -59,7 +59,7 @@ impl RemainingForks {
             .get(project)
             .is_some_and(|folder| folder.forks.contains_key(session));
         if !known {
-            let folder = FolderForks::read(project, session, &self.leaving)?;
+            let folder = FolderForks::read(project, session, &self.moving)?;
             self.folders.insert(project.to_owned(), folder);
         }
         let folder = self.folders.get(project);
@@ -91,14 +91,14 @@ impl FolderForks {
         for path in transcripts {
             let beginning = read_beginning(&path)?;
             if is_fork(&beginning) {
-                folder.note(&path, &beginning);
+                folder.add_fork(&path, &beginning);
             }
         }
         Ok(folder)
     }
 
     /// Records which sessions a fork names: by an id, or in a path.
-    fn note(&mut self, fork: &Path, beginning: &[u8]) {
+    fn add_fork(&mut self, fork: &Path, beginning: &[u8]) {
         for name in beginning.split(|byte| matches!(byte, b'"' | b'/')) {
             let name = std::str::from_utf8(name).unwrap_or_default();
             if let Some(forks) = self.forks.get_mut(name)
@@ -155,7 +155,7 @@ mod tests {
         // The question about an unknown session reads the folder again.
         assert!(!has("new"));
         assert!(has("nobodys"));
-        let mut leaving = RemainingForks::of(HashSet::from([project.join("h.jsonl")]));
+        let mut leaving = RemainingForks::new(HashSet::from([project.join("h.jsonl")]));
         let transcript = project.join("odd.id.jsonl");
         assert!(!leaving.has_fork(project, &transcript, "odd.id").unwrap());
     }

@@ -133,7 +133,7 @@ impl Stage {
     fn killed(&self) {
         let mut moving = self.begin(self.steps("-home-u-other", NEW));
         carry_out(&mut moving).unwrap();
-        moving.leave_to_settle();
+        moving.leave_unsettled();
     }
 
     /// All of it, as a loss of power would leave it.
@@ -184,7 +184,7 @@ fn break_off_everywhere(make: impl Fn() -> (Stage, Vec<MoveStep>)) {
         moving.stop_after_changes = Some(breaks.into());
         let is_whole = carry_out(&mut moving).is_ok();
         // As if it were killed here.
-        moving.leave_to_settle();
+        moving.leave_unsettled();
         let after = stage.tree();
         if is_whole {
             settle(&stage.data, |subject| Some(subject == "subject"));
@@ -381,7 +381,7 @@ fn what_somebody_went_on_with_stays_beside_what_is_put_back() {
     let stage = Stage::new();
     let mut moving = stage.begin(stage.steps("-home-u-other", NEW));
     carry_out(&mut moving).unwrap();
-    moving.leave_to_settle();
+    moving.leave_unsettled();
     fs::write(stage.at("-home-u-other/s1.jsonl"), "gone on\n").unwrap();
     settle(&stage.data, |_| Some(false));
     assert_eq!(stage.read("-home-u-my-app/s1.jsonl"), text(OLD));
@@ -392,7 +392,7 @@ fn what_somebody_went_on_with_stays_beside_what_is_put_back() {
     let stage = Stage::new();
     let mut moving = stage.begin(stage.steps("-home-u-other", NEW));
     carry_out(&mut moving).unwrap();
-    moving.leave_to_settle();
+    moving.leave_unsettled();
     stage.put("-home-u-my-app/s1.jsonl", "stub\n");
     settle(&stage.data, |_| Some(false));
     assert_eq!(stage.read("-home-u-my-app/s1.jsonl"), "stub\n");

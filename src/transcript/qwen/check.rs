@@ -12,13 +12,13 @@ use std::iter;
 
 use bridge_protocol::check::FindingKind;
 
-use super::index::{Branch, Index};
+use super::index::{Branch, QwenIndex};
 use super::message::parts;
 use super::record::{RecordHeader, RecordKind, for_each_record};
 use crate::transcript::check::{CheckReport, Findings, hash_of, quoted};
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::{LINE_LIMIT_BYTES, Lines};
-use crate::transcript::message::Part;
+use crate::transcript::message::ContentPart;
 use crate::transcript::record_id::RecordId;
 
 /// What the caller knows about the file from its location.
@@ -48,7 +48,7 @@ struct Checker {
 /// The reader's error.
 pub(super) fn check(
     reader: impl BufRead,
-    index: &Index,
+    index: &QwenIndex,
     context: TranscriptContext<'_>,
 ) -> io::Result<CheckReport> {
     let mut checker = Checker::default();
@@ -101,14 +101,16 @@ impl Checker {
         }
         for part in parts(fields) {
             match part {
-                Part::ToolCall { id, name, .. } => self.items.push((line, hash_of(&id), Some(quoted(&name)))),
-                Part::ToolResult { call_id, .. } => self.items.push((line, hash_of(&call_id), None)),
+                ContentPart::ToolCall { id, name, .. } => {
+                    self.items.push((line, hash_of(&id), Some(quoted(&name))))
+                }
+                ContentPart::ToolResult { call_id, .. } => self.items.push((line, hash_of(&call_id), None)),
                 _ => {}
             }
         }
     }
 
-    fn finish(mut self, index: &Index, place: TranscriptContext<'_>) -> CheckReport {
+    fn finish(mut self, index: &QwenIndex, place: TranscriptContext<'_>) -> CheckReport {
         let branch = index.branch(None);
         let is_empty = !index.entries.iter().any(|entry| entry.kind.is_message());
         if is_empty || branch.is_none() {
@@ -135,7 +137,7 @@ impl Checker {
         self.lines.get(position as usize).copied().unwrap_or_default()
     }
 
-    fn chain(&mut self, index: &Index, branch: &Branch) {
+    fn chain(&mut self, index: &QwenIndex, branch: &Branch) {
         for position in (0..).take(index.entries.len()) {
             let entry = &index.entries[position as usize];
             if index.is_repeated(position) {
@@ -145,7 +147,10 @@ impl Checker {
                 continue;
             }
             let is_end = branch.broken_at == Some(position);
-            let is_missing = entry.parent.as_ref().is_some_and(|parent| !index.holds(parent));
+            let is_missing = entry
+                .parent
+                .as_ref()
+                .is_some_and(|parent| !index.contains(parent));
             if !is_end && !is_missing {
                 continue;
             }
@@ -167,7 +172,7 @@ impl Checker {
     }
 
     /// Reports unmatched calls and results on the branch that a resume continues.
-    fn calls(&mut self, index: &Index, branch: &Branch) {
+    fn calls(&mut self, index: &QwenIndex, branch: &Branch) {
         let compacted = |position: &&u32| index.entries[**position as usize].kind == RecordKind::Compaction;
         let first = branch
             .positions

@@ -11,7 +11,7 @@ use crate::transcript::TranscriptError;
 use crate::transcript::check::CheckReport;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::dialect::{
-    Abilities, Dialect, Home, Layout, MissingSource, NewSession, RepairedCopy, Session, SessionParts,
+    Abilities, AgentHome, Dialect, Layout, MissingSource, NewSession, RepairedCopy, Session, SessionParts,
     TranscriptState, TurnEnd, open_first,
 };
 use crate::transcript::index_cache::IndexCache;
@@ -77,7 +77,11 @@ impl Dialect for Qwen {
         open(session.home, &path, until)
     }
 
-    fn open_at(&self, home: Home<'_>, place: &CheckpointRef) -> Result<BoxedTranscript, TranscriptError> {
+    fn open_at(
+        &self,
+        home: AgentHome<'_>,
+        place: &CheckpointRef,
+    ) -> Result<BoxedTranscript, TranscriptError> {
         let found = locate(home.root, &place.upstream_id)?;
         open_first(found, home.root, place, |path| open(home, path, Some(place)))
     }
@@ -96,7 +100,7 @@ impl Dialect for Qwen {
 
     fn check_copy(&self, root: &Path, _agents: &Path, id: &str) -> Result<CheckReport, TranscriptError> {
         let index_cache = &IndexCache::default();
-        let home = Home { index_cache, root };
+        let home = AgentHome { index_cache, root };
         let path = best(home, id, |_| false)?;
         self.check(home.session(None, id), &path)
     }
@@ -155,7 +159,11 @@ impl Dialect for Qwen {
 }
 
 /// The preferred transcript of a session; else the one with the most turns, the first one if several are equal.
-fn best(home: Home<'_>, id: &str, is_preferred: impl Fn(&Path) -> bool) -> Result<PathBuf, TranscriptError> {
+fn best(
+    home: AgentHome<'_>,
+    id: &str,
+    is_preferred: impl Fn(&Path) -> bool,
+) -> Result<PathBuf, TranscriptError> {
     let found = locate(home.root, id)?;
     let turns = |path: &Path| read(home.index_cache, path).map_or(0, |opened| opened.turns());
     let best = match found.as_slice() {
@@ -172,7 +180,7 @@ fn best(home: Home<'_>, id: &str, is_preferred: impl Fn(&Path) -> bool) -> Resul
 }
 
 fn open(
-    home: Home<'_>,
+    home: AgentHome<'_>,
     path: &Path,
     until: Option<&CheckpointRef>,
 ) -> Result<BoxedTranscript, TranscriptError> {

@@ -5,7 +5,7 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::index::{Branch, Index};
+use super::index::{Branch, QwenIndex};
 use super::message::{kept_messages, message};
 use super::record::{RecordKind, given_title};
 use crate::transcript::TranscriptError;
@@ -22,7 +22,7 @@ use crate::transcript::reading::READ_BYTES;
 /// The messages of a branch.
 #[derive(Debug)]
 pub(in crate::transcript) struct QwenHistory {
-    index: Arc<Index>,
+    index: Arc<QwenIndex>,
     branch: Branch,
     /// The entries that are messages, in the order of the branch.
     messages: Vec<u32>,
@@ -31,9 +31,9 @@ pub(in crate::transcript) struct QwenHistory {
 }
 
 impl IndexedBranch for QwenHistory {
-    type Index = Index;
+    type Index = QwenIndex;
 
-    fn of(index: &Arc<Index>, until: Option<&str>) -> Option<Self> {
+    fn read(index: &Arc<QwenIndex>, until: Option<&str>) -> Option<Self> {
         let empty = || until.is_none().then(Branch::default);
         let branch = index.branch(until).or_else(empty)?;
         let kind = |position: u32| index.entries[position as usize].kind;
@@ -61,7 +61,7 @@ impl IndexedBranch for QwenHistory {
 }
 
 impl QwenHistory {
-    pub(super) fn index(&self) -> &Index {
+    pub(super) fn index(&self) -> &QwenIndex {
         &self.index
     }
 
@@ -122,7 +122,7 @@ impl OpenTranscript for OpenQwenTranscript {
 
     fn record_id(&self, message: usize) -> String {
         let position = self.history.messages.get(message);
-        position.map_or_else(String::new, |position| self.history.index.text(*position))
+        position.map_or_else(String::new, |position| self.history.index.uuid(*position))
     }
 
     fn find(&self, _owner: &str, record_id: &str) -> Option<usize> {
@@ -208,7 +208,7 @@ impl OpenQwenTranscript {
         until: Option<&str>,
     ) -> Result<Self, TranscriptError> {
         let read = |file: &File, end| {
-            let mut index = Index::default();
+            let mut index = QwenIndex::default();
             index.extend(read_range(file, 0, end))?;
             Ok(index)
         };
@@ -265,7 +265,7 @@ impl OpenQwenTranscript {
         position: u32,
         tell: impl FnOnce(&Fields<'_>, String, u64) -> T,
     ) -> Result<Option<T>, TranscriptError> {
-        let uuid = self.history.index.text(position);
+        let uuid = self.history.index.uuid(position);
         let entry = &self.history.index.entries[position as usize];
         let mut record = Vec::new();
         let read = self.reader.seek(SeekFrom::Start(entry.offset)).and_then(|_| {

@@ -14,7 +14,7 @@ use crate::transcript::record_id::RecordId;
 
 /// One record of the chain.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct IndexEntry {
     pub(super) offset: u64,
     pub(super) bytes: u32,
     pub(super) id: RecordId,
@@ -25,17 +25,17 @@ pub(super) struct Entry {
 
 /// All records of the chain, in the order of the file.
 #[derive(Debug, Clone, Default)]
-pub(in crate::transcript) struct Index {
-    pub(super) entries: Vec<Entry>,
+pub(in crate::transcript) struct QwenIndex {
+    pub(super) entries: Vec<IndexEntry>,
     /// The first entry with each id.
-    places: HashMap<RecordId, u32>,
+    first_by_id: HashMap<RecordId, u32>,
     /// The later entries with an id, by its first entry.
     repeats: BTreeMap<u32, Vec<u32>>,
     pub(super) bytes: u64,
     /// The end of the last line that has a newline.
-    whole_bytes: u64,
+    complete_bytes: u64,
     /// Whether a record was read from an unended last line.
-    took_unended: bool,
+    has_unterminated_record: bool,
     pub(super) garbage_lines: u64,
     pub(super) ends_torn: bool,
     pub(super) prompts: u64,
@@ -50,7 +50,7 @@ pub(super) struct Branch {
     pub(super) broken_at: Option<u32>,
 }
 
-impl Index {
+impl QwenIndex {
     fn push(&mut self, offset: u64, bytes: usize, header: RecordHeader) {
         let RecordHeader {
             id,
@@ -60,13 +60,13 @@ impl Index {
             ..
         } = header;
         let position = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
-        let first = *self.places.entry(id.clone()).or_insert(position);
+        let first = *self.first_by_id.entry(id.clone()).or_insert(position);
         if first == position {
             self.prompts += u64::from(kind == RecordKind::Prompt);
         } else {
             self.repeats.entry(first).or_default().push(position);
         }
-        self.entries.push(Entry {
+        self.entries.push(IndexEntry {
             offset,
             // Lines are never longer than fits.
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
@@ -78,18 +78,18 @@ impl Index {
     }
 
     /// The text of an entry's uuid.
-    pub(super) fn text(&self, position: u32) -> String {
+    pub(super) fn uuid(&self, position: u32) -> String {
         self.entries[position as usize].id.text()
     }
 
     /// Whether there is a record with this id.
-    pub(super) fn holds(&self, id: &RecordId) -> bool {
-        self.places.contains_key(id)
+    pub(super) fn contains(&self, id: &RecordId) -> bool {
+        self.first_by_id.contains_key(id)
     }
 
     /// The entry with this uuid.
     pub(super) fn find(&self, uuid: &str) -> Option<u32> {
-        self.places.get(&RecordId::new(uuid)).copied()
+        self.first_by_id.get(&RecordId::new(uuid)).copied()
     }
 
     /// The later entries with the uuid of this one, which is the first.
@@ -99,14 +99,14 @@ impl Index {
 
     /// Whether an earlier entry has the same uuid.
     pub(super) fn is_repeated(&self, position: u32) -> bool {
-        self.places.get(&self.entries[position as usize].id) != Some(&position)
+        self.first_by_id.get(&self.entries[position as usize].id) != Some(&position)
     }
 
     /// The branch that ends with a record, or with the last one. `None` if there is no such record.
     pub(super) fn branch(&self, until: Option<&str>) -> Option<Branch> {
         let leaf = match until {
             Some(uuid) => self.find(uuid)?,
-            None => *self.places.get(&self.entries.last()?.id)?,
+            None => *self.first_by_id.get(&self.entries.last()?.id)?,
         };
         let (mut branch, mut visited) = (Branch::default(), HashSet::new());
         let mut next = Some(leaf);
@@ -116,7 +116,7 @@ impl Index {
             let Some(parent) = &self.entries[position as usize].parent else {
                 break;
             };
-            next = self.places.get(parent).copied();
+            next = self.first_by_id.get(parent).copied();
             if next.is_none_or(|parent| visited.contains(&parent)) {
                 branch.broken_at = Some(position);
                 break;
@@ -127,22 +127,22 @@ impl Index {
     }
 }
 
-impl GrowingIndex for Index {
+impl GrowingIndex for QwenIndex {
     fn extent(&self) -> ReadExtent {
         ReadExtent {
             bytes: self.bytes,
-            whole_bytes: self.whole_bytes,
-            can_extend: !self.took_unended,
+            complete_bytes: self.complete_bytes,
+            can_extend: !self.has_unterminated_record,
         }
     }
 
     fn extend(&mut self, reader: impl BufRead) -> io::Result<()> {
-        let mut lines = Lines::new(reader, self.whole_bytes);
+        let mut lines = Lines::new(reader, self.complete_bytes);
         self.ends_torn = false;
         while let Some(line) = lines.next_line()? {
             let (offset, ended) = (line.offset, line.ended);
             let has_garbage = for_each_record(line.bytes, |range, fields| {
-                self.took_unended |= !ended;
+                self.has_unterminated_record |= !ended;
                 if let Some(header) = RecordHeader::of(fields) {
                     self.push(offset + range.start as u64, range.len(), header);
                 }
@@ -153,7 +153,7 @@ impl GrowingIndex for Index {
                 false => self.ends_torn = has_garbage,
             }
             if ended {
-                self.whole_bytes = lines.offset();
+                self.complete_bytes = lines.offset();
             }
         }
         self.bytes = lines.offset();
@@ -166,6 +166,8 @@ impl GrowingIndex for Index {
             .repeats
             .values()
             .map(|later| size_of_val(later) + later.capacity() * size_of::<u32>());
-        repeats.sum::<usize>() + self.entries.capacity() * size_of::<Entry>() + self.places.capacity() * place
+        repeats.sum::<usize>()
+            + self.entries.capacity() * size_of::<IndexEntry>()
+            + self.first_by_id.capacity() * place
     }
 }

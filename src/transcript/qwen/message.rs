@@ -2,7 +2,7 @@
 
 use super::record::RecordKind;
 use crate::transcript::fields::{Fields, Json, lenient_text};
-use crate::transcript::message::{Part, Speaker, TranscriptMessage, TranscriptMessageKind};
+use crate::transcript::message::{ContentPart, Speaker, TranscriptMessage, TranscriptMessageKind};
 use crate::transcript::preamble::split_retelling;
 
 /// The message of a record, `bytes` long.
@@ -43,43 +43,43 @@ pub(super) fn kept_messages<'a>(fields: &Fields<'a>) -> Vec<Json<'a>> {
 /// The first text of a record's message.
 pub(super) fn prompt_text(fields: &Fields<'_>) -> Option<String> {
     parts(fields).find_map(|part| match part {
-        Part::Text(text) => Some(split_retelling(&text).1.to_owned()),
+        ContentPart::Text(text) => Some(split_retelling(&text).1.to_owned()),
         _ => None,
     })
 }
 
 /// Splits a retelling and the prompt after it, which Qwen Code joins into one text, into the two parts that were sent.
-fn split_retelling_part(part: Part) -> Vec<Part> {
+fn split_retelling_part(part: ContentPart) -> Vec<ContentPart> {
     match part {
-        Part::Text(text) => {
+        ContentPart::Text(text) => {
             let (retelling, own) = split_retelling(&text);
             let texts = [retelling, own].into_iter().filter(|text| !text.is_empty());
-            texts.map(|text| Part::Text(text.to_owned())).collect()
+            texts.map(|text| ContentPart::Text(text.to_owned())).collect()
         }
         other => vec![other],
     }
 }
 
 /// The parts of a record's message.
-pub(super) fn parts<'a>(fields: &Fields<'a>) -> impl Iterator<Item = Part> + use<'a> {
+pub(super) fn parts<'a>(fields: &Fields<'a>) -> impl Iterator<Item = ContentPart> + use<'a> {
     fields.raw("message").into_iter().flat_map(parts_of)
 }
 
 /// The parts of a message, each decoded on demand.
-fn parts_of(message: Json<'_>) -> impl Iterator<Item = Part> {
+fn parts_of(message: Json<'_>) -> impl Iterator<Item = ContentPart> {
     let parts = Fields::of(message).and_then(|message| message.array("parts"));
-    let whole = parts.is_none().then(|| Part::unknown_form(message.get()));
+    let whole = parts.is_none().then(|| ContentPart::unknown_form(message.get()));
     let parts = parts.into_iter().flatten().map(|part| part_of(part.get()));
     parts.chain(whole)
 }
 
-fn part_of(json: &str) -> Part {
+fn part_of(json: &str) -> ContentPart {
     let Some(part) = Fields::parse(json) else {
-        return Part::unknown_form(json);
+        return ContentPart::unknown_form(json);
     };
     let called = || {
         let call = part.object("functionCall")?;
-        Some(Part::ToolCall {
+        Some(ContentPart::ToolCall {
             id: call.text("id").unwrap_or_default(),
             name: call.text("name")?,
             input_json: call.raw("args").map_or("{}", |args| args.get()).to_owned(),
@@ -93,7 +93,7 @@ fn part_of(json: &str) -> Part {
             Some(lenient_text(value).unwrap_or_else(|| value.to_owned()))
         };
         let error = text_part("error");
-        Some(Part::ToolResult {
+        Some(ContentPart::ToolResult {
             call_id: response.text("id")?,
             is_error: Some(error.is_some()),
             text: error.or_else(|| text_part("output")).unwrap_or_default(),
@@ -102,15 +102,15 @@ fn part_of(json: &str) -> Part {
     let pictured = || {
         let data = part.object("inlineData")?;
         let mime_type = data.text("mimeType").filter(|name| name.starts_with("image/"))?;
-        Some(Part::Image {
+        Some(ContentPart::Image {
             mime_type,
             data: data.text("data")?,
         })
     };
     let text_part = || match (part.text("text")?, part.flag("thought")) {
-        (thought, true) => Some(Part::Thought(thought)),
-        (text, false) => Some(Part::Text(text)),
+        (thought, true) => Some(ContentPart::Thought(thought)),
+        (text, false) => Some(ContentPart::Text(text)),
     };
     let known = called().or_else(answered).or_else(pictured).or_else(text_part);
-    known.unwrap_or_else(|| Part::unknown_form(json))
+    known.unwrap_or_else(|| ContentPart::unknown_form(json))
 }

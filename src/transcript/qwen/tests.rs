@@ -12,9 +12,9 @@ use tempfile::TempDir;
 use super::{Qwen, upstream_id};
 use crate::transcript::TranscriptError;
 use crate::transcript::check::CheckReport;
-use crate::transcript::dialect::{Dialect, Home};
+use crate::transcript::dialect::{AgentHome, Dialect};
 use crate::transcript::index_cache::IndexCache;
-use crate::transcript::message::Part;
+use crate::transcript::message::ContentPart;
 use crate::transcript::open_transcript::BoxedTranscript;
 
 const WHOLE: &str = include_str!("../../../tests/fixtures/transcripts/qwen/0.24.4.jsonl");
@@ -50,8 +50,8 @@ impl Root {
         path
     }
 
-    fn home(&self) -> Home<'_> {
-        Home {
+    fn home(&self) -> AgentHome<'_> {
+        AgentHome {
             index_cache: &self.library,
             root: self.folder.path(),
         }
@@ -264,7 +264,7 @@ fn records_with_one_uuid_are_one_message() {
         let (last, rest) = message.parts.split_last().unwrap();
         assert_eq!(
             (last, rest),
-            (&Part::Text("again".to_owned()), &first.parts[..]),
+            (&ContentPart::Text("again".to_owned()), &first.parts[..]),
             "{kind}"
         );
         assert_eq!(message.bytes, first.bytes + again.to_string().len() as u64);

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead};
 
-use super::{PrunedRecord, Pruner, Scanned, Table};
+use super::{PruneTable, PrunedRecord, Pruner, Scanned};
 use crate::transcript::lines::LINE_LIMIT_BYTES;
 
 /// The position of a line.
@@ -22,7 +22,7 @@ pub(in crate::transcript) struct PrunedLine<'a> {
     pub(in crate::transcript) bytes: u64,
     /// Whether a newline ended it; only the last line can lack one.
     pub(in crate::transcript) ended: bool,
-    pub(in crate::transcript) what: Scanned<PrunedRecord<'a>>,
+    pub(in crate::transcript) content: Scanned<PrunedRecord<'a>>,
 }
 
 impl<'a> PrunedLine<'a> {
@@ -32,10 +32,10 @@ impl<'a> PrunedLine<'a> {
     }
 
     /// The content for readers that buffer whole lines: a line that is too long is not a record for them.
-    pub(in crate::transcript) fn readable(self) -> Scanned<PrunedRecord<'a>> {
+    pub(in crate::transcript) fn into_readable(self) -> Scanned<PrunedRecord<'a>> {
         match self.is_too_long() {
             true => Scanned::Garbage,
-            false => self.what,
+            false => self.content,
         }
     }
 }
@@ -50,7 +50,7 @@ pub(in crate::transcript) struct PrunedLines<R> {
 
 impl<R: BufRead> PrunedLines<R> {
     /// Lines of `reader`, whose next byte has the offset `offset`, read as `table` says.
-    pub(in crate::transcript) fn new(reader: R, offset: u64, table: &'static Table) -> Self {
+    pub(in crate::transcript) fn new(reader: R, offset: u64, table: &'static PruneTable) -> Self {
         Self {
             reader,
             pruner: Pruner::new(table),
@@ -95,7 +95,7 @@ impl<R: BufRead> PrunedLines<R> {
             position,
             bytes: offset - position.offset - u64::from(ended),
             ended,
-            what: self.pruner.finish(),
+            content: self.pruner.finish(),
         }))
     }
 }

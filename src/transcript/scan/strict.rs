@@ -9,23 +9,23 @@ const BEHIND: u16 = 0xE000;
 
 /// The state of the string that is being read.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Strict {
+pub(super) struct StringValidator {
     /// The beginning of a character that continues in the next piece.
     tail: [u8; 4],
     tail_bytes: usize,
     /// The code unit whose digits are being read.
     unit: u16,
     /// Whether the first half of a pair was read, so that the second must follow.
-    is_half: bool,
+    expects_low_surrogate: bool,
 }
 
-impl Strict {
+impl StringValidator {
     /// Adds unescaped bytes. Returns whether they are valid.
     pub(super) fn plain(&mut self, mut bytes: &[u8]) -> bool {
         if bytes.is_empty() {
             return true;
         }
-        if self.is_half {
+        if self.expects_low_surrogate {
             return false;
         }
         if self.tail_bytes == 0 && bytes.is_ascii() {
@@ -66,8 +66,8 @@ impl Strict {
     }
 
     /// Whether the string may end here, or continue with an escape that is not a code unit.
-    pub(super) fn is_whole(&self) -> bool {
-        self.tail_bytes == 0 && !self.is_half
+    pub(super) fn may_end(&self) -> bool {
+        self.tail_bytes == 0 && !self.expects_low_surrogate
     }
 
     /// Adds a digit of a code unit.
@@ -79,7 +79,7 @@ impl Strict {
     /// Ends a code unit. Returns whether it is valid here.
     pub(super) fn ends_unit(&mut self) -> bool {
         let unit = std::mem::take(&mut self.unit);
-        let was_half = std::mem::replace(&mut self.is_half, (HIGH..LOW).contains(&unit));
+        let was_half = std::mem::replace(&mut self.expects_low_surrogate, (HIGH..LOW).contains(&unit));
         was_half == (LOW..BEHIND).contains(&unit)
     }
 }
@@ -92,8 +92,8 @@ mod tests {
 
     /// Whether the string is accepted in pieces of this size.
     fn is_taken(bytes: &[u8], piece: usize) -> bool {
-        let mut strict = Strict::default();
-        bytes.chunks(piece).all(|piece| strict.plain(piece)) && strict.is_whole()
+        let mut strict = StringValidator::default();
+        bytes.chunks(piece).all(|piece| strict.plain(piece)) && strict.may_end()
     }
 
     proptest! {
@@ -115,14 +115,14 @@ mod tests {
         fn units_are_taken_when_surrogates_are_paired(units in prop::collection::vec(prop::sample::select(vec![
             0x41_u16, 0xD7FF, 0xD800, 0xDBFF, 0xDC00, 0xDFFF, 0xE000,
         ]), 0..5)) {
-            let mut strict = Strict::default();
+            let mut strict = StringValidator::default();
             let taken = units.iter().all(|unit| {
                 for digit in format!("{unit:04x}").bytes() {
                     strict.digit(digit);
                 }
                 strict.ends_unit()
             });
-            prop_assert_eq!(taken && strict.is_whole(), String::from_utf16(&units).is_ok());
+            prop_assert_eq!(taken && strict.may_end(), String::from_utf16(&units).is_ok());
         }
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn special(bytes: &[u8]) -> usize {
 
 /// As [`special`], but also skips escapes of two characters.
 #[inline]
-pub(super) fn unfinished(bytes: &[u8]) -> usize {
+pub(super) fn plain_length_with_escapes(bytes: &[u8]) -> usize {
     let mut at = 0;
     loop {
         at += special(&bytes[at..]);

@@ -5,7 +5,7 @@ use pruned::{assert_same, damaged, json, pruned, whole};
 
 pub(in crate::transcript) mod pruned;
 
-static JAVA_SCRIPT: Table = Table {
+static JAVA_SCRIPT: PruneTable = PruneTable {
     grammar: Grammar::JavaScript,
     record: Filter::object(&[
         ("name", Filter::beginning(8)),
@@ -16,19 +16,19 @@ static JAVA_SCRIPT: Table = Table {
     ]),
 };
 static ELEMENT: Filter = Filter::object(&[("id", Filter::whole(8))]).or_text(2);
-static SERDE: Table = Table {
+static SERDE: PruneTable = PruneTable {
     grammar: Grammar::Serde,
     record: Filter::PRESENCE.extending(&JAVA_SCRIPT.record),
 };
 
 /// The pruned record, and whether elements were left out.
-fn copied(table: &'static Table, line: &[u8], piece: usize) -> Scanned<(String, bool)> {
+fn copied(table: &'static PruneTable, line: &[u8], piece: usize) -> Scanned<(String, bool)> {
     pruned(table, line, piece, |record| {
         (record.text.to_string(), record.has_more)
     })
 }
 
-fn text(table: &'static Table, line: &[u8]) -> String {
+fn text(table: &'static PruneTable, line: &[u8]) -> String {
     let whole = copied(table, line, line.len());
     for piece in 1..9 {
         assert_eq!(copied(table, line, piece), whole);

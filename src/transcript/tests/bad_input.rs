@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::TempDir;
 
 use crate::transcript::TranscriptError;
-use crate::transcript::dialect::Home;
+use crate::transcript::dialect::AgentHome;
 use crate::transcript::index_cache::IndexCache;
 use crate::transcript::transcript_list::{Format, TranscriptList};
 
@@ -69,7 +69,7 @@ impl Place {
     fn read(&self) -> Result<(usize, usize), TranscriptError> {
         let (root, id, dialect) = (self.root.path(), self.id.as_str(), self.format.dialect());
         let library = &IndexCache::default();
-        let session = Home {
+        let session = AgentHome {
             index_cache: library,
             root,
         }
@@ -93,7 +93,7 @@ impl Place {
 fn a_folder_that_disappears_while_it_is_read_is_missing_or_named() {
     for format in Format::ALL {
         let place = Place::with(format);
-        let top = &format.tops(place.root.path())[0];
+        let top = &format.top_folders(place.root.path())[0];
         let away = &place.root.path().join("away");
         let is_over = &AtomicBool::new(false);
         std::thread::scope(|scope| {

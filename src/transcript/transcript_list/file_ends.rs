@@ -11,7 +11,7 @@ use super::folder_walk::FoundFile;
 use super::{Format, ListedTranscript};
 use crate::files::open_file;
 use crate::transcript::codex::decompressed::DecompressedReader;
-use crate::transcript::codex::is_packed;
+use crate::transcript::codex::is_compressed;
 use crate::transcript::summary::{END_BYTES, Ends, FAR_HEAD_BYTES, TranscriptSummary};
 use crate::transcript::threads;
 
@@ -83,7 +83,7 @@ pub(super) fn summary(
     buffers: &mut Buffers,
 ) -> io::Result<TranscriptSummary> {
     let summarise = |ends: Ends<'_>| format.dialect().summary(ends);
-    let mut summary = match is_packed(&found_file.path) {
+    let mut summary = match is_compressed(&found_file.path) {
         true => read_compressed(found_file, summarise, buffers)?,
         false => read(found_file, summarise, buffers)?,
     };

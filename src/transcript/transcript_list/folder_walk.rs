@@ -20,21 +20,21 @@ pub(super) struct FoundFile {
 
 impl FoundFile {
     /// The file at a path, or the target of a link. `None` if there is no file.
-    pub(super) fn at(path: PathBuf) -> Option<Self> {
+    pub(super) fn at_path(path: PathBuf) -> Option<Self> {
         let metadata = fs::metadata(&path).ok()?;
-        Self::with(path, &metadata)
+        Self::from_metadata(path, &metadata)
     }
 
     /// As [`Self::at`], for an entry in its folder, which is faster than by path.
-    fn of(entry: &DirEntry) -> Option<Self> {
+    fn from_entry(entry: &DirEntry) -> Option<Self> {
         let metadata = entry.metadata().ok()?;
         match metadata.is_symlink() {
-            true => Self::at(entry.path()),
-            false => Self::with(entry.path(), &metadata),
+            true => Self::at_path(entry.path()),
+            false => Self::from_metadata(entry.path(), &metadata),
         }
     }
 
-    fn with(path: PathBuf, metadata: &Metadata) -> Option<Self> {
+    fn from_metadata(path: PathBuf, metadata: &Metadata) -> Option<Self> {
         let identity = FileVersion::of(metadata);
         metadata.is_file().then_some(Self { path, identity })
     }
@@ -62,7 +62,7 @@ impl FolderWalk {
         let mut finding = Self::default();
         let mut names = Vec::new();
         for folder in finding.folders(root, format) {
-            let named = named_in(&folder, format, |entry| names.push(entry.path()));
+            let named = for_each_transcript_name(&folder, format, |entry| names.push(entry.path()));
             match named {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     finding.unreadable.push((folder, error));
@@ -88,7 +88,7 @@ impl FolderWalk {
 
     /// All folders below a root that may contain transcripts.
     fn folders(&mut self, root: &Path, format: Format) -> Vec<PathBuf> {
-        let mut folders = format.tops(root);
+        let mut folders = format.top_folders(root);
         let Some(levels) = format.dialect().layout().folders else {
             return self.folders_below(folders);
         };
@@ -183,12 +183,14 @@ impl FolderWalk {
 /// The transcripts in a folder. An entry without a stat has vanished, or is a link without a target, and is skipped.
 fn files_in(folder: &Path, format: Format) -> io::Result<Vec<FoundFile>> {
     let mut files = Vec::new();
-    named_in(folder, format, |entry| files.extend(FoundFile::of(&entry)))?;
+    for_each_transcript_name(folder, format, |entry| {
+        files.extend(FoundFile::from_entry(&entry))
+    })?;
     Ok(files)
 }
 
 /// Passes each entry of a folder that is named like a transcript to `take`.
-fn named_in(folder: &Path, format: Format, mut take: impl FnMut(DirEntry)) -> io::Result<()> {
+fn for_each_transcript_name(folder: &Path, format: Format, mut take: impl FnMut(DirEntry)) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();

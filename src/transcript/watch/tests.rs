@@ -216,7 +216,7 @@ fn what_is_of_no_interest_wakes_nobody_and_too_much_means_everything() {
     assert!(!pending.add_event(written("/h/.history")));
     assert!(pending.add_event(written("/h/s1.jsonl")));
     assert!(pending.add_event(created("/h/projects")));
-    assert_eq!((pending.paths.len(), pending.is_lost), (2, false));
+    assert_eq!((pending.paths.len(), pending.has_lost_events), (2, false));
     let too_many: fn(&mut PendingEvents) = |pending| {
         for number in 0..=PENDING_PATH_LIMIT {
             let event = Event::new(EventKind::Create(CreateKind::File)).add_path(format!("/{number}").into());
@@ -231,7 +231,7 @@ fn what_is_of_no_interest_wakes_nobody_and_too_much_means_everything() {
     for lose in [too_many, rescan, error] {
         let mut pending = PendingEvents::default();
         lose(&mut pending);
-        assert!(pending.is_lost && pending.paths.len() <= PENDING_PATH_LIMIT);
+        assert!(pending.has_lost_events && pending.paths.len() <= PENDING_PATH_LIMIT);
     }
 }
 

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::super::directive::FailKind;
 use super::super::report;
 use super::super::wire::RpcError;
-use super::{Flow, Turn, TurnEnd};
+use super::{Flow, Turn, TurnOutcome};
 
 impl Turn<'_> {
     /// Refuses the prompt with a usage limit until `duration_ms` after it was first seen.
@@ -55,7 +55,7 @@ impl Turn<'_> {
             FailKind::Context => self.refuse("Prompt is too long", "invalid_request"),
             FailKind::Auth => {
                 self.say_error("Invalid API key · Fix external API key")?;
-                Ok(Flow::Break(TurnEnd::Failed(RpcError::sign_in_needed())))
+                Ok(Flow::Break(TurnOutcome::Failed(RpcError::sign_in_needed())))
             }
         }
     }
@@ -63,7 +63,7 @@ impl Turn<'_> {
     fn refuse(&mut self, text: &str, error_kind: &str) -> io::Result<Flow> {
         self.say_error(text)?;
         let error = RpcError::internal(text).with_data(json!({ "errorKind": error_kind }));
-        Ok(Flow::Break(TurnEnd::Failed(error)))
+        Ok(Flow::Break(TurnOutcome::Failed(error)))
     }
 
     /// Writes an error to the transcript and sends it as a separate message.

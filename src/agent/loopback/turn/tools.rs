@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::super::report::{self, ToolCall};
-use super::{Directive, Flow, PERMISSION_TOOL, Turn, TurnEnd, new_message_id};
+use super::{Directive, Flow, PERMISSION_TOOL, Turn, TurnOutcome, new_message_id};
 
 /// A tool call as written to the transcript.
 #[derive(Serialize)]
@@ -74,9 +74,9 @@ impl Turn<'_> {
                 { "optionId": "reject_once", "name": "Reject", "kind": "reject_once" },
             ],
         });
-        let Some(answer) = self.answer_to("session/request_permission", &params) else {
+        let Some(answer) = self.request_answer("session/request_permission", &params) else {
             self.end(&id, "interrupted before it was answered", true)?;
-            return Ok(Flow::Break(TurnEnd::Interrupted));
+            return Ok(Flow::Break(TurnOutcome::Interrupted));
         };
         let outcome = &answer["result"]["outcome"];
         match (outcome["outcome"].as_str(), outcome["optionId"].as_str()) {
@@ -86,13 +86,13 @@ impl Turn<'_> {
             }
             (Some("cancelled"), _) => {
                 self.end(&id, "cancelled", true)?;
-                Ok(Flow::Break(TurnEnd::Interrupted))
+                Ok(Flow::Break(TurnOutcome::Interrupted))
             }
             // An error instead of an answer permits nothing either.
             _ => {
                 self.end(&id, "refused", true)?;
                 self.say(&format!("refused: {question}"))?;
-                Ok(Flow::Break(TurnEnd::Done))
+                Ok(Flow::Break(TurnOutcome::Done))
             }
         }
     }
@@ -102,8 +102,8 @@ impl Turn<'_> {
         let mut params: IndexMap<&str, &RawValue> = serde_json::from_str(params_json)?;
         let id = serde_json::value::to_raw_value(&self.session.id)?;
         params.insert("sessionId", &id);
-        let Some(answer) = self.answer_to(method, &params) else {
-            return Ok(Flow::Break(TurnEnd::Interrupted));
+        let Some(answer) = self.request_answer(method, &params) else {
+            return Ok(Flow::Break(TurnOutcome::Interrupted));
         };
         let said = answer.get("result").unwrap_or(&answer["error"]).to_string();
         self.say(&said)?;
@@ -111,7 +111,7 @@ impl Turn<'_> {
     }
 
     /// Sends the client a request and waits for its answer. `None` if the turn is stopped first.
-    fn answer_to(&self, method: &str, params: &impl Serialize) -> Option<Value> {
+    fn request_answer(&self, method: &str, params: &impl Serialize) -> Option<Value> {
         let output = &self.agent.output;
         let request = output.next_request_id();
         self.session.expect_answer(request);

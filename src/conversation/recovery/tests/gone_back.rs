@@ -73,8 +73,8 @@ fn what_a_file_lacks_of_what_was_acknowledged() {
 #[test]
 fn what_lay_beside_the_branch_before_makes_up_for_nothing() {
     let file = gone_back(3, 1).unwrap();
-    assert_eq!(file.clone().with_carried(3).missing_turns(4), 1);
-    assert_eq!(file.with_carried(0).missing_turns(4), 0);
+    assert_eq!(file.clone().with_copied_turns(3).missing_turns(4), 1);
+    assert_eq!(file.with_copied_turns(0).missing_turns(4), 0);
 }
 
 #[test]

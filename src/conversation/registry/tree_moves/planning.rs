@@ -63,7 +63,7 @@ pub(super) fn plan(
         }
     }
     let unowned = unowned_transcripts(tree, listed, &owned, &mut planned.answer.left_out);
-    let mut neighbours = RemainingForks::of(unowned.iter().map(|(_, path, _)| path.to_path_buf()).collect());
+    let mut neighbours = RemainingForks::new(unowned.iter().map(|(_, path, _)| path.to_path_buf()).collect());
     let mut targets = Targets::new();
     for (root, path, cwd) in &unowned {
         let Some(to) = tree.new_real_path(cwd) else {
@@ -230,7 +230,7 @@ fn plan_unowned_undo(
             false => owned.extend(resumable_sessions(&record)),
         }
     }
-    let mut neighbours = RemainingForks::of(moved.iter().map(|(_, to)| to.to_path_buf()).collect());
+    let mut neighbours = RemainingForks::new(moved.iter().map(|(_, to)| to.to_path_buf()).collect());
     let mut targets = Targets::new();
     for (from, to) in moved {
         let session = to.file_stem().unwrap_or_default().to_string_lossy();

@@ -330,7 +330,7 @@ fn damage_values(paths: &StorePaths, space: TreeId) {
     let pairs = keyspace
         .page(space, std::ops::Bound::Unbounded, PAGE_ENTRIES * 100)
         .unwrap();
-    let mut draft = WriteBatch::over(&keyspace);
+    let mut draft = WriteBatch::new(&keyspace);
     for (key, _) in pairs {
         draft.put(space, &key, b"{{{{{".to_vec());
     }

@@ -159,7 +159,7 @@ fn one_unreadable_value_with_a_damaged_journal_costs_no_other() {
                 .page(space, std::ops::Bound::Unbounded, 1)
                 .unwrap()
                 .remove(0);
-            let mut draft = WriteBatch::over(&keyspace);
+            let mut draft = WriteBatch::new(&keyspace);
             draft.put(space, &key, b"{{{{{".to_vec());
             keyspace.apply(draft.into_writes()).unwrap();
             keyspace.sync().unwrap();

@@ -4,16 +4,16 @@ use super::SideFile;
 use crate::transcript::check::{CallOrResult, hash_of, quoted};
 use crate::transcript::claude::record::Record;
 use crate::transcript::claude::{BLOCK, INDEX, MESSAGE};
-use crate::transcript::message::Part;
+use crate::transcript::message::ContentPart;
 use crate::transcript::relocate::persisted_path;
-use crate::transcript::scan::{BEGINNING_BYTES, Filter, Grammar, Table};
+use crate::transcript::scan::{BEGINNING_BYTES, Filter, Grammar, PruneTable};
 
 /// How much of a result's text is read, in bytes. If the result is in a file, agents say so in its first two lines, which
 /// are some hundred bytes and a path of 4 KiB at most.
 pub(super) const RESULT_BYTES: usize = 16 * 1024;
 
 /// The members that a check reads: those of the index, and more.
-pub(super) static CHECK: Table = Table {
+pub(super) static CHECK: PruneTable = PruneTable {
     grammar: Grammar::JavaScript,
     record: Filter::object(&[
         ("sessionId", Filter::ID),
@@ -69,11 +69,11 @@ impl MessageFacts {
         let parts = record.parts().unwrap_or_default();
         for part in &parts {
             match part {
-                Part::ToolCall { id, name, .. } => facts.items.push(CallOrResult::Call {
+                ContentPart::ToolCall { id, name, .. } => facts.items.push(CallOrResult::Call {
                     id: hash_of(id),
                     tool: quoted(name),
                 }),
-                Part::ToolResult { call_id, text, .. } => {
+                ContentPart::ToolResult { call_id, text, .. } => {
                     let id = hash_of(call_id);
                     facts.items.push(CallOrResult::Result { id });
                     let path = persisted_path(text).filter(|path| path.contains("tool-results"));

@@ -14,7 +14,7 @@ use crate::transcript::scan::{PrunedLines, Scanned};
 ///
 /// # Errors
 /// The reader's error.
-pub(in crate::transcript::claude) fn unanswered(
+pub(in crate::transcript::claude) fn unanswered_calls(
     reader: impl BufRead,
     branch: &Selection,
 ) -> io::Result<BTreeMap<u64, Vec<u64>>> {
@@ -22,7 +22,7 @@ pub(in crate::transcript::claude) fn unanswered(
     let (mut calls, mut answered) = (BTreeMap::<u64, Vec<u64>>::new(), HashSet::new());
     while let Some(line) = lines.next_line()? {
         let offset = line.position.offset;
-        let Scanned::Record(pruned) = line.what else {
+        let Scanned::Record(pruned) = line.content else {
             continue;
         };
         if !branch.contains(offset) {

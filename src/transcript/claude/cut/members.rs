@@ -29,7 +29,7 @@ pub(super) struct Members<'a> {
 
 impl<'a> Members<'a> {
     /// The members of the record in a line. `None` if its brackets are not closed.
-    pub(super) fn of(line: &'a [u8]) -> Option<Self> {
+    pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
         let record = trimmed(line);
         let start = record.as_ptr() as usize - line.as_ptr() as usize;
         let mut members = Self {
@@ -77,7 +77,7 @@ impl<'a> Members<'a> {
     }
 
     /// The ranges to remove from the line to omit these members.
-    pub(super) fn without(&self, names: &[&str]) -> Vec<Range<usize>> {
+    pub(super) fn ranges_to_remove(&self, names: &[&str]) -> Vec<Range<usize>> {
         let mut parts: Vec<Range<usize>> = Vec::new();
         let mut kept_end = None;
         for (number, member) in self.all.iter().enumerate() {
@@ -171,7 +171,7 @@ mod tests {
     fn without(line: &str, members: &Members<'_>) -> String {
         let mut left = String::new();
         let mut at = 0;
-        for gone in members.without(&GONE) {
+        for gone in members.ranges_to_remove(&GONE) {
             left.push_str(&line[at..gone.start]);
             at = gone.end;
         }
@@ -229,7 +229,7 @@ mod tests {
                 .map(|(name, value)| format!("{}{}{value}", Value::from(name.as_str()), if spaced { " :\t" } else { ":" }))
                 .collect();
             let line = format!("{{{}}}", said.join(if spaced { " , " } else { "," }));
-            let members = Members::of(line.as_bytes()).unwrap();
+            let members = Members::parse(line.as_bytes()).unwrap();
             prop_assert_eq!(members.end, line.len() - 1);
             prop_assert_eq!(members.all.len(), record.len());
             for (member, (name, value)) in members.all.iter().zip(&record) {
@@ -239,7 +239,7 @@ mod tests {
             }
             let left = without(&line, &members);
             let kept = record.iter().filter(|(name, _)| !GONE.contains(&name.as_str()));
-            let left = Members::of(left.as_bytes()).map(|members| members.all.into_iter().map(|member| member.name.into_owned()).collect());
+            let left = Members::parse(left.as_bytes()).map(|members| members.all.into_iter().map(|member| member.name.into_owned()).collect());
             prop_assert_eq!(left, Some(kept.map(|(name, _)| name.clone()).collect::<Vec<_>>()));
         }
     }
@@ -259,11 +259,11 @@ mod tests {
             "[1]",
             "}{",
         ] {
-            assert!(Members::of(line.as_bytes()).is_none(), "{line}");
+            assert!(Members::parse(line.as_bytes()).is_none(), "{line}");
         }
         let line = "\u{feff}{\"uu\\u0069d\" : \"x\" }\r";
         assert_eq!(
-            Members::of(line.as_bytes()).unwrap().text("uuid").as_deref(),
+            Members::parse(line.as_bytes()).unwrap().text("uuid").as_deref(),
             Some("x")
         );
     }

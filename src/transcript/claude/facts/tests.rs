@@ -20,57 +20,60 @@ fn roles_are_told_apart() {
     let user = |rest: &str| format!(r#"{{"uuid":"u","type":"user",{rest}}}"#);
     let content = |content: &str| user(&format!(r#""message":{{"content":{content}}}"#));
     let table = [
-        (content(r#""hi""#), Role::Prompt),
-        (content(r#"[{"type":"text","text":"hello"}]"#), Role::Prompt),
+        (content(r#""hi""#), RecordRole::Prompt),
+        (content(r#"[{"type":"text","text":"hello"}]"#), RecordRole::Prompt),
         (
             content(r#"[{"type":"text","text":"[Request interrupted by user]"}]"#),
-            Role::OtherUser,
+            RecordRole::OtherUser,
         ),
-        (content(r#"[{"type":"image"},"said"]"#), Role::Prompt),
+        (content(r#"[{"type":"image"},"said"]"#), RecordRole::Prompt),
         (
             content(r#"[{"type":"image","source":{"type":"base64"}}]"#),
-            Role::Prompt,
+            RecordRole::Prompt,
         ),
-        (content(r#"[{"source":{},"type":"document"}]"#), Role::Prompt),
+        (
+            content(r#"[{"source":{},"type":"document"}]"#),
+            RecordRole::Prompt,
+        ),
         (
             content(r#"[{"type":"tool_result","tool_use_id":"t"},{"type":"image"}]"#),
-            Role::OtherUser,
+            RecordRole::OtherUser,
         ),
         (
             content(r#"[{"type":"tool_result","tool_use_id":"t","content":[]},{"type":"text","text":"x"}]"#),
-            Role::OtherUser,
+            RecordRole::OtherUser,
         ),
-        (content(r#"[{"type":"thought"}]"#), Role::OtherUser),
-        (content(r#"[["said"]]"#), Role::OtherUser),
-        (content(r#""\u003ccommand-name>/x""#), Role::Aside),
+        (content(r#"[{"type":"thought"}]"#), RecordRole::OtherUser),
+        (content(r#"[["said"]]"#), RecordRole::OtherUser),
+        (content(r#""\u003ccommand-name>/x""#), RecordRole::Aside),
         (
             user(r#""isMeta":true,"message":{"content":"hi"}"#),
-            Role::OtherUser,
+            RecordRole::OtherUser,
         ),
         (
             user(r#""isMeta":true,"message":{"content":[{"type":"document"}]}"#),
-            Role::OtherUser,
+            RecordRole::OtherUser,
         ),
         (
             user(r#""origin":{"kind":"task"},"message":{"content":"hi"}"#),
-            Role::OtherUser,
+            RecordRole::OtherUser,
         ),
-        (user(r#""origin":{"kind":"human"}"#), Role::Prompt),
+        (user(r#""origin":{"kind":"human"}"#), RecordRole::Prompt),
         (
             user(r#""isSidechain":true,"message":{"content":"hi"}"#),
-            Role::OtherUser,
+            RecordRole::OtherUser,
         ),
         (
             user(r#""toolUseResult":null,"message":{"content":"hi"}"#),
-            Role::ToolResult,
+            RecordRole::ToolResult,
         ),
         (
             r#"{"message":{"id":"m"},"uuid":"u","type":"assistant"}"#.to_owned(),
-            Role::Assistant,
+            RecordRole::Assistant,
         ),
         (
             r#"{"uuid":"u","type":"user","type":"system"}"#.to_owned(),
-            Role::Other,
+            RecordRole::Other,
         ),
     ];
     for (line, expected) in table {

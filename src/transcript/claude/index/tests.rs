@@ -13,7 +13,7 @@ struct Made {
     parent: Option<u8>,
     logical_parent: Option<u8>,
     kept_tail: Option<u8>,
-    role: Role,
+    role: RecordRole,
     message: Option<u8>,
     is_sidechain: bool,
 }
@@ -36,12 +36,16 @@ impl Made {
         let json =
             |id: Option<u8>| id.map_or("null".to_owned(), |number| format!("\"{}\"", self::id(number)));
         let rest = match self.role {
-            Role::Prompt => r#""type":"user","origin":{"kind":"human"},"message":{"content":"x"}"#.to_owned(),
-            Role::ToolResult => r#""type":"user","toolUseResult":1"#.to_owned(),
-            Role::Aside => r#""type":"user","message":{"content":"<command-name>"}"#.to_owned(),
-            Role::OtherUser => r#""type":"user","isMeta":true"#.to_owned(),
-            Role::Assistant => format!(r#""type":"assistant","message":{{"id":{}}}"#, json(self.message)),
-            Role::Other => r#""type":"system""#.to_owned(),
+            RecordRole::Prompt => {
+                r#""type":"user","origin":{"kind":"human"},"message":{"content":"x"}"#.to_owned()
+            }
+            RecordRole::ToolResult => r#""type":"user","toolUseResult":1"#.to_owned(),
+            RecordRole::Aside => r#""type":"user","message":{"content":"<command-name>"}"#.to_owned(),
+            RecordRole::OtherUser => r#""type":"user","isMeta":true"#.to_owned(),
+            RecordRole::Assistant => {
+                format!(r#""type":"assistant","message":{{"id":{}}}"#, json(self.message))
+            }
+            RecordRole::Other => r#""type":"system""#.to_owned(),
         };
         format!(
             r#"{{"uuid":"{}","parentUuid":{},"logicalParentUuid":{},"isSidechain":{},"compactMetadata":{{"preservedSegment":{{"tailUuid":{}}}}},{rest}}}"#,
@@ -72,12 +76,12 @@ fn expected(records: &[Made], until: Option<u8>, follow_compaction: bool) -> Opt
         .collect();
     // On the side there is no prompt: what was said there is not a person's.
     let role = |made: &Made| match made.role {
-        Role::Prompt if made.is_sidechain => Role::OtherUser,
+        RecordRole::Prompt if made.is_sidechain => RecordRole::OtherUser,
         role => role,
     };
     let main = || records.iter().rev().filter(|made| !made.is_sidechain);
     let live = main()
-        .find(|made| role(made) != Role::Other)
+        .find(|made| role(made) != RecordRole::Other)
         .or_else(|| main().next());
     let leaf = *last.get(&until.or(live.map(|made| made.uuid))?)?;
     let mut on = HashSet::from([leaf]);
@@ -120,7 +124,7 @@ fn expected(records: &[Made], until: Option<u8>, follow_compaction: bool) -> Opt
     let message = |line: usize| {
         records[line]
             .message
-            .filter(|_| records[line].role == Role::Assistant)
+            .filter(|_| records[line].role == RecordRole::Assistant)
     };
     let said: HashSet<u8> = on.iter().filter_map(|line| message(*line)).collect();
     for (line, made) in records.iter().enumerate().take(leaf) {
@@ -139,8 +143,8 @@ fn expected(records: &[Made], until: Option<u8>, follow_compaction: bool) -> Opt
             continue;
         }
         let of_message = match made.role {
-            Role::Assistant => message(line),
-            Role::ToolResult => message(*parent),
+            RecordRole::Assistant => message(line),
+            RecordRole::ToolResult => message(*parent),
             _ => None,
         };
         if of_message.is_some_and(|message| said.contains(&message)) {
@@ -165,15 +169,15 @@ fn expected(records: &[Made], until: Option<u8>, follow_compaction: bool) -> Opt
 
 fn trees() -> impl Strategy<Value = Vec<Made>> {
     let roles = prop::sample::select(vec![
-        Role::Prompt,
-        Role::ToolResult,
-        Role::ToolResult,
-        Role::Aside,
-        Role::OtherUser,
-        Role::Assistant,
-        Role::Assistant,
-        Role::Assistant,
-        Role::Other,
+        RecordRole::Prompt,
+        RecordRole::ToolResult,
+        RecordRole::ToolResult,
+        RecordRole::Aside,
+        RecordRole::OtherUser,
+        RecordRole::Assistant,
+        RecordRole::Assistant,
+        RecordRole::Assistant,
+        RecordRole::Other,
     ]);
     let made = (
         0u8..40,
@@ -195,7 +199,7 @@ fn trees() -> impl Strategy<Value = Vec<Made>> {
         {
             // Mostly an id of its own and a parent that is there, else anything: circles, doubles, what comes later.
             let before = records.last().map(|made| made.uuid);
-            let message = message.filter(|_| role == Role::Assistant);
+            let message = message.filter(|_| role == RecordRole::Assistant);
             records.push(Made {
                 uuid: if is_new { number as u8 } else { uuid },
                 parent: if follows && parent.is_some() {
@@ -227,7 +231,7 @@ proptest! {
         let text = text(&records);
         let mut starts = vec![0];
         starts.extend(text.match_indices('\n').map(|(newline, _)| newline as u64 + 1));
-        let index = Index::read(text.as_bytes()).expect("memory can be read");
+        let index = ClaudeIndex::read(text.as_bytes()).expect("memory can be read");
         let selection = index.select(until.map(spoken).as_deref(), follow);
         let found = selection.as_ref().map(|selection| Expected {
             lines: selection.offsets.iter().map(|offset| starts.binary_search(offset).expect("a line")).collect(),
@@ -239,14 +243,14 @@ proptest! {
 
         // It is the same when it is read in two parts, one after the other or both at once.
         let middle = starts[grown.index(starts.len())] as usize;
-        let mut parts = Index::read(&text.as_bytes()[..middle]).expect("memory can be read");
+        let mut parts = ClaudeIndex::read(&text.as_bytes()[..middle]).expect("memory can be read");
         parts.extend(&text.as_bytes()[middle..]).expect("memory can be read");
         prop_assert_eq!(&parts.select(until.map(spoken).as_deref(), follow), &selection);
         prop_assert_eq!(parts.prompts(), index.prompts());
         let missing: Vec<_> = index.missing_parents().collect();
         prop_assert_eq!(parts.missing_parents().collect::<Vec<_>>(), missing.clone());
         let (earlier, later) = text.as_bytes().split_at(middle);
-        let parts = Index::read_parts(earlier, later, middle as u64).expect("memory can be read");
+        let parts = ClaudeIndex::read_parts(earlier, later, middle as u64).expect("memory can be read");
         prop_assert_eq!(&parts.select(until.map(spoken).as_deref(), follow), &selection);
         prop_assert_eq!((parts.prompts(), parts.records(), parts.extent()), (index.prompts(), index.records(), index.extent()));
         prop_assert_eq!(parts.missing_parents().collect::<Vec<_>>(), missing);
@@ -284,7 +288,7 @@ fn a_line_longer_than_one_that_is_read_whole_is_no_record() {
         };
         let before = format!("{PROMPT}\n{begin}");
         let reader = before.as_bytes().chain(text).chain(end.as_bytes());
-        let index = Index::read(BufReader::with_capacity(1 << 20, reader)).expect("memory can be read");
+        let index = ClaudeIndex::read(BufReader::with_capacity(1 << 20, reader)).expect("memory can be read");
         assert_eq!((index.records(), index.garbage_lines()), (records, longer as u64));
         assert_eq!(
             index.extent().bytes as usize,
@@ -302,7 +306,7 @@ fn a_record_takes_less_than_sixty_bytes() {
         )
     };
     let text: String = (1..=20_000).map(line).collect();
-    let index = Index::read(text.as_bytes()).expect("memory can be read");
+    let index = ClaudeIndex::read(text.as_bytes()).expect("memory can be read");
     assert_eq!(index.records(), 20_000);
     assert!(index.memory_bytes() < 20_000 * 60, "{}", index.memory_bytes());
 }

@@ -7,7 +7,7 @@ fn is_prompt(line: &str) -> bool {
 
 #[test]
 fn what_has_no_form_that_is_known_is_kept_as_it_stands() {
-    let other = |kind: &str, json: &str| Part::Other {
+    let other = |kind: &str, json: &str| ContentPart::Other {
         kind: kind.to_owned(),
         json: json.to_owned(),
     };
@@ -37,7 +37,7 @@ fn what_has_no_form_that_is_known_is_kept_as_it_stands() {
         r#"{{"content":[{{"type":"tool_result","tool_use_id":"t","content":[{rich},{{"type":"image"}},"r"]}},
             {{"type":"tool_result","tool_use_id":"t","content":{{"rows":[1]}}}},{{"type":"tool_result","tool_use_id":"t"}}]}}"#
     );
-    let result = |text: &str| Part::ToolResult {
+    let result = |text: &str| ContentPart::ToolResult {
         call_id: "t".to_owned(),
         text: text.to_owned(),
         is_error: Some(false),

@@ -9,7 +9,7 @@ use crate::transcript::tests::{self, NEW, OLD, transcript};
 
 mod random;
 
-fn index(source: &Path) -> Index {
+fn index(source: &Path) -> ClaudeIndex {
     reading::index(source).expect("an index")
 }
 

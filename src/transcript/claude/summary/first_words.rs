@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use crate::transcript::claude::record::{INTERRUPTED_TEXT, Record};
-use crate::transcript::message::Part;
+use crate::transcript::message::ContentPart;
 use crate::transcript::summary::title_of;
 
 /// The beginning of the marker before a pasted text, up to the four characters of its id.
@@ -41,11 +41,11 @@ impl FirstWords {
             return;
         }
         let parts = record.parts().unwrap_or_default();
-        if parts.iter().any(Part::is_tool_result) {
+        if parts.iter().any(ContentPart::is_tool_result) {
             return;
         }
         for part in &parts {
-            if let Part::Text(text) = part {
+            if let ContentPart::Text(text) = part {
                 self.add_text(text);
             }
         }
@@ -79,12 +79,12 @@ impl FirstWords {
 }
 
 /// The title of a picture or a document that was sent without text.
-fn attachment_name(parts: &[Part]) -> Option<&'static str> {
+fn attachment_name(parts: &[ContentPart]) -> Option<&'static str> {
     let has = |wanted: &str| {
-        let is = |part: &Part| matches!(part, Part::Other { kind, .. } if kind == wanted);
+        let is = |part: &ContentPart| matches!(part, ContentPart::Other { kind, .. } if kind == wanted);
         parts.iter().any(is)
     };
-    if parts.iter().any(|part| matches!(part, Part::Image { .. })) || has("image") {
+    if parts.iter().any(|part| matches!(part, ContentPart::Image { .. })) || has("image") {
         Some("Image")
     } else {
         has("document").then_some("Document")

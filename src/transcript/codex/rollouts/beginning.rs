@@ -15,7 +15,7 @@ use crate::transcript::codex::history::{AppendHandling, CodexHistory};
 ///
 /// # Errors
 /// [`TranscriptError::Io`].
-pub fn counted_bytes<'a>(
+pub fn continued_bytes<'a>(
     path: &Path,
     bases: impl IntoIterator<Item = &'a HistoryBase>,
 ) -> Result<u64, TranscriptError> {
@@ -25,7 +25,7 @@ pub fn counted_bytes<'a>(
         let end = CodexHistory::default().read_part(text, &base.upstream_id, base.end);
         let end = end.map_err(TranscriptError::io("read", path))?;
         // Otherwise no record follows the cut, so the whole file is used.
-        let counted = (end.append_handling == AppendHandling::Ignore).then_some(end.whole_bytes);
+        let counted = (end.append_handling == AppendHandling::Ignore).then_some(end.complete_bytes);
         max_bytes = max_bytes.max(Some(counted.unwrap_or(u64::MAX)));
     }
     let file_bytes = fs::metadata(path)
@@ -114,7 +114,7 @@ mod tests {
             (vec![base(None, Some(u64::MAX))], all),
         ];
         for (bases, counted) in table {
-            assert_eq!(counted_bytes(&path, &bases).unwrap(), counted, "{bases:?}");
+            assert_eq!(continued_bytes(&path, &bases).unwrap(), counted, "{bases:?}");
         }
     }
 }

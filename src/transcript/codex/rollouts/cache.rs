@@ -61,7 +61,7 @@ impl CachedFile {
         };
         Self {
             path: path.to_owned(),
-            read_state: ReadState::new(before, end.whole_bytes, file.as_ref()),
+            read_state: ReadState::new(before, end.complete_bytes, file.as_ref()),
             append_handling: end.append_handling,
         }
     }

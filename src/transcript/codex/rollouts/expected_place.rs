@@ -21,7 +21,10 @@ const SESSIONS_FOLDER: &str = "sessions";
 ///
 /// # Errors
 /// As [`find`].
-pub fn expected_place(root: &Path, upstream_id: &str) -> Result<Option<(PathBuf, PathBuf)>, TranscriptError> {
+pub fn expected_path_if_moved(
+    root: &Path,
+    upstream_id: &str,
+) -> Result<Option<(PathBuf, PathBuf)>, TranscriptError> {
     let path = find(root, upstream_id)?;
     if is_archived(root, &path) {
         return Ok(None);
@@ -35,8 +38,8 @@ pub fn expected_place(root: &Path, upstream_id: &str) -> Result<Option<(PathBuf,
 /// # Errors
 /// As [`find`]; [`TranscriptError::AlreadyExists`] if another file is there, and [`TranscriptError::NotFound`] if the rollout
 /// is already there.
-pub fn move_to_expected_place(root: &Path, upstream_id: &str) -> Result<PathBuf, TranscriptError> {
-    let Some((path, target)) = expected_place(root, upstream_id)? else {
+pub fn move_to_expected_path(root: &Path, upstream_id: &str) -> Result<PathBuf, TranscriptError> {
+    let Some((path, target)) = expected_path_if_moved(root, upstream_id)? else {
         return Err(TranscriptError::NotFound {
             upstream_id: upstream_id.to_owned(),
             root: root.to_owned(),
@@ -127,7 +130,7 @@ mod tests {
         // Two paths to one folder.
         put(root, "sessions/2026/11/03", NAME);
         std::os::unix::fs::symlink(root.join("sessions/2026"), root.join("sessions/2019")).expect("a link");
-        assert_eq!(expected_place(root, ID).expect("a look"), None);
+        assert_eq!(expected_path_if_moved(root, ID).expect("a look"), None);
     }
 
     proptest! {

@@ -62,7 +62,7 @@ fn search(source: &Source, turn: &str, item_id: &mut Option<String>) -> io::Resu
         let Some((ordinal, of_turn, id, kind)) = completed else {
             continue;
         };
-        if source.cut.excludes(ordinal, line.offset) {
+        if source.end.excludes(ordinal, line.offset) {
             break;
         }
         if of_turn == turn || (item_id.is_some() && kind.as_deref() == Some(COMPACTION)) {

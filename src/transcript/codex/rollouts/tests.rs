@@ -181,7 +181,7 @@ fn what_is_listed_is_found_and_the_other_way_round() {
     let linked = top.join(format!("rollout-2026-11-22T06-16-34-{EARLY_ID}.jsonl"));
     symlink(&early, &linked).expect("a link");
     fs::hard_link(&root, top.join(root.file_name().expect("a name"))).expect("a second name");
-    let mut listed: Vec<PathBuf> = transcript_list::identities(home.path(), Format::Codex)
+    let mut listed: Vec<PathBuf> = transcript_list::transcript_versions(home.path(), Format::Codex)
         .map(|(path, _)| path)
         .collect();
     let ids = [ROOT_ID, EARLY_ID, DEEP_ID];

@@ -11,21 +11,21 @@ use std::path::{Path, PathBuf};
 
 use crate::files::is_absence;
 use crate::transcript::TranscriptError;
-use crate::transcript::codex::{is_packed, rollout_name};
+use crate::transcript::codex::{is_compressed, rollout_name};
 use crate::transcript::file_read::FileVersion;
 use crate::transcript::locate::file_name;
 use crate::transcript::transcript_list::{self, Format};
 
 /// The files with names of rollouts that a walk found.
-pub(super) struct Tree {
+pub(super) struct RolloutTree {
     root: PathBuf,
     /// The paths, by session.
-    named: HashMap<String, Vec<PathBuf>>,
+    paths_by_session: HashMap<String, Vec<PathBuf>>,
     /// The first folder that could not be read.
     unreadable: Option<(PathBuf, io::Error)>,
 }
 
-impl Tree {
+impl RolloutTree {
     pub(super) fn walk(root: &Path) -> Self {
         let (paths, unreadable) = transcript_list::transcript_names(root, Format::Codex);
         let mut named: HashMap<String, Vec<PathBuf>> = HashMap::new();
@@ -37,7 +37,7 @@ impl Tree {
         }
         Self {
             root: root.to_owned(),
-            named,
+            paths_by_session: named,
             unreadable: unreadable.into_iter().next(),
         }
     }
@@ -45,10 +45,10 @@ impl Tree {
     /// As [`super::locate`].
     pub(super) fn locate(&self, upstream_id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
         file_name(upstream_id)?;
-        let tops = Format::Codex.tops(&self.root);
+        let tops = Format::Codex.top_folders(&self.root);
         let mut seen = HashSet::new();
         let (mut candidates, mut failure) = (Vec::new(), None);
-        for path in self.named.get(upstream_id).into_iter().flatten() {
+        for path in self.paths_by_session.get(upstream_id).into_iter().flatten() {
             let metadata = match fs::metadata(path) {
                 Ok(metadata) => metadata,
                 Err(error) => {
@@ -66,7 +66,7 @@ impl Tree {
             }
             let place = tops.iter().position(|top| path.starts_with(top));
             let written = std::cmp::Reverse(identity.modified_at());
-            candidates.push((place, is_packed(path), written, path));
+            candidates.push((place, is_compressed(path), written, path));
         }
         if let Some(failure) = failure.filter(|_| candidates.is_empty()) {
             return Err(failure);

@@ -6,11 +6,11 @@ use proptest::prelude::*;
 
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::{text_of_same_length, trimmed};
-use crate::transcript::scan::{Grammar, PrunedRecord, Pruner, Scanned, Table};
+use crate::transcript::scan::{Grammar, PruneTable, PrunedRecord, Pruner, Scanned};
 
 /// A line pruned in pieces of so many bytes, and what is made of the record.
 pub(in crate::transcript) fn pruned<T>(
-    table: &'static Table,
+    table: &'static PruneTable,
     line: &[u8],
     piece: usize,
     decode: impl FnOnce(&PrunedRecord<'_>) -> T,
@@ -50,7 +50,7 @@ pub(in crate::transcript) fn whole(grammar: Grammar, line: &[u8]) -> Scanned<Str
 
 /// Checks that a line is a record or none however it is read, and that what is decoded is the same.
 pub(in crate::transcript) fn assert_same<T: PartialEq + Debug>(
-    table: &'static Table,
+    table: &'static PruneTable,
     line: &[u8],
     piece: usize,
     decoded: impl Fn(Fields<'_>) -> T,

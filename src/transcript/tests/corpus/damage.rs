@@ -13,7 +13,7 @@ use super::{HOME, corpus, id_of, lines};
 use crate::transcript::TranscriptError;
 use crate::transcript::claude::reading;
 use crate::transcript::codex::rollouts;
-use crate::transcript::dialect::Home;
+use crate::transcript::dialect::AgentHome;
 use crate::transcript::index_cache::IndexCache;
 use crate::transcript::message::TranscriptMessage;
 use crate::transcript::open_transcript::BoxedTranscript;
@@ -184,7 +184,7 @@ impl Root {
             Format::Claude => Ok(Box::new(library.open(&self.path(id), None)?)),
             Format::Codex | Format::Qwen => {
                 let root = self.folder.path();
-                let session = Home {
+                let session = AgentHome {
                     index_cache: library,
                     root,
                 }

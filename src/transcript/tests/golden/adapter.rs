@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::transcript::claude::reading;
-use crate::transcript::claude::{Index, Selection};
-use crate::transcript::dialect::Home;
+use crate::transcript::claude::{ClaudeIndex, Selection};
+use crate::transcript::dialect::AgentHome;
 use crate::transcript::index_cache::IndexCache;
 use crate::transcript::relocate::{Relocation, rewrite_lines};
 use crate::transcript::transcript_list::Format;
@@ -19,7 +19,7 @@ pub(super) struct Facts {
 
 /// Reads a file of Claude's.
 pub(super) fn index(path: &Path) -> Facts {
-    let index: Index = reading::index(path).unwrap();
+    let index: ClaudeIndex = reading::index(path).unwrap();
     let counts = format!(
         "records {} prompts {} garbage {} torn {} live {}",
         index.records(),
@@ -63,7 +63,7 @@ pub(super) fn flags(facts: &Facts, offset: u64) -> String {
 /// What the index of a file of Qwen Code's says, and where its turns are.
 pub(super) fn qwen(root: &Path, id: &str) -> String {
     let library = &IndexCache::default();
-    let home = Home {
+    let home = AgentHome {
         index_cache: library,
         root,
     };
