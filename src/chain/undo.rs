@@ -342,18 +342,6 @@ mod tests {
             self
         }
 
-        fn cleared_to(mut self, id: &str) -> Self {
-            let from = self.chain.head().unwrap().upstream_id.as_str().to_owned();
-            let link = NewLink {
-                cause: Some(RollCause::Cleared),
-                relation: Relation::Fresh,
-                ..link(id, LinkReason::Rolled, Some(&from), 0)
-            };
-            let appended = self.chain.append(link, Fidelity::None, Timestamp::UNIX_EPOCH);
-            self.lineage.extend(appended.entries);
-            self
-        }
-
         fn reset(mut self) -> Self {
             let cleared = self.chain.clear(ClearReason::Reset, Timestamp::UNIX_EPOCH);
             self.lineage.extend(cleared.entries);
@@ -375,18 +363,6 @@ mod tests {
 
     fn to(id: &str, dropped: u64) -> Option<(String, u64)> {
         Some((id.to_owned(), dropped))
-    }
-
-    #[test]
-    fn a_clear_is_undone_and_what_came_after_it_goes_with_it() {
-        let past = Past::new()
-            .then("a", LinkReason::Created, None)
-            .turns(2)
-            .cleared_to("b")
-            .turns(3);
-        assert_eq!(past.next(), to("a", 3));
-        let past = past.undone();
-        assert_eq!((past.next(), past.chain.head().unwrap().turns), (None, 2));
     }
 
     #[test]
@@ -428,25 +404,6 @@ mod tests {
         // The next change can be undone again.
         let past = past.then("d", LinkReason::Edited, Some("a"));
         assert_eq!(past.next(), to("a", 0));
-    }
-
-    #[test]
-    fn a_move_is_undone_in_order() {
-        let past = Past::new().then("a", LinkReason::Created, None).turns(2);
-        let past = past.moved("/b", LinkReason::Moved);
-        assert_eq!(past.next(), to("/a", 0));
-        let past = past.then("b", LinkReason::Edited, Some("a")).turns(1);
-        let past = past.moved("/c", LinkReason::Moved);
-        // The edit's session was in "/b", and both sessions were there when they were moved.
-        assert_eq!(past.next(), to("/b", 0));
-        let past = past.undone();
-        assert_eq!(past.chain.head().unwrap().cwd, "/b");
-        assert_eq!(past.next(), to("a", 1));
-        let past = past.undone();
-        assert_eq!(past.next(), to("/a", 0));
-        let past = past.undone();
-        assert_eq!(past.next(), None);
-        assert_eq!(past.chain.head().unwrap().reason, LinkReason::Undone);
     }
 
     #[test]
@@ -513,16 +470,6 @@ mod tests {
             let past = past.then("c", LinkReason::Rolled, from).reset();
             assert_eq!(past.next(), to("c", 0));
         }
-    }
-
-    #[test]
-    fn links_that_a_reset_clears_keep_their_turns() {
-        let past = Past::new().unwritten("a").turns(3);
-        let past = past.then("b", LinkReason::Edited, Some("a")).turns(1);
-        let past = past.reset().undone().undone();
-        let head = past.chain.head().unwrap();
-        assert_eq!((head.upstream_id.as_str(), head.turns), ("a", 3));
-        assert_eq!(past.next(), None);
     }
 
     #[test]

@@ -76,33 +76,6 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn what_is_too_long_is_told_with_the_limit() {
-        let table = [
-            (check_title as fn(&str) -> _, TITLE_LIMIT_BYTES, "title"),
-            (check_namespace, NAMESPACE_LIMIT_BYTES, "namespace"),
-        ];
-        for (check, limit, what) in table {
-            assert_eq!(check(&"x".repeat(limit)), Ok(()));
-            let text = check(&"x".repeat(limit + 1)).unwrap_err().to_string();
-            assert_eq!(
-                text,
-                format!("{what} is too long: at most {limit} bytes, not {}", limit + 1)
-            );
-        }
-    }
-
-    #[test]
-    fn a_title_is_cut_between_characters() {
-        let fits = "é".repeat(TITLE_LIMIT_BYTES / 2);
-        assert_eq!(shortened_title(&fits), fits);
-        assert_eq!(shortened_title(&format!("{fits}x")), fits);
-        let odd = format!("x{fits}");
-        let cut = shortened_title(&odd);
-        assert_eq!(cut.len(), TITLE_LIMIT_BYTES - 1);
-        assert!(odd.starts_with(&cut));
-    }
-
     proptest! {
         #[test]
         fn no_title_is_too_strange(text in "[\u{130}\u{1e9e}\u{1f600}a]{0,40}|\\PC{0,40}", times in 1usize..200) {

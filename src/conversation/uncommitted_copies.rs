@@ -679,30 +679,6 @@ mod tests {
         assert_eq!(names(&data.join(COPY_INTENTS.folder)), ["used.set-aside-1"]);
     }
 
-    #[tokio::test]
-    async fn the_plan_of_a_committed_or_removed_copy_is_deleted() {
-        let folder = tempfile::tempdir().unwrap();
-        let data = folder.path().join("data");
-        fs::create_dir_all(&data).unwrap();
-        let (store, _closing) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
-        let plans = CopyPlans::in_data_folder(&data);
-        let uses: [(&str, fn(UncommittedCopy), bool, bool); 3] = [
-            ("kept", UncommittedCopy::commit, true, false),
-            ("left", UncommittedCopy::leave_to_next_start, true, true),
-            ("dropped", drop, false, false),
-        ];
-        for (id, done, has_copy, has_plan) in uses {
-            let path = leave(folder.path(), id);
-            plans.begin(&store, &id.into(), &path).unwrap();
-            plans.record_complete(&store, &id.into(), &path);
-            let copy = plans.uncommitted(&id.into(), path.clone());
-            // Outside the runtime it is done at once.
-            std::thread::spawn(move || done(copy)).join().unwrap();
-            assert_eq!(path.exists(), has_copy, "{id}");
-            assert_eq!(data.join(COPY_INTENTS.folder).join(id).exists(), has_plan, "{id}");
-        }
-    }
-
     /// A kill came after the answer was recorded, or before.
     #[tokio::test]
     async fn a_copy_that_belongs_to_no_conversation_stays_if_its_call_was_answered() {

@@ -90,7 +90,6 @@ fn watch<T: AsRawFd>(descriptor: T, interest: Interest) -> io::Result<AsyncFd<T>
 mod tests {
     use std::time::Duration;
 
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 
@@ -103,47 +102,6 @@ mod tests {
             .build()
             .unwrap();
         runtime.block_on(async { tokio::time::timeout(DEADLINE, test).await.unwrap() })
-    }
-
-    #[test]
-    fn what_comes_in_pieces_is_read_in_order_to_its_end() {
-        run(async {
-            let (server, mut client) = UnixStream::pair().unwrap();
-            let socket = Socket::new(server).unwrap();
-            let mut piece = [0; 4];
-            for text in ["abcd", "ef", "ghij", "k"] {
-                client.write_all(text.as_bytes()).await.unwrap();
-                let read = socket.read(&mut piece).await.unwrap();
-                assert_eq!(&piece[..read], text.as_bytes());
-            }
-            drop(client);
-            assert_eq!(socket.read(&mut piece).await.unwrap(), 0);
-        });
-    }
-
-    #[test]
-    fn a_full_socket_is_waited_for_and_its_end_is_told() {
-        run(async {
-            let (server, mut client) = UnixStream::pair().unwrap();
-            let socket = Socket::new(server).unwrap();
-            let mut sent = 0;
-            let piece = [7; 4096];
-            for _ in 0..3 {
-                loop {
-                    match socket.try_write(&piece) {
-                        Ok(written) => sent += written,
-                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                        Err(error) => panic!("{error}"),
-                    }
-                }
-                let mut drained = vec![0; sent];
-                client.read_exact(&mut drained).await.unwrap();
-                sent = 0;
-                socket.writable().await.unwrap();
-            }
-            drop(socket);
-            assert_eq!(client.read(&mut [0; 1]).await.unwrap(), 0);
-        });
     }
 
     #[test]

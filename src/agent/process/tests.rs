@@ -119,35 +119,3 @@ fn marks_are_read_back() {
         assert_eq!(SpawnMark::parse(bad), None, "{bad}");
     }
 }
-
-#[tokio::test]
-async fn a_process_that_ignores_the_end_of_input_is_terminated_with_its_group() {
-    let (mut process, stdin) = start("sleep 1000 & echo up; wait").await;
-    drop(stdin);
-    let deadlines = StopDeadlines {
-        eof: Duration::from_millis(50),
-        ..PATIENT
-    };
-    let report = process.stop(deadlines, &never()).await;
-    assert_eq!(report.last_step, StopStep::Terminate);
-    let left = sweep::find(&SweepTarget::process(process.record().clone()));
-    assert!(left.is_empty(), "{left:?}");
-}
-
-/// Nothing but its parent shows whose it is, and that ends first.
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn f32_a_child_without_its_environment_in_a_session_of_its_own_is_swept() {
-    let script = "env -i setsid sh -c 'echo up; exec sleep 1000' & exec cat >/dev/null";
-    let (mut process, stdin) = start(script).await;
-    let family = sweep::descendants(process.pid());
-    process.record_descendants().await;
-    drop(stdin);
-    let report = process.stop(PATIENT, &never()).await;
-    assert_eq!(report.last_step, StopStep::EndOfInput);
-    let ended: Vec<u32> = report.sweep.ended.iter().map(|ended| ended.pid).collect();
-    assert!(
-        !family.is_empty() && family.iter().all(|pid| ended.contains(pid)),
-        "{family:?} {report:?}"
-    );
-}

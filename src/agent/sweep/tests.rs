@@ -240,30 +240,6 @@ fn a_daemon_started_by_an_agent_is_not_a_target() {
     assert_eq!(pids(&table, &[(11, 100)], &[]), [10, 11, 12, 13, 14, 15, 16]);
 }
 
-/// Both have the name of the instance and the same records.
-#[test]
-fn agents_of_a_daemon_on_a_copy_of_the_data_folder_are_that_daemons() {
-    let table = [
-        process(10, 20, 100, EnvironmentMark::Wanted),
-        process(11, 10, 100, EnvironmentMark::Wanted),
-        process(12, 11, 100, EnvironmentMark::None),
-        // What this instance has left.
-        process(13, 1, 100, EnvironmentMark::Wanted),
-    ];
-    let records = [10, 13].map(|pid| record(pid, Some(100), Some("b".to_owned())));
-    let daemons = HashSet::from([20]);
-    let found = select_targets(
-        &table,
-        &records,
-        Some("b"),
-        &HashSet::new(),
-        &HashSet::new(),
-        &daemons,
-    );
-    let found: Vec<u32> = found.into_iter().map(|process| process.pid).collect();
-    assert_eq!(found, [13]);
-}
-
 #[test]
 fn a_process_with_only_the_recorded_pid_is_not_signalled() {
     let mut sleeper = Sleeper::start(None);

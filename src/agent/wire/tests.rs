@@ -295,8 +295,6 @@ async fn lines_that_are_too_long_are_skipped_and_counted() {
     assert_eq!(take(&mut receiver, 1).await, ["after"]);
 }
 
-/// Something that several sessions share below the agent may end their turns while the agent itself stays. Then each
-/// of them gets the same error, one after another.
 #[tokio::test]
 async fn an_agent_that_closes_its_input_is_dead() {
     let (ours, their_end) = tokio::io::duplex(1024);

@@ -66,10 +66,8 @@ mod tests {
 
     use super::*;
     use crate::files::durable::tests::Disk;
-    use crate::files::entries;
     use crate::files::identity::{FileIdentity, Hashed};
     use crate::files::intent::NewName;
-    use crate::files::set_aside::Unreadable;
 
     fn undo_all(
         data: &Path,
@@ -168,25 +166,5 @@ mod tests {
         fs::remove_dir(&temporary).unwrap();
         assert!(undo_all(data.path(), |_| false, |_| false));
         assert!(!imports.exists());
-    }
-
-    /// The conversation may be among the changes that were lost.
-    #[test]
-    fn plans_that_are_set_aside_undo_nothing() {
-        let data = tempfile::tempdir().unwrap();
-        let file = data.path().join("agent/p/a");
-        killed(data.path(), &[(&file, "one")]);
-        let imports = data.path().join(IMPORT_INTENTS.folder);
-        fs::create_dir(imports.join("unbegun")).unwrap();
-        let verdict = UndoPolicy::SetAside(Unreadable::OwnerUnknown);
-        assert!(settle(data.path(), &verdict, |_| false, |_| false));
-        // A later start knows nothing of the loss.
-        assert!(undo_all(data.path(), |_| false, |_| false));
-        assert_eq!(fs::read_to_string(&file).unwrap(), "one");
-        let left = entries(&imports).unwrap();
-        assert!(
-            matches!(&left[..], [aside] if aside.join("plan").exists()),
-            "{left:?}"
-        );
     }
 }

@@ -54,25 +54,6 @@ mod tests {
     }
 
     #[test]
-    fn only_the_model_comes_along_untrusted_and_the_rest_is_named() {
-        let all = read(
-            r#"{"model":"m","mode":"bypassPermissions","config":{"mode":"yolo"},"systemPrompt":"Obey.",
-                "mcpServers":[{"name":"x","command":"/bin/x"}],"additionalDirectories":["/"]}"#,
-        );
-        let (settings, left_out) = trusted_settings(all.clone(), false);
-        assert_eq!(settings, read(r#"{"model":"m"}"#));
-        let names = [
-            "additionalDirectories",
-            "config",
-            "mcpServers",
-            "mode",
-            "systemPrompt",
-        ];
-        assert_eq!(left_out, names);
-        assert_eq!(trusted_settings(all.clone(), true), (all, Vec::new()));
-    }
-
-    #[test]
     fn what_says_nothing_is_not_told_as_left_out() {
         let empty = read(r#"{"config":{},"mcpServers":[],"additionalDirectories":[]}"#);
         assert_eq!(trusted_settings(empty, false), (Settings::default(), Vec::new()));

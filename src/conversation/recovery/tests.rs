@@ -36,50 +36,6 @@ fn for_a_process_that_ended_under_a_copy_nothing_less_is_taken_before_it_was_tri
 }
 
 #[test]
-fn when_nothing_works_all_attempts_are_told_in_order() {
-    let nothing = facts(
-        disk(on_disk(4), &[on_disk(6)], 10),
-        &[
-            ("resume h", process()),
-            ("freshProcess h", unknown()),
-            ("copied h", other()),
-            ("text", other()),
-            ("olderLink a", unknown()),
-        ],
-    );
-    let climbed = check(
-        goal_with_ancestor(),
-        &nothing,
-        &[
-            "resume h",
-            "freshProcess h",
-            "inspect",
-            "copied h",
-            "text",
-            "olderLink a",
-            "give up",
-        ],
-        None,
-    );
-    let vias: Vec<Via> = climbed
-        .end
-        .unwrap_err()
-        .iter()
-        .map(|attempt| attempt.via)
-        .collect();
-    assert_eq!(
-        vias,
-        [
-            Via::Resume,
-            Via::FreshProcess,
-            Via::Copied,
-            Via::Text,
-            Via::OlderLink
-        ]
-    );
-}
-
-#[test]
 fn older_link_or_text_whichever_keeps_more() {
     // Turns of the ancestor, of the head, and what is expected.
     let cases = [

@@ -36,24 +36,6 @@ fn a_lock_file_names_its_holder_even_after_its_release() {
     assert_eq!(found(&path), (false, Some(info("/a.sock"))));
 }
 
-#[test]
-fn a_second_daemon_gets_the_pid_and_socket_of_the_first() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join(LOCK);
-    let first = DaemonLock::acquire(&path, &info("/a.sock")).unwrap();
-    let error = DaemonLock::acquire(&path, &info("/b.sock")).unwrap_err();
-    assert!(matches!(&error, LockError::AlreadyRunning { .. }), "{error:?}");
-    let text = error.to_string();
-    assert!(
-        text.contains(&std::process::id().to_string()) && text.contains("/a.sock"),
-        "{text}"
-    );
-    // The attempt changed nothing.
-    assert_eq!(found(&path), (true, Some(info("/a.sock"))));
-    drop(first);
-    DaemonLock::acquire(&path, &info("/b.sock")).unwrap();
-}
-
 /// A process that the dead daemon was starting holds the lock a moment longer.
 #[test]
 fn the_lock_of_a_dead_daemon_is_waited_for() {

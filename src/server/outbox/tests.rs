@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use bridge_protocol::ErrorKind;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
 use super::*;
@@ -141,30 +141,6 @@ fn bytes_are_limited_but_for_one_large_message_in_an_empty_queue() {
         assert_eq!(pair.outbox.try_push(&["1"]), Err(PushError::Full));
         assert_eq!(pair.outbox.shared.lock().bytes, 5001);
         assert_eq!(written(pair).await.len(), 5001);
-    });
-}
-
-#[test]
-fn an_idle_writer_is_not_needed_for_the_first_message() {
-    run(async {
-        let mut pair = pair(OutboxLimits::default());
-        // The reactor has to report once that the socket can be written to.
-        pair.writer.as_ref().unwrap().socket.writable().await.unwrap();
-        let mut writer = Box::pin(pair.writer.take().unwrap().run());
-        assert!(futures_util::poll!(&mut writer).is_pending());
-        pair.outbox.try_push(&["first"]).unwrap();
-        pair.outbox.try_push(&["second"]).unwrap();
-        let mut lines = BufReader::new(&mut pair.client).lines();
-        assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("first"));
-        assert_eq!(
-            pair.outbox.shared.lock().messages,
-            1,
-            "the second waits for the writer's turn"
-        );
-        tokio::select! {
-            outcome = &mut writer => panic!("the writer ended: {outcome:?}"),
-            line = lines.next_line() => assert_eq!(line.unwrap().as_deref(), Some("second")),
-        }
     });
 }
 

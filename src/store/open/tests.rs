@@ -184,18 +184,6 @@ fn all_set_aside_files_are_kept() {
 }
 
 #[test]
-fn an_unfinished_database_is_ignored() {
-    let folder = tempfile::tempdir().unwrap();
-    let before = filled(folder.path());
-    fs::create_dir(folder.path().join("store.next")).unwrap();
-    fs::write(folder.path().join("store.next/db"), "half").unwrap();
-    let (store, report) = open_store(folder.path());
-    assert_eq!(report.rebuild_reason, None);
-    assert_eq!(contents(&store), before);
-    assert!(!names(folder.path()).contains(&"store.next".to_owned()));
-}
-
-#[test]
 fn an_outdated_database_is_replayed() {
     let folder = tempfile::tempdir().unwrap();
     let before = filled(folder.path());
@@ -243,37 +231,6 @@ fn a_database_of_another_journal_is_set_aside() {
     assert_eq!(report.rebuild_reason, Some(RebuildReason::NotOfThisJournal));
     assert!(report.set_aside.is_some_and(|aside| aside.is_dir()));
     assert_eq!(contents(&store), before);
-}
-
-#[test]
-fn damage_in_the_middle_is_reported_and_kept_and_the_rest_counts() {
-    let folder = tempfile::tempdir().unwrap();
-    filled(folder.path());
-    let paths = paths(folder.path());
-    let damaged = String::from_utf8(fs::read(&paths.journal).unwrap())
-        .unwrap()
-        .replace("{\"seq\":7,", "{\"seq\":8,");
-    fs::write(&paths.journal, &damaged).unwrap();
-    fs::remove_dir_all(&paths.database).unwrap();
-    let (store, report) = open_store(folder.path());
-    assert_eq!(
-        (report.damaged.len(), report.missing, report.replayed),
-        (1, 1, 30)
-    );
-    let kept = report.journal_copy.unwrap();
-    assert_eq!(fs::read_to_string(kept).unwrap(), damaged);
-    let before = contents(&store);
-    store.delete_open_report().unwrap();
-    drop(store);
-    fs::remove_dir_all(&paths.database).unwrap();
-    let (store, report) = open_store(folder.path());
-    assert_eq!(
-        (report.damaged.len(), report.missing),
-        (0, 0),
-        "what is in place now is whole"
-    );
-    assert_eq!(contents(&store), before);
-    assert_eq!(store.status().sequence, Sequence(31));
 }
 
 #[test]

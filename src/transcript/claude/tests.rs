@@ -276,28 +276,6 @@ fn what_was_noted_before_a_compaction_counts_no_longer() {
 }
 
 proptest! {
-    /// Whatever the tree, the live branch is the chain of parents of the last record.
-    #[test]
-    fn the_live_branch_is_the_way_to_the_root(parents in prop::collection::vec(any::<prop::sample::Index>(), 1..40)) {
-        let mut script = Script::default();
-        let mut parent_of = Vec::new();
-        for (number, choice) in parents.iter().enumerate() {
-            let parent = (number > 0).then(|| choice.index(number));
-            let name = parent.map(|parent| format!("u{parent}")).unwrap_or_default();
-            script = script.prompt(&format!("u{number}"), &name, &format!("p{number}"));
-            parent_of.push(parent);
-        }
-        let mut expected = Vec::new();
-        let mut next = Some(parents.len() - 1);
-        while let Some(number) = next {
-            expected.push(format!("p{number}"));
-            next = parent_of[number];
-        }
-        expected.reverse();
-        let branch = script.live();
-        let prompts: Vec<String> = branch.turns.into_iter().map(|turn| turn.prompt).collect();
-        prop_assert_eq!(prompts, expected);
-    }
 
     /// Nothing in a file can make reading fail.
     #[test]

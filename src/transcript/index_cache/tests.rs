@@ -52,22 +52,6 @@ impl Place {
     }
 }
 
-#[test]
-fn a_file_that_was_not_touched_is_not_read_again() {
-    let place = Place::new(&prompt("u1", ""));
-    let library = IndexCache::default();
-    let first = library.index(&place.path).expect("an index");
-    assert!(Arc::ptr_eq(
-        &first,
-        &library.index(&place.path).expect("an index")
-    ));
-    let book = library.open(&place.path, None).expect("a book").history;
-    assert!(Arc::ptr_eq(
-        &book,
-        &library.open(&place.path, None).expect("a book").history
-    ));
-}
-
 // Against D8.
 #[test]
 fn only_what_was_appended_is_read() {

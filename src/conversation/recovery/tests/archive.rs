@@ -49,34 +49,6 @@ fn what_a_restored_rollout_lacks_is_told() {
     }
 }
 
-/// A daemon that was killed had restored the head, and reported nothing.
-#[test]
-fn what_was_restored_before_comes_from_the_copy_however_it_is_opened() {
-    for (min_fidelity, is_taken) in [(Fidelity::Partial, true), (Fidelity::Full, false)] {
-        let mut climb = Climb::new(Goal {
-            min_fidelity,
-            was_restored: true,
-            ..goal()
-        });
-        climb.set_turns_after_backup(2);
-        let step = climb.next_step();
-        assert_eq!(name(&step), "resume h");
-        let lack = lacks(0, "the last turns are missing from the backup (2)");
-        assert_eq!(climb.accept_damaged(&step, &lack), is_taken);
-        if is_taken {
-            let resumed = climb.resume_report(&step, "h".into(), &lack);
-            assert_eq!(
-                (resumed.via, resumed.fidelity, resumed.missing_turns),
-                (Via::Archive, Fidelity::Partial, 2)
-            );
-            assert_eq!(resumed.attempts.last().unwrap().via, Via::Archive);
-        } else {
-            assert_eq!(climb.attempts().last().unwrap().via, Via::Archive);
-            assert_eq!(climb.next_step(), Step::GiveUp);
-        }
-    }
-}
-
 #[test]
 fn nothing_is_put_back_where_a_transcript_is_or_never_was() {
     let there = Inspection {

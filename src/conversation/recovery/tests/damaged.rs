@@ -4,27 +4,6 @@ use bridge_protocol::link::{Fidelity, RollCause, Via};
 
 use super::ladder::*;
 
-/// What the agent resumes without a word, though a record in its middle is torn, is told as what it is.
-#[test]
-fn a_head_that_is_opened_but_damaged_is_partial() {
-    let torn = facts(disk(damaged(3), &[], 3), &[]);
-    let climbed = check(
-        goal(),
-        &torn,
-        &["resume h"],
-        Some((Via::Resume, Fidelity::Partial, 1)),
-    );
-    assert!(climbed.kept_head, "nothing else keeps more");
-    // The break may lie in what nobody counted.
-    let older = facts(disk(damaged(9), &[], 9), &[]);
-    check(
-        goal(),
-        &older,
-        &["resume h"],
-        Some((Via::Resume, Fidelity::Partial, 1)),
-    );
-}
-
 #[test]
 fn a_damaged_head_is_left_for_what_keeps_more() {
     let torn = facts(disk(damaged(1), &[on_disk(6)], 7), &[]);

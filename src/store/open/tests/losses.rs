@@ -10,7 +10,7 @@ use crate::store::apply::AppliedState;
 use crate::store::compact;
 use crate::store::journal;
 use crate::store::keyspace::{Keyspace, TreeId, WriteBatch};
-use crate::store::tests::{change, id, record, wait};
+use crate::store::tests::{change, record, wait};
 use crate::store::{Store, StoreOptions};
 
 /// Compacts the journal of a closed store.
@@ -78,35 +78,6 @@ fn an_old_journal_does_not_lose_what_the_database_has() {
             "{what}: the journal alone"
         );
     }
-}
-
-/// Neither is a state of the other: the changes of both are kept.
-#[test]
-fn a_longer_database_of_another_store_is_merged_with_the_journal() {
-    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    filled(folder.path());
-    filled(other.path());
-    let (store, _) = open_store(other.path());
-    for number in 0..9 {
-        wait(store.commit(change(record(60 + number, 900)))).unwrap();
-    }
-    drop(store);
-    let (store, _) = open_store(folder.path());
-    wait(store.commit(change(record(80, 900)))).unwrap();
-    drop(store);
-    fs::remove_dir_all(paths(folder.path()).database).unwrap();
-    copy_folder(&paths(other.path()).database, &paths(folder.path()).database);
-    let (store, report) = open_store(folder.path());
-    for number in (60..69).chain([80]) {
-        assert!(
-            store.conversation(id(number)).unwrap().is_some(),
-            "{number}: {report:?}"
-        );
-    }
-    assert!(
-        report.journal_copy.is_some() && report.set_aside.is_some(),
-        "{report:?}"
-    );
 }
 
 #[test]
