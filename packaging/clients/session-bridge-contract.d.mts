@@ -849,7 +849,7 @@ export type MessageKind = "summary" | "aside" | "error";
 export interface MessagePart {
   /** The full size of the part in bytes, if it was too large and was cut; absent otherwise. */
   cutBytes?: number;
-  /** The image, in base64. */
+  /** The image, in base64. Absent if it was too large, beside `cutBytes`. */
   data?: string;
   /** The arguments of the tool call, byte for byte. */
   input?: any;

@@ -1060,7 +1060,7 @@ class MessagePart(_MessagePart, total=False):
     # The full size of the part in bytes, if it was too large and was cut; absent otherwise.
     cutBytes: int
 
-    # The image, in base64.
+    # The image, in base64. Absent if it was too large, beside `cutBytes`.
     data: str
 
     # The arguments of the tool call, byte for byte.

@@ -97,6 +97,12 @@ pub struct Envelope<'line> {
     parts: EnvelopeSpans,
 }
 
+/// Returns the id of the request that a line answers, if the line is no JSON because of its result or error.
+#[must_use]
+pub fn answered_request(line: &str) -> Option<&str> {
+    scan::answered_request(line)
+}
+
 impl<'line> Envelope<'line> {
     /// Scans one line, without its line end.
     ///

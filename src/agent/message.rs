@@ -12,7 +12,7 @@ use indicatif::BinaryBytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::envelope::MAX_DEPTH;
+use super::envelope::{MAX_DEPTH, Malformed};
 use super::process::Death;
 
 /// JSON-RPC: the method does not exist or is not offered.
@@ -327,6 +327,9 @@ pub enum CallError {
     /// The answer was nested too deeply and was skipped.
     #[error("the agent's answer is nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
+    /// The answer is not JSON and was skipped.
+    #[error("the agent's answer cannot be read: {0}")]
+    Malformed(Malformed),
     /// The agent did not answer in time. It may still be working.
     #[error("no answer from the agent within {} ms", after.as_millis())]
     TimedOut {

@@ -90,7 +90,6 @@ fn watch<T: AsRawFd>(descriptor: T, interest: Interest) -> io::Result<AsyncFd<T>
 mod tests {
     use std::time::Duration;
 
-
     use super::*;
 
     /// Turns a hang into a failure.

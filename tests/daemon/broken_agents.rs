@@ -1,10 +1,13 @@
 //! Agents that die again and again: the tries are few and told, and whoever has mended the program goes on.
 
+use std::fs;
+
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::turn::FailureKind;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::error_words;
 use crate::continuing::AT_ONCE;
 use crate::gate::Gate;
 use crate::home::{Home, wait_for_end};
@@ -150,24 +153,54 @@ done"#;
     }
 }
 
-/// It says nothing of how the turn ended.
-#[tokio::test]
-async fn a_prompt_that_is_answered_with_nothing_has_not_ended_well() {
+/// The answer to a prompt by an agent whose answers this `sed` command changes.
+async fn answer_changed_by(command: &str) -> Value {
     let home = Home::new();
+    let script = home.path().join("answers.sed");
+    fs::write(&script, command).unwrap();
     home.configure(&format!(
-        "default_agent = \"mute\"\n[agents.mute]\nkind = \"loopback\"\ncommand = \"/bin/sh\"\n\
-         args = [\"-c\", '\"$0\" loopback-agent --data \"$1\" | sed -u \"s/\\\"result\\\":{{\\\"stopReason.*/\\\"result\\\":null}}/\"', '{}', '{}']\n",
+        "default_agent = \"odd\"\n[agents.odd]\nkind = \"loopback\"\ncommand = \"/bin/sh\"\n\
+         args = [\"-c\", '\"$0\" loopback-agent --data \"$1\" | LC_ALL=C sed -u -f \"$2\"', '{}', '{}', '{}']\n",
         env!("CARGO_BIN_EXE_sessiond"),
-        home.data().display()
+        home.data().display(),
+        script.display()
     ));
     let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut raw = daemon.raw().await;
     let prompt = json!({"conversationId": id, "prompt": "one"});
-    let answer = raw.ask("conversation/prompt", prompt).await;
+    raw.ask("conversation/prompt", prompt).await
+}
+
+/// It says nothing of how the turn ended.
+#[tokio::test]
+async fn a_prompt_that_is_answered_with_nothing_has_not_ended_well() {
+    let answer = answer_changed_by(r#"s/"result":{"stopReason.*/"result":null}/"#).await;
     assert_ne!(answer["result"]["stopReason"], "end_turn", "{answer}");
     assert!(
         answer["error"].is_object() || answer["result"]["failure"].is_object(),
         "{answer}"
     );
+}
+
+/// As Python's `json.dumps` writes what is no number. The turn must not wait for another answer, which never comes.
+#[tokio::test]
+async fn a_prompt_whose_answer_is_not_json_ends_as_failed() {
+    let answer = answer_changed_by(r#"s/"result":{"stopReason"/"result":{"cost":NaN,"stopReason"/"#).await;
+    let why = answer["result"]["failure"]["message"]
+        .as_str()
+        .unwrap_or_default();
+    error_words::check("an answer that is not JSON", "unknown", why);
+}
+
+/// Two messages on one line, and bytes that are not UTF-8, as most clients of agents accept them.
+#[tokio::test]
+async fn an_answer_behind_another_message_or_with_odd_bytes_is_read() {
+    for command in [
+        r#"s/^.*"result":{"stopReason"/{"jsonrpc":"2.0","method":"odd\/note","params":{}}&/"#,
+        r#"s/"result":{"stopReason"/"result":{"note":"\xff","stopReason"/"#,
+    ] {
+        let answer = answer_changed_by(command).await;
+        assert_eq!(answer["result"]["stopReason"], "end_turn", "{command}: {answer}");
+    }
 }

@@ -15,6 +15,24 @@ const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 
 /// Scans one line.
 pub(super) fn scan(text: &str) -> Result<EnvelopeSpans, Malformed> {
+    let mut parts = EnvelopeSpans::default();
+    scan_members(text, &mut parts)?;
+    parts.kind = kind_of(text, &parts)?;
+    Ok(parts)
+}
+
+/// Returns the id of the request that a line answers, if the line stops being JSON within the result or the error.
+pub(super) fn answered_request(text: &str) -> Option<&str> {
+    let mut parts = EnvelopeSpans::default();
+    let is_cut_short = scan_members(text, &mut parts).is_err();
+    let id = parts.id.slice(text).filter(|_| is_cut_short)?;
+    let is_answer = ["\"result\"", "\"error\""]
+        .iter()
+        .any(|member| text.contains(member));
+    (is_answer && parts.method.slice(text).is_none()).then_some(id)
+}
+
+fn scan_members(text: &str, parts: &mut EnvelopeSpans) -> Result<(), Malformed> {
     if u32::try_from(text.len()).is_err() {
         return Err(Malformed::TooLong);
     }
@@ -23,7 +41,6 @@ pub(super) fn scan(text: &str) -> Result<EnvelopeSpans, Malformed> {
         bytes: text.as_bytes(),
         at: 0,
     };
-    let mut parts = EnvelopeSpans::default();
     scanner.skip_space();
     if scanner.peek() != Some(b'{') {
         scanner.skip_value()?;
@@ -34,16 +51,14 @@ pub(super) fn scan(text: &str) -> Result<EnvelopeSpans, Malformed> {
         match scanner.name_of(key) {
             KnownKey::Id => parts.id = scanner.value()?,
             KnownKey::Method => parts.method = scanner.value()?,
-            KnownKey::Params => parts.params = scan_params(scanner, &mut parts)?,
-            KnownKey::Result => parts.result = scan_result(scanner, &mut parts)?,
+            KnownKey::Params => parts.params = scan_params(scanner, parts)?,
+            KnownKey::Result => parts.result = scan_result(scanner, parts)?,
             KnownKey::Error => parts.error = scanner.value()?,
             _ => scanner.skip_value()?,
         }
         Ok(())
     })?;
-    scanner.end()?;
-    parts.kind = kind_of(text, &parts)?;
-    Ok(parts)
+    scanner.end()
 }
 
 fn scan_params(scanner: &mut Scanner<'_>, parts: &mut EnvelopeSpans) -> Result<Span, Malformed> {

@@ -3,6 +3,7 @@
 //! It owns the agent's output. It scans each line once and passes it on under the connection's lock, in order. It
 //! waits only for the agent. If an inbox fills up, it yields briefly but does not wait.
 
+use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +15,10 @@ use tokio::time::Instant;
 
 use super::routes::Refusal;
 use super::{Shared, WireOptions};
-use crate::agent::envelope::{Envelope, EnvelopeKind, Malformed, OversizedLineIds};
+use crate::agent::envelope::{Envelope, EnvelopeKind, Malformed, OversizedLineIds, answered_request};
 use crate::agent::message::{
-    CallError, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, MethodName, RawId, RequestKind, method,
+    AgentRequestId, CallError, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, MethodName, RawId,
+    RequestKind, method,
 };
 use crate::agent::process::{Death, DeathWatch};
 use crate::agent::split::{SplitLine, Splitter};
@@ -142,28 +144,57 @@ async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process
 /// Passes one line on. Returns how many entries are queued in the inbox that it went to.
 fn route_line(shared: &Shared, line: &[u8]) -> usize {
     let last_sent = shared.record_received();
-    let envelope = match Envelope::scan_bytes(line) {
-        Ok(envelope) => envelope,
-        Err(reason) => {
-            if reason == Malformed::TooDeep
-                && let Some(found) = OversizedLineIds::in_line(line)
+    // Most clients of agents replace bytes that are not UTF-8, as Node.js does.
+    let text = std::str::from_utf8(line).map_or_else(|_| String::from_utf8_lossy(line), Cow::Borrowed);
+    let mut rest = &*text;
+    loop {
+        match Envelope::scan(rest) {
+            Ok(envelope) => return route_message(shared, &envelope, last_sent),
+            // Two messages without a line end between them.
+            Err(Malformed::Syntax { at })
+                if rest.as_bytes().get(at) == Some(&b'{')
+                    && let Ok(first) = Envelope::scan(&rest[..at]) =>
             {
-                fail_skipped_request(shared, &found, CallError::TooDeep);
+                route_message(shared, &first, last_sent);
+                rest = &rest[at..];
+            }
+            Err(reason) => {
+                skip_malformed(shared, rest, reason);
                 return 0;
             }
-            shared.stray_output.send_modify(|chatter| chatter.add(line));
-            tracing::debug!(%reason, bytes = line.len(), "a line of the agent is not a message");
-            return 0;
         }
-    };
+    }
+}
+
+/// Skips a line that is not a message. If it begins as the answer to a request, the request fails.
+fn skip_malformed(shared: &Shared, line: &str, reason: Malformed) {
+    if reason == Malformed::TooDeep
+        && let Some(ids) = OversizedLineIds::in_line(line.as_bytes())
+    {
+        fail_skipped_request(shared, &ids, CallError::TooDeep);
+        return;
+    }
+    if let Some(id) = answered_request(line) {
+        tracing::warn!(id, %reason, "an answer of the agent cannot be read");
+        shared.routes().response_skipped(id, CallError::Malformed(reason));
+        return;
+    }
+    shared
+        .stray_output
+        .send_modify(|stray| stray.add(line.as_bytes()));
+    tracing::debug!(%reason, bytes = line.len(), "a line of the agent is not a message");
+}
+
+/// Passes one message on. Returns how many entries are queued in the inbox that it went to.
+fn route_message(shared: &Shared, envelope: &Envelope<'_>, last_sent: Option<AgentRequestId>) -> usize {
     match envelope.kind() {
-        EnvelopeKind::Notification => route_notification(shared, &envelope),
+        EnvelopeKind::Notification => route_notification(shared, envelope),
         EnvelopeKind::Request => {
-            route_request(shared, &envelope);
+            route_request(shared, envelope);
             0
         }
         EnvelopeKind::Response => {
-            shared.with_routes(|routes| routes.response(&envelope, last_sent));
+            shared.with_routes(|routes| routes.response(envelope, last_sent));
             0
         }
     }

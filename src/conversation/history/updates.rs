@@ -4,10 +4,12 @@
 //! Decides which updates a message becomes. Omits text that is not part of the conversation: what the agent wrote on behalf
 //! of the user, and the history that the daemon sent as text. Pure.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use bridge_protocol::history::{HistoryUpdate, Message, MessageKind, MessagePart, Role};
 use bridge_protocol::raw::RawJson;
+use indicatif::BinaryBytes;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -84,15 +86,24 @@ fn update_of_part(message: &Message, part: &MessagePart, calls: &ToolNames, cwd:
         _ => "user_message_chunk",
     };
     let words = part.text.as_deref().unwrap_or_default();
+    let words = match part.cut_bytes {
+        Some(bytes) => Cow::from(format!("{words}\n[cut: {} in all]", BinaryBytes(bytes))),
+        None => Cow::from(words),
+    };
     match part.kind.as_str() {
         "text" if !words.is_empty() => chunk(speaker, json!({"type": "text", "text": words})),
         "thought" if !words.is_empty() => {
             chunk("agent_thought_chunk", json!({"type": "text", "text": words}))
         }
         "image" => {
-            let image = json!({"type": "image", "mimeType": part.mime_type, "data": part.data});
-            // An image that was cut is not a valid image.
-            part.cut_bytes.is_none().then(|| chunk(speaker, image))?
+            let content = match (&part.data, part.cut_bytes) {
+                (None, Some(bytes)) => {
+                    let text = format!("[an image of {} is left out]", BinaryBytes(bytes));
+                    json!({"type": "text", "text": text})
+                }
+                (data, _) => json!({"type": "image", "mimeType": part.mime_type, "data": data}),
+            };
+            chunk(speaker, content)
         }
         "toolCall" => {
             let id = part.tool_call_id.as_deref()?;
@@ -111,7 +122,7 @@ fn update_of_part(message: &Message, part: &MessagePart, calls: &ToolNames, cwd:
                 "toolCallId": id,
                 "status": if failed { "failed" } else { "completed" },
             });
-            let content = tools::result_content(name, words, failed);
+            let content = tools::result_content(name, &words, failed);
             // Without content, the client continues to show the call's diff.
             if !content.is_empty() {
                 update["content"] = content.into();

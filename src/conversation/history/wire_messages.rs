@@ -32,7 +32,7 @@ pub(super) fn message(
     checkpoint_id: Option<CheckpointId>,
     read: TranscriptMessage,
 ) -> Message {
-    let mut room = MESSAGE_LIMIT_BYTES;
+    let mut room = Room::for_parts(&read.parts, MESSAGE_LIMIT_BYTES);
     Message {
         id: message_ref(upstream_id, read.record_id).to_string(),
         role: match read.speaker {
@@ -60,12 +60,35 @@ fn parse_time(text: Option<&str>) -> Option<Timestamp> {
     text.and_then(|text| text.parse().ok())
 }
 
-fn wire_part(source: ContentPart, room: &mut usize) -> MessagePart {
+/// How many bytes the parts of a message may still take.
+struct Room {
+    bytes: usize,
+    /// Images get only what everything else leaves: words matter more.
+    image_bytes: usize,
+}
+
+impl Room {
+    fn for_parts(parts: &[ContentPart], limit_bytes: usize) -> Self {
+        let size = |part: &ContentPart| match part {
+            ContentPart::Image { .. } => 0,
+            ContentPart::Text(text) | ContentPart::Thought(text) => text.len(),
+            ContentPart::ToolCall { input_json, .. } => input_json.len(),
+            ContentPart::ToolResult { text, .. } => text.len(),
+            ContentPart::Other { json, .. } => json.len(),
+        };
+        Self {
+            bytes: limit_bytes,
+            image_bytes: limit_bytes.saturating_sub(parts.iter().map(size).sum()),
+        }
+    }
+}
+
+fn wire_part(source: ContentPart, room: &mut Room) -> MessagePart {
     let mut cut_bytes = None;
     let mut cut = |text: String| {
         let length = text.len();
-        let shortened = cut_to_room(text, *room);
-        *room -= shortened.len();
+        let shortened = cut_to_room(text, room.bytes);
+        room.bytes -= shortened.len();
         if shortened.len() < length {
             cut_bytes = Some(length as u64);
         }
@@ -101,12 +124,24 @@ fn wire_part(source: ContentPart, room: &mut usize) -> MessagePart {
             is_error,
             ..MessagePart::default()
         },
-        ContentPart::Image { mime_type, data } => MessagePart {
-            kind: "image".to_owned(),
-            mime_type: Some(mime_type),
-            data: Some(cut(data)),
-            ..MessagePart::default()
-        },
+        // A part of an image cannot be shown.
+        ContentPart::Image { mime_type, data } if data.len() > room.image_bytes => {
+            cut_bytes = Some(data.len() as u64);
+            MessagePart {
+                kind: "image".to_owned(),
+                mime_type: Some(mime_type),
+                ..MessagePart::default()
+            }
+        }
+        ContentPart::Image { mime_type, data } => {
+            room.image_bytes -= data.len();
+            MessagePart {
+                kind: "image".to_owned(),
+                mime_type: Some(mime_type),
+                data: Some(data),
+                ..MessagePart::default()
+            }
+        }
         ContentPart::Other { kind, json } => MessagePart {
             kind,
             raw: RawJson::from_text(cut(json)).ok(),
@@ -193,21 +228,47 @@ fn add_to_excerpt(excerpt: &mut String, text: &str) {
 mod tests {
     use super::*;
 
+    fn parts_within(limit_bytes: usize, parts: Vec<ContentPart>) -> Vec<MessagePart> {
+        let mut room = Room::for_parts(&parts, limit_bytes);
+        parts.into_iter().map(|part| wire_part(part, &mut room)).collect()
+    }
+
     #[test]
     fn what_no_answer_could_hold_is_cut_and_says_so() {
-        let mut room = 5;
-        let cut = wire_part(ContentPart::Text("ü".repeat(4)), &mut room);
-        assert_eq!((cut.text.as_deref(), cut.cut_bytes), (Some("üü"), Some(8)));
         let other = ContentPart::Other {
             kind: "later".to_owned(),
             json: r#"{"type":"later"}"#.to_owned(),
         };
-        let dropped = wire_part(other.clone(), &mut room);
-        assert_eq!((dropped.raw, dropped.cut_bytes), (None, Some(16)));
-        let whole = wire_part(other, &mut MESSAGE_LIMIT_BYTES.clone());
+        let parts = parts_within(5, vec![ContentPart::Text("ü".repeat(4)), other.clone()]);
         assert_eq!(
-            whole.raw.map(|raw| raw.get().to_owned()).as_deref(),
+            (parts[0].text.as_deref(), parts[0].cut_bytes),
+            (Some("üü"), Some(8))
+        );
+        assert_eq!((parts[1].raw.as_ref(), parts[1].cut_bytes), (None, Some(16)));
+        let whole = parts_within(16, vec![other]).remove(0).raw;
+        assert_eq!(
+            whole.map(|raw| raw.get().to_owned()).as_deref(),
             Some(r#"{"type":"later"}"#)
+        );
+    }
+
+    #[test]
+    fn images_leave_room_for_the_words_after_them() {
+        let image = |length: usize| ContentPart::Image {
+            mime_type: "image/png".to_owned(),
+            data: "A".repeat(length),
+        };
+        let words = ContentPart::Text("compare these".to_owned());
+        let parts = parts_within(30, vec![image(10), image(10), image(7), words]);
+        let lengths: Vec<_> = parts
+            .iter()
+            .map(|part| part.data.as_ref().map(String::len))
+            .collect();
+        assert_eq!(lengths, [Some(10), None, Some(7), None]);
+        assert_eq!(parts[1].cut_bytes, Some(10));
+        assert_eq!(
+            (parts[3].text.as_deref(), parts[3].cut_bytes),
+            (Some("compare these"), None)
         );
     }
 

@@ -262,14 +262,14 @@ fn add_block(json: Json<'_>, parts: &mut Vec<ContentPart>) {
 }
 
 /// Adds a tool's result, which is a string or a list of blocks. The text blocks become its text, and parts of an unknown
-/// form follow it. Pictures and the like are omitted.
+/// form follow it. Of pictures and the like, only the type is shown.
 fn add_tool_result(fields: &Fields<'_>, parts: &mut Vec<ContentPart>) {
     let (mut texts, mut unknown_parts) = (Vec::new(), Vec::new());
     if let Some(items) = fields.array("content") {
         for item in items {
             match block(item) {
                 (_, _, Some(text)) => texts.push(text),
-                (_, kind, None) if is_known_block(&kind) => {}
+                (_, kind, None) if is_known_block(&kind) => texts.push(format!("[{kind}]")),
                 (_, kind, None) => unknown_parts.push(ContentPart::Other {
                     kind,
                     json: item.get().to_owned(),
@@ -294,7 +294,7 @@ fn non_null<'a>(fields: &Fields<'a>, name: &str) -> Option<Json<'a>> {
     fields.raw(name).filter(|value| value.get() != "null")
 }
 
-/// Whether blocks of this type are known but not decoded: they are reported unchanged, or omitted from a tool's result.
+/// Whether blocks of this type are known but not decoded: they are reported unchanged, or by their type in a tool's result.
 /// Thoughts, texts and tools are recognized by their members.
 fn is_known_block(kind: &str) -> bool {
     const KNOWN: [&str; 7] = [

@@ -45,7 +45,7 @@ fn what_has_no_form_that_is_known_is_kept_as_it_stands() {
     assert_eq!(
         blocks(&answers),
         [
-            result("r"),
+            result("[image]\nr"),
             other("text", rich),
             result(""),
             other("", r#"{"rows":[1]}"#),
