@@ -436,8 +436,13 @@ impl Connection {
         }
     }
 
-    /// The conversation with this id. A transcript that the daemon did not create is adopted as a new conversation.
-    pub(super) async fn find_conversation(&self, name: &str) -> Result<ConversationId, Failure> {
+    /// The conversation with this id. A transcript that the daemon did not create is adopted as a new conversation: in its own
+    /// folder, or in the editor's if that one is gone.
+    pub(super) async fn find_conversation(
+        &self,
+        name: &str,
+        editor_cwd: Option<&str>,
+    ) -> Result<ConversationId, Failure> {
         match self.bridge.conversation(&ConversationRef::new(name)) {
             // A prefix of an id would let an editor delete what it did not name.
             Ok(id) if id.to_string() != name && id.to_string().starts_with(name) => {
@@ -451,7 +456,17 @@ impl Connection {
             upstream_id: UpstreamId::new(name),
             ..method::Adopt::default()
         };
-        match self.run_app_call(adopt).await {
+        let adopted = match (self.run_app_call(adopt.clone()).await, editor_cwd) {
+            (Err(error), Some(cwd)) if error.kind == ErrorKind::InvalidCwd => {
+                let adopt = method::Adopt {
+                    cwd: Some(cwd.to_owned()),
+                    ..adopt
+                };
+                self.run_app_call(adopt).await
+            }
+            (adopted, _) => adopted,
+        };
+        match adopted {
             Ok(adopted) => Ok(adopted.conversation.id),
             Err(error) => Err(unknown_session_error(name, error)),
         }
@@ -462,7 +477,7 @@ impl Connection {
         if let Some(id) = session.conversation() {
             return Ok(id);
         }
-        let id = self.find_conversation(&session.id).await?;
+        let id = self.find_conversation(&session.id, None).await?;
         session.attach(&self.bridge, id).await?;
         Ok(id)
     }

@@ -193,7 +193,7 @@ impl Connection {
     pub(super) async fn load(&self, session: Arc<Session>, params: &str) -> Result<Answered, Failure> {
         let order = Arc::clone(&session.order).lock_owned().await;
         let mut opening = OpenParams::read(params)?;
-        let id = self.find_conversation(&session.id).await?;
+        let id = self.find_conversation(&session.id, Some(&opening.cwd)).await?;
         let held = session.begin_load();
         let reopened = self.reopen(&session, id, &mut opening).await?;
         let snapshot = session.attach(&self.bridge, id).await?;
@@ -225,7 +225,7 @@ impl Connection {
     pub(super) async fn resume(&self, session: Arc<Session>, params: &str) -> Result<Answered, Failure> {
         let order = Arc::clone(&session.order).lock_owned().await;
         let mut opening = OpenParams::read(params)?;
-        let id = self.find_conversation(&session.id).await?;
+        let id = self.find_conversation(&session.id, Some(&opening.cwd)).await?;
         let was_open = session.conversation().is_some();
         let reopened = self.reopen(&session, id, &mut opening).await?;
         let answered = self.open_in_order(Arc::clone(&session), order, id).await?;
@@ -242,7 +242,7 @@ impl Connection {
     pub(super) async fn fork(&self, source: Arc<Session>, params: &str) -> Result<Answered, Failure> {
         let _order = source.order.lock().await;
         let mut opening = OpenParams::read(params)?;
-        let id = self.find_conversation(&source.id).await?;
+        let id = self.find_conversation(&source.id, Some(&opening.cwd)).await?;
         let at = match ForkPoint::read(&opening.meta)? {
             Some(point) => Some(self.fork_message_id(id, &point).await?),
             None => SessiondExtensions::read(&opening.meta)?.at,
@@ -308,8 +308,12 @@ impl Connection {
                 Err(error) if error.kind == ErrorKind::Unsupported => None,
                 page => Some(page?),
             };
-            // Transcripts of conversations are listed as conversations. Those of deleted conversations are not listed.
+            // Transcripts of conversations are listed as conversations. Those of deleted conversations are not listed, nor those
+            // without a folder or without a word of the user, which cannot be loaded.
             let is_other = |transcript: &Transcript| {
+                if transcript.cwd.is_empty() || transcript.title.is_empty() {
+                    return false;
+                }
                 let owner = self.bridge.conversation(&transcript.upstream_id.as_str().into());
                 owner.is_err_and(|error| !is_deleted(&error))
             };
@@ -342,7 +346,7 @@ impl Connection {
         let _order = session.order.lock().await;
         let conversation = match session.conversation() {
             Some(id) => Ok(id),
-            None => self.find_conversation(&session.id).await,
+            None => self.find_conversation(&session.id, None).await,
         };
         match conversation {
             Ok(id) => self.delete_conversation(id.into()).await?,

@@ -156,15 +156,14 @@ fn sessions_are_listed_forked_and_deleted() {
     assert_eq!(editor.on("session/load", &session, &home).code(), -32002);
 }
 
-#[test]
-fn a_transcript_that_was_made_elsewhere_is_listed_and_loaded() {
-    let made = Home::new();
+/// A home whose agent has a transcript of one turn that another program made, and the session's id.
+fn home_with_foreign_transcript(made: &Home) -> (Home, String) {
     let transcript = {
         let _daemon = made.start();
-        let mut editor = Editor::start(&made);
-        let session = editor.new_session(&made);
+        let mut editor = Editor::start(made);
+        let session = editor.new_session(made);
         editor.prompt(&session, "from elsewhere").result();
-        let shown = show(&made, &session);
+        let shown = show(made, &session);
         made.transcript(shown["head"].as_str().unwrap()).unwrap()
     };
     let home = Home::new();
@@ -172,15 +171,41 @@ fn a_transcript_that_was_made_elsewhere_is_listed_and_loaded() {
     std::fs::create_dir_all(&folder).unwrap();
     let id = transcript.file_stem().unwrap().to_str().unwrap().to_owned();
     std::fs::copy(&transcript, folder.join(transcript.file_name().unwrap())).unwrap();
+    // Nobody said anything in this one.
+    let silent = folder.join("259807c8-0119-4ff3-a1d5-4bc6b18433cd.jsonl");
+    std::fs::write(
+        silent,
+        "{\"type\":\"summary\",\"summary\":\"x\",\"leafUuid\":\"u\"}\n",
+    )
+    .unwrap();
+    (home, id)
+}
+
+#[test]
+fn a_transcript_that_was_made_elsewhere_is_listed_and_loaded() {
+    let made = Home::new();
+    let (home, id) = home_with_foreign_transcript(&made);
     let _daemon = home.start();
     let mut editor = Editor::start(&home);
     // A method that the protocol does not name makes no conversation of it.
     assert_eq!(editor.call("_unnamed", json!({"sessionId": id})).code(), -32002);
     let listed = editor.call("session/list", json!({}));
-    assert_eq!(listed.result()["sessions"][0]["sessionId"], id.as_str());
+    let listed = listed.result()["sessions"].as_array().unwrap();
+    assert_eq!((listed.len(), &listed[0]["sessionId"]), (1, &json!(id)));
     // It goes by the id that the editor used.
     let answered = loaded(&home, &id);
     assert_eq!(answered.texts("agent_message_chunk"), ["echo: from elsewhere"]);
+}
+
+#[test]
+fn a_transcript_whose_folder_is_gone_is_loaded_in_the_folder_of_the_editor() {
+    let made = Home::new();
+    let (home, id) = home_with_foreign_transcript(&made);
+    drop(made);
+    let _daemon = home.start();
+    let answered = loaded(&home, &id);
+    assert_eq!(answered.texts("agent_message_chunk"), ["echo: from elsewhere"]);
+    assert_eq!(show(&home, &id)["cwd"], home.project().as_str());
 }
 
 #[test]
