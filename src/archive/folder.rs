@@ -19,6 +19,7 @@ use crate::files::identity::Hashed;
 use crate::files::set_aside::{Unreadable, set_aside};
 use crate::files::{entries, is_absence, none_if_absent};
 use crate::transcript::TranscriptError;
+use crate::transcript::blank::is_blank;
 use crate::transcript::dialect::Dialect;
 use crate::transcript::fields::Fields;
 use crate::transcript::lines::{Lines, line_text};
@@ -315,6 +316,15 @@ impl<'a> SessionFolder<'a> {
     pub(super) fn transcript(&self) -> Option<&str> {
         let mut names = self.list.files.keys().map(String::as_str);
         names.find(|name| is_transcript(name))
+    }
+
+    /// Whether a copy of the transcript has content, or may have some because it cannot be read.
+    pub(super) fn has_transcript_content(&self) -> bool {
+        let mut copies = self.copies().filter(|(name, _)| is_transcript(name));
+        copies.any(|(_, copy)| match copy.is_link() {
+            true => !is_blank(&self.path.join(&copy.file)).unwrap_or(false),
+            false => copy.bytes > 0,
+        })
     }
 
     /// Returns the dialect of its transcript.

@@ -197,14 +197,14 @@ impl Archive {
             .map_or_else(Vec::new, |folder| folder.archived_files()))
     }
 
-    /// Whether the transcript of a session is backed up.
+    /// Whether the transcript of a session is backed up. Copies without any content do not count.
     ///
     /// # Errors
     /// As [`Archive::pack_links`].
     pub fn has_transcript(&self, key: &SessionKey) -> Result<bool, TranscriptError> {
         Ok(self
             .open(key)?
-            .is_some_and(|folder| folder.transcript().is_some()))
+            .is_some_and(|folder| folder.has_transcript_content()))
     }
 
     /// Opens the folder of a session, if it has copies. The session stays locked until the returned folder is dropped.

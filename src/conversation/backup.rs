@@ -177,6 +177,10 @@ fn back_up_files(
     for (name, path) in files {
         let name = UpstreamId::new(name);
         let (is_own, key) = (name == *id, session_key(root, &name));
+        // A copy of an empty file is worth nothing, but restoring it would look like a way back.
+        if is_blank(&path).unwrap_or(false) && !archive.has_transcript(&key)? {
+            continue;
+        }
         let turns = match is_own {
             true => own_turns,
             false => match acknowledged(&name) {

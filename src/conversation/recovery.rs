@@ -10,7 +10,8 @@
 //! 3. a repaired copy, an ancestor or a text, whichever keeps more turns first;
 //! 4. a fresh session, only if the caller allows fidelity `none` or there is nothing to lose: the session was never written
 //!    and the agent does not know it either. The agent is asked first, since a crash can happen between the agent's write
-//!    and the daemon's.
+//!    and the daemon's. A session in which no turn was acknowledged and of which nothing is on disk, as a full disk leaves it,
+//!    is as one that was never written, but the roll is reported.
 
 mod facts;
 #[cfg(test)]
@@ -300,7 +301,7 @@ impl Climb {
         let mut steps = Vec::new();
         if inspection.is_misplaced && self.may_try(Via::Located) {
             steps.push(head.open(Via::Located));
-        } else if inspection.has_backup
+        } else if inspection.has_backup == Some(true)
             && !holds_turns
             && head.written
             && may_restore
@@ -427,7 +428,7 @@ impl Climb {
 
     fn cause_on_disk(&self, inspection: &Inspection) -> Option<RollCause> {
         match &inspection.head {
-            _ if self.is_head_unreadable(inspection) => None,
+            _ if self.is_head_unreadable(inspection) || self.is_head_empty() => None,
             None => (self.goal.can_read_transcripts && self.is_head_written()).then_some(RollCause::Lost),
             Some(file) => (!file.is_usable()).then_some(RollCause::Damaged),
         }

@@ -6,7 +6,9 @@ use std::fs;
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::error::ErrorKind;
-use bridge_protocol::link::{Fidelity, Via};
+use bridge_protocol::event::Event;
+use bridge_protocol::link::{Fidelity, RollCause, Via};
+use rustix::io::Errno;
 use serde_json::json;
 
 use super::damaged::{first_reply, tear};
@@ -14,6 +16,7 @@ use super::edits::places;
 use super::external_changes::{limit_files, limit_files_of};
 use super::keeping::{lose, once_kept};
 use crate::carrying::files_below;
+use crate::failing_calls::{Call, Calls};
 use crate::home::{Daemon, Home};
 use crate::support::{App, Refusal, tried};
 use crate::watching::append;
@@ -297,4 +300,65 @@ async fn an_edit_during_which_the_disk_fills_is_what_its_caller_was_told() {
         assert_eq!(app.remembered(id).await, ["one", "[[say better]]"], "{more}");
     }
     assert!(stood > 0 && refused > 0, "{stood} {refused}");
+}
+
+/// A full disk leaves the agent an empty transcript. Nothing was acknowledged in it and nothing is in it, so that the conversation
+/// continues in a new session and reports that. An edit of the first prompt can still be undone.
+#[tokio::test]
+async fn a_first_prompt_without_room_for_its_transcript_can_be_sent_again() {
+    for (is_edit, is_kept) in [(false, true), (false, false), (true, true)] {
+        let home = if is_kept {
+            Home::new()
+        } else {
+            Home::keeping_nothing()
+        };
+        let calls = Calls::of(&home, &[Call::Write]);
+        let daemon = calls.start();
+        let app = daemon.app().await;
+        let id = match is_edit {
+            true => app.begun(&home.project(), &["one", "two"]).await,
+            false => app.make(&home.project()).await,
+        };
+        let transcripts = home.data().join("loopback");
+        calls.fail(Call::Write, &transcripts, Errno::NOSPC, usize::MAX);
+        let failed = match is_edit {
+            true => {
+                let at = &places(&app, id).await[0][0];
+                let edit = json!({"conversationId": id, "at": at, "prompt": "1"});
+                app.call("conversation/edit", edit).await.unwrap()["turn"].take()
+            }
+            false => serde_json::to_value(app.send(id, "1").await).unwrap(),
+        };
+        assert_eq!(failed["stopReason"], "failed", "{failed}");
+        let failed = failed["upstreamId"].as_str().unwrap().to_owned();
+        let transcript = home.transcript(&failed).unwrap();
+        assert_eq!(fs::metadata(&transcript).unwrap().len(), 0);
+        assert!(calls.succeed() > 0);
+        let kept = app.call("transcript/keep", json!({"conversationId": id})).await;
+        daemon.kill();
+
+        let (_daemon, app) = home.opened().await;
+        let mut events = app.events(id).await;
+        let turn = app.send(id, "2").await;
+        let resumed = turn.resumed.unwrap();
+        assert_eq!(
+            tried(&resumed),
+            [(Via::Resume, false), (Via::Fresh, true)],
+            "{kept:?}"
+        );
+        assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
+        let Event::Rolled { from, cause, .. } = events.until("rolled").await else {
+            unreachable!()
+        };
+        assert_eq!(
+            (from, cause),
+            (Some(failed.as_str().into()), RollCause::Forgotten)
+        );
+        assert_eq!(app.remembered(id).await, ["2"]);
+        assert_eq!(fs::metadata(&transcript).unwrap().len(), 0);
+        if is_edit {
+            app.ask("conversation/undo", id).await;
+            assert_eq!(app.remembered(id).await, ["one", "two"]);
+        }
+    }
 }

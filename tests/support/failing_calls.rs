@@ -25,6 +25,7 @@ pub(crate) enum Call {
     Open,
     Read,
     List,
+    Write,
     Sync,
 }
 
@@ -34,6 +35,7 @@ impl Call {
             Self::Open => &[libc::SYS_openat],
             Self::Read => &[libc::SYS_read, libc::SYS_pread64],
             Self::List => &[libc::SYS_getdents64],
+            Self::Write => &[libc::SYS_write, libc::SYS_pwrite64],
             Self::Sync => &[libc::SYS_fsync, libc::SYS_fdatasync],
         }
     }

@@ -58,3 +58,22 @@ fn each_restored_session_is_marked_with_what_it_lacks() {
     assert_eq!(lacking, [1, 3].map(|turns| Some(MissingTurns::Known(turns))));
     assert!(!codex().is_missing(&place.root, CHILD));
 }
+
+/// Restoring such a copy would look like a way back.
+#[test]
+fn a_copy_without_content_is_no_backup() {
+    for is_packed in [false, true] {
+        let place = Place::new();
+        let path = place.put("s.jsonl", "");
+        let keep = |text: &str| {
+            fs::write(&path, text).unwrap();
+            match is_packed {
+                true => place.pack("s", &path),
+                false => place.link("s", &path),
+            };
+            place.archive.has_transcript(&place.key("s")).unwrap()
+        };
+        assert!(!keep(""));
+        assert!(keep("{}\n"));
+    }
+}

@@ -75,7 +75,7 @@ pub(super) fn inspect(
         is_misplaced: dialect
             .expected_location(home.root, id.as_str())
             .is_ok_and(|place| place.is_some()),
-        has_backup: false,
+        has_backup: None,
     })
 }
 

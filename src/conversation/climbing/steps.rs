@@ -103,9 +103,8 @@ impl Climber {
             {
                 return Err(ConversationError::StoreFailed(error.into()));
             }
-            let is_kept = matches!(backup_found, Some(Ok(true)));
             Ok::<_, ConversationError>(Inspection {
-                has_backup: is_kept,
+                has_backup: backup_found.and_then(Result::ok),
                 ..inspection
             })
         });

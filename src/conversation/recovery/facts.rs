@@ -95,8 +95,9 @@ pub struct Inspection {
     pub turns_after_readable: u64,
     /// Whether the head's transcript is in a place where its agent does not look, and can be moved back.
     pub is_misplaced: bool,
-    /// Whether the head's transcript is missing or blank, and we have a backup of it.
-    pub has_backup: bool,
+    /// If the head's transcript is missing or blank: whether we have a backup of it. `None` if it has content, or if the backups
+    /// cannot be read.
+    pub has_backup: Option<bool>,
 }
 
 /// What to try next.

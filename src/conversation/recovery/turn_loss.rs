@@ -161,8 +161,20 @@ impl Climb {
         self.last_inspection()?.head.as_ref()
     }
 
+    /// Whether the agent accepted a prompt on the head, unless the head [is empty](Self::is_head_empty).
     pub(super) fn is_head_written(&self) -> bool {
-        self.goal.head.as_ref().is_some_and(|head| head.written)
+        self.goal.head.as_ref().is_some_and(|head| head.written) && !self.is_head_empty()
+    }
+
+    /// Whether no turn was acknowledged on the head, and neither its transcript nor a backup of it has any content.
+    pub(super) fn is_head_empty(&self) -> bool {
+        let head = self.goal.head.as_ref();
+        // A head with an origin may have carried turns that could not be counted.
+        let is_fresh = head.is_some_and(|head| head.relation == Relation::Fresh);
+        let has_backup = self
+            .last_inspection()
+            .and_then(|inspection| inspection.has_backup);
+        is_fresh && self.turns_of_head() == 0 && has_backup == Some(false)
     }
 
     pub(super) fn has_history(&self) -> bool {
@@ -172,6 +184,6 @@ impl Climb {
             inspection.readable_turns > 0 || of_head.is_some_and(|file| file.turns > 0)
         });
         let continues = head.relation != Relation::Fresh && !self.goal.ancestors.is_empty();
-        head.written || on_disk || continues || self.turns_of_head() > 0
+        on_disk || continues || self.is_content_expected()
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 
 fn gone() -> Inspection {
     Inspection {
-        has_backup: true,
+        has_backup: Some(true),
         ..disk(None, &[on_disk(6)], 6)
     }
 }
@@ -24,6 +24,51 @@ fn what_cannot_be_put_back_is_tried_once_and_the_rest_follows() {
             &[&["resume h", "inspect"], tried, &["inspect", "olderLink a"]].concat(),
             Some((Via::OlderLink, Fidelity::Partial, 4)),
         );
+    }
+}
+
+/// A full disk leaves a head without any content. It is left for a new session only if it is certain that nothing is lost.
+#[test]
+fn a_head_without_any_content_is_replaced_if_no_turn_was_acknowledged() {
+    let written = Head {
+        written: true,
+        ..head("h", 0)
+    };
+    let carrying = Head {
+        carried_turns: 1,
+        ..written.clone()
+    };
+    let of_unknown_length = Head {
+        relation: Relation::Carries,
+        ..written.clone()
+    };
+    let (fresh, given_up) = (
+        &["resume h", "inspect", "fresh"][..],
+        &["resume h", "inspect", "give up"][..],
+    );
+    for (head, has_backup, steps) in [
+        (&written, Some(false), fresh),
+        (&written, None, given_up),
+        (&carrying, Some(false), given_up),
+        (&of_unknown_length, Some(false), given_up),
+    ] {
+        for file in [None, on_disk(0)] {
+            let found = Inspection {
+                has_backup,
+                ..disk(file, &[], 0)
+            };
+            let goal = Goal {
+                head: Some(head.clone()),
+                ..goal()
+            };
+            let is_replaced = steps == fresh;
+            let end = is_replaced.then_some((Via::Fresh, Fidelity::Full, 0));
+            let climbed = check(goal, &facts(found, &[("resume h", unknown())]), steps, end);
+            assert!(
+                !is_replaced || climbed.cause == RollCause::Forgotten,
+                "{climbed:?}"
+            );
+        }
     }
 }
 
@@ -52,7 +97,7 @@ fn what_a_restored_rollout_lacks_is_told() {
 #[test]
 fn nothing_is_put_back_where_a_transcript_is_or_never_was() {
     let there = Inspection {
-        has_backup: true,
+        has_backup: Some(true),
         ..disk(on_disk(4), &[], 4)
     };
     let refused = facts(there, &[("resume h", unknown())]);
@@ -78,7 +123,7 @@ fn nothing_is_put_back_where_a_transcript_is_or_never_was() {
         ..goal()
     };
     let never = Inspection {
-        has_backup: true,
+        has_backup: Some(true),
         ..Inspection::default()
     };
     let unknown = facts(never, &[("resume h", unknown())]);

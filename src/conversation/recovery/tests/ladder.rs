@@ -224,7 +224,7 @@ pub(super) fn disk(
         readable_turns,
         turns_after_readable: 0,
         is_misplaced: false,
-        has_backup: false,
+        has_backup: None,
     }
 }
 
