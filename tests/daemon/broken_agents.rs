@@ -172,15 +172,18 @@ async fn answer_changed_by(command: &str) -> Value {
     raw.ask("conversation/prompt", prompt).await
 }
 
-/// It says nothing of how the turn ended.
+/// It says nothing of how the turn ended, so that the turn counts as failed, in the same words.
 #[tokio::test]
 async fn a_prompt_that_is_answered_with_nothing_has_not_ended_well() {
-    let answer = answer_changed_by(r#"s/"result":{"stopReason.*/"result":null}/"#).await;
-    assert_ne!(answer["result"]["stopReason"], "end_turn", "{answer}");
-    assert!(
-        answer["error"].is_object() || answer["result"]["failure"].is_object(),
-        "{answer}"
-    );
+    for result in ["null", "{}", r#"{"stopReason":null}"#] {
+        let answer = answer_changed_by(&format!(r#"s/"result":{{"stopReason.*/"result":{result}}}/"#)).await;
+        let turn = &answer["result"];
+        assert_eq!(turn["stopReason"], "failed", "{result}: {answer}");
+        assert_eq!(
+            turn["failure"]["message"], "the agent answered the prompt without a readable result",
+            "{result}: {answer}"
+        );
+    }
 }
 
 /// As Python's `json.dumps` writes what is no number. The turn must not wait for another answer, which never comes.

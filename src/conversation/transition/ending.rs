@@ -24,19 +24,16 @@ impl<R> Model<R> {
             self.end_turn_with_failure(failure);
             return;
         }
-        if !result.is_object() {
+        let reason = result.get("stopReason").filter(|reason| !reason.is_null());
+        let Some(reason) = reason else {
+            // The protocol requires a reason. Without one, it is unknown how the turn ended.
             self.end_turn_with_failure(unexplained_failure(
                 "the agent answered the prompt without a readable result",
             ));
             return;
-        }
-        let stop_reason = match result.get("stopReason") {
-            // An agent that gives no reason has still ended the turn.
-            None | Some(Value::Null) => StopReason::EndTurn,
-            Some(reason) => {
-                StopReason::deserialize(reason).unwrap_or_else(|_| StopReason::Other(reason.to_string()))
-            }
         };
+        let stop_reason =
+            StopReason::deserialize(reason).unwrap_or_else(|_| StopReason::Other(reason.to_string()));
         if stop_reason == StopReason::Failed {
             // This reason is the daemon's own and always comes with a failure, which an agent does not give.
             self.end_turn_with_failure(unexplained_failure(
