@@ -327,6 +327,12 @@ impl<'a> SessionFolder<'a> {
         })
     }
 
+    /// Whether a copy is a link to this file.
+    pub(super) fn links_to(&self, file: &FileStamp) -> bool {
+        let mut links = self.links().filter_map(|(_, copy)| self.stamp(copy));
+        links.any(|link| link.is_same_file(file))
+    }
+
     /// Returns the dialect of its transcript.
     pub(super) fn dialect(&self) -> &'static dyn Dialect {
         let transcripts = self.copies().filter(|(name, _)| is_transcript(name));

@@ -28,6 +28,7 @@ use crate::transcript::TranscriptError;
 use crate::transcript::dialect::Dialect;
 use crate::transcript::locate::file_name;
 use folder::SessionFolder;
+use list::FileStamp;
 
 pub use pruning::{ArchiveTotal, ArchivedSession};
 pub use restore_marks::MissingTurns;
@@ -205,6 +206,18 @@ impl Archive {
         Ok(self
             .open(key)?
             .is_some_and(|folder| folder.has_transcript_content()))
+    }
+
+    /// Whether the transcript of a session is backed up, and no copy is a hard link to this file.
+    ///
+    /// # Errors
+    /// As [`Archive::pack_links`].
+    pub fn is_backed_up_apart(&self, key: &SessionKey, transcript: &Path) -> Result<bool, TranscriptError> {
+        let Some(folder) = self.open(key)?.filter(SessionFolder::has_transcript_content) else {
+            return Ok(false);
+        };
+        let own = FileStamp::read(transcript).map_err(TranscriptError::io("look at", transcript))?;
+        Ok(!folder.links_to(&own))
     }
 
     /// Opens the folder of a session, if it has copies. The session stays locked until the returned folder is dropped.

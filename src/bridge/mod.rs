@@ -121,20 +121,22 @@ impl Bridge {
         }
         let conversation = params.conversation().cloned();
         let acted = act(params, request).await;
-        Ok(acted.map_err(|error| {
+        let error = match acted {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        let id = conversation.and_then(|conversation| self.registry.resolve(&conversation).ok());
+        let error = match (error, id) {
             // The hint for these errors is a command with the conversation's id.
-            let needs_id = matches!(
-                error,
-                ConversationError::InvalidCwd(_) | ConversationError::Busy(_)
-            );
-            match conversation
-                .filter(|_| needs_id)
-                .map(|conversation| self.registry.resolve(&conversation))
-            {
-                Some(Ok(id)) => error.with_id("conversationId", &id),
-                _ => error,
+            (error @ (ConversationError::InvalidCwd(_) | ConversationError::Busy(_)), Some(id)) => {
+                error.with_id("conversationId", &id)
             }
-        })?)
+            (ConversationError::StoreFailed(failure), Some(id)) => {
+                ConversationError::StoreFailed(self.registry.add_backup_advice(M::NAME, id, failure).await)
+            }
+            (error, _) => error,
+        };
+        Err(error.into())
     }
 
     /// Starts sending events to a subscriber: those of one conversation or of all, after `after` or after a snapshot.

@@ -196,6 +196,7 @@ impl From<BundleError> for ConversationError {
             BundleError::NoRoom { .. } => Self::StoreFailed(StoreFailure {
                 text: words,
                 is_transient: false,
+                unreadable: None,
             }),
             BundleError::Changed(_) => Self::Busy(words),
             BundleError::Invalid(_) => Self::TranscriptDamaged(words),

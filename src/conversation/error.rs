@@ -1,7 +1,7 @@
 //! Errors of calls about a conversation. The room `bridge` maps them to wire codes.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bridge_protocol::conversation::{Limit, SessionInfo};
 use bridge_protocol::link::{Attempt, Fidelity};
@@ -281,6 +281,8 @@ pub struct StoreFailure {
     pub text: String,
     /// Whether the same call may succeed later.
     pub is_transient: bool,
+    /// The file of a session that the disk failed to read. If that is due to a bad sector, no later call succeeds.
+    pub unreadable: Option<PathBuf>,
 }
 
 impl From<StoreError> for ConversationError {
@@ -350,6 +352,7 @@ impl From<&StoreError> for StoreFailure {
             true => Self {
                 text,
                 is_transient: is_passing,
+                unreadable: None,
             },
             false => Self {
                 is_transient: is_passing,
@@ -365,6 +368,7 @@ impl From<String> for StoreFailure {
         Self {
             text: format!("the change could not be written to disk: {why}"),
             is_transient: false,
+            unreadable: None,
         }
     }
 }
@@ -377,9 +381,11 @@ impl From<&TranscriptError> for StoreFailure {
             true => format!("{text}; try again when that has passed"),
             false => text,
         };
+        let unreadable = error.unreadable_path().map(Path::to_owned);
         Self {
             text,
             is_transient: is_passing,
+            unreadable,
         }
     }
 }

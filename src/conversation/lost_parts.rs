@@ -44,6 +44,7 @@ pub(super) fn loss_error(id: ConversationId, lost: &[LostPart]) -> ConversationE
     ConversationError::StoreFailed(StoreFailure {
         text: format!("{}; {}", describe_loss(id, lost), loss_advice(id, lost)),
         is_transient: is_transient(lost),
+        unreadable: None,
     })
 }
 

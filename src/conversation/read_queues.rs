@@ -394,6 +394,7 @@ impl ReadQueue {
                  try again"
             ),
             is_transient: true,
+            unreadable: None,
         })
     }
 }

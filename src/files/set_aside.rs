@@ -62,10 +62,14 @@ pub(crate) fn set_aside(path: &Path, why: &Unreadable) -> io::Result<PathBuf> {
     renamed
 }
 
-fn rename(path: &Path) -> io::Result<PathBuf> {
+/// Returns the first free name for a file that is set aside.
+///
+/// # Errors
+/// The system's error if a name cannot be looked up.
+pub(crate) fn free_name(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut number = 1_u64;
-    let aside = loop {
+    loop {
         let ending = format!("{SET_ASIDE_INFIX}{number}");
         let mut end = name.len().min(FILE_NAME_LIMIT_BYTES - ending.len());
         while !name.is_char_boundary(end) {
@@ -73,10 +77,14 @@ fn rename(path: &Path) -> io::Result<PathBuf> {
         }
         let aside = path.with_file_name(format!("{}{ending}", &name[..end]));
         if none_if_absent(aside.symlink_metadata())?.is_none() {
-            break aside;
+            return Ok(aside);
         }
         number += 1;
-    };
+    }
+}
+
+fn rename(path: &Path) -> io::Result<PathBuf> {
+    let aside = free_name(path)?;
     // No other program uses such names, so this one is still free.
     durable::rename(path, &aside)?;
     if let Some(folder) = aside.parent() {

@@ -5,9 +5,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use crate::files::misplaced::Misplaced;
 use crate::files::set_aside::Unreadable;
-use crate::files::{is_passing, is_shortage};
+use crate::files::{has_errno, is_passing, is_shortage};
 
 /// A failure to find, read or copy a transcript.
 #[derive(Debug, thiserror::Error)]
@@ -113,6 +115,15 @@ impl TranscriptError {
     #[must_use]
     pub fn is_shortage(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_shortage(source))
+    }
+
+    /// The file that the disk failed to read or write, if that is the error.
+    #[must_use]
+    pub fn unreadable_path(&self) -> Option<&Path> {
+        match self {
+            Self::Io { path, source, .. } if has_errno(source, &[Errno::IO]) => Some(path),
+            _ => None,
+        }
     }
 
     /// Wraps an I/O error with the action and the path; for use in `map_err`.

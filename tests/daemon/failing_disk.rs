@@ -2,6 +2,7 @@
 //! acknowledged is lost, nothing that was refused comes back, and no transcript counts as damaged.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::{BridgeError, ErrorKind};
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::edits::places;
 use super::erasing::removed_in_part;
+use super::keeping::once_kept;
 use super::set_aside::reported;
 use super::{codex_ladder, error_words};
 use crate::carrying::files_below;
@@ -476,6 +478,86 @@ async fn a_session_is_not_continued_while_its_transcript_cannot_be_read_here() {
     );
     scene.check(&app, scene.continuing(), &scene.transcript).await;
     scene.check_afterwards(&app).await;
+}
+
+/// A bad sector stays. The error says how the conversation can continue from its backup, and that is how it does.
+#[tokio::test]
+async fn a_transcript_on_a_bad_sector_is_replaced_by_its_backup_as_the_error_says() {
+    let home = Home::new();
+    let calls = Calls::of(&home, &[Call::Read, Call::Open]);
+    let scene = Scene::new(&home, &calls).await;
+    let (id, path) = (scene.id, &scene.transcript);
+    let daemon = calls.start();
+    let app = daemon.app().await;
+    let keep = json!({"conversationId": id});
+    app.call("transcript/keep", keep).await.unwrap();
+    let aside = path.with_file_name(format!(
+        "{}.set-aside-2",
+        path.file_name().unwrap().to_str().unwrap()
+    ));
+    std::fs::write(aside.with_extension("set-aside-1"), "").unwrap();
+    let advice = format!(
+        "if the file stays unreadable, continue from its backup: sessionctl close {id} && mv {} {}",
+        path.display(),
+        aside.display()
+    );
+
+    calls.fail(Call::Open, path, Errno::MFILE, ALWAYS);
+    let exhausted = app.try_send(id, "three").await.unwrap_err();
+    assert!(
+        calls.succeed() > 0 && !exhausted.message.contains("backup"),
+        "{exhausted:?}"
+    );
+    calls.fail(Call::Read, path, Errno::IO, ALWAYS);
+    for (method, params) in [
+        (
+            "conversation/prompt",
+            json!({"conversationId": id, "prompt": "three"}),
+        ),
+        ("conversation/resume", json!({"conversationId": id})),
+        ("transcript/check", json!({"conversationId": id})),
+    ] {
+        let error = app.call(method, params).await.unwrap_err();
+        assert_eq!((error.kind, error.retryable), (ErrorKind::StoreFailed, true));
+        assert!(error.message.ends_with(&advice), "{method}: {error:?}");
+        error_words::check("a transcript on a bad sector", "storeFailed", &error.message);
+    }
+
+    app.close(id).await;
+    assert!(calls.succeed() > 0);
+    let (_, command) = advice.split_once(" && ").unwrap();
+    assert!(
+        Command::new("sh")
+            .args(["-c", command])
+            .status()
+            .unwrap()
+            .success()
+    );
+    calls.fail(Call::Read, &aside, Errno::IO, ALWAYS);
+    let resumed = app.send(id, "three").await.resumed.unwrap();
+    assert_eq!(tried(&resumed), [(Via::Resume, false), (Via::Archive, true)]);
+    assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
+    assert_eq!(app.remembered(id).await, ["one", "two", "three"]);
+    assert!(aside.exists());
+}
+
+/// A hard link to the transcript has the same bad sector.
+#[tokio::test]
+async fn a_backup_that_shares_the_bad_sector_is_no_way_out() {
+    let home = Home::new();
+    let calls = Calls::of(&home, &[Call::Read]);
+    let daemon = calls.start();
+    let app = daemon.app().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    once_kept(&app, |total| total.sessions == 1).await;
+    let path = home.transcript_of(&app, id).await;
+    calls.fail(Call::Read, &path, Errno::IO, ALWAYS);
+    let check = json!({"conversationId": id});
+    let error = app.call("transcript/check", check).await.unwrap_err();
+    assert!(
+        calls.succeed() > 0 && !error.message.contains("backup"),
+        "{error:?}"
+    );
 }
 
 #[tokio::test]

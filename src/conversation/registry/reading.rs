@@ -7,7 +7,8 @@ use bridge_protocol::history::{CheckpointAnswer, CheckpointPage, HistoryForm, Hi
 use bridge_protocol::{AgentName, CheckpointId, ConversationId, UpstreamId};
 use tokio_util::sync::CancellationToken;
 
-use super::super::error::ConversationError;
+use super::super::backup::advice_on_unreadable;
+use super::super::error::{ConversationError, StoreFailure};
 use super::super::history::{History, PageStart, TranscriptScope};
 use super::super::read_queues::{ReadClass, ReadQueue};
 use super::super::running_work::WorkGuard;
@@ -85,6 +86,26 @@ impl Registry {
             }
         })
         .await
+    }
+
+    /// Adds to the error of a call about a conversation how it can continue from its backup, if the disk failed to read its
+    /// transcript.
+    pub async fn add_backup_advice(
+        &self,
+        method: &'static str,
+        id: ConversationId,
+        mut failure: StoreFailure,
+    ) -> StoreFailure {
+        if let Some(path) = failure.unreadable.clone()
+            && let Ok(record) = self.record(id)
+        {
+            let services = Arc::clone(&self.services);
+            let look = move || Ok(advice_on_unreadable(&services, &record, &path));
+            if let Ok(Some(advice)) = self.run_read(method, Some(id), look).await {
+                failure.text = format!("{}; {advice}", failure.text);
+            }
+        }
+        failure
     }
 
     /// Reads transcripts on a blocking thread, after waiting for a turn. The read ends some time after its caller disconnects,

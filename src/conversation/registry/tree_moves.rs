@@ -176,6 +176,7 @@ impl Registry {
             ConversationError::StoreFailed(StoreFailure {
                 text: format!("the records of folder moves cannot be read ({error})"),
                 is_transient: is_passing(&error),
+                unreadable: None,
             })
         })
     }
