@@ -38,6 +38,7 @@ impl CallKey {
             fingerprint: self.fingerprint.clone(),
             turn_id: None,
             result: None,
+            short_result: None,
             error: None,
             at,
         }

@@ -26,7 +26,7 @@ use super::journal::{self, BadRegion, Journal, JournalCheck};
 use super::keyspace::{Keyspace, PAGE_ENTRIES, TreeId, WriteBatch};
 use super::open::{self, StorePaths};
 use super::packed;
-use super::record::{Change, RECORD_VERSION, Sequence};
+use super::record::{Change, RECORD_VERSION, RequestRecord, Sequence};
 use super::request_memory::{MinimumClock, expired_requests};
 use super::shared::Shared;
 use super::trust::TrustFile;
@@ -681,9 +681,7 @@ fn prepare(
     }
     for request in &change.requests {
         check_length("request id", request.request_id.as_str(), REQUEST_ID_LIMIT_BYTES)?;
-        entry
-            .requests
-            .push(StoredValue::encode("request", request, &[], bodies, must_fit)?);
+        entry.requests.push(request_value(request, bodies, must_fit)?);
     }
     let elapsed = shared.minimum_clock.get().and_then(Option::as_ref);
     let oldest_kept = elapsed.map(MinimumClock::oldest_remembered);
@@ -699,6 +697,26 @@ fn prepare(
     entry.processes_removed = change.processes_removed;
     entry.erases = change.erases;
     Ok(entry)
+}
+
+/// Encodes a request, with its short result if it `must_fit` and no file can hold the whole one.
+fn request_value(
+    request: &RequestRecord,
+    bodies: Option<&Bodies>,
+    must_fit: bool,
+) -> Result<StoredValue, StoreError> {
+    let encode =
+        |request: &RequestRecord, must_fit| StoredValue::encode("request", request, &[], bodies, must_fit);
+    match &request.short_result {
+        Some(short) if must_fit => encode(request, false).or_else(|_| {
+            let request = RequestRecord {
+                result: Some(short.clone()),
+                ..request.clone()
+            };
+            encode(&request, true)
+        }),
+        _ => encode(request, must_fit),
+    }
 }
 
 /// Encodes the journal line of a change.

@@ -37,7 +37,8 @@ const FORMAT: u32 = 1;
 pub(super) const LINE_LIMIT_BYTES: usize = 64 << 20;
 
 /// How many bytes are reserved after the last line for changes that cannot be refused: the ends of about 64 turns, each with a
-/// record and an answer of the largest size that needs no file of its own. Usually the end of a turn takes a few kilobytes.
+/// record and an answer of the largest size that needs no file of its own. A larger answer is shortened if no file can hold it.
+/// Usually the end of a turn takes a few kilobytes.
 const RESERVE_BYTES: u64 = 64 * 2 * VALUE_LIMIT_BYTES as u64;
 
 /// How many further bytes are allocated at once, if the disk has space.

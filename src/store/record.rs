@@ -351,6 +351,10 @@ pub struct RequestRecord {
     /// The result, if there is one yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<RawJson>,
+    /// What the caller needs of the result, if that is less. It is stored instead of the result if the change cannot be refused
+    /// and the result needs a file that cannot be written.
+    #[serde(skip)]
+    pub short_result: Option<RawJson>,
     /// The error, if there is one yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<RawJson>,

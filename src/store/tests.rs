@@ -86,6 +86,7 @@ pub(super) fn request(conversation: Option<u8>, name: &str, at: i64) -> RequestR
         fingerprint: "f".to_owned(),
         turn_id: None,
         result: None,
+        short_result: None,
         error: None,
         at: second(at),
     }

@@ -327,6 +327,17 @@ fn a_turn_with_a_large_answer_that_ends_without_room_has_the_same_end_after_a_ki
     ends_alike_after_a_kill(20_000);
 }
 
+/// The answer alone is so large that the journal would not take it, and that few of them would use up what is kept free.
+#[test]
+fn a_turn_with_a_very_large_answer_that_ends_without_room_has_the_same_end_after_a_kill() {
+    ends_alike_after_a_kill(90_000);
+}
+
+#[test]
+fn many_turns_with_large_answers_that_end_without_room_have_the_same_ends_after_a_kill() {
+    many_end_alike_after_a_kill(50_000, false);
+}
+
 fn ends_alike_after_a_kill(answer_bytes: usize) {
     let home = Home::new("");
     configure_plain(&home, answer_bytes);
@@ -388,8 +399,12 @@ fn a_turn_with_a_large_answer_that_no_file_can_hold_has_the_same_end_after_a_kil
 /// The same for turns that run while the journal is rewritten because a conversation was deleted with its transcripts.
 #[test]
 fn turns_that_end_without_room_after_an_erasure_have_the_same_end_after_a_kill() {
+    many_end_alike_after_a_kill(0, true);
+}
+
+fn many_end_alike_after_a_kill(answer_bytes: usize, erases: bool) {
     let home = Home::new("");
-    configure_plain(&home, 0);
+    configure_plain(&home, answer_bytes);
     let Some(disk) = Disk::mount(&home, "size=32m") else {
         return;
     };
@@ -399,8 +414,10 @@ fn turns_that_end_without_room_after_an_erasure_have_the_same_end_after_a_kill()
     let make = json!({"agent": "plain", "cwd": home.project(), "settings": {"mcpServers": [server]}});
     let deleted = client.new_conversation(&make);
     let asking: Vec<_> = (0..60).map(|_| ask_of(&mut client, &make)).collect();
-    let delete = json!({"conversationId": deleted, "transcripts": "delete"});
-    assert_eq!(client.call("conversation/delete", &delete), json!({}));
+    if erases {
+        let delete = json!({"conversationId": deleted, "transcripts": "delete"});
+        assert_eq!(client.call("conversation/delete", &delete), json!({}));
+    }
     disk.fill();
     let title =
         json!({"conversationId": asking[0].prompt["conversationId"], "title": "t".repeat(TITLE_BYTES)});

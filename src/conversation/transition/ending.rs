@@ -172,10 +172,18 @@ impl<R> Model<R> {
         let turn = self.turn.as_ref();
         let edit = turn.and_then(|turn| turn.edit.as_ref());
         let request = turn.and_then(|turn| turn.request.caller.key.clone());
+        let json_of = |result: TurnResult| self.turn_answer(edit, result).to_json().ok();
+        // An agent may add any amount of data to its answer.
+        let short = |result: TurnResult| TurnResult {
+            usage: None,
+            other: None,
+            ..result
+        };
         let request = request.and_then(|request| {
             Some(RequestRecord {
                 turn_id: Some(result.turn_id.clone()),
-                result: Some(self.turn_answer(edit, result.clone()).to_json().ok()?),
+                result: Some(json_of(result.clone())?),
+                short_result: json_of(short(result.clone())),
                 ..self.begun_request_record(&request)
             })
         });

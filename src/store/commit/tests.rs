@@ -1,12 +1,14 @@
 use std::path::Path;
 
+use bridge_protocol::raw::RawJson;
+
 use super::*;
 use crate::store::journal::tests::{FaultyFile, nowhere};
 use crate::store::keyspace::Keyspace;
 use crate::store::open;
 use crate::store::request_memory::MEMORY_MICROSECONDS;
 use crate::store::tests::{change, id, record, request, wait};
-use crate::store::{Store, StoreOptions};
+use crate::store::{RequestId, Store, StoreOptions};
 
 /// A writer with trees in memory and a journal file that can fail.
 fn writer() -> (Writer, Arc<Shared>, FaultyFile) {
@@ -154,6 +156,40 @@ fn an_unreadable_database_does_not_refuse_the_end_of_a_turn() {
     drop((writer, shared));
     let opened = open::open(folder.path(), false).unwrap();
     assert_eq!(opened.applied.conversations, 3);
+}
+
+/// The whole result is stored as long as a file can hold it, and so is that of a change that can be refused.
+#[test]
+fn only_a_result_that_no_file_can_hold_is_shortened() {
+    for (has_room, is_end, expected) in [
+        (true, true, Some(90_002)),
+        (false, true, Some(2)),
+        (false, false, None),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut writer, shared) = writer_on_disk(folder.path());
+        if !has_room {
+            std::fs::write(folder.path().join("bodies"), "").unwrap();
+        }
+        let json = |bytes| Some(RawJson::from_value(&"x".repeat(bytes)).unwrap());
+        let ended = Change {
+            may_use_reserve: is_end,
+            requests: vec![RequestRecord {
+                result: json(90_000),
+                short_result: json(0),
+                ..request(Some(1), "key", 0)
+            }],
+            ..change(record(1, 1))
+        };
+        assert_eq!(commit(&mut writer, vec![ended])[0].is_ok(), expected.is_some());
+        let key = RequestKey {
+            conversation_id: Some(id(1)),
+            request_id: RequestId::new("key"),
+        };
+        let stored = shared.read(|view| view.request(&key)).unwrap();
+        let length = stored.map(|stored| stored.result.unwrap().get().len());
+        assert_eq!(length, expected, "{has_room} {is_end}");
+    }
 }
 
 #[test]

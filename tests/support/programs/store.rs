@@ -92,6 +92,7 @@ fn change(store: &Store, step: u64) -> Change {
         fingerprint: String::new(),
         turn_id: None,
         result: None,
+        short_result: None,
         error: None,
         at,
     };
