@@ -163,7 +163,7 @@ pub fn parts(transcript: &Path) -> Result<SessionFiles, TranscriptError> {
     let mut leave = |why: &str| {
         parts
             .left_out
-            .push(format!("{} {why}", own_folder_path.display()))
+            .push(format!("{} {why}", own_folder_path.display()));
     };
     match own_folder_path.symlink_metadata() {
         Ok(metadata) if metadata.is_dir() => add_files_below(&own_folder_path, &id, DEPTH_LIMIT, &mut parts),

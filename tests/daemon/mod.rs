@@ -68,6 +68,7 @@ mod export_reports;
 mod export_secrets;
 pub(crate) mod external_changes;
 #[cfg(target_os = "linux")]
+mod failing_deletions;
 mod failing_disk;
 mod failure_captures;
 mod family;

@@ -102,7 +102,7 @@ impl Checker {
         for part in parts(fields) {
             match part {
                 ContentPart::ToolCall { id, name, .. } => {
-                    self.items.push((line, hash_of(&id), Some(quoted(&name))))
+                    self.items.push((line, hash_of(&id), Some(quoted(&name))));
                 }
                 ContentPart::ToolResult { call_id, .. } => self.items.push((line, hash_of(&call_id), None)),
                 _ => {}

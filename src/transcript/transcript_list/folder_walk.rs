@@ -184,7 +184,7 @@ impl FolderWalk {
 fn files_in(folder: &Path, format: Format) -> io::Result<Vec<FoundFile>> {
     let mut files = Vec::new();
     for_each_transcript_name(folder, format, |entry| {
-        files.extend(FoundFile::from_entry(&entry))
+        files.extend(FoundFile::from_entry(&entry));
     })?;
     Ok(files)
 }
