@@ -10,7 +10,7 @@ use crate::check::Finding;
 use crate::declare::{objects, words};
 use crate::export::MissingSession;
 use crate::id::{AgentName, CheckpointId, ConversationId, Cursor, TurnId, UpstreamId};
-use crate::link::{Fidelity, LineageEntry, Link, Resumed};
+use crate::link::{Fidelity, LineageEntry, LineageReason, Link, Resumed};
 use crate::raw::{PromptContent, RawJson};
 use crate::turn::{FailureKind, Interrupt, TurnResult};
 
@@ -224,6 +224,9 @@ objects! {
         /// Why the daemon's files may still contain what was stored of the conversation; absent if they do not. The next start of
         /// the daemon tries again to remove it.
         not_erased: Option<String> = default,
+        /// With `transcripts: keep`, the sessions that `conversation/adopt` takes, the newest first. A session whose history a
+        /// later one carries is left out.
+        adoptable: Vec<UpstreamId> = default,
     }
 
     /// A transcript that should have been deleted with its conversation, and remains.
@@ -371,6 +374,8 @@ objects! {
         dropped: u64,
         /// The folders of the undone move; absent if no move was undone.
         moved: Option<MovedFolder> = default,
+        /// What was undone: `edited`, `forked` in place, `moved`, `reset`, or `rolled` if the agent had cleared its context.
+        undone: Option<LineageReason> = default,
     }
 
     /// The folders of an undone move.

@@ -358,6 +358,11 @@ export interface DaemonStatus {
 /** The answer of `conversation/delete`. */
 export interface DeleteAnswer {
   /**
+   * With `transcripts: keep`, the sessions that `conversation/adopt` takes, the newest first. A session whose history
+   * a later one carries is left out.
+   */
+  adoptable?: UpstreamId[];
+  /**
    * Why the daemon's files may still contain what was stored of the conversation; absent if they do not. The next
    * start of the daemon tries again to remove it.
    */
@@ -1390,6 +1395,8 @@ export interface UndoAnswer {
   link: Link;
   /** The folders of the undone move; absent if no move was undone. */
   moved?: MovedFolder;
+  /** What was undone: `edited`, `forked` in place, `moved`, `reset`, or `rolled` if the agent had cleared its context. */
+  undone?: LineageReason;
 }
 
 /** An edit, a fork in place, a move or a reset was undone. */

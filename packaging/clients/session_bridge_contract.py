@@ -431,6 +431,10 @@ class DaemonStatus(TypedDict):
 class DeleteAnswer(TypedDict, total=False):
     """The answer of `conversation/delete`."""
 
+    # With `transcripts: keep`, the sessions that `conversation/adopt` takes, the newest first. A session whose
+    # history a later one carries is left out.
+    adoptable: List[UpstreamId]
+
     # Why the daemon's files may still contain what was stored of the conversation; absent if they do not. The next
     # start of the daemon tries again to remove it.
     notErased: str
@@ -1782,6 +1786,10 @@ class UndoAnswer(_UndoAnswer, total=False):
 
     # The folders of the undone move; absent if no move was undone.
     moved: MovedFolder
+
+    # What was undone: `edited`, `forked` in place, `moved`, `reset`, or `rolled` if the agent had cleared its
+    # context.
+    undone: LineageReason
 
 
 class UndoneEvent(TypedDict):

@@ -182,12 +182,16 @@ handlers! {
     }
 
     Delete(self, params, request) {
-        let call = Call::Delete {
-            transcripts: params.transcripts,
+        let erases = params.transcripts == TranscriptsOnDelete::Delete;
+        let adoptable = match self.resolve(&params.conversation_id) {
+            _ if erases => None,
+            Ok(id) => Some(self.registry.adoptable_sessions(id).await),
+            // The call below is refused.
+            Err(_) => Some(Vec::new()),
         };
+        let call = Call::Delete { adoptable };
         let answer = self.call(&params.conversation_id, call, request).await?;
         let status = self.registry.services().store.status();
-        let erases = params.transcripts == TranscriptsOnDelete::Delete;
         let failure = status.erasure_failure.filter(|_| erases);
         Ok(DeleteAnswer {
             not_erased: failure.map(|error| chain_text(&error)),

@@ -23,6 +23,8 @@ pub enum UndoEffect {
 pub struct EarlierHead {
     /// Its link.
     pub link: NewLink,
+    /// The reason of the change that left it.
+    pub left_by: Option<LineageReason>,
     /// How many turns were acknowledged in the abandoned branch.
     pub dropped_turns: u64,
     /// Whether the reverted change was made within one folder. Then the conversation stays in its present folder, even if the
@@ -34,14 +36,17 @@ pub struct EarlierHead {
 #[derive(Default)]
 struct Branch {
     sessions: Vec<UpstreamId>,
+    /// As in [`EarlierHead`]; `None` for the current branch.
+    left_by: Option<LineageReason>,
     /// As in [`EarlierHead`].
     keeps_folder: bool,
 }
 
 impl Branch {
     /// Begins another branch, and returns this one.
-    fn abandon(&mut self, keeps_folder: bool) -> Self {
+    fn abandon(&mut self, left_by: LineageReason, keeps_folder: bool) -> Self {
         Self {
+            left_by: Some(left_by),
             keeps_folder,
             ..std::mem::take(self)
         }
@@ -140,7 +145,7 @@ fn read_undo_stack(lineage: &[LineageEntry]) -> UndoStack {
     for entry in lineage {
         match entry.reason {
             LineageReason::Reset => {
-                let cleared = current.abandon(false);
+                let cleared = current.abandon(entry.reason, false);
                 // A reset of sessions without content removed nothing, so it cannot be undone.
                 if cleared.sessions.iter().any(|id| had_history(lineage, id)) {
                     done.push(UndoableChange::Branched(cleared));
@@ -165,11 +170,13 @@ fn read_undo_stack(lineage: &[LineageEntry]) -> UndoStack {
             LineageReason::Rolled
                 if entry.cause == Some(RollCause::Cleared) && !current.sessions.is_empty() =>
             {
-                done.push(UndoableChange::Branched(current.abandon(true)));
+                done.push(UndoableChange::Branched(current.abandon(entry.reason, true)));
             }
             // If there is no session before it, the conversation was forked from another one.
             LineageReason::Forked | LineageReason::Edited if !current.sessions.is_empty() => {
-                done.push(UndoableChange::Branched(current.abandon(entry.cwd == cwd)));
+                done.push(UndoableChange::Branched(
+                    current.abandon(entry.reason, entry.cwd == cwd),
+                ));
             }
             LineageReason::Undone => match move_from(&entry.cwd, &done) {
                 // The folder was moved back with all its conversations: undo only the move, and keep the changes since
@@ -212,7 +219,7 @@ fn earlier_head(
     lineage: &[LineageEntry],
     links: &[Link],
 ) -> Option<EarlierHead> {
-    let target = earlier.sessions.pop()?;
+    let (target, left_by) = (earlier.sessions.pop()?, earlier.left_by);
     let turns_of = |id: &UpstreamId| {
         let of_chain = links.iter().filter(|link| link.upstream_id == *id);
         let of_lineage = lineage.iter().filter(|entry| entry.upstream_id == *id);
@@ -251,6 +258,7 @@ fn earlier_head(
             },
             upstream_id: target,
         },
+        left_by,
         dropped_turns: dropped,
         keeps_folder: false,
     })

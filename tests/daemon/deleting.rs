@@ -128,7 +128,8 @@ async fn a_transcript_that_a_deleted_conversation_had_goes_with_the_next_one() {
     let id = app.begun(&home.project(), &["one"]).await;
     let head = app.get(id).await.head.unwrap();
     let keep = json!({"conversationId": id});
-    assert_eq!(app.call("conversation/delete", keep).await.unwrap(), json!({}));
+    let deleted = app.call("conversation/delete", keep).await.unwrap();
+    assert_eq!(deleted, json!({"adoptable": [head]}));
     let adopt = json!({"upstreamId": head});
     let adopted = app.call("conversation/adopt", adopt).await.unwrap();
     let anew: ConversationId = adopted["conversation"]["id"].as_str().unwrap().parse().unwrap();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bridge_protocol::conversation::{ContinueAt, OnBusy, OnLimit, Settings, TranscriptsOnDelete};
+use bridge_protocol::conversation::{ContinueAt, OnBusy, OnLimit, Settings};
 use bridge_protocol::id::{InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::{PromptContent, RawJson};
@@ -160,8 +160,8 @@ pub enum Call {
     Reset,
     /// Delete the conversation.
     Delete {
-        /// Whether the transcripts are deleted too.
-        transcripts: TranscriptsOnDelete,
+        /// The sessions that can be adopted afterwards; `None` if the transcripts are deleted too.
+        adoptable: Option<Vec<UpstreamId>>,
     },
 }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bridge_protocol::conversation::TranscriptsOnDelete;
 use bridge_protocol::id::ConversationId;
 use bridge_protocol::raw::PromptContent;
 use jiff::Timestamp;
@@ -133,9 +132,7 @@ impl Registry {
     /// Finishes the deletions that an earlier daemon began. A repeated call gets the result.
     pub fn finish_deletions(self: &Arc<Self>, deletions: Vec<(ConversationId, BegunDeletion)>) {
         for (id, deletion) in deletions {
-            let call = Call::Delete {
-                transcripts: TranscriptsOnDelete::Delete,
-            };
+            let call = Call::Delete { adoptable: None };
             // Its result is in the log and in the store.
             if let Err(error) = self.call(id, call, deletion.request) {
                 tracing::error!(conversation = %id, error = chain_text(&error), "its deletion stays unfinished");

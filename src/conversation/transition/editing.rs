@@ -265,6 +265,7 @@ impl<R> Model<R> {
     fn restore_earlier_head(&mut self, earlier: EarlierHead, caller: Caller<R>, kind: OperationKind) {
         let EarlierHead {
             link,
+            left_by,
             dropped_turns: dropped,
             ..
         } = earlier;
@@ -297,6 +298,7 @@ impl<R> Model<R> {
             link,
             dropped,
             moved: None,
+            undone: left_by,
         }));
         let ledger = Ledger::with_links(appended.entries, Vec::new());
         let change = CallChange {

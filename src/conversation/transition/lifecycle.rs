@@ -75,11 +75,7 @@ impl<R> Model<R> {
     /// written, the call is refused and all of them stay.
     pub(super) fn delete_with_transcripts(&mut self, caller: Caller<R>) {
         let request = caller.key.clone();
-        self.set_operation(
-            OperationKind::Delete { transcripts: true },
-            caller,
-            Stage::Writing,
-        );
+        self.set_operation(OperationKind::Delete { adoptable: None }, caller, Stage::Writing);
         if self.record.begun_deletion.is_some() {
             self.deletion_begun(Ok(()));
             return;
@@ -243,7 +239,7 @@ impl<R> Model<R> {
                 };
                 self.write_result(OperationKind::Reset, ledger, change);
             }
-            OperationKind::Delete { transcripts } => {
+            OperationKind::Delete { adoptable } => {
                 let before = self.record.clone();
                 let mut ledger = self.clear_chain(ClearReason::Deleted);
                 self.record.deleted_at = Some(self.now);
@@ -255,7 +251,7 @@ impl<R> Model<R> {
                 // Settings may contain keys, and are no longer needed to open a session.
                 self.record.settings = Settings::default();
                 ledger.requests.extend(self.remove_held_prompts());
-                if transcripts {
+                if adoptable.is_none() {
                     // With the transcripts kept, the title would help to adopt them again.
                     self.record.title.clear();
                     self.record.failure = None;
@@ -270,6 +266,7 @@ impl<R> Model<R> {
                         caller,
                         Answer::Deleted(DeleteAnswer {
                             remaining,
+                            adoptable: adoptable.unwrap_or_default(),
                             ..DeleteAnswer::default()
                         }),
                         before,

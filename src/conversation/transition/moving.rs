@@ -2,7 +2,7 @@
 
 use bridge_protocol::conversation::{MoveAnswer, MovedFolder, UndoAnswer};
 use bridge_protocol::event::Event;
-use bridge_protocol::link::{Link, LinkReason};
+use bridge_protocol::link::{LineageReason, Link, LinkReason};
 
 use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::destination::Destination;
@@ -82,6 +82,7 @@ impl<R> Model<R> {
                     from: before.cwd.clone(),
                     to: self.record.cwd.clone(),
                 }),
+                undone: Some(LineageReason::Moved),
             })),
             None => Answer::Moved(Box::new(answer)),
         };
