@@ -316,27 +316,12 @@ pub(super) fn truncate(text: &str, columns: usize, look: Look) -> String {
         return text.to_owned();
     }
     let more = look.sign("…", "~");
-    prefix_of_width(text.chars(), columns.saturating_sub(more.width())) + more
-}
-
-/// The first characters that fit in this many columns.
-fn prefix_of_width(characters: impl Iterator<Item = char>, columns: usize) -> String {
-    let mut taken = 0;
-    let fit = characters.take_while(|character| {
+    let (mut taken, room) = (0, columns.saturating_sub(more.width()));
+    let fit = text.chars().take_while(|character| {
         taken += character.width().unwrap_or(0);
-        taken <= columns
+        taken <= room
     });
-    fit.collect()
-}
-
-/// Cuts the middle out of a text that is wider than this many columns, because both ends of a path matter.
-pub(super) fn truncate_middle(text: &str, columns: usize, look: Look) -> String {
-    if text.width() <= columns {
-        return text.to_owned();
-    }
-    let begin = truncate(text, columns.div_ceil(2), look);
-    let end = prefix_of_width(text.chars().rev(), columns.saturating_sub(begin.width()));
-    begin.chars().chain(end.chars().rev()).collect()
+    fit.collect::<String>() + more
 }
 
 /// Breaks a line between words if it is too long, and indents the continued lines. A word longer than a line is not broken.

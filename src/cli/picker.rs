@@ -17,7 +17,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::advice::with_daemon_options;
 use super::commands::create::new_here;
-use super::commands::lifecycle::recovery_hint;
+use super::commands::lifecycle::way_back;
 use super::commands::{Context, list, this_folder, turns};
 use super::connect::Daemon;
 use super::history_text::HistoryRenderer;
@@ -189,9 +189,8 @@ async fn wait_for_leave_key(typed: &mut VecDeque<KeyEvent>) -> CommandResult<Pro
 
 /// Deletes a conversation and keeps its transcripts; returns a message about it.
 async fn delete(daemon: &Daemon, one: &Conversation, options: &str) -> CommandResult<String> {
-    let links = daemon.call(method::Chain::of(one.id)).await?.links;
-    daemon.call(method::Delete::of(one.id)).await?;
-    let way_back = with_daemon_options(&recovery_hint(daemon, one, &links).await, options);
+    let answer = daemon.call(method::Delete::of(one.id)).await?;
+    let way_back = with_daemon_options(&way_back(&answer), options);
     Ok(format!("Deleted {}{way_back}", humanize::name(one)))
 }
 

@@ -1,10 +1,8 @@
 //! The names of exported files say what is in them.
 
 use super::home::Home;
-use super::printed::commands;
 
-/// A name that promises another format is refused, with the commands that make a file of a format that there
-/// is.
+/// A name that promises another format is refused.
 #[test]
 fn a_name_that_promises_another_format_is_refused() {
     let home = Home::new();
@@ -19,13 +17,7 @@ fn a_name_that_promises_another_format_is_refused() {
     ] {
         let told = home.printed(&["export", &id, "-o", name], 2);
         assert!(!home.path().join(name).exists(), "{name}");
-        assert_eq!(commands(&told).len(), 2, "{told}");
-        for command in commands(&told) {
-            let path = home.said_pasted(command);
-            let stem = name.trim_end_matches(".gz").rsplit_once('.').unwrap().0;
-            assert!(path.contains(&format!("/{stem}.")), "{name}: {path}");
-            std::fs::remove_file(path).unwrap();
-        }
+        assert!(told.contains("--format"), "{told}");
     }
     // Whoever names the format has said what the file is.
     home.said(&["export", &id, "--format", "json", "-o", "talk.txt"]);

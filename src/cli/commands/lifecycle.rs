@@ -2,17 +2,14 @@
 
 use std::time::Duration;
 
-use bridge_protocol::conversation::{Conversation, RemainingReason, TranscriptsOnDelete};
-use bridge_protocol::link::{LineageEntry, LineageReason, Link, Relation};
+use bridge_protocol::ErrorKind;
+use bridge_protocol::conversation::{Conversation, DeleteAnswer, RemainingReason, TranscriptsOnDelete};
 use bridge_protocol::method;
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::transcript::Transcript;
-use bridge_protocol::{AgentName, ErrorKind, UpstreamId};
 use clap::Args;
 use serde_json::json;
 
-use super::{Context, inspect};
-use crate::cli::connect::Daemon;
+use super::Context;
 use crate::cli::output::one_line;
 use crate::cli::problem::{CommandResult, DOCTOR_HINT, Problem};
 use crate::cli::select::ConversationArgs;
@@ -102,14 +99,6 @@ pub(in crate::cli) fn with_cancel_hint(problem: Problem, conversation: &Conversa
 /// Deletes a conversation.
 pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -> CommandResult {
     let (daemon, conversation) = context.connect_and_select(options.target.name()).await?;
-    let chain = method::Chain::of(conversation.id);
-    let links = daemon.call(chain).await?.links;
-    let entries = match options.transcripts || context.output.json {
-        true => Vec::new(),
-        false => inspect::lineage_entries(context, &daemon, conversation.id)
-            .await
-            .unwrap_or_default(),
-    };
     let name = humanize::name_in_sentence(&conversation);
     let (what, transcripts) = if options.transcripts {
         let what = format!("Delete {name} with its transcripts and all backups of them, for good");
@@ -125,32 +114,18 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
     };
     let answer = context.call_and_print(&daemon, delete).await;
     let answer = answer.map_err(|problem| with_cancel_hint(problem, &conversation))?;
-    let mut others = Vec::new();
     let done = match options.transcripts {
         true if answer.remaining.is_empty() && answer.not_erased.is_none() => {
             format!("Deleted {name} and its transcripts.")
         }
         true => format!("Deleted {name}."),
-        false => {
-            let newest = match links.is_empty() {
-                true => session_left_by_reset(&entries),
-                false => newest_adoptable(&daemon, &links).await,
-            };
-            others = other_adoptable_sessions(&daemon, &entries, newest.as_ref()).await;
-            let way_back = match &newest {
-                Some(newest) => adopt_hint(newest),
-                None => recovery_hint(&daemon, &conversation, &links).await,
-            };
-            format!("Deleted {name}{}", context.output.with_daemon_options(&way_back))
-        }
+        false => format!("Deleted {name}"),
     };
-    context.output.note_unedited(&done)?;
-    for other in &others {
-        let other = shell_word(other.as_str());
-        context.output.note(&format!(
-            "An earlier session is kept too: sessionctl adopt {other}"
-        ))?;
-    }
+    let way_back = context.output.with_daemon_options(&way_back(&answer));
+    context.output.note_unedited(&match options.transcripts {
+        true => done,
+        false => done + &way_back,
+    })?;
     let mut failed = 0;
     for left in &answer.remaining {
         failed += u64::from(left.reason == RemainingReason::Failed);
@@ -177,94 +152,15 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
     }
 }
 
-/// How to continue from the history of a deleted conversation with these links, as the end of a sentence.
-pub(in crate::cli) async fn recovery_hint(
-    daemon: &Daemon,
-    conversation: &Conversation,
-    links: &[Link],
-) -> String {
-    if let Some(newest) = newest_adoptable(daemon, links).await {
-        return adopt_hint(&newest);
-    }
-    let Some(parent) = &conversation.parent else {
+/// How to continue from the history of a deleted conversation, as the end of a sentence.
+pub(in crate::cli) fn way_back(answer: &DeleteAnswer) -> String {
+    let mut sessions = answer.adoptable.iter().map(|id| shell_word(id.as_str()));
+    let Some(newest) = sessions.next() else {
         return ".".to_owned();
     };
-    let get = method::GetConversation::of(parent.conversation_id);
-    if daemon.call(get).await.is_err() {
-        return "; it had no transcript yet.".to_owned();
-    }
-    let at = parent.checkpoint_id.as_ref();
-    let at = at.map_or_else(String::new, |at| format!(" --at {}", shell_word(at.as_str())));
-    format!(
-        "; it had no transcript yet. Fork again: sessionctl fork {}{at}",
-        humanize::short_id(parent.conversation_id)
-    )
-}
-
-/// The newest of these sessions that has a transcript.
-async fn newest_adoptable(daemon: &Daemon, links: &[Link]) -> Option<UpstreamId> {
-    for link in links.iter().rev() {
-        // A branch has a transcript before its first prompt, unless its agent writes the transcript only after that prompt.
-        if link.written
-            || link.carried_turns > 0 && has_transcript(daemon, &link.agent, &link.upstream_id).await
-        {
-            return Some(link.upstream_id.clone());
-        }
-    }
-    None
-}
-
-fn adopt_hint(session: &UpstreamId) -> String {
-    format!(
-        "; its transcripts are kept. Continue from them under a new id: sessionctl adopt {}",
-        shell_word(session.as_str())
-    )
-}
-
-/// The session that the last reset left.
-fn session_left_by_reset(entries: &[LineageEntry]) -> Option<UpstreamId> {
-    let mut resets = entries
-        .iter()
-        .rev()
-        .filter(|entry| entry.reason == LineageReason::Reset);
-    resets.next().map(|entry| entry.upstream_id.clone())
-}
-
-/// The sessions with a transcript whose history no later session contains. A reset, an undone reset or the agent's `/clear`
-/// left them.
-async fn other_adoptable_sessions(
-    daemon: &Daemon,
-    entries: &[LineageEntry],
-    newest: Option<&UpstreamId>,
-) -> Vec<UpstreamId> {
-    let is_carried = |id: &UpstreamId| {
-        entries.iter().any(|later| {
-            later.relation == Relation::Carries
-                && later.upstream_id != *id
-                && later.from_upstream_id.as_ref() == Some(id)
-        })
-    };
-    let mut others: Vec<UpstreamId> = Vec::new();
-    for entry in entries {
-        let id = &entry.upstream_id;
-        let is_known = id.is_empty() || Some(id) == newest || others.contains(id);
-        if !is_known && !is_carried(id) && has_transcript(daemon, &entry.agent, id).await {
-            others.push(id.clone());
-        }
-    }
-    others
-}
-
-/// Whether the agent has a transcript of a session. Returns false if the daemon cannot list the transcripts.
-async fn has_transcript(daemon: &Daemon, agent: &AgentName, id: &UpstreamId) -> bool {
-    let list = method::ListTranscripts {
-        agent: Some(agent.clone()),
-        query: Some(id.to_string()),
-        ..Default::default()
-    };
-    let listed = daemon.call(list).await.map(|page| page.transcripts);
-    let is_it = |transcript: &Transcript| transcript.upstream_id == *id;
-    listed.is_ok_and(|listed| listed.iter().any(is_it))
+    let kept = "; its transcripts are kept. Continue from them under a new id";
+    let others = sessions.map(|other| format!("; an earlier session: sessionctl adopt {other}"));
+    format!("{kept}: sessionctl adopt {newest}{}", others.collect::<String>())
 }
 
 /// Starts the daemon if none runs, and prints which one runs.

@@ -23,7 +23,7 @@ use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{DIM, Output, one_line};
 use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::select::{ConversationArgs, HERE};
-use crate::paths::{shell_quoted, shell_word};
+use crate::paths::shell_word;
 
 /// Filters of `--all`: the states in which a conversation waits, and an interrupted turn in any state.
 const INTERRUPTED_FILTERS: [(Option<ConversationState>, Option<bool>); 4] = [
@@ -98,32 +98,15 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     if at == ContinueAt::Now && !options.cancel && !context.output.json {
         let mut follower = ConversationFollower::new(context, Rc::new(daemon), &conversation, None);
         let ended = follower.follow(FollowTarget::Continue(call)).await;
-        let ended = ended.map_err(|problem| {
-            with_continue_hint(
-                follower.screen.output,
-                problem,
-                &conversation,
-                None,
-                options.text.as_deref(),
-            )
-        })?;
+        let ended =
+            ended.map_err(|problem| with_continue_hint(follower.screen.output, problem, &conversation))?;
         return report_turn(&mut follower, ended.as_ref());
     }
     // The answer to a cancellation does not report whether a continuation was scheduled.
     let was_scheduled =
         conversation.continuation.is_some() || conversation.queue.iter().any(|queued| queued.held);
     let answer = context.call_and_print(&daemon, call).await;
-    let answer = answer.map_err(|problem| {
-        let at = options.at.as_deref().map(shell_word);
-        let at = at.or(options.at_reset.then(|| "+1h".to_owned()));
-        with_continue_hint(
-            context.output,
-            problem,
-            &conversation,
-            at.as_deref(),
-            options.text.as_deref(),
-        )
-    })?;
+    let answer = answer.map_err(|problem| with_continue_hint(context.output, problem, &conversation))?;
     let line = match &answer.continuation {
         Some(continuation) => {
             let at = clock.time_and_distance(continuation.at);
@@ -140,29 +123,18 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     context.output.line(&line)
 }
 
-/// Adds the command that helps to a refusal. `at` is the requested time, and `text` the requested prompt.
-pub(super) fn with_continue_hint(
-    output: &Output,
-    problem: Problem,
-    conversation: &Conversation,
-    at: Option<&str>,
-    text: Option<&str>,
-) -> Problem {
+/// Adds the command that helps to a refusal.
+pub(super) fn with_continue_hint(output: &Output, problem: Problem, conversation: &Conversation) -> Problem {
     let advice = output.advice(conversation.id);
     let question = conversation.interrupts.first();
-    let text = text.filter(|text| !text.contains('\n')).unwrap_or("Continue");
     match (problem.kind(), question) {
         (Some(ErrorKind::Conflict | ErrorKind::Busy), Some(question)) => {
             problem.hint(question::command(&advice, question))
         }
         (Some(ErrorKind::Conflict), None) if conversation.head.is_none() => problem.without_turns(&advice),
-        (Some(ErrorKind::Conflict), None) => problem.hint(match at {
-            Some(at) => {
-                let options = format!("--at {at} --text {}", shell_quoted(text));
-                format!("schedule a prompt: {}", advice.continue_turn(&options))
-            }
-            None => format!("send a prompt: {}", advice.send(text)),
-        }),
+        (Some(ErrorKind::Conflict), None) => {
+            problem.hint(format!("send a prompt: {}", advice.send("Continue")))
+        }
         (Some(ErrorKind::Busy), None) => problem.hint(format!(
             "follow the running turn with: sessionctl attach {}",
             advice.conversation
