@@ -329,18 +329,6 @@ pub(super) fn wrap_line(line: &str, columns: usize, indent: usize) -> String {
     fill_lines(line.split_inclusive(' '), columns, indent)
 }
 
-/// Breaks a list of clauses into lines that end with a comma. A clause is broken only if it is longer than a line.
-pub(super) fn wrap_clauses(text: &str, columns: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for clause in text.split_inclusive(", ") {
-        match lines.last_mut() {
-            Some(line) if line.width() + clause.trim_end().width() <= columns => line.push_str(clause),
-            _ => lines.extend(wrap_line(clause, columns, 0).split('\n').map(str::to_owned)),
-        }
-    }
-    lines.iter().map(|line| line.trim_end().to_owned()).collect()
-}
-
 /// The width without styles.
 pub(super) fn width_of(text: &str) -> usize {
     anstream::adapter::strip_str(text).to_string().width()

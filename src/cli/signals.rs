@@ -61,11 +61,38 @@ impl Drop for CtrlCListener {
     }
 }
 
+/// A guard for changed modes of the terminal. Dropping it sets the earlier ones again.
+pub(super) struct TerminalModes {
+    terminal: OwnedFd,
+    before: Termios,
+}
+
+impl TerminalModes {
+    /// Changes the modes.
+    ///
+    /// # Errors
+    /// There is no terminal, or its modes cannot be changed.
+    pub(super) fn change(change: impl FnOnce(&mut Termios)) -> io::Result<Self> {
+        let terminal = open_terminal()?;
+        let before = tcgetattr(&terminal)?;
+        let mut modes = before.clone();
+        change(&mut modes);
+        tcsetattr(&terminal, OptionalActions::Now, &modes)?;
+        Ok(Self { terminal, before })
+    }
+}
+
+impl Drop for TerminalModes {
+    fn drop(&mut self) {
+        let restored = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
+        log_error("the mode of the terminal cannot be set back", restored);
+    }
+}
+
 /// A guard that turns off the terminal's echo and line buffering. Typed text is passed on character by character, because a
 /// line editor reads only the first of several lines that it gets at once. Ctrl-C stays a signal, and discards nothing.
 pub(super) struct NoEchoMode {
-    terminal: OwnedFd,
-    saved_modes: Termios,
+    _modes: TerminalModes,
 }
 
 /// The modes of the terminal before [`NoEchoMode`], for other programs that use it meanwhile.
@@ -74,59 +101,43 @@ static MODES_BEFORE_NO_ECHO: Mutex<Option<Termios>> = Mutex::new(None);
 impl NoEchoMode {
     /// Turns the echo off.
     pub(super) fn enter() -> io::Result<Self> {
-        let terminal = open_terminal()?;
-        let before = tcgetattr(&terminal)?;
-        let mut modes = before.clone();
-        modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
-        modes.local_modes.insert(LocalModes::NOFLSH);
-        modes.input_modes.remove(InputModes::ICRNL);
-        tcsetattr(&terminal, OptionalActions::Now, &modes)?;
-        *lock(&MODES_BEFORE_NO_ECHO) = Some(before.clone());
-        Ok(Self {
-            terminal,
-            saved_modes: before,
-        })
+        let modes = TerminalModes::change(|modes| {
+            modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+            modes.local_modes.insert(LocalModes::NOFLSH);
+            modes.input_modes.remove(InputModes::ICRNL);
+        })?;
+        *lock(&MODES_BEFORE_NO_ECHO) = Some(modes.before.clone());
+        Ok(Self { _modes: modes })
     }
 }
 
 impl Drop for NoEchoMode {
     fn drop(&mut self) {
         *lock(&MODES_BEFORE_NO_ECHO) = None;
-        let restored = tcsetattr(&self.terminal, OptionalActions::Now, &self.saved_modes);
-        log_error("the mode of the terminal cannot be set back", restored);
     }
 }
 
 /// A guard that hands the terminal to another program: Ctrl-C is for that program, and must not end this process.
 pub(super) struct TerminalHandover {
     _interrupts: CtrlCListener,
-    /// The terminal and its modes in this process, if they differ from those for other programs.
-    own_modes: Option<(OwnedFd, Termios)>,
+    /// The modes for other programs, if they differ from those of this process.
+    modes: Option<TerminalModes>,
 }
 
 impl TerminalHandover {
     /// Begins the handover.
     pub(super) fn begin() -> Self {
-        let lend = || {
-            let modes = lock(&MODES_BEFORE_NO_ECHO).clone()?;
-            let terminal = open_terminal().ok()?;
-            let own = tcgetattr(&terminal).ok()?;
-            tcsetattr(&terminal, OptionalActions::Now, &modes).ok()?;
-            Some((terminal, own))
-        };
+        let for_others = lock(&MODES_BEFORE_NO_ECHO).clone();
         Self {
             _interrupts: CtrlCListener::listen(),
-            own_modes: lend(),
+            modes: for_others.and_then(|modes| TerminalModes::change(|own| *own = modes).ok()),
         }
     }
 }
 
 impl Drop for TerminalHandover {
     fn drop(&mut self) {
-        if let Some((terminal, own)) = &self.own_modes {
-            let restored = tcsetattr(terminal, OptionalActions::Now, own);
-            log_error("the mode of the terminal cannot be set back", restored);
-        }
+        drop(self.modes.take());
         // Wait until all earlier signals are handled: a Ctrl-C that arrived until now was for the other program.
         if let Some(requests) = barrier_sender() {
             let (handled, all_handled) = std_mpsc::channel();

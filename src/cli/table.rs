@@ -5,7 +5,7 @@
 use anstyle::Style;
 use unicode_width::UnicodeWidthStr;
 
-use super::output::{DIM, Look, one_line, truncate, wrap_clauses};
+use super::output::{DIM, Look, one_line, truncate, wrap_line};
 
 /// The minimum width of the last column. Optional columns are omitted until it has this width.
 const LEAST_COLUMNS: usize = 24;
@@ -39,7 +39,7 @@ enum Layout {
     Left,
     Right,
     /// Continues on further lines if it is the last column.
-    Clauses,
+    Wrapped,
 }
 
 impl Column {
@@ -70,9 +70,9 @@ pub(super) const fn right(header: &'static str) -> Column {
     Column::new(header, Layout::Right)
 }
 
-/// A column of lists of clauses, which continue on further lines if it is the last column.
+/// A column that continues on further lines if it is the last one.
 pub(super) const fn wrapped(header: &'static str) -> Column {
-    Column::new(header, Layout::Clauses)
+    Column::new(header, Layout::Wrapped)
 }
 
 /// A list. Only the last column is cut to the terminal's width.
@@ -125,8 +125,9 @@ impl Table {
             let is_last = place + 1 == widths.len();
             let room = columns.saturating_sub(taken).max(1);
             let text = match self.columns[*index].layout {
-                Layout::Clauses if is_last => {
-                    let mut lines = wrap_clauses(text, room).into_iter();
+                Layout::Wrapped if is_last => {
+                    let wrapped = wrap_line(text, room, 0);
+                    let mut lines = wrapped.split('\n').map(str::to_owned);
                     let first = lines.next().unwrap_or_default();
                     further = lines.collect();
                     first

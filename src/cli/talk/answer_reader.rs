@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste, KeyCode, KeyModifiers};
 use crossterm::execute;
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustix::termios::{LocalModes, Termios};
 use tokio::time::Instant;
 use unicode_width::UnicodeWidthChar as _;
 
-use crate::cli::{keyboard, log_error, signals};
+use crate::cli::signals::{self, TerminalModes};
+use crate::cli::{keyboard, log_error};
 
 /// How long to wait after a letter before it counts as a key. The next letter of a word follows sooner.
 const KEY_PAUSE: Duration = Duration::from_millis(400);
@@ -23,9 +24,8 @@ pub(super) const CTRL_D: &str = "\u{4}";
 
 /// Reads the user's answers from the terminal that shows standard error.
 pub(super) struct AnswerReader {
-    terminal: File,
-    /// The mode of the terminal before keys were read; `None` while no keys are read.
-    saved_mode: Option<Termios>,
+    /// The mode in which keys are read; `None` while no keys are read.
+    modes: Option<TerminalModes>,
     /// The letters since the last answer.
     word: String,
     /// When the letter counts as a key if no other letter follows.
@@ -44,32 +44,24 @@ impl AnswerReader {
         if !io::stderr().is_terminal() {
             return None;
         }
-        match File::options().read(true).write(true).open("/dev/tty") {
-            Ok(terminal) => {
-                signals::start_signal_watcher();
-                Some(Self {
-                    terminal,
-                    saved_mode: None,
-                    word: String::new(),
-                    key_counts_at: Instant::now(),
-                })
-            }
-            Err(error) => {
-                tracing::debug!(%error, "no terminal to ask at");
-                None
-            }
+        if let Err(error) = File::open("/dev/tty") {
+            tracing::debug!(%error, "no terminal to ask at");
+            return None;
         }
+        signals::start_signal_watcher();
+        Some(Self {
+            modes: None,
+            word: String::new(),
+            key_counts_at: Instant::now(),
+        })
     }
 
     /// Starts to read the answer to a question that is about to be shown. Keys that were typed before were not meant for it
     /// and are kept for the next line.
     pub(super) fn listen(&mut self) -> io::Result<()> {
-        if self.saved_mode.is_none() {
-            let before = tcgetattr(&self.terminal)?;
-            let mut mode = before.clone();
-            mode.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
-            tcsetattr(&self.terminal, OptionalActions::Now, &mode)?;
-            self.saved_mode = Some(before);
+        if self.modes.is_none() {
+            let keys = |modes: &mut Termios| modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+            self.modes = Some(TerminalModes::change(keys)?);
             // Pasted text must not be read as keys.
             execute!(io::stderr(), EnableBracketedPaste)?;
         }
@@ -80,20 +72,17 @@ impl AnswerReader {
 
     /// Restores the mode of the terminal for its next reader.
     pub(super) fn release(&mut self) {
-        let Some(before) = self.saved_mode.take() else {
-            return;
-        };
-        let written = execute!(io::stderr(), DisableBracketedPaste);
-        log_error("the terminal cannot be written to", written);
-        let restored = tcsetattr(&self.terminal, OptionalActions::Now, &before);
-        log_error("the mode of the terminal cannot be set back", restored);
+        if self.modes.take().is_some() {
+            let written = execute!(io::stderr(), DisableBracketedPaste);
+            log_error("the terminal cannot be written to", written);
+        }
     }
 
     /// Waits for a single key of `keys`, `?`, Ctrl-D, or a word followed by Enter. Returns `None` if the terminal cannot be
     /// read. A single letter that is not in `keys` is discarded. Never resolves before [`listen`](Self::listen) is called.
     /// Nothing typed is lost when the future is dropped.
     pub(super) async fn read_answer(&mut self, keys: String) -> Option<String> {
-        if self.saved_mode.is_none() {
+        if self.modes.is_none() {
             return std::future::pending().await;
         }
         loop {

@@ -16,14 +16,12 @@ use serde_json::json;
 use super::question;
 use super::send::report_turn;
 use super::turn::{ConversationFollower, FollowTarget, continue_now, is_running};
-use crate::cli::advice::Advice;
 use crate::cli::commands::{Context, collect_pages};
 use crate::cli::connect::Daemon;
 use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{DIM, Output, one_line};
 use crate::cli::problem::{CommandResult, Exit, Problem};
-use crate::cli::select::{ConversationArgs, HERE};
-use crate::paths::shell_word;
+use crate::cli::select::ConversationArgs;
 
 /// Filters of `--all`: the states in which a conversation waits, and an interrupted turn in any state.
 const INTERRUPTED_FILTERS: [(Option<ConversationState>, Option<bool>); 4] = [
@@ -79,13 +77,7 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     }
     let clock = Clock::here();
     let at = match &options.at {
-        Some(text) => {
-            let advice = Advice::new(
-                shell_word(options.target.name().unwrap_or(HERE)),
-                context.output.in_chat,
-            );
-            ContinueAt::Time(parse_future_time(text, clock.now, &clock.zone, &advice)?)
-        }
+        Some(text) => ContinueAt::Time(parse_future_time(text, clock.now, &clock.zone)?),
         None if options.at_reset => ContinueAt::Reset,
         None => ContinueAt::Now,
     };
@@ -144,26 +136,14 @@ pub(super) fn with_continue_hint(output: &Output, problem: Problem, conversation
 }
 
 /// Parses a time that the user typed. A past time is an error, because it would send the prompt immediately.
-fn parse_future_time(
-    text: &str,
-    now: Timestamp,
-    zone: &TimeZone,
-    advice: &Advice,
-) -> CommandResult<Timestamp> {
+fn parse_future_time(text: &str, now: Timestamp, zone: &TimeZone) -> CommandResult<Timestamp> {
     let shown = one_line(text);
-    match parse_time(text, now, zone) {
-        Some(at) if at > now => Ok(at),
-        Some(_) => Err(
-            Problem::usage(format!("the time is in the past: {shown}")).hint(format!(
-                "give a later time, for example in an hour: {}; omit --at to continue now",
-                advice.continue_turn("--at +1h")
-            )),
-        ),
-        None => Err(Problem::usage(format!("invalid time: \"{shown}\"")).hint(format!(
-            "give a time of day or a time from now: {}, or --at +1h; a date is written as YYYY-MM-DDTHH:MM",
-            advice.continue_turn("--at 18:30")
-        ))),
-    }
+    let problem = match parse_time(text, now, zone) {
+        Some(at) if at > now => return Ok(at),
+        Some(_) => Problem::usage(format!("the time is in the past: {shown}")),
+        None => Problem::usage(format!("invalid time: \"{shown}\"")),
+    };
+    Err(problem.hint("give a time of day or a time from now: --at 18:30 or --at +1h; a date is written as YYYY-MM-DDTHH:MM"))
 }
 
 /// Parses a time that the user typed: with a zone, without one (local time), a time of day (its next occurrence), or a duration
@@ -382,9 +362,8 @@ mod tests {
         for text in ["", "soon", "25:00", "2026-02-30T10:00", "+", "+soon"] {
             assert_eq!(parse_time(text, now, &zone), None, "{text}");
         }
-        let advice = Advice::new(HERE, false);
-        let refused =
-            |text: &str| parse_future_time(text, now, &zone, &advice).map_err(|problem| problem.exit);
+
+        let refused = |text: &str| parse_future_time(text, now, &zone).map_err(|problem| problem.exit);
         assert_eq!(refused("2026-11-20T22:00:00Z"), Err(Exit::Usage));
         assert_eq!(refused("2026-11-21 00:00"), Err(Exit::Usage));
         assert_eq!(refused("+0m"), Err(Exit::Usage));

@@ -98,8 +98,6 @@ pub(super) struct ConversationFollower<'a> {
     shown_question: Option<Question>,
     /// The questions that were reported because no user is here to answer them.
     reported_questions: BTreeSet<InterruptId>,
-    /// The question that was answered here.
-    answered_question: Option<InterruptId>,
     /// Whether the last question of a turn that has ended was rejected: no new turn follows then.
     was_question_refused: bool,
     /// Whether another prompt was sent before this command could continue the interrupted turn.
@@ -224,7 +222,6 @@ impl<'a> ConversationFollower<'a> {
             questions: VecDeque::new(),
             shown_question: None,
             reported_questions: BTreeSet::new(),
-            answered_question: None,
             was_question_refused: false,
             was_overtaken: false,
             has_reported_resume: false,

@@ -131,25 +131,27 @@ impl ConversationFollower<'_> {
                     .try_for_each(|line| screen.note_dim(&format!("  {line}")))
             });
         };
-        let id = interrupt.id.clone();
         self.show_even_if_quiet(|screen| screen.note_dim(&format!("  {said}")))?;
         self.release_keys();
-        self.answered_question = Some(id.clone());
+        self.shown_question = None;
+        let Some(interrupt) = self.questions.pop_front() else {
+            return Ok(());
+        };
         self.screen.start_spinner();
         let daemon = self.daemon();
-        let respond = daemon.call(question::respond_call(self.id, id, outcome));
-        match self.wait_unless_left(respond).await {
+        let respond = question::respond_call(self.id, interrupt.id.clone(), outcome);
+        match self.wait_unless_left(daemon.call(respond)).await {
             Err(problem) if problem.exit == Exit::Busy => {
-                self.answered_question = None;
+                self.questions.push_front(interrupt);
                 if problem.kind() != Some(ErrorKind::Busy) {
                     // Another client answered first, or the turn has ended; an event about that removes the question.
                     return Ok(());
                 }
                 self.show_even_if_quiet(|screen| screen.note_dim(&problem.text()))?;
-                self.ask_first_question()
             }
-            responded => responded.map(drop),
+            responded => drop(responded?),
         }
+        self.ask_first_question()
     }
 
     /// The problem of a user who leaves the question open.
@@ -208,7 +210,7 @@ impl ConversationFollower<'_> {
                 OnQuestion::Deny => {
                     self.screen.note_dim("  denied because of --on-question deny")?;
                     let refusal = question::refusal_outcome(&interrupt);
-                    self.answered_question = Some(interrupt.id.clone());
+                    self.questions.retain(|open| open.id != interrupt.id);
                     let respond = question::respond_call(self.id, interrupt.id, refusal);
                     let daemon = self.daemon();
                     match self.wait_unless_left(daemon.call(respond)).await {
@@ -231,8 +233,7 @@ impl ConversationFollower<'_> {
         let is_known = self.questions.iter().any(|question| question.id == *id);
         let was_asked = self.questions.front().is_some_and(|question| question.id == *id);
         self.questions.retain(|question| question.id != *id);
-        let is_own = by == question::ANSWERER && self.answered_question.as_ref() == Some(id);
-        if is_known && !is_own {
+        if is_known {
             let how = match by {
                 "client" => "answered by another client".to_owned(),
                 "cancel" => "question withdrawn: the turn was cancelled".to_owned(),
