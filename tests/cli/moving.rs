@@ -77,6 +77,21 @@ fn a_session_without_a_transcript_is_said_to_come_later() {
     assert_eq!(shown["conversation"]["cwd"], new.to_str().unwrap());
 }
 
+/// It has no session yet, so the move is not part of its history, and `undo` would not take it back.
+#[test]
+fn the_move_of_a_conversation_without_a_prompt_names_the_move_back() {
+    let home = Home::new();
+    let (old, new) = (home.path().join("old"), home.path().join("new"));
+    fs::create_dir(&old).unwrap();
+    fs::create_dir(&new).unwrap();
+    let id = home.said(&["new", "--cwd", old.to_str().unwrap()]);
+    let told = home.run(&["mv", &id, new.to_str().unwrap()]);
+    let told = check_printed(&["mv", &id, "a folder"], &told, 0);
+    home.said_pasted(&commands(&told)[0]);
+    let shown: Value = serde_json::from_str(&home.said(&["show", &id, "--json"])).unwrap();
+    assert_eq!(shown["conversation"]["cwd"], old.to_str().unwrap());
+}
+
 #[test]
 fn a_move_that_is_undone_says_which_folder_it_is_back_in() {
     let home = Home::new();

@@ -112,10 +112,16 @@ async fn conversation(
         context
             .output
             .line(&format!("Moved {name} and {files} to {}", one_line(folder)))?;
-        context.output.note_dim(&format!(
-            "Undo with: {}",
-            context.output.advice(conversation.id).undo()
-        ))?;
+        // The move of a conversation without a session is not part of its history.
+        let back = match conversation.head {
+            Some(_) => context.output.advice(conversation.id).undo(),
+            None => format!(
+                "sessionctl mv {} {}",
+                humanize::short_id(conversation.id),
+                shell_word(&conversation.cwd)
+            ),
+        };
+        context.output.note_dim(&format!("Undo with: {back}"))?;
         note_trust(context, &daemon, Some(&conversation.agent)).await?;
     }
     report_exceptions(context, &answer.kept, &answer.left_out)
