@@ -24,6 +24,23 @@ pub fn data_folder_of(pid: u32) -> Option<PathBuf> {
     })
 }
 
+/// Whether a marked process belongs to a daemon. Follows the parents up to and including the first one without the
+/// mark, and looks for a daemon among them. Stops at process 1, which adopts the orphans of all daemons. False if the
+/// system does not show the parents.
+#[must_use]
+pub fn belongs_to_daemon(mut pid: u32, is_marked: impl Fn(u32) -> bool) -> bool {
+    while pid > 1 {
+        if data_folder_of(pid).is_some() {
+            return true;
+        }
+        match parent_of(pid).filter(|_| is_marked(pid)) {
+            Some(parent) => pid = parent,
+            None => return false,
+        }
+    }
+    false
+}
+
 /// The parent of a process. It adopts the process if the one that started it has ended.
 pub(crate) fn parent_of(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

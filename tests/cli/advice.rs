@@ -156,7 +156,7 @@ fn transcripts_are_found_as_conversations_are() {
     };
     assert_eq!(found(&["heron", "grey"]), 1);
     assert_eq!(found(&["heron", "blue"]), 0);
-    home.printed(&["transcripts", "--cwd", "./nowhere"], 0);
+    home.printed(&["transcripts", "--cwd", "./nowhere"], 4);
 }
 
 /// A negative number, an empty variable and a missing folder are refused with what to give instead.

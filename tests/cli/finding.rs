@@ -128,10 +128,10 @@ fn a_list_can_be_narrowed() {
     home.printed(&["ls", "-n", "2"], 0);
     // What is not there says so, with a command that helps.
     home.printed(&["ls", "nothing like it"], 0);
-    home.printed(&["ls", "--agent", "zork"], 0);
+    home.printed(&["ls", "--agent", "zork"], 4);
     home.printed(&["ls", "--state", "idel"], 2);
     for list in ["ls", "transcripts"] {
-        home.printed(&[list, "--cwd", "./nowhere"], 0);
+        home.printed(&[list, "--cwd", "./nowhere"], 4);
     }
     home.printed(&["transcripts", "nothing like it"], 0);
     for id in [&first, &last, &elsewhere] {

@@ -22,7 +22,7 @@ use crate::cli::humanize;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, one_line};
 use crate::cli::problem::{CommandResult, DOCTOR_HINT, Exit, Problem};
 use crate::cli::start;
-use crate::paths::lock_holder::data_folder_of;
+use crate::paths::lock_holder::{belongs_to_daemon, data_folder_of};
 use crate::paths::ownership::{Role, Untrusted};
 use crate::paths::{Paths, ownership, shell_word};
 
@@ -61,7 +61,11 @@ pub(in crate::cli) async fn doctor(context: &mut Context<'_>, options: Doctor) -
                 context,
                 full_disk(&context.connector.paths.data).into_iter().collect(),
             )?;
-            report.add(context, no_daemon(&problem, &context.connector))?;
+            let mut found = no_daemon(&problem, &context.connector);
+            if found.len() == 1 && problem.pid().is_none() {
+                found.extend(leftover_processes(&context.connector.paths.data));
+            }
+            report.add(context, found)?;
             report.add(context, other_daemons(last))?;
             report.end(context)?;
             return Err(Problem::silent(Exit::NoDaemon));
@@ -269,6 +273,37 @@ fn answering_daemon(status: &DaemonStatus, reach: &DaemonConnector, daemon: &Dae
 fn is_program_replaced(pid: u32) -> bool {
     let program = fs::read_link(format!("/proc/{pid}/exe"));
     program.is_ok_and(|program| program.to_string_lossy().ends_with(" (deleted)"))
+}
+
+/// Reports processes left behind by agents of a dead daemon. They are found by a variable in their environment: the first entry
+/// with this name is `SESSIOND_MARK=INSTANCE:SPAWN`, where `INSTANCE` is the content of the file `instance` in the data folder.
+fn leftover_processes(data: &Path) -> Vec<Diagnostic> {
+    let Ok(instance) = fs::read_to_string(data.join(crate::paths::names::INSTANCE)) else {
+        return Vec::new();
+    };
+    let mark = format!("SESSIOND_MARK={}:", instance.trim());
+    let is_marked = |pid: u32| {
+        // The environment of another user's process cannot be read.
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let mut entries = environment.split(|byte| *byte == 0);
+        entries.any(|entry| entry.starts_with(mark.as_bytes()))
+    };
+    let own = std::process::id();
+    // Leave out processes of running daemons: a daemon that an agent started has inherited the mark but is not part of that
+    // agent, and a daemon on a copy of the data folder marks its agents in the same way.
+    let pids: Vec<u32> = own_processes()
+        .filter(|pid| *pid != own && is_marked(*pid) && !belongs_to_daemon(*pid, is_marked))
+        .collect();
+    if pids.is_empty() {
+        return Vec::new();
+    }
+    let named: Vec<String> = pids.iter().map(ToString::to_string).collect();
+    let what = format!("agents of a dead daemon are still running: {}", named.join(", "));
+    vec![
+        Diagnostic::new(DiagnosticKind::LeftOver, Severity::Warning, what)
+            .next("sessionctl start (the next daemon ends them)")
+            .fact("pids", pids),
+    ]
 }
 
 /// This user's processes, on systems with Linux's `/proc`.

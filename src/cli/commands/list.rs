@@ -1,7 +1,9 @@
 //! Lists: `ls` has the conversations, those of this folder first, `transcripts` the agents' files on this machine.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::Path;
 
+use bridge_protocol::AgentName;
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::method;
 use bridge_protocol::transcript::Transcript;
@@ -12,7 +14,7 @@ use crate::cli::connect::Daemon;
 use crate::cli::event_stream::snapshot;
 use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, one_line};
-use crate::cli::problem::CommandResult;
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::table::{Cell, Table, dim, left, plain, right};
 use crate::cli::talk::turn::is_running;
 
@@ -79,6 +81,10 @@ pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Co
     }
     let (mut listed, has_more) = list_here_first(&daemon, &wanted, most).await?;
     fill_titles_from_prompts(&daemon, &mut listed).await;
+    if listed.is_empty() {
+        check_agent(&daemon, wanted.agent.as_ref()).await?;
+        check_folder(wanted.cwd.as_deref(), "sessionctl ls")?;
+    }
     let if_empty = match wanted == method::ListConversations::default() {
         true => "no conversations yet; create one: sessionctl new",
         false => "no conversation matches; list all: sessionctl ls --all",
@@ -90,6 +96,28 @@ pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Co
         output.note(&format!("{shown} shown; list all: sessionctl ls --all"))?;
     }
     Ok(())
+}
+
+/// Checks the agent of an empty list: fails if there is none of this name.
+async fn check_agent(daemon: &Daemon, name: Option<&AgentName>) -> CommandResult {
+    let Some(name) = name else { return Ok(()) };
+    let agents = daemon.call(method::ListAgents::default()).await?.agents;
+    if agents.iter().any(|known| known.name == *name) {
+        return Ok(());
+    }
+    let message = format!("there is no agent \"{}\"", one_line(name.as_str()));
+    Err(Problem::new(Exit::NotFound, message).hint("sessionctl agents lists them"))
+}
+
+/// Checks the folder of an empty list: fails if it does not exist. `all` is the command that lists the entries of all folders.
+fn check_folder(folder: Option<&str>, all: &str) -> CommandResult {
+    match folder {
+        Some(folder) if !Path::new(folder).is_dir() => {
+            let message = format!("the folder {folder} does not exist, and nothing ran in it");
+            Err(Problem::new(Exit::NotFound, message).hint(format!("list those of all folders: {all}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Requests conversations, those of this folder before the others, and returns whether there are more.
@@ -242,6 +270,9 @@ pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, filter: Filte
         Ok((page.transcripts, page.next_cursor))
     })
     .await?;
+    if listed.is_empty() {
+        check_folder(wanted.cwd.as_deref(), "sessionctl transcripts")?;
+    }
     let if_empty = match wanted == method::ListTranscripts::default() {
         true => "no transcripts; sessionctl doctor shows where they are looked for",
         false => "no transcript matches; list all: sessionctl transcripts --all",
