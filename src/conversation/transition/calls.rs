@@ -19,33 +19,19 @@ impl<R> Model<R> {
     /// Admits a call. If its key was used before, it joins the earlier call or gets its answer; otherwise it is carried out.
     pub(super) fn admit(&mut self, incoming: IncomingCall<R>, stored: Option<RequestRecord>) {
         let IncomingCall { call, request, reply } = incoming;
-        // Only calls that change something are remembered by their keys.
-        let request = request.filter(|_| {
-            matches!(
-                call,
-                Call::Prompt { .. }
-                    | Call::Continue { .. }
-                    | Call::Update { .. }
-                    | Call::Fork(_)
-                    | Call::Edit { .. }
-                    | Call::Undo { .. }
-                    | Call::Move { .. }
-                    | Call::Repair { .. }
-                    | Call::Respond { .. }
-                    | Call::Reset
-                    | Call::Delete { .. }
-            )
-        });
         let Some(caller) = self.join_or_repeat(request, stored, reply) else {
             return;
         };
         if let Some(request) = &caller.key {
             self.track_call(request.clone());
         }
-        if let Some(refusal) = self.refusal(&call) {
-            self.answer(caller, Err(refusal));
-            return;
+        match self.refusal(&call) {
+            Some(refusal) => self.answer(caller, Err(refusal)),
+            None => self.carry_out_call(call, caller),
         }
+    }
+
+    fn carry_out_call(&mut self, call: Call, caller: Caller<R>) {
         match call {
             Call::Prompt {
                 turn,
