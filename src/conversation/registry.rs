@@ -74,8 +74,7 @@ pub struct Registry {
     live: Mutex<HashMap<ConversationId, Entry>>,
     /// The sessions that conversations have closed. Kept here because they outlive the tasks.
     closed_sessions: AllClosedSessions,
-    /// Held by a call that makes a conversation and has an idempotency key. Also held by an adoption or an import, from its
-    /// last check for a conversation that has the session until the commit.
+    /// Held by an adoption or an import, from its last check for a conversation that has the session until the commit.
     creation_lock: tokio::sync::Mutex<()>,
     /// Running calls with an idempotency key that no conversation's task tracks.
     running_calls: RunningCalls,
@@ -170,14 +169,13 @@ impl Registry {
         new: NewConversation,
         request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
-        if !new.open {
-            return self.create_record(new, request).await;
-        }
         let (registry, key) = (Arc::clone(self), request.clone());
         let work = || async move {
-            let Answer::Conversation(created) = registry.create_record(new, key).await? else {
-                return Err(ConversationError::Internal);
-            };
+            let is_opened = new.open;
+            let created = registry.create_record(new, key).await?;
+            if !is_opened {
+                return Ok(Answer::Conversation(created));
+            }
             let resume = Call::Resume {
                 min_fidelity: Fidelity::Text,
             };
@@ -195,23 +193,17 @@ impl Registry {
         &self,
         new: NewConversation,
         request: Option<CallKey>,
-    ) -> Result<Answer, ConversationError> {
+    ) -> Result<Box<Conversation>, ConversationError> {
         if self.stop.is_cancelled() {
             return Err(ConversationError::ShuttingDown);
         }
-        // Before the lock is taken, so that other calls do not wait for a folder that does not respond.
+        if let Some(request) = &request
+            && let Some(earlier) = self.services.store.request(None, &request.id)?
+            && let Some(id) = MadeConversation::from_request(&earlier)
+        {
+            return Ok(Box::new(self.view(id)?));
+        }
         let cwd = self.usable_folder(&new.cwd).await;
-        // One keyed call at a time, so that two concurrent calls with the same key make one conversation.
-        let _turn = match &request {
-            Some(_) => Some(self.creation_lock.lock().await),
-            None => None,
-        };
-        if let Some(stored) = self.stored_answer(None, request.as_ref())? {
-            return Ok(stored);
-        }
-        if let Some(id) = self.conversation_made_by(request.as_ref())? {
-            return Ok(Answer::Conversation(Box::new(self.view(id)?)));
-        }
         let agent = new.agent.unwrap_or_else(|| self.services.catalog.default_agent());
         self.services.agent(&agent)?;
         let cwd = cwd?;
@@ -223,23 +215,22 @@ impl Registry {
         record.title = normalized_title(&new.title);
         record.namespace = new.namespace;
         record.settings = new.settings;
-        let answer = Answer::Conversation(Box::new(view_of_record(&record)));
+        let view = Box::new(view_of_record(&record));
         let request = request.map(|request| match new.open {
             true => RequestRecord {
                 error: MadeConversation::to_json(record.id),
                 ..request.to_record(None, at)
             },
-            false => request.to_answered_record(&answer, at),
+            false => request.to_answered_record(&Answer::Conversation(view.clone()), at),
         });
-        let view = view_of_record(&record);
         let change = Change {
             conversation: Some(record),
             requests: request.into_iter().collect(),
             ..Change::default()
         };
         self.services.store.commit(change).await?;
-        self.services.announce_new(view);
-        Ok(answer)
+        self.services.announce_new(Conversation::clone(&view));
+        Ok(view)
     }
 
     /// Converts the parameter `cwd` to the form that is stored.
@@ -262,16 +253,6 @@ impl Registry {
             .services
             .read_at_folder(cwd, |cwd| normalized_folder("cwd", cwd));
         folder.await.map(Some)
-    }
-
-    /// The conversation that an earlier call with this key made and did not open.
-    fn conversation_made_by(
-        &self,
-        request: Option<&CallKey>,
-    ) -> Result<Option<ConversationId>, ConversationError> {
-        let Some(request) = request else { return Ok(None) };
-        let record = self.services.store.request(None, &request.id)?;
-        Ok(record.and_then(|record| MadeConversation::from_request(&record)))
     }
 
     /// Puts a call into a conversation's mailbox without waiting, so that calls are admitted in the order in which they arrive.
