@@ -40,6 +40,20 @@ pub struct TranscriptGrowth {
     pub rewritten: bool,
 }
 
+impl TranscriptGrowth {
+    /// Nothing new in the transcript of this session.
+    #[must_use]
+    pub fn of(upstream_id: &UpstreamId) -> Self {
+        Self {
+            upstream_id: upstream_id.clone(),
+            new_checkpoints: Vec::new(),
+            prompts: None,
+            replaced: false,
+            rewritten: false,
+        }
+    }
+}
+
 /// The largest number of prompts that the transcript of a live session may contain without another program having written to
 /// it: those that it contained when the session was opened, and those sent since. Unknown if the transcript could not be read
 /// then; in that case no foreign prompt is detected.

@@ -92,11 +92,9 @@ pub(super) fn judge(
     let is_running = was_running || is_running();
     let may_be_over = state.turn_end != TurnEnd::Open && !is_running;
     let mut growth = TranscriptGrowth {
-        upstream_id: link.upstream_id.clone(),
-        new_checkpoints: Vec::new(),
         prompts: state.prompts,
         replaced: comparison == FileComparison::Replaced && !is_running,
-        rewritten: false,
+        ..TranscriptGrowth::of(&link.upstream_id)
     };
     let mut judgement = Judgement {
         judged_bytes: seen.judged_bytes,

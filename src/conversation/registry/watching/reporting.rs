@@ -59,17 +59,12 @@ async fn send_growth(
 
 #[cfg(test)]
 mod tests {
-    use bridge_protocol::UpstreamId;
-
     use super::*;
 
     fn growth(prompts: u64) -> TranscriptGrowth {
         TranscriptGrowth {
-            upstream_id: UpstreamId::new("s1"),
-            new_checkpoints: Vec::new(),
             prompts: Some(prompts),
-            replaced: false,
-            rewritten: false,
+            ..TranscriptGrowth::of(&"s1".into())
         }
     }
 

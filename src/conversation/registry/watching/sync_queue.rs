@@ -9,13 +9,14 @@ use std::fs::File;
 use std::future::Future;
 use std::os::unix::fs::MetadataExt;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bridge_protocol::history::Checkpoint;
 use bridge_protocol::{ConversationId, UpstreamId};
 use futures_util::FutureExt;
 use tokio::sync::Semaphore;
 
+use super::super::super::lock::lock;
 use super::super::super::services::chain_text;
 use super::super::super::transcript_growth::TranscriptGrowth;
 use super::super::{Registry, panic_text};
@@ -80,15 +81,6 @@ fn log_forgotten() {
     tracing::error!("too many turns wait for a sync; the oldest are never reported as saved");
 }
 
-/// A transcript that could not be read for its sync. Its next change retries the sync.
-struct FailedSync {
-    conversation: ConversationId,
-    upstream_id: UpstreamId,
-    unsynced: UnsyncedTranscript,
-    /// The checkpoints that were not reported, oldest first.
-    checkpoints: Vec<Checkpoint>,
-}
-
 type SyncFn = dyn Fn(&UnsyncedTranscript) -> Result<(), SyncError> + Send + std::marker::Sync;
 
 /// The queues of changes that are reported after a sync.
@@ -103,8 +95,9 @@ struct State {
     queues: BTreeMap<ConversationId, VecDeque<PendingReport>>,
     /// Permits to sync files, by file system. An entry exists while a sync runs or waits.
     sync_permits: BTreeMap<u64, Arc<Semaphore>>,
-    /// Oldest first.
-    failed_syncs: VecDeque<FailedSync>,
+    /// Reports whose transcript could not be read for its sync, oldest first. The next change of the transcript retries the
+    /// sync.
+    failed_syncs: VecDeque<(ConversationId, PendingReport)>,
 }
 
 impl Default for SyncQueue {
@@ -127,11 +120,6 @@ impl SyncQueue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A poisoned lock is safe to use: each change to the state is complete before anything can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Queues a change for its conversation, and starts a task if none works on the queue. If a change of the same
     /// transcript waits already, the two are merged. Never blocks.
     fn put<Report: Future<Output = ()> + Send + 'static>(
@@ -142,7 +130,7 @@ impl SyncQueue {
         report: impl Fn(ConversationId, TranscriptGrowth) -> Report + Send + std::marker::Sync + 'static,
     ) {
         let change = PendingReport { growth, unsynced };
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if let Some(queue) = state.queues.get_mut(&id) {
             let is_same = |it: &&mut PendingReport| it.growth.upstream_id == change.growth.upstream_id;
             if let Some(waiting) = queue.iter_mut().find(is_same) {
@@ -168,7 +156,7 @@ impl SyncQueue {
 
     /// Takes the next change of a conversation. If there is none, removes the queue; its task must end.
     fn take(&self, id: ConversationId) -> Option<PendingReport> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let next = state.queues.get_mut(&id)?.pop_front();
         if next.is_none() {
             state.queues.remove(&id);
@@ -178,7 +166,7 @@ impl SyncQueue {
 
     /// The permits to sync files of a file system.
     fn sync_permits(&self, device: u64) -> Arc<Semaphore> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.sync_permits.retain(|_, syncs| Arc::strong_count(syncs) > 1);
         let syncs = state.sync_permits.entry(device);
         Arc::clone(syncs.or_insert_with(|| Arc::new(Semaphore::new(SYNCS_AT_ONCE))))
@@ -186,18 +174,14 @@ impl SyncQueue {
 
     /// Syncs the transcript of a change, if it has one. Returns what may be reported: without checkpoints if the sync failed.
     async fn sync(&self, id: ConversationId, change: PendingReport) -> TranscriptGrowth {
-        let PendingReport {
-            mut growth, unsynced, ..
-        } = change;
-        let earlier = self.take_failed_sync(id, &growth.upstream_id);
+        let earlier = self.take_failed_sync(id, &change.growth.upstream_id);
         let is_retry = earlier.is_some();
-        let unsynced = match earlier {
-            Some(earlier) => {
-                growth.new_checkpoints.splice(..0, earlier.checkpoints);
-                // If another file replaced the transcript, that file contains these turns as well.
-                Some(unsynced.unwrap_or(earlier.unsynced))
+        let PendingReport { mut growth, unsynced } = match earlier {
+            Some(mut earlier) => {
+                earlier.merge(change);
+                earlier
             }
-            None => unsynced,
+            None => change,
         };
         let Some(unsynced) = unsynced else { return growth };
         let permit = self.sync_permits(unsynced.device).acquire_owned().await;
@@ -231,12 +215,12 @@ impl SyncQueue {
                 turns = growth.new_checkpoints.len(),
                 "a transcript could not be synced; its last turns are reported as saved when it can be"
             );
-            self.remember_failed_sync(FailedSync {
-                conversation: id,
-                upstream_id: growth.upstream_id.clone(),
-                unsynced,
-                checkpoints: std::mem::take(&mut growth.new_checkpoints),
-            });
+            // The rest is reported now, and not again with the checkpoints.
+            let unreported = TranscriptGrowth {
+                new_checkpoints: std::mem::take(&mut growth.new_checkpoints),
+                ..TranscriptGrowth::of(&growth.upstream_id)
+            };
+            self.remember_failed_sync(id, unreported, unsynced);
         } else if is_retry {
             tracing::info!(
                 path,
@@ -247,23 +231,30 @@ impl SyncQueue {
         growth
     }
 
-    fn take_failed_sync(&self, id: ConversationId, upstream_id: &UpstreamId) -> Option<FailedSync> {
-        let mut state = self.lock();
-        let is_it = |it: &FailedSync| it.conversation == id && it.upstream_id == *upstream_id;
+    fn take_failed_sync(&self, id: ConversationId, upstream_id: &UpstreamId) -> Option<PendingReport> {
+        let mut state = lock(&self.state);
+        let is_it = |(of, failed): &(ConversationId, PendingReport)| {
+            *of == id && failed.growth.upstream_id == *upstream_id
+        };
         let index = state.failed_syncs.iter().position(is_it)?;
-        state.failed_syncs.remove(index)
+        state.failed_syncs.remove(index).map(|(_, failed)| failed)
     }
 
-    fn remember_failed_sync(&self, mut unsaved: FailedSync) {
-        drop_oldest_checkpoints(&mut unsaved.checkpoints);
-        let mut state = self.lock();
-        let forgotten = match state.failed_syncs.len() < MAX_FAILED_SYNCS {
-            true => None,
-            false => state.failed_syncs.pop_front(),
+    fn remember_failed_sync(
+        &self,
+        id: ConversationId,
+        mut growth: TranscriptGrowth,
+        unsynced: UnsyncedTranscript,
+    ) {
+        drop_oldest_checkpoints(&mut growth.new_checkpoints);
+        let failed = PendingReport {
+            growth,
+            unsynced: Some(unsynced),
         };
-        state.failed_syncs.push_back(unsaved);
-        drop(state);
-        if forgotten.is_some() {
+        let mut state = lock(&self.state);
+        state.failed_syncs.push_back((id, failed));
+        if state.failed_syncs.len() > MAX_FAILED_SYNCS {
+            state.failed_syncs.pop_front();
             log_forgotten();
         }
     }
@@ -298,7 +289,7 @@ impl ReportTask {
 impl Drop for ReportTask {
     fn drop(&mut self) {
         if !self.is_over {
-            self.queue.lock().queues.remove(&self.id);
+            lock(&self.queue.state).queues.remove(&self.id);
         }
     }
 }

@@ -217,13 +217,13 @@ async fn a_panic_of_a_sync_or_of_a_report_stops_no_later_one() {
 async fn a_task_that_is_dropped_leaves_its_conversation_to_the_next_change() {
     let mut stage = Stage::new(|_| Ok(()));
     let id = ConversationId::mint();
-    stage.saving.lock().queues.insert(id, VecDeque::new());
+    lock(&stage.saving.state).queues.insert(id, VecDeque::new());
     drop(ReportTask {
         queue: Arc::clone(&stage.saving),
         id,
         is_over: false,
     });
-    assert!(!stage.saving.lock().queues.contains_key(&id));
+    assert!(!lock(&stage.saving.state).queues.contains_key(&id));
     stage.put(id, growth(1, &[]), None);
     assert_eq!(stage.next().await, (id, Some(1), vec![]));
 }
@@ -243,7 +243,7 @@ async fn what_waits_is_bounded() {
         }
     }
     {
-        let state = stage.saving.lock();
+        let state = lock(&stage.saving.state);
         let waiting = &state.queues[&id];
         assert_eq!(waiting.len(), MAX_PENDING_REPORTS);
         assert_eq!(
@@ -267,25 +267,21 @@ async fn what_waits_is_bounded() {
 fn what_is_remembered_of_failures_is_bounded() {
     let saving = SyncQueue::default();
     let file = Arc::new(tempfile::tempfile().unwrap());
-    let checkpoints = growth(1, &["one"]).new_checkpoints;
-    for number in 0..2 * MAX_FAILED_SYNCS {
-        saving.remember_failed_sync(FailedSync {
-            conversation: ConversationId::mint(),
-            upstream_id: number.to_string().into(),
-            unsynced: UnsyncedTranscript {
-                file: Arc::clone(&file),
-                device: 1,
-                transcript: transcript("t"),
-            },
-            checkpoints: vec![checkpoints[0].clone(); 2 * MAX_UNSAVED_CHECKPOINTS],
-        });
+    let many = vec!["one"; 2 * MAX_UNSAVED_CHECKPOINTS];
+    for _ in 0..2 * MAX_FAILED_SYNCS {
+        let unsynced = UnsyncedTranscript {
+            file: Arc::clone(&file),
+            device: 1,
+            transcript: transcript("t"),
+        };
+        saving.remember_failed_sync(ConversationId::mint(), growth(1, &many), unsynced);
     }
-    let state = saving.lock();
+    let state = lock(&saving.state);
     assert_eq!(state.failed_syncs.len(), MAX_FAILED_SYNCS);
     let longest = state
         .failed_syncs
         .iter()
-        .map(|unsaved| unsaved.checkpoints.len())
+        .map(|(_, failed)| failed.growth.new_checkpoints.len())
         .max();
     assert_eq!(longest, Some(MAX_UNSAVED_CHECKPOINTS));
 }
