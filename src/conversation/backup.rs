@@ -588,15 +588,8 @@ pub(super) fn delete_backups(
 
 /// Whether a conversation, not a deleted one, has this session, or may have it because the store cannot be read.
 pub(super) fn is_used_by_conversation(services: &Services, root: &TranscriptRoot, id: &UpstreamId) -> bool {
-    let Ok(owners) = services.store.owners(id, Some(root)) else {
-        return true;
-    };
-    owners.into_iter().any(|owner| {
-        let record = services.store.conversation(owner);
-        record.map_or(true, |record| {
-            record.is_some_and(|record| record.deleted_at.is_none())
-        })
-    })
+    let holders = services.store.holders(id, Some(root));
+    holders.map_or(true, |holders| !holders.is_empty())
 }
 
 /// The changes to the folders in a session's records when its backup is restored to the folder `cwd`, or if that is unknown, to

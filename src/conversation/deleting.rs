@@ -115,31 +115,13 @@ fn own_and_shared_sessions(
         .collect();
     let (mut own, mut shared) = (Vec::new(), Vec::new());
     for id in sessions {
-        match is_used_elsewhere(services, record, entry, &id)? {
+        let holders = services.store.holders(&id, Some(&entry.transcript_root()))?;
+        match holders.iter().any(|holder| holder.id != record.id) {
             true => shared.push(id),
             false => own.push(id),
         }
     }
     Ok((own, shared))
-}
-
-/// Whether another conversation, not a deleted one, also has the session.
-fn is_used_elsewhere(
-    services: &Services,
-    record: &ConversationRecord,
-    entry: &AgentEntry,
-    id: &UpstreamId,
-) -> Result<bool, StoreError> {
-    for owner in services.store.owners(id, Some(&entry.transcript_root()))? {
-        if owner == record.id {
-            continue;
-        }
-        let other = services.store.salvaged_conversation(owner)?;
-        if other.is_some_and(|other| other.record.deleted_at.is_none()) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Extends the change that deletes a conversation: removes the stored answers to calls about it, and replaces the answers of

@@ -273,24 +273,16 @@ fn plan_move(
         let Some(target) = target.filter(|_| link.agent == record.agent) else {
             continue;
         };
-        let owners = services
+        let holders = services
             .store
-            .owners(&link.upstream_id, Some(&entry.transcript_root()))?;
-        let is_other_owner = |owner: &&ConversationId| {
-            let is_in_use = match services.store.conversation(**owner) {
-                // A deleted conversation does not count, nor one whose session moves too.
-                Ok(other) => other.is_some_and(|other| {
-                    other.deleted_at.is_none() && !destination.moves_session(&other, &link.upstream_id)
-                }),
-                // Unknown: assume that it does.
-                Err(_) => true,
-            };
-            **owner != record.id && is_in_use
+            .holders(&link.upstream_id, Some(&entry.transcript_root()))?;
+        let keeps_it = |other: &&ConversationRecord| {
+            other.id != record.id && !destination.moves_session(other, &link.upstream_id)
         };
-        if let Some(other) = owners.iter().find(is_other_owner) {
+        if let Some(other) = holders.iter().find(keeps_it) {
             plan.left_out.push(format!(
-                "session {} also belongs to conversation {other} and was not moved",
-                link.upstream_id
+                "session {} also belongs to conversation {} and was not moved",
+                link.upstream_id, other.id
             ));
             plan.shared.push(link.upstream_id.clone());
             continue;

@@ -148,6 +148,25 @@ impl Store {
         self.read(|view| Ok(view.owner_ids(&prefix)?.into_iter().collect()))
     }
 
+    /// Returns the records of the conversations that have or had an upstream id, under one root or under any, without deleted
+    /// ones. A record with lost parts is included.
+    ///
+    /// # Errors
+    /// If a record cannot be read.
+    pub fn holders(
+        &self,
+        upstream_id: &UpstreamId,
+        root: Option<&TranscriptRoot>,
+    ) -> Result<Vec<ConversationRecord>, StoreError> {
+        let mut holders = Vec::new();
+        for owner in self.owners(upstream_id, root)? {
+            let found = self.salvaged_conversation(owner)?;
+            holders.extend(found.map(|found| found.record));
+        }
+        holders.retain(|record| record.deleted_at.is_none());
+        Ok(holders)
+    }
+
     /// Returns the upstream ids that start with this text, under one root or under any, each with a conversation that has or had
     /// it.
     ///

@@ -271,10 +271,9 @@ impl Registry {
         let services = Arc::clone(&self.services);
         let root = agent.and_then(|_| roots.first());
         // If one conversation has the session, the copy in the conversation's folder is checked.
-        let cwd_of_owner = match self.holders(&id, root)?.as_slice() {
+        let cwd_of_owner = match services.store.holders(&id, root)?.as_slice() {
             [only] => {
-                let record = self.record(*only)?;
-                let mut links = record.chain.links().iter();
+                let mut links = only.chain.links().iter();
                 links
                     .find(|link| link.upstream_id == id)
                     .map(|link| link.cwd.clone())
@@ -335,15 +334,19 @@ impl Registry {
             .map(|agent| self.services.agent(agent))
             .transpose()?
             .map(|entry| entry.transcript_root());
-        let mut holders = self.holders(&adoption.upstream_id, root.as_ref())?;
-        if holders.len() > 1 {
-            return Err(ConversationError::Ambiguous {
+        let holders = self
+            .services
+            .store
+            .holders(&adoption.upstream_id, root.as_ref())?;
+        match holders.as_slice() {
+            [] => Ok(None),
+            [only] => Ok(Some(only.id)),
+            several => Err(ConversationError::Ambiguous {
                 name: adoption.upstream_id.to_string(),
-                candidates: holders,
+                candidates: several.iter().map(|holder| holder.id).collect(),
                 is_whole: true,
-            });
+            }),
         }
-        Ok(holders.pop())
     }
 
     /// The title of the last deleted conversation that had a session and a title; none if there is none that can be read.
@@ -358,24 +361,6 @@ impl Registry {
         let titled = records.filter(|record| record.deleted_at.is_some() && !record.title.is_empty());
         let last = titled.max_by_key(|record| record.deleted_at);
         Ok(last.map(|record| record.title))
-    }
-
-    /// The conversations that have or had a session, without deleted ones.
-    pub(super) fn holders(
-        &self,
-        id: &UpstreamId,
-        root: Option<&TranscriptRoot>,
-    ) -> Result<Vec<ConversationId>, ConversationError> {
-        let owners = self.services.store.owners(id, root);
-        let mut holders = Vec::new();
-        for id in owners? {
-            match self.record(id) {
-                Ok(_) => holders.push(id),
-                Err(ConversationError::Deleted { .. } | ConversationError::NotFound { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(holders)
     }
 }
 

@@ -189,18 +189,14 @@ impl Registry {
     /// Notifies the conversations whose head a session is that another program has written to its transcript.
     fn report_rewritten(&self, entry: &AgentEntry, id: &UpstreamId) {
         tracing::warn!(upstream_id = %id, "a transcript is shorter than its backup, or its beginning differs; both are kept");
-        let owners = self.services.store.owners(id, Some(&entry.transcript_root()));
-        for owner in owners.unwrap_or_default() {
-            let record = self.record(owner).ok();
-            if record.is_some_and(|record| record.chain.head().is_some_and(|head| head.upstream_id == *id)) {
+        let holders = self.services.store.holders(id, Some(&entry.transcript_root()));
+        for holder in holders.unwrap_or_default() {
+            if holder.chain.head().is_some_and(|head| head.upstream_id == *id) {
                 let growth = TranscriptGrowth {
-                    upstream_id: id.clone(),
-                    new_checkpoints: Vec::new(),
-                    prompts: None,
-                    replaced: false,
                     rewritten: true,
+                    ..TranscriptGrowth::of(id)
                 };
-                Handle::current().block_on(self.report_growth(owner, growth));
+                Handle::current().block_on(self.report_growth(holder.id, growth));
             }
         }
     }
@@ -464,11 +460,14 @@ impl Registry {
         if !is_missing || !backup::may_have_backup(services, root, &named.id) {
             return Ok(());
         }
-        for holder in self.holders(&named.id, Some(&named.folder.entry.transcript_root()))? {
-            let view = self.view(holder)?;
+        let holders = services
+            .store
+            .holders(&named.id, Some(&named.folder.entry.transcript_root()));
+        for holder in holders? {
+            let (id, view) = (holder.id, self.view(holder.id)?);
             if view.live && view.head.as_ref() == Some(&named.id) {
                 return Err(ConversationError::Busy(format!(
-                    "session {} is open, and its agent may still write to the transcript; close it first: sessionctl close {holder}",
+                    "session {} is open, and its agent may still write to the transcript; close it first: sessionctl close {id}",
                     named.id
                 )));
             }
@@ -537,15 +536,10 @@ impl Registry {
 
     /// The folder of a session, from a conversation that has it.
     fn cwd_of(&self, id: &UpstreamId, root: &TranscriptRoot) -> Result<Option<String>, ConversationError> {
-        let owners = self.services.store.owners(id, Some(root));
-        for owner in owners? {
-            let Ok(record) = self.record(owner) else { continue };
-            let mut links = record.chain.links().iter();
-            if let Some(link) = links.find(|link| link.upstream_id == *id) {
-                return Ok(Some(link.cwd.clone()));
-            }
-        }
-        Ok(None)
+        let holders = self.services.store.holders(id, Some(root))?;
+        let mut links = holders.iter().flat_map(|holder| holder.chain.links());
+        let link = links.find(|link| link.upstream_id == *id);
+        Ok(link.map(|link| link.cwd.clone()))
     }
 }
 

@@ -14,7 +14,7 @@ use super::super::services::{Services, chain_text, now};
 use super::Registry;
 use super::adopting::{LocatedTranscript, locate_transcript};
 use crate::chain::{UndoEffect, next_undo};
-use crate::store::Change;
+use crate::store::{Change, ConversationRecord};
 use crate::transcript::TranscriptError;
 
 impl Registry {
@@ -63,7 +63,7 @@ impl Registry {
                 return Ok(stored);
             }
         }
-        let holders = self.holders(&id, root)?;
+        let holders = self.services.store.holders(&id, root)?;
         if let Some(holder) = self.conversation_to_repair(&id, &holders)? {
             return self.repair_head(holder, request).await;
         }
@@ -84,25 +84,22 @@ impl Registry {
     fn conversation_to_repair(
         &self,
         id: &UpstreamId,
-        holders: &[ConversationId],
+        holders: &[ConversationRecord],
     ) -> Result<Option<ConversationId>, ConversationError> {
-        let mut current = Vec::new();
-        for holder in holders {
-            let record = self.record(*holder)?;
-            if record.chain.head().is_some_and(|head| head.upstream_id == *id) {
-                current.push(*holder);
-            }
-        }
+        let is_head =
+            |record: &&ConversationRecord| record.chain.head().is_some_and(|head| head.upstream_id == *id);
+        let current: Vec<ConversationId> = holders.iter().filter(is_head).map(|record| record.id).collect();
         match (current.as_slice(), holders) {
             ([], []) => Ok(None),
             ([only], _) => Ok(Some(*only)),
             ([], [holder, ..]) => {
-                let or_undo = match self.undo_leads_to(*holder, id)? {
+                let or_undo = match self.undo_leads_to(holder, id)? {
                     true => ", or undo what has come after it",
                     false => "",
                 };
                 Err(ConversationError::Conflict(format!(
-                    "{id} is an earlier session of conversation {holder}, which no longer uses it, so a repair would change nothing: fork the conversation at one of the session's checkpoints{or_undo}, then repair the fork"
+                    "{id} is an earlier session of conversation {}, which no longer uses it, so a repair would change nothing: fork the conversation at one of the session's checkpoints{or_undo}, then repair the fork",
+                    holder.id
                 )))
             }
             (several, _) => Err(ConversationError::Ambiguous {
@@ -114,10 +111,9 @@ impl Registry {
     }
 
     /// Whether an undo of a conversation leads back to this session.
-    fn undo_leads_to(&self, holder: ConversationId, id: &UpstreamId) -> Result<bool, ConversationError> {
-        let record = self.record(holder)?;
-        let lineage = self.services.store.lineage_all(holder)?;
-        let next = next_undo(&lineage, record.chain.links());
+    fn undo_leads_to(&self, holder: &ConversationRecord, id: &UpstreamId) -> Result<bool, ConversationError> {
+        let lineage = self.services.store.lineage_all(holder.id)?;
+        let next = next_undo(&lineage, holder.chain.links());
         Ok(matches!(next, Some(UndoEffect::Branch(earlier)) if earlier.link.upstream_id == *id))
     }
 }

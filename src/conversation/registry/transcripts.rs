@@ -24,7 +24,7 @@ use super::super::services::Services;
 use super::Registry;
 use super::resolving::CANDIDATES_LIMIT;
 use crate::agent::catalog::AgentEntry;
-use crate::store::{SalvagedRecord, Store, StoreError, TranscriptRoot};
+use crate::store::{ConversationRecord, Store, StoreError, TranscriptRoot};
 use crate::transcript::transcript_list::{Format, ListPosition, ListedTranscript, TranscriptList};
 
 /// The last scan of each folder of transcripts. The holder of a list's lock scans its folder; other callers wait.
@@ -470,24 +470,13 @@ fn owning_conversation(
     upstream_id: &UpstreamId,
     root: &TranscriptRoot,
 ) -> Result<Option<ConversationId>, StoreError> {
-    let mut first = None;
-    for id in store.owners(upstream_id, Some(root))? {
-        let Some(SalvagedRecord { record, .. }) = store.salvaged_conversation(id)? else {
-            continue;
-        };
-        if record.deleted_at.is_some() {
-            continue;
-        }
-        if record
-            .chain
-            .head()
-            .is_some_and(|head| head.upstream_id == *upstream_id)
-        {
-            return Ok(Some(id));
-        }
-        first = first.or(Some(id));
-    }
-    Ok(first)
+    let holders = store.holders(upstream_id, Some(root))?;
+    let is_head = |record: &&ConversationRecord| {
+        let head = record.chain.head();
+        head.is_some_and(|head| head.upstream_id == *upstream_id)
+    };
+    let holder = holders.iter().find(is_head).or(holders.first());
+    Ok(holder.map(|record| record.id))
 }
 
 /// Encodes a position as a cursor: its time and its path. In the path, `%` and bytes that are not UTF-8 are written as `%XX`.
