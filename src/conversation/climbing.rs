@@ -16,6 +16,7 @@ use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation, Via};
 use futures_util::future::{join_all, select_all};
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::agent::catalog::AgentEntry;
@@ -27,17 +28,20 @@ use crate::agent::process::SpawnError;
 use crate::archive::MissingTurns;
 use crate::chain::{NewLink, Origins};
 use crate::store::ConversationRecord;
+use crate::transcript::TranscriptError;
+use crate::transcript::turn_counts::TurnCounts;
 
 use super::backup;
 use super::closed_sessions::{ClosedSession, ClosedSessions};
 use super::effect::OpenedSession;
 use super::error::ConversationError;
 use super::folder::check_folder;
-use super::recovery::{Climb, Goal, Inspection, MissingContent, Step, StepFailure};
+use super::recovery::{Climb, Goal, MissingContent, Step, StepFailure};
 use super::services::{Services, chain_text};
 use super::transcript_growth::PromptTally;
 use super::uncommitted_copies::UncommittedCopy;
 use super::upstream::{self, OpenError, OpenMode, OpenResponse, UpstreamSession};
+use loading::LoadedCounts;
 
 /// How long to wait for a session to close before its id is opened again. Agents take some milliseconds.
 const CLOSE_WAIT_LIMIT: Duration = Duration::from_secs(5);
@@ -276,12 +280,22 @@ enum StepOutcome {
         Option<NewLink>,
         Option<String>,
     ),
-    /// It inspected the transcripts on disk.
-    Inspected(Inspection),
     /// It failed; the next step is tried.
     Failed(StepFailure),
     /// It failed, and no other step would help.
     Stop(ConversationError),
+}
+
+/// What is read of a session's transcript while the agent opens the session, which takes longer.
+struct ReadsWhileOpening {
+    /// Whether the transcript may have fewer turns than were acknowledged on the head.
+    can_be_short: bool,
+    /// Whether the transcript was restored from a backup, now or earlier, and that was not reported yet.
+    is_restored: bool,
+    /// The turns in the head's transcript.
+    head_counts: Option<JoinHandle<Result<Option<TurnCounts>, TranscriptError>>>,
+    /// The part that the agent loads.
+    loaded_counts: Option<JoinHandle<Result<Option<LoadedCounts>, ConversationError>>>,
 }
 
 impl Climber {
@@ -293,29 +307,14 @@ impl Climber {
         let mut lease = Some(lease);
         loop {
             let step = climb.next_step();
-            let can_be_short = climb.can_be_short(&step);
-            // Read the file while the agent opens it, which takes longer. A backup that this step restores is not there yet.
-            let is_there = !matches!(
-                step,
-                Step::Open {
-                    via: Via::Archive,
-                    ..
-                }
-            );
-            let look = (can_be_short && is_there).then(|| self.read_head_counts(climb.goal()));
-            let is_restored =
-                Climb::keeps_head(&step) && (self.unreported_missing_turns.is_some() || !is_there);
-            let loading = match &step {
-                Step::Open { upstream_id, .. } if is_there => {
-                    Some(self.start_counting(upstream_id, is_restored))
-                }
-                _ => None,
-            };
+            let reads = self.start_reads(&climb, &step);
             let outcome = match &step {
-                Step::Inspect => match self.inspect(&climb).await {
-                    Ok(inspection) => StepOutcome::Inspected(inspection),
-                    Err(error) => StepOutcome::Stop(error),
-                },
+                Step::Inspect => {
+                    let inspection = self.inspect(&climb).await?;
+                    climb.set_turns_after_backup(self.turns_after_backup);
+                    climb.inspected(inspection);
+                    continue;
+                }
                 Step::GiveUp => {
                     let attempts = climb.attempts();
                     tracing::warn!(conversation = %self.request.record.id, ?attempts, "no session could be brought back");
@@ -325,81 +324,142 @@ impl Climber {
             };
             climb.set_turns_after_backup(self.turns_after_backup);
             match outcome {
-                StepOutcome::Inspected(inspection) => climb.inspected(inspection),
-                StepOutcome::Failed(failure) => {
-                    tracing::info!(conversation = %self.request.record.id, ?step, ?failure, "a way to resume did not work");
-                    self.death_error = match (&step, &failure) {
-                        (Step::Copy { .. } | Step::Text, StepFailure::Process(_)) => self.last_error.clone(),
-                        // A fresh process has now shown the real outcome.
-                        _ if climb.needs_fresh_process(&step) => None,
-                        _ => self.death_error.take(),
-                    };
-                    climb.failed(step, failure);
-                }
+                StepOutcome::Failed(failure) => self.note_failure(&mut climb, step, failure),
                 StepOutcome::Stop(error) => return Err(error),
                 StepOutcome::Open(open, link, preamble) => {
-                    let (session, answer) = *open;
-                    let mut unclaimed = UnclaimedSession {
-                        session: Some(session),
-                        copy: None,
-                        closed_sessions: self.request.closed_sessions.clone(),
-                    };
-                    let look = look.or_else(|| can_be_short.then(|| self.read_head_counts(climb.goal())));
-                    if let Some(look) = look
-                        // A transcript that cannot be read is handled below, when the count finishes.
-                        && let Ok(Ok(Some(file))) = look.await
-                        && climb.falls_short(&file)
-                    {
-                        let inspection = self.inspect(&climb).await?;
-                        if !climb.accept_short(&step, inspection) {
-                            tracing::warn!(conversation = %self.request.record.id, ?file, "the agent resumed a damaged transcript; another way keeps more");
-                            unclaimed.close().await;
-                            continue;
-                        }
-                        tracing::warn!(conversation = %self.request.record.id, ?file, "the resumed transcript holds fewer turns than were acknowledged");
+                    if let Some((opened, session)) = self.accept(&mut climb, &step, *open, reads).await? {
+                        let opened = OpenedSession {
+                            link,
+                            preamble,
+                            ..opened
+                        };
+                        return Ok((opened, session));
                     }
-                    let loaded = match &step {
-                        Step::Open { .. } | Step::Copy { .. } => {
-                            let id = &answer.upstream_id;
-                            self.finish_counting(climb.goal(), loading, id, is_restored)
-                                .await?
-                        }
-                        _ => Ok(None),
-                    };
-                    let lost = match &loaded {
-                        Ok(counted) => counted.as_ref().and_then(|counted| counted.loss.clone()),
-                        Err(unread) => Some(unread.clone()),
-                    };
-                    let counted = loaded.as_ref().ok().and_then(Option::as_ref);
-                    let missing = MissingContent {
-                        turns: counted.map_or(0, |counted| counted.missing_turns),
-                        description: lost.or_else(|| self.restore_loss().filter(|_| is_restored)),
-                    };
-                    if !climb.accept_damaged(&step, &missing) {
-                        unclaimed.close().await;
-                        continue;
-                    }
-                    let Some(mut session) = unclaimed.session.take() else {
-                        continue;
-                    };
-                    let loaded = loaded.ok().flatten();
-                    if let Some(counted) = &loaded {
-                        session.prompt_tally = PromptTally::new(counted.prompts);
-                    }
-                    let resumed = climb.resume_report(&step, answer.upstream_id.clone(), &missing);
-                    if let attempts @ [_, _, ..] = &resumed.attempts[..] {
-                        tracing::info!(conversation = %self.request.record.id, ?attempts, "resumed, but not by the first way tried");
-                    }
-                    let opened = OpenedSession {
-                        link,
-                        preamble,
-                        loaded: loaded.map(|counted| counted.loaded),
-                        ..answer.into_opened(&session, resumed)
-                    };
-                    return Ok((opened, session));
                 }
             }
         }
+    }
+
+    /// Starts to read the transcript of a session that a step opens. A backup that the step restores is not there yet.
+    fn start_reads(&self, climb: &Climb, step: &Step) -> ReadsWhileOpening {
+        let can_be_short = climb.can_be_short(step);
+        let is_there = !matches!(
+            step,
+            Step::Open {
+                via: Via::Archive,
+                ..
+            }
+        );
+        let is_restored = Climb::keeps_head(step) && (self.unreported_missing_turns.is_some() || !is_there);
+        ReadsWhileOpening {
+            can_be_short,
+            is_restored,
+            head_counts: (can_be_short && is_there).then(|| self.read_head_counts(climb.goal())),
+            loaded_counts: match step {
+                Step::Open { upstream_id, .. } if is_there => {
+                    Some(self.start_counting(upstream_id, is_restored))
+                }
+                _ => None,
+            },
+        }
+    }
+
+    fn note_failure(&mut self, climb: &mut Climb, step: Step, failure: StepFailure) {
+        tracing::info!(conversation = %self.request.record.id, ?step, ?failure, "a way to resume did not work");
+        self.death_error = match (&step, &failure) {
+            (Step::Copy { .. } | Step::Text, StepFailure::Process(_)) => self.last_error.clone(),
+            // A fresh process has now shown the real outcome.
+            _ if climb.needs_fresh_process(&step) => None,
+            _ => self.death_error.take(),
+        };
+        climb.failed(step, failure);
+    }
+
+    /// Compares a session that a step opened with what was acknowledged. Returns it, or closes it if another way may keep more.
+    async fn accept(
+        &mut self,
+        climb: &mut Climb,
+        step: &Step,
+        (session, answer): (UpstreamSession, OpenResponse),
+        mut reads: ReadsWhileOpening,
+    ) -> Result<Option<(OpenedSession, UpstreamSession)>, ConversationError> {
+        let mut unclaimed = UnclaimedSession {
+            session: Some(session),
+            copy: None,
+            closed_sessions: self.request.closed_sessions.clone(),
+        };
+        if !self.accept_turns(climb, step, &mut reads).await? {
+            unclaimed.close().await;
+            return Ok(None);
+        }
+        let loaded = match step {
+            Step::Open { .. } | Step::Copy { .. } => {
+                let (id, is_restored) = (&answer.upstream_id, reads.is_restored);
+                self.finish_counting(climb.goal(), reads.loaded_counts, id, is_restored)
+                    .await?
+            }
+            _ => Ok(None),
+        };
+        let (loaded, unread) = match loaded {
+            Ok(counted) => (counted, None),
+            Err(unread) => (None, Some(unread)),
+        };
+        let loss = unread.or_else(|| loaded.as_ref()?.loss.clone());
+        let missing = MissingContent {
+            turns: loaded.as_ref().map_or(0, |counted| counted.missing_turns),
+            description: loss.or_else(|| self.restore_loss().filter(|_| reads.is_restored)),
+        };
+        if !climb.accept_damaged(step, &missing) {
+            unclaimed.close().await;
+            return Ok(None);
+        }
+        let Some(mut session) = unclaimed.session.take() else {
+            return Ok(None);
+        };
+        if let Some(counted) = &loaded {
+            session.prompt_tally = PromptTally::new(counted.prompts);
+        }
+        let resumed = climb.resume_report(step, answer.upstream_id.clone(), &missing);
+        if let attempts @ [_, _, ..] = &resumed.attempts[..] {
+            tracing::info!(conversation = %self.request.record.id, ?attempts, "resumed, but not by the first way tried");
+        }
+        let opened = OpenedSession {
+            loaded: loaded.map(|counted| counted.loaded),
+            ..answer.into_opened(&session, resumed)
+        };
+        Ok(Some((opened, session)))
+    }
+
+    /// Whether the opened transcript has all acknowledged turns of the head, or no other way keeps more of them.
+    async fn accept_turns(
+        &mut self,
+        climb: &mut Climb,
+        step: &Step,
+        reads: &mut ReadsWhileOpening,
+    ) -> Result<bool, ConversationError> {
+        let read = reads.head_counts.take();
+        let Some(read) = read.or_else(|| reads.can_be_short.then(|| self.read_head_counts(climb.goal())))
+        else {
+            return Ok(true);
+        };
+        // A transcript that cannot be read is handled when the count of what the agent loads finishes.
+        let Ok(Ok(Some(file))) = read.await else {
+            return Ok(true);
+        };
+        if !climb.falls_short(&file) {
+            return Ok(true);
+        }
+        let inspection = self.inspect(climb).await?;
+        let is_accepted = climb.accept_short(step, inspection);
+        match is_accepted {
+            true => {
+                tracing::warn!(conversation = %self.request.record.id, ?file, "the resumed transcript holds fewer turns than were acknowledged");
+            }
+            false => {
+                tracing::warn!(conversation = %self.request.record.id, ?file, "the agent resumed a damaged transcript; another way keeps more");
+            }
+        }
+        Ok(is_accepted)
     }
 
     /// Describes what the head lacks because it was restored from a backup.
