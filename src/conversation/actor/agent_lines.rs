@@ -8,11 +8,13 @@ use bridge_protocol::time;
 use bridge_protocol::turn::InterruptKind;
 use jiff::Timestamp;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::agent::envelope::Line;
 use crate::agent::inbox::Incoming;
 use crate::agent::kinds::{RAW_EVENT_METHOD, announced_transcript};
-use crate::agent::message::{AgentError, CallError, MethodName, RawId, RequestKind, method};
+use crate::agent::message::{AgentError, AgentRequestId, CallError, MethodName, RawId, RequestKind, method};
+use crate::agent::process::Death;
 use crate::agent::subagent;
 use crate::conversation::client_request::ClientRequest;
 use crate::conversation::effect::Input;
@@ -31,85 +33,96 @@ impl Actor {
         let mut lines = lines.drain(..);
         while let Some(incoming) = lines.next() {
             // The remaining lines of a session that was dropped during the round are ignored.
-            let Some(session) = &mut self.session else {
-                continue;
-            };
-            if self.model.must_delay_agent_lines() {
-                session.early_lines.push(incoming);
-                session.early_lines.extend(lines);
+            if self.session.is_none() {
                 return;
             }
-            match incoming {
-                Incoming::Notification { method: name, line } if name.as_str() == method::SESSION_UPDATE => {
-                    if !self.handle_update(&line, at, &at_text)
-                        && let Some(session) = &mut self.session
-                    {
-                        let again = Incoming::Notification { method: name, line };
-                        session.early_lines.push(again);
-                        session.early_lines.extend(lines);
-                        return;
-                    }
+            let early = match self.model.must_delay_agent_lines() {
+                true => Some(incoming),
+                false => self.handle_line(incoming, at, &at_text),
+            };
+            if let Some(early) = early {
+                if let Some(session) = &mut self.session {
+                    session.early_lines.push(early);
+                    session.early_lines.extend(lines);
                 }
-                Incoming::Notification { method: name, line } => {
-                    self.handle_notification(name.as_str(), &line, at);
-                }
-                Incoming::Request {
-                    id,
-                    method: name,
-                    line,
-                } => {
-                    let kind = match RequestKind::of(name.as_str()) {
-                        RequestKind::Permission => Some(InterruptKind::Permission),
-                        RequestKind::Elicitation => Some(InterruptKind::Elicitation),
-                        RequestKind::ClientResource | RequestKind::Extension => None,
-                    };
-                    if kind.is_none() && !self.handle_client_request(at) {
-                        if let Some(session) = &mut self.session {
-                            let again = Incoming::Request {
-                                id,
-                                method: name,
-                                line,
-                            };
-                            session.early_lines.push(again);
-                            session.early_lines.extend(lines);
-                        }
-                        return;
-                    }
-                    self.handle_request(id, name, kind, &line, at);
-                }
-                Incoming::Response { request, outcome, .. } => {
-                    if session.prompt.take_if(|prompt| *prompt == request).is_some() {
-                        self.handle_answer(outcome, at);
-                    } else if let Some(reply) = session.forwarded_requests.remove(&request) {
-                        // The client may have disconnected.
-                        let _gone = reply.send(outcome);
-                    }
-                }
-                Incoming::Overflow { dropped } => {
-                    tracing::warn!(conversation = %self.model.id(), dropped, "updates of the agent were dropped: they arrived faster than they were processed");
-                    self.stream.mark_all_lagged(&at_text);
-                }
-                Incoming::Died(death) => {
-                    let status = death
-                        .status
-                        .map_or_else(|| "its output ended".to_owned(), |s| s.to_string());
-                    session.prompt = None;
-                    self.forget_requests();
-                    self.dead_agent = self.session.as_ref().map(|session| session.lease.clone());
-                    let reason = self
-                        .dead_agent
-                        .as_ref()
-                        .and_then(|dead| dead.termination_reason());
-                    let died = Input::AgentDied {
-                        status: reason.map_or(status, ToOwned::to_owned),
-                        stderr_tail: death.stderr_tail.clone(),
-                        is_bystander: reason.is_some(),
-                    };
-                    self.apply_input_at(died, at);
-                    self.dead_agent = None;
-                }
+                return;
             }
         }
+    }
+
+    /// Handles a line. Returns it if it must be handled again later.
+    fn handle_line(&mut self, incoming: Incoming, at: Timestamp, at_text: &str) -> Option<Incoming> {
+        match incoming {
+            Incoming::Notification { method: name, line } if name.as_str() == method::SESSION_UPDATE => {
+                if !self.handle_update(&line, at, at_text) {
+                    return Some(Incoming::Notification { method: name, line });
+                }
+            }
+            Incoming::Notification { method: name, line } => {
+                self.handle_notification(name.as_str(), &line, at);
+            }
+            Incoming::Request {
+                id,
+                method: name,
+                line,
+            } => {
+                let kind = match RequestKind::of(name.as_str()) {
+                    RequestKind::Permission => Some(InterruptKind::Permission),
+                    RequestKind::Elicitation => Some(InterruptKind::Elicitation),
+                    RequestKind::ClientResource | RequestKind::Extension => None,
+                };
+                if kind.is_none() && !self.handle_client_request(at) {
+                    return Some(Incoming::Request {
+                        id,
+                        method: name,
+                        line,
+                    });
+                }
+                self.handle_request(id, name, kind, &line, at);
+            }
+            Incoming::Response { request, outcome, .. } => self.handle_response(request, outcome, at),
+            Incoming::Overflow { dropped } => {
+                tracing::warn!(conversation = %self.model.id(), dropped, "updates of the agent were dropped: they arrived faster than they were processed");
+                self.stream.mark_all_lagged(at_text);
+            }
+            Incoming::Died(death) => self.handle_death(&death, at),
+        }
+        None
+    }
+
+    /// Handles the answer to a prompt, or to a client's request that was passed on.
+    fn handle_response(
+        &mut self,
+        request: AgentRequestId,
+        outcome: Result<Box<RawValue>, CallError>,
+        at: Timestamp,
+    ) {
+        let Some(session) = &mut self.session else { return };
+        if session.prompt.take_if(|prompt| *prompt == request).is_some() {
+            self.handle_answer(outcome, at);
+        } else if let Some(reply) = session.forwarded_requests.remove(&request) {
+            // The client may have disconnected.
+            let _gone = reply.send(outcome);
+        }
+    }
+
+    fn handle_death(&mut self, death: &Death, at: Timestamp) {
+        let Some(session) = &mut self.session else { return };
+        session.prompt = None;
+        let dead = session.lease.clone();
+        self.forget_requests();
+        let status = death
+            .status
+            .map_or_else(|| "its output ended".to_owned(), |status| status.to_string());
+        let reason = dead.termination_reason().map(ToOwned::to_owned);
+        self.dead_agent = Some(dead);
+        let died = Input::AgentDied {
+            is_bystander: reason.is_some(),
+            status: reason.unwrap_or(status),
+            stderr_tail: death.stderr_tail.clone(),
+        };
+        self.apply_input_at(died, at);
+        self.dead_agent = None;
     }
 
     /// Sends an update to the subscribers, byte for byte. Nothing is awaited between the line and its fan-out, and only the few
@@ -176,7 +189,7 @@ impl Actor {
                 #[serde(rename_all = "camelCase")]
                 struct Params<'a> {
                     #[serde(borrow)]
-                    request_id: &'a serde_json::value::RawValue,
+                    request_id: &'a RawValue,
                 }
                 let withdrawn_id = line
                     .params()
@@ -249,7 +262,7 @@ impl Actor {
         self.apply_input_at(question, at);
     }
 
-    fn handle_answer(&mut self, outcome: Result<Box<serde_json::value::RawValue>, CallError>, at: Timestamp) {
+    fn handle_answer(&mut self, outcome: Result<Box<RawValue>, CallError>, at: Timestamp) {
         let answer = match outcome {
             Ok(raw) => Ok(RawJson::new(raw)),
             // The death itself is reported next and says more.
