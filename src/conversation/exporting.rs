@@ -140,17 +140,72 @@ fn build_manifest(
         true => Vec::new(),
         false => secrets::remove_secret_values(&mut record.settings),
     };
+    let record = record_without_running_turn(record);
+    let found = find_all_files(services, &record, &lineage, progress)?;
+    let (mut sessions, mut sources) = (Vec::new(), Vec::new());
+    for (number, SessionWithFiles { mut session, parts }) in (1..).zip(found.sessions) {
+        session.files = bundle::pack::hash_files(number, &parts, progress)?;
+        session.real_cwd = real_path(&session.cwd);
+        sessions.push(session);
+        sources.extend(parts);
+    }
+    let mut manifest = Manifest {
+        format: bundle::BUNDLE_FORMAT.to_owned(),
+        version: bundle::BUNDLE_VERSION,
+        created_at: now(),
+        by: concat!("sessiond ", env!("CARGO_PKG_VERSION")).to_owned(),
+        conversation: view_of_record(&record),
+        settings: record.settings.clone(),
+        failure: record.failure.clone(),
+        chain: record.chain.links().to_vec(),
+        lineage,
+        agents: Vec::new(),
+        real_cwd: real_path(&record.cwd),
+        sessions,
+        missing: found.missing,
+        missing_values,
+    };
+    let agents = manifest.agent_names().into_iter().map(|name| {
+        let entry = services.catalog.get(name);
+        BundledAgent {
+            name: name.clone(),
+            kind: entry.map_or("generic", |entry| entry.kind.name).to_owned(),
+        }
+    });
+    manifest.agents = agents.collect();
+    Ok((manifest, sources, found.kept))
+}
+
+/// The record as if the daemon ended now: a running turn has no agent on the importing machine.
+fn record_without_running_turn(mut record: ConversationRecord) -> ConversationRecord {
     // An edit whose prompt was not accepted yet has changed nothing.
     let is_open = |turn: &mut PendingTurn| turn.edit.as_ref().is_some_and(|edit| !edit.accepted);
     record.turn.take_if(is_open);
-    // Ends a running turn as if the daemon ended now: it has no agent on the importing machine.
     let why = "the conversation was exported while the turn ran";
     let (record, _) = end_unfinished(record, FailureKind::DaemonRestarted, why, PromptArrival::Unknown);
+    record
+}
+
+/// The files of all sessions of a conversation.
+struct BundleFiles {
+    sessions: Vec<SessionWithFiles>,
+    /// What the sessions have besides, and a bundle lacks.
+    missing: Vec<MissingSession>,
+    /// The backups that contain some of the files.
+    kept: Vec<Unpacked>,
+}
+
+fn find_all_files(
+    services: &Services,
+    record: &ConversationRecord,
+    lineage: &[LineageEntry],
+    progress: &Progress,
+) -> Result<BundleFiles, BundleError> {
     let mut missing = Vec::new();
     let (mut found, mut kept) = (Vec::new(), Vec::new());
     let head = record.chain.head();
     let mut kept_head = None;
-    for (held, is_written) in sessions_of_conversation(&record, &lineage) {
+    for (held, is_written) in sessions_of_conversation(record, lineage) {
         match files::find_session_files(services, &held) {
             Ok(files) => {
                 if head.is_some_and(|head| head.upstream_id == held.upstream_id) {
@@ -185,38 +240,11 @@ fn build_manifest(
             detail: gap.detail,
         }));
     }
-    let (mut sessions, mut sources) = (Vec::new(), Vec::new());
-    for (number, SessionWithFiles { mut session, parts }) in (1..).zip(found) {
-        session.files = bundle::pack::hash_files(number, &parts, progress)?;
-        session.real_cwd = real_path(&session.cwd);
-        sessions.push(session);
-        sources.extend(parts);
-    }
-    let mut manifest = Manifest {
-        format: bundle::BUNDLE_FORMAT.to_owned(),
-        version: bundle::BUNDLE_VERSION,
-        created_at: now(),
-        by: concat!("sessiond ", env!("CARGO_PKG_VERSION")).to_owned(),
-        conversation: view_of_record(&record),
-        settings: record.settings.clone(),
-        failure: record.failure.clone(),
-        chain: record.chain.links().to_vec(),
-        lineage,
-        agents: Vec::new(),
-        real_cwd: real_path(&record.cwd),
-        sessions,
+    Ok(BundleFiles {
+        sessions: found,
         missing,
-        missing_values,
-    };
-    let agents = manifest.agent_names().into_iter().map(|name| {
-        let entry = services.catalog.get(name);
-        BundledAgent {
-            name: name.clone(),
-            kind: entry.map_or("generic", |entry| entry.kind.name).to_owned(),
-        }
-    });
-    manifest.agents = agents.collect();
-    Ok((manifest, sources, kept))
+        kept,
+    })
 }
 
 impl SessionRef {

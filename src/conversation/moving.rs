@@ -9,21 +9,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::conversation::{MoveAnswer, MovedKind, PlannedMove};
-use bridge_protocol::link::{Fidelity, LineageReason};
+use bridge_protocol::link::{Fidelity, LineageReason, Link};
 use bridge_protocol::{ConversationId, UpstreamId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::backup;
-use super::destination::Destination;
+use super::destination::{Destination, Tree};
 use super::error::{ConversationError, StoreFailure};
 use super::resource::UnrecordedResource;
 use super::running_work::{Progress, is_ended_early};
 use super::services::{Services, chain_text, now};
 use super::tree_moves::{TreeMove, TreeMoveState};
+use crate::agent::catalog::AgentEntry;
 use crate::chain::{Chain, NewLink};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
+use crate::transcript::dialect::Dialect;
 use crate::transcript::locate::{own_folder, project_folder};
 use crate::transcript::moving::{self, MoveObserver, MoveStep, RunningMove, SharedRemainingForks, StepKind};
 
@@ -239,31 +241,8 @@ fn plan_move(
         return Ok(plan);
     }
     let entry = services.agent(&record.agent)?;
-    let (root, dialect) = match entry.listed_transcripts() {
-        Some((root, format)) if format.dialect().abilities().finds_by_folder => (root, format.dialect()),
-        Some((_, format))
-            if format.dialect().abilities().has_fixed_folder
-                && record.chain.head().is_some_and(|head| head.written) =>
-        {
-            let why = format!(
-                "the agent {} resumes a session only in the folder that its transcript names, which this version cannot change",
-                entry.name
-            );
-            if matches!(destination, Destination::Folder(_)) {
-                return Err(ConversationError::Unsupported(why));
-            }
-            // The folder was moved already, so the conversation moves too; a new session gets its last turns as text.
-            plan.left_out.push(why);
-            return Ok(plan);
-        }
-        Some(_) => return Ok(plan),
-        None if record.chain.head().is_none_or(|head| !head.written) => return Ok(plan),
-        None => {
-            return Err(ConversationError::Unsupported(format!(
-                "cannot move sessions of the agent {}: this version does not know where it stores them",
-                entry.name
-            )));
-        }
+    let Some((root, dialect)) = movable_transcripts(&entry, record, destination, &mut plan.left_out)? else {
+        return Ok(plan);
     };
     let links = record.chain.links();
     let last = links.len().saturating_sub(1);
@@ -287,34 +266,17 @@ fn plan_move(
             plan.shared.push(link.upstream_id.clone());
             continue;
         }
-        let transcript = match dialect.find(services.session(root, &link.cwd, &link.upstream_id)) {
-            Ok(transcript) => transcript,
-            // There is nothing to move. A backup is later restored to the folder that the session has by then.
-            Err(error) if error.is_absence() => {
-                let id = &link.upstream_id;
-                if backup::has_backup(services, root, id) {
-                    plan.kept.push(id.clone());
-                } else if link.written {
-                    plan.left_out.push(format!(
-                        "the transcript of session {id} is missing and has no backup"
-                    ));
-                }
-                continue;
-            }
-            Err(error) => return Err(move_error(error)),
+        let Some(transcript) = plan.find_transcript(services, dialect, root, link)? else {
+            continue;
         };
-        let (target, folders) = match destination {
-            Destination::Folder(_) => {
-                let folders = folder_mapping(services, &link.cwd, &target, &transcript);
-                (target, folders)
-            }
-            Destination::Tree(tree) => {
-                let real = tree.new_real_path(&link.cwd).unwrap_or(target);
-                let mut folders = folder_mapping(services, &link.cwd, &real, &transcript);
-                folders.extend(tree.path_mapping());
-                (real, folders)
-            }
+        let tree = match destination {
+            Destination::Folder(_) => None,
+            Destination::Tree(tree) => Some(tree),
         };
+        let real = tree.and_then(|tree| tree.new_real_path(&link.cwd));
+        let target = real.unwrap_or(target);
+        let mut folders = folder_mapping(services, &link.cwd, &target, &transcript);
+        folders.extend(tree.into_iter().flat_map(Tree::path_mapping));
         let folder = own_folder(root, Path::new(&target));
         let session = moving::plan(&transcript, &folder, &folders, &mut neighbours.lock());
         let session = session.map_err(move_error)?;
@@ -327,6 +289,72 @@ fn plan_move(
         plan.left_out.extend(session.left_out);
     }
     Ok(plan)
+}
+
+/// The folder of the agent's transcripts, if its transcripts have to move with their conversation. What stays behind is added
+/// to `left_out`.
+///
+/// # Errors
+/// [`ConversationError::Unsupported`] if the conversation would lose its sessions.
+fn movable_transcripts<'a>(
+    entry: &'a AgentEntry,
+    record: &ConversationRecord,
+    destination: &Destination,
+    left_out: &mut Vec<String>,
+) -> Result<Option<(&'a Path, &'static dyn Dialect)>, ConversationError> {
+    let has_written_head = record.chain.head().is_some_and(|head| head.written);
+    let Some((root, format)) = entry.listed_transcripts() else {
+        return match has_written_head {
+            false => Ok(None),
+            true => Err(ConversationError::Unsupported(format!(
+                "cannot move sessions of the agent {}: this version does not know where it stores them",
+                entry.name
+            ))),
+        };
+    };
+    let abilities = format.dialect().abilities();
+    if abilities.finds_by_folder {
+        return Ok(Some((root, format.dialect())));
+    }
+    if abilities.has_fixed_folder && has_written_head {
+        let why = format!(
+            "the agent {} resumes a session only in the folder that its transcript names, which this version cannot change",
+            entry.name
+        );
+        if matches!(destination, Destination::Folder(_)) {
+            return Err(ConversationError::Unsupported(why));
+        }
+        // The folder was moved already, so the conversation moves too; a new session gets its last turns as text.
+        left_out.push(why);
+    }
+    Ok(None)
+}
+
+impl MovePlan {
+    /// The transcript of a session. If it is missing there is nothing to move: a backup is later restored to the folder that
+    /// the session has by then.
+    fn find_transcript(
+        &mut self,
+        services: &Services,
+        dialect: &dyn Dialect,
+        root: &Path,
+        link: &Link,
+    ) -> Result<Option<PathBuf>, ConversationError> {
+        let id = &link.upstream_id;
+        match dialect.find(services.session(root, &link.cwd, id)) {
+            Ok(transcript) => return Ok(Some(transcript)),
+            Err(error) if error.is_absence() => {}
+            Err(error) => return Err(move_error(error)),
+        }
+        if backup::has_backup(services, root, id) {
+            self.kept.push(id.clone());
+        } else if link.written {
+            self.left_out.push(format!(
+                "the transcript of session {id} is missing and has no backup"
+            ));
+        }
+        Ok(None)
+    }
 }
 
 /// Maps the paths in a session's records to their new paths. Agents write folders without symbolic links.
