@@ -44,138 +44,194 @@ pub(super) fn plan_entries(name: &str, input: &Value) -> Option<Vec<Value>> {
 
 /// Returns how a call is shown. `cwd` is the folder that the session runs in.
 pub(super) fn tool_call_facts(name: &str, input: &Value, cwd: &str) -> ToolCallFacts {
-    let word = |member: &str| input[member].as_str().filter(|word| !word.is_empty());
-    let title =
-        |what: &str, of: Option<String>| of.map_or_else(|| what.to_owned(), |of| format!("{what} {of}"));
-    let shown = |path: Option<&str>| path.map(|path| display_path(path, cwd));
-    let plain = |title: String, kind| ToolCallFacts {
+    let call = ToolCall { name, input, cwd };
+    match name {
+        "Bash" | "PowerShell" | "exec_command" | "shell" | "shell_command" | "local_shell"
+        | "container.exec" => call.command_facts(),
+        "apply_patch" => {
+            let patch = input.as_str().or_else(|| call.word("input"));
+            patch_facts(patch.unwrap_or_default(), cwd)
+        }
+        "Read" => call.read_facts(),
+        "Edit" | "MultiEdit" => call.edit_facts(),
+        // The built-in agent's own tool is called `write`.
+        "Write" | "write" => call.write_facts(),
+        "Glob" | "Grep" | "WebFetch" | "WebSearch" | "web_search_call" => call.search_facts(),
+        "view_image" => ToolCallFacts {
+            locations: call.locations(),
+            ..plain(titled("View Image", call.file().map(str::to_owned)), "read")
+        },
+        _ => call.planning_facts(),
+    }
+}
+
+/// A tool call without contents or locations.
+fn plain(title: String, kind: &'static str) -> ToolCallFacts {
+    ToolCallFacts {
         title,
         kind,
         ..ToolCallFacts::default()
-    };
-    let texts = |member: &str| word(member).map(text_content).into_iter().collect();
-    let file = word("file_path").or_else(|| word("path"));
-    let located = || file.map(|path| json!({"path": path})).into_iter().collect();
-    match name {
-        "Bash" | "PowerShell" => ToolCallFacts {
-            content: texts("description"),
-            ..plain(word("command").unwrap_or("Terminal").to_owned(), "execute")
-        },
-        "exec_command" | "shell" | "shell_command" | "local_shell" | "container.exec" => {
-            let command = command_words(input.get("cmd").unwrap_or(&input["command"]));
-            match command.as_slice() {
-                [program, patch] if program == "apply_patch" => patch_facts(patch, cwd),
-                _ => plain(without_shell(command), "execute"),
-            }
-        }
-        "apply_patch" => patch_facts(input.as_str().or_else(|| word("input")).unwrap_or_default(), cwd),
-        "Read" => {
-            let offset = input["offset"].as_u64();
-            let first = offset.unwrap_or(1).max(1);
-            let part = match input["limit"].as_u64().filter(|limit| *limit > 0) {
-                Some(limit) => format!(" ({first} - {})", first.saturating_add(limit - 1)),
-                None => offset.map_or_else(String::new, |_| format!(" (from line {first})")),
+    }
+}
+
+/// What a tool does and to what, if that is known.
+fn titled(what: &str, of: Option<String>) -> String {
+    of.map_or_else(|| what.to_owned(), |of| format!("{what} {of}"))
+}
+
+/// What a tool does and to what after a colon, if that is known.
+fn titled_with_colon(what: &str, of: Option<&str>) -> String {
+    of.map_or_else(|| what.to_owned(), |of| format!("{what}: {of}"))
+}
+
+/// A call of a tool.
+struct ToolCall<'a> {
+    name: &'a str,
+    input: &'a Value,
+    cwd: &'a str,
+}
+
+impl<'a> ToolCall<'a> {
+    /// A text of the input that is not empty.
+    fn word(&self, member: &str) -> Option<&'a str> {
+        self.input[member].as_str().filter(|word| !word.is_empty())
+    }
+
+    fn texts(&self, member: &str) -> Vec<Value> {
+        self.word(member).map(text_content).into_iter().collect()
+    }
+
+    fn file(&self) -> Option<&'a str> {
+        self.word("file_path").or_else(|| self.word("path"))
+    }
+
+    fn shown_file(&self) -> Option<String> {
+        self.file().map(|path| display_path(path, self.cwd))
+    }
+
+    fn locations(&self) -> Vec<Value> {
+        let location = self.file().map(|path| json!({"path": path}));
+        location.into_iter().collect()
+    }
+
+    fn command_facts(&self) -> ToolCallFacts {
+        if let "Bash" | "PowerShell" = self.name {
+            let command = self.word("command").unwrap_or("Terminal");
+            return ToolCallFacts {
+                content: self.texts("description"),
+                ..plain(command.to_owned(), "execute")
             };
-            ToolCallFacts {
-                locations: file
-                    .map(|path| json!({"path": path, "line": first}))
-                    .into_iter()
-                    .collect(),
-                ..plain(
-                    format!("Read {}{part}", shown(file).as_deref().unwrap_or("File")),
-                    "read",
-                )
-            }
         }
-        "Edit" | "MultiEdit" => {
-            let edits = match input["edits"].as_array() {
-                Some(edits) => edits.iter().collect(),
-                None => vec![input],
-            };
-            let diffs = edits.into_iter().filter_map(|edit| {
-                let side = |member: &str| edit[member].as_str().filter(|text| !text.is_empty());
-                let (old, new) = (side("old_string"), side("new_string"));
-                old.or(new)?;
-                Some(diff_content(file?, old, new.unwrap_or_default()))
-            });
-            ToolCallFacts {
-                content: diffs.collect(),
-                locations: located(),
-                ..plain(title("Edit", shown(file)), "edit")
-            }
+        let command = command_words(self.input.get("cmd").unwrap_or(&self.input["command"]));
+        match command.as_slice() {
+            [program, patch] if program == "apply_patch" => patch_facts(patch, self.cwd),
+            _ => plain(without_shell(command), "execute"),
         }
-        // The built-in agent's own tool is called `write`.
-        "Write" | "write" => {
-            let content = ["content", "file_text", "file_content"]
-                .into_iter()
-                .find_map(|name| input[name].as_str());
-            let title = match (name, file) {
-                ("write", Some(path)) => path.to_owned(),
-                (_, Some(path)) => format!("Write {}", display_path(path, cwd)),
-                (_, None) => "Write".to_owned(),
-            };
-            ToolCallFacts {
-                content: file
-                    .map(|path| diff_content(path, None, content.unwrap_or_default()))
-                    .into_iter()
-                    .collect(),
-                locations: located(),
-                ..plain(title, "edit")
-            }
-        }
-        "Glob" => {
-            let parts = ["path", "pattern"].into_iter().filter_map(word);
-            let title = parts.fold("Find".to_owned(), |title, part| format!("{title} `{part}`"));
-            ToolCallFacts {
-                locations: located(),
-                ..plain(title, "search")
-            }
-        }
-        "Grep" => plain(grep_command(input, file), "search"),
-        "WebFetch" => ToolCallFacts {
-            content: texts("prompt"),
-            ..plain(title("Fetch", word("url").map(str::to_owned)), "fetch")
-        },
-        "WebSearch" => {
-            let query = word("query").map(|query| format!("Search \"{query}\""));
-            plain(query.unwrap_or_else(|| "Web search".to_owned()), "fetch")
-        }
-        "web_search_call" => {
-            let query = input["action"]["query"].as_str().or_else(|| word("query"));
-            plain(
-                title("Web search", None) + &query.map_or_else(String::new, |query| format!(": {query}")),
-                "search",
+    }
+
+    fn read_facts(&self) -> ToolCallFacts {
+        let offset = self.input["offset"].as_u64();
+        let first = offset.unwrap_or(1).max(1);
+        let part = match self.input["limit"].as_u64().filter(|limit| *limit > 0) {
+            Some(limit) => format!(" ({first} - {})", first.saturating_add(limit - 1)),
+            None => offset.map_or_else(String::new, |_| format!(" (from line {first})")),
+        };
+        let file = self.shown_file();
+        let location = self.file().map(|path| json!({"path": path, "line": first}));
+        ToolCallFacts {
+            locations: location.into_iter().collect(),
+            ..plain(
+                format!("Read {}{part}", file.as_deref().unwrap_or("File")),
+                "read",
             )
         }
-        "view_image" => ToolCallFacts {
-            locations: located(),
-            ..plain(title("View Image", file.map(str::to_owned)), "read")
-        },
-        "Task" | "Agent" => ToolCallFacts {
-            content: texts("prompt"),
-            ..plain(word("description").unwrap_or("Task").to_owned(), "think")
-        },
-        "TaskCreate" | "TaskUpdate" => {
-            let verb = if name == "TaskCreate" {
-                "Create task"
-            } else {
-                "Update task"
-            };
-            let subject = word("subject").map_or_else(String::new, |subject| format!(": {subject}"));
-            plain(format!("{verb}{subject}"), "think")
+    }
+
+    fn edit_facts(&self) -> ToolCallFacts {
+        let edits = match self.input["edits"].as_array() {
+            Some(edits) => edits.iter().collect(),
+            None => vec![self.input],
+        };
+        let diffs = edits.into_iter().filter_map(|edit| {
+            let side = |member: &str| edit[member].as_str().filter(|text| !text.is_empty());
+            let (old, new) = (side("old_string"), side("new_string"));
+            old.or(new)?;
+            Some(diff_content(self.file()?, old, new.unwrap_or_default()))
+        });
+        ToolCallFacts {
+            content: diffs.collect(),
+            locations: self.locations(),
+            ..plain(titled("Edit", self.shown_file()), "edit")
         }
-        "TaskList" => plain("List tasks".to_owned(), "think"),
-        "TaskGet" => plain("Get task".to_owned(), "think"),
-        "EnterPlanMode" => plain(name.to_owned(), "switch_mode"),
-        "ExitPlanMode" => ToolCallFacts {
-            content: texts("plan"),
-            ..plain("Approve Plan".to_owned(), "switch_mode")
-        },
-        "Skill" => {
-            let skill = word("skill").map_or_else(String::new, |skill| format!(": {skill}"));
-            plain(format!("Load skill{skill}"), "other")
+    }
+
+    fn write_facts(&self) -> ToolCallFacts {
+        let content = ["content", "file_text", "file_content"]
+            .into_iter()
+            .find_map(|name| self.input[name].as_str());
+        let title = match (self.name, self.file()) {
+            ("write", Some(path)) => path.to_owned(),
+            _ => titled("Write", self.shown_file()),
+        };
+        let diff = self
+            .file()
+            .map(|path| diff_content(path, None, content.unwrap_or_default()));
+        ToolCallFacts {
+            content: diff.into_iter().collect(),
+            locations: self.locations(),
+            ..plain(title, "edit")
         }
-        _ => plain(name.to_owned(), "other"),
+    }
+
+    fn search_facts(&self) -> ToolCallFacts {
+        match self.name {
+            "Glob" => {
+                let parts = ["path", "pattern"]
+                    .into_iter()
+                    .filter_map(|member| self.word(member));
+                let title = parts.fold("Find".to_owned(), |title, part| format!("{title} `{part}`"));
+                ToolCallFacts {
+                    locations: self.locations(),
+                    ..plain(title, "search")
+                }
+            }
+            "Grep" => plain(grep_command(self.input, self.file()), "search"),
+            "WebFetch" => ToolCallFacts {
+                content: self.texts("prompt"),
+                ..plain(titled("Fetch", self.word("url").map(str::to_owned)), "fetch")
+            },
+            "WebSearch" => {
+                let query = self.word("query").map(|query| format!("Search \"{query}\""));
+                plain(query.unwrap_or_else(|| "Web search".to_owned()), "fetch")
+            }
+            _ => {
+                let query = self.input["action"]["query"].as_str();
+                let query = query.or_else(|| self.word("query"));
+                plain(titled_with_colon("Web search", query), "search")
+            }
+        }
+    }
+
+    /// Tools that plan and organize work, and unknown ones, which are shown by their names.
+    fn planning_facts(&self) -> ToolCallFacts {
+        let about = |what: &str, member: &str| titled_with_colon(what, self.word(member));
+        match self.name {
+            "Task" | "Agent" => ToolCallFacts {
+                content: self.texts("prompt"),
+                ..plain(self.word("description").unwrap_or("Task").to_owned(), "think")
+            },
+            "TaskCreate" => plain(about("Create task", "subject"), "think"),
+            "TaskUpdate" => plain(about("Update task", "subject"), "think"),
+            "TaskList" => plain("List tasks".to_owned(), "think"),
+            "TaskGet" => plain("Get task".to_owned(), "think"),
+            "EnterPlanMode" => plain(self.name.to_owned(), "switch_mode"),
+            "ExitPlanMode" => ToolCallFacts {
+                content: self.texts("plan"),
+                ..plain("Approve Plan".to_owned(), "switch_mode")
+            },
+            "Skill" => plain(about("Load skill", "skill"), "other"),
+            _ => plain(self.name.to_owned(), "other"),
+        }
     }
 }
 
