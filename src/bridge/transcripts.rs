@@ -8,7 +8,7 @@ use bridge_protocol::{AgentName, ConversationRef, UpstreamId};
 use super::parameters::{LIST_LIMITS, page_limit};
 use super::{Bridge, handlers};
 use crate::conversation::error::ConversationError;
-use crate::conversation::registry::{SessionSelector, TranscriptFilter};
+use crate::conversation::registry::{SessionSelector, TranscriptFilter, TreeMoveRequest};
 
 handlers! {
     ListTranscripts(self, params, _) {
@@ -61,7 +61,8 @@ handlers! {
         if params.dry_run {
             return registry.plan_tree(tree).await;
         }
-        registry.move_tree(tree, request).await?.read()
+        let target = TreeMoveRequest::Move(tree);
+        registry.move_tree(target, request).await?.read()
     }
 
     UndoTree(self, params, request) {
@@ -69,7 +70,8 @@ handlers! {
         let id = undo_id.parse().map_err(|_| ConversationError::NotFound {
             what: format!("there is no folder move \"{undo_id}\" that can be undone"),
         })?;
-        self.registry.undo_tree(id, request).await?.read()
+        let target = TreeMoveRequest::Undo(id);
+        self.registry.move_tree(target, request).await?.read()
     }
 
     TreeMoves(self, _, _) {

@@ -63,6 +63,7 @@ pub use filter::Filter;
 use idempotency::RunningCalls;
 pub use transcripts::TranscriptFilter;
 use transcripts::TranscriptLists;
+pub use tree_moves::TreeMoveRequest;
 use watching::SyncQueue;
 
 /// How many searches through all conversations run at once. Each keeps a core busy.

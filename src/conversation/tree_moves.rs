@@ -219,7 +219,8 @@ impl TreeMove {
         }))
     }
 
-    /// All recorded moves, in no order. Records that cannot be read are logged.
+    /// All recorded moves, in no order. A move that another one has undone is known by that one's record. Records that cannot
+    /// be read are logged.
     pub(super) fn read_all(data: &Path) -> io::Result<Vec<Self>> {
         let known = intent::existing(&TREE_MOVE_INTENTS, data)?.into_iter();
         let ids = known.filter_map(|path| path.file_name()?.to_str()?.parse().ok());
@@ -230,7 +231,13 @@ impl TreeMove {
                 None
             }
         });
-        Ok(read.collect())
+        let mut moves: Vec<Self> = read.collect();
+        let done = moves.iter().filter(|known| known.state == TreeMoveState::Done);
+        let undone: Vec<Uuid> = done.filter_map(|known| known.description.undoes).collect();
+        for known in moves.iter_mut().filter(|known| undone.contains(&known.id)) {
+            known.state = TreeMoveState::Undone;
+        }
+        Ok(moves)
     }
 
     /// Deletes the remains of moves that were killed before they began, and sets aside unreadable records. Must not run while a

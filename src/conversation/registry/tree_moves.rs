@@ -20,7 +20,6 @@ use bridge_protocol::transcript::{TreeMove as ToldMove, TreeMoveAnswer, TreeMove
 use tokio::sync::MutexGuard;
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::super::answer::{Answer, CallKey};
@@ -45,7 +44,8 @@ const UNDO_PERIOD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 const NOTHING_MOVED: &str = "; nothing was moved";
 
 /// A request to move a folder, or to undo such a move.
-enum TreeMoveRequest {
+#[derive(Debug)]
+pub enum TreeMoveRequest {
     /// Move everything that ran in a folder.
     Move(Tree),
     /// Undo the move with this id.
@@ -137,30 +137,6 @@ impl Registry {
         Ok(planned.answer)
     }
 
-    /// Moves everything that ran in a folder. The move continues if the caller disconnects.
-    ///
-    /// # Errors
-    /// When a conversation is busy, a file exists at a target, or a write fails. Then nothing is moved.
-    pub async fn move_tree(
-        self: &Arc<Self>,
-        tree: Tree,
-        request: Option<CallKey>,
-    ) -> Result<Answer, ConversationError> {
-        self.run_tree_move(TreeMoveRequest::Move(tree), request).await
-    }
-
-    /// Undoes a move of a folder.
-    ///
-    /// # Errors
-    /// When the move is no longer known or was undone, when a conversation is busy or was moved since, and as for a move.
-    pub async fn undo_tree(
-        self: &Arc<Self>,
-        id: Uuid,
-        request: Option<CallKey>,
-    ) -> Result<Answer, ConversationError> {
-        self.run_tree_move(TreeMoveRequest::Undo(id), request).await
-    }
-
     /// The moves of folders that can be undone, newest first.
     ///
     /// # Errors
@@ -181,13 +157,19 @@ impl Registry {
         })
     }
 
-    async fn run_tree_move(
+    /// Moves everything that ran in a folder, or undoes such a move. It continues if the caller disconnects.
+    ///
+    /// # Errors
+    /// When a conversation is busy, a file exists at a target, or a write fails; when the move to undo is no longer known or was
+    /// undone, or a conversation was moved since. Then nothing is moved.
+    pub async fn move_tree(
         self: &Arc<Self>,
         target: TreeMoveRequest,
         request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
-        let (registry, tasks, key) = (Arc::clone(self), self.tasks.clone(), request.clone());
-        let call = move || {
+        let (registry, key) = (Arc::clone(self), request.clone());
+        let call = move || async move {
+            let tasks = registry.tasks.clone();
             let work = async move {
                 let _turn = registry.tree_move_lock.lock().await;
                 if let Some(answer) = registry.recorded_tree_answer(key.as_ref()).await? {
@@ -196,7 +178,7 @@ impl Registry {
                 registry.undo_interrupted_tree_moves().await?;
                 registry.plan_and_move_tree(&target, key).await
             };
-            spawn_detached(tasks, work)
+            Answer::from_value(&tasks.spawn(work).await??)
         };
         self.run_idempotent(None, request, call).await
     }
@@ -240,11 +222,8 @@ impl Registry {
             tracing::error!(%error, "an interrupted move of a folder could not be undone; the next move of a folder and the next start try again");
         }
         for known in self.recorded_tree_moves().await.unwrap_or_default() {
-            match (known.state, known.description.undoes) {
-                (TreeMoveState::Underway, _) => {}
-                _ if is_undo_expired(&known) => known.delete_record(),
-                (TreeMoveState::Done, Some(undone)) => self.record_tree_undone(undone).await,
-                _ => {}
+            if known.state != TreeMoveState::Underway && is_undo_expired(&known) {
+                known.delete_record();
             }
         }
     }
@@ -410,9 +389,6 @@ impl Registry {
             // Files that could not be deleted are in the log.
             let _kept = tokio::task::spawn_blocking(move || steps.commit()).await;
         }
-        if let Some(undone) = undoes {
-            self.record_tree_undone(undone).await;
-        }
         Ok(answer)
     }
 
@@ -520,20 +496,6 @@ impl Registry {
         }
         Ok(part.destination_back(&record))
     }
-
-    async fn record_tree_undone(&self, id: Uuid) {
-        let note = self
-            .services
-            .blocking(move |services| match TreeMove::read(&services.data_folder, id)? {
-                Some(mut known) if known.state == TreeMoveState::Done => {
-                    known.record_state(TreeMoveState::Undone)
-                }
-                _ => Ok(()),
-            });
-        if let Ok(Err(error)) = note.await {
-            tracing::warn!(%id, %error, "could not record that a move was undone");
-        }
-    }
 }
 
 /// A failure, and the result of undoing what had been moved before it.
@@ -552,14 +514,6 @@ fn with_undo_failure(undone: Result<(), String>, error: ConversationError) -> Co
         )
         .into(),
     )
-}
-
-/// Work that continues if its caller disconnects.
-async fn spawn_detached(
-    tasks: TaskTracker,
-    work: impl Future<Output = Result<TreeMoveAnswer, ConversationError>> + Send + 'static,
-) -> Result<Answer, ConversationError> {
-    Answer::from_value(&tasks.spawn(work).await??)
 }
 
 fn record_result<T>(done: Result<io::Result<T>, JoinError>) -> Result<T, ConversationError> {

@@ -170,7 +170,9 @@ pub(super) fn plan_undo(services: &Services, id: Uuid) -> Result<(Tree, TreeMove
     let known = known.ok_or_else(|| ConversationError::NotFound {
         what: format!("there is no move \"{id}\"; moves can be undone for 30 days"),
     })?;
-    if known.state == TreeMoveState::Undone {
+    let all = TreeMove::read_all(&services.data_folder).map_err(|error| record_error(&error))?;
+    let is_undone = |other: &TreeMove| other.id == id && other.state == TreeMoveState::Undone;
+    if all.iter().any(is_undone) {
         return Err(ConversationError::Conflict(format!(
             "the move {id} was undone already"
         )));
