@@ -32,7 +32,7 @@ use super::super::running_work::StopMeter;
 use super::super::services::now;
 use super::super::transcript_growth::{RequestedRechecks, TranscriptGrowth};
 use super::{Registry, panic_text};
-use crate::store::{StoreError, TranscriptRoot};
+use crate::store::{ConversationRecord, StoreError, TranscriptRoot};
 use crate::transcript::index_cache::FileVersion;
 use crate::transcript::meter::with_meter;
 use crate::transcript::transcript_list::{self, Format, transcript_versions};
@@ -207,25 +207,17 @@ impl Registry {
         unreported: &BTreeMap<(UpstreamId, ConversationId), Instant>,
     ) -> Vec<OwningConversation> {
         let root = TranscriptRoot::new(root.to_string_lossy());
-        let store = &self.services.store;
-        let owners = log_store_error(store.owners(id, Some(&root))).unwrap_or_default();
-        let owner = |owner| {
-            let record = log_store_error(store.conversation(owner))??;
-            let link = record
-                .chain
-                .links()
-                .iter()
-                .rposition(|link| link.upstream_id == *id)?;
-            Some(OwningConversation {
-                record,
-                link_index: link,
-            })
+        let holders = log_store_error(self.services.store.holders(id, Some(&root)));
+        let owner = |record: ConversationRecord| {
+            let mut links = record.chain.links().iter();
+            let link_index = links.rposition(|link| link.upstream_id == *id)?;
+            Some(OwningConversation { record, link_index })
         };
+        let owners = holders.unwrap_or_default().into_iter().filter_map(owner);
         let counts = |owner: &OwningConversation| {
-            let is_owed = || unreported.contains_key(&(id.clone(), owner.record.id));
-            owner.record.deleted_at.is_none() && (owner.is_head() || is_owed())
+            owner.is_head() || unreported.contains_key(&(id.clone(), owner.record.id))
         };
-        owners.into_iter().filter_map(owner).filter(counts).collect()
+        owners.filter(counts).collect()
     }
 }
 
