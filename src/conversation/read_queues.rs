@@ -101,26 +101,6 @@ struct RunningRead {
     permit: Option<OwnedSemaphorePermit>,
 }
 
-/// The progress of several reads, in bytes.
-type ProgressSnapshot = Vec<(Arc<Progress>, u64)>;
-
-/// The wait for a permit, in a queue and its parents.
-struct Wait {
-    /// When the running reads count as stalled.
-    until: Instant,
-    /// The progress of the running reads when the wait began.
-    seen: ProgressSnapshot,
-}
-
-impl Wait {
-    fn at(queue: &ReadQueue) -> Self {
-        Self {
-            until: Instant::now() + queue.class.stall_limit(),
-            seen: queue.progress_with_parents(),
-        }
-    }
-}
-
 /// The turn of one read. Dropping it ends the turn.
 pub struct ReadPermit {
     queue: Arc<ReadQueue>,
@@ -234,22 +214,26 @@ impl ReadQueue {
     /// # Errors
     /// If too many reads are stalled.
     pub async fn acquire(self: &Arc<Self>, progress: Arc<Progress>) -> Result<ReadPermit, ConversationError> {
-        self.acquire_within(progress, &mut Wait::at(self)).await
+        let mut until = Instant::now() + self.class.stall_limit();
+        self.acquire_within(progress, &mut until).await
     }
 
+    /// `until`: when a read that has made no progress meanwhile counts as stalled, in this queue and its parents.
     async fn acquire_within(
         self: &Arc<Self>,
         progress: Arc<Progress>,
-        wait: &mut Wait,
+        until: &mut Instant,
     ) -> Result<ReadPermit, ConversationError> {
-        let permit = self.acquire_permit(wait).await?;
+        let permit = self.acquire_permit(until).await?;
         let parent = match &self.parent {
             Some(queue) => {
-                let turn = Box::pin(queue.acquire_within(Arc::clone(&progress), wait));
+                let turn = Box::pin(queue.acquire_within(Arc::clone(&progress), until));
                 Some(Box::new(turn.await?))
             }
             None => None,
         };
+        // The read has waited until now.
+        progress.note_progress();
         lock(&self.running).push(RunningRead {
             progress: Arc::clone(&progress),
             permit: Some(permit),
@@ -261,13 +245,14 @@ impl ReadQueue {
         })
     }
 
-    async fn acquire_permit(&self, wait: &mut Wait) -> Result<OwnedSemaphorePermit, ConversationError> {
+    async fn acquire_permit(&self, until: &mut Instant) -> Result<OwnedSemaphorePermit, ConversationError> {
         // A single wait, so that later callers do not overtake this one.
         let mut acquired = pin!(Arc::clone(&self.permits).acquire_owned());
-        let mut next_release = self.next_release(Instant::now());
+        let stall_limit = self.class.stall_limit();
+        let release_interval = stall_limit / RELEASE_DIVISOR;
+        let mut release_at = Instant::now() + release_interval;
         loop {
-            let release_at = next_release.as_ref().map_or(wait.until, |(at, _)| *at);
-            match timeout_at(release_at.min(wait.until), &mut acquired).await {
+            match timeout_at(release_at.min(*until), &mut acquired).await {
                 Ok(Ok(permit)) => return Ok(permit),
                 // The semaphore is never closed.
                 Ok(Err(_)) => return Err(ConversationError::Internal),
@@ -275,28 +260,17 @@ impl ReadQueue {
             }
             let now = Instant::now();
             let mut has_released = false;
-            if let Some((_, seen)) = next_release.take_if(|(at, _)| *at <= now) {
-                has_released = self.release_idle(&seen);
-                next_release = self.next_release(now);
+            if release_at <= now {
+                has_released = self.release_idle(release_interval);
+                release_at = now + release_interval;
             }
-            if wait.until <= now {
-                if !has_released && self.is_held_up(&wait.seen) {
+            if *until <= now {
+                if !has_released && self.is_held_up() {
                     return Err(self.stalled_error());
                 }
-                *wait = Wait::at(self);
+                *until = now + stall_limit;
             }
         }
-    }
-
-    /// When the permits of reads without progress are released next, and the progress of the reads now. `None` if this
-    /// queue never releases permits.
-    fn next_release(&self, now: Instant) -> Option<(Instant, ProgressSnapshot)> {
-        (self.stalled_limit > 0).then(|| {
-            (
-                now + self.class.stall_limit() / RELEASE_DIVISOR,
-                self.progress_by_read(),
-            )
-        })
     }
 
     /// Waits for a turn, and runs `look` on a thread that may block.
@@ -327,59 +301,49 @@ impl ReadQueue {
         reading: impl Future<Output = Result<T, ConversationError>>,
     ) -> Result<T, ConversationError> {
         let mut reading = pin!(reading);
-        let (mut done, mut all, mut stalled) = (progress.done_bytes(), self.progress_by_read(), 0);
+        let stall_limit = self.class.stall_limit();
         loop {
-            if let Ok(result) = timeout(self.class.stall_limit(), &mut reading).await {
+            let running = lock(&self.running).len();
+            if let Ok(result) = timeout(stall_limit, &mut reading).await {
                 return result;
             }
-            let (done_now, all_now) = (progress.done_bytes(), self.progress_by_read());
+            let idle = progress.idle_time();
             // A read may wait for another read of the same file.
-            stalled = if done_now == done { stalled + 1 } else { 0 };
-            if stalled >= STALL_PERIODS || stalled > 0 && is_stalled(&all, &all_now) {
+            if idle >= stall_limit * STALL_PERIODS || idle >= stall_limit && self.is_stalled(running) {
                 return Err(self.stalled_error());
             }
-            (done, all) = (done_now, all_now);
         }
     }
 
-    /// The progress of each running read.
-    fn progress_by_read(&self) -> ProgressSnapshot {
+    /// Whether none of the running reads has made progress for the stall limit, or has ended since there were `count`.
+    fn is_stalled(&self, count: usize) -> bool {
         let running = lock(&self.running);
-        let done = running
-            .iter()
-            .map(|one| (Arc::clone(&one.progress), one.progress.done_bytes()));
-        done.collect()
+        running.len() == count && running.iter().all(|one| self.has_stalled(one))
     }
 
-    fn progress_with_parents(&self) -> ProgressSnapshot {
-        let mut done = self.progress_by_read();
-        done.extend(
-            self.parent
-                .iter()
-                .flat_map(|parent| parent.progress_with_parents()),
-        );
-        done
+    fn has_stalled(&self, read: &RunningRead) -> bool {
+        read.progress.idle_time() >= self.class.stall_limit()
     }
 
-    /// Releases the permits of reads that have made no progress since `seen`. Returns whether there were any.
-    fn release_idle(&self, seen: &[(Arc<Progress>, u64)]) -> bool {
+    /// Releases the permits of reads that have made no progress for this long. Returns whether there were any.
+    fn release_idle(&self, idle: Duration) -> bool {
         let mut running = lock(&self.running);
         let released = running.iter().filter(|one| one.permit.is_none()).count();
         let unprogressed = running
             .iter_mut()
-            .filter(|one| one.permit.is_some() && one.is_idle(seen));
+            .filter(|one| one.permit.is_some() && one.progress.idle_time() >= idle);
         let releasable = unprogressed.take(self.stalled_limit.saturating_sub(released));
         releasable.map(|one| one.permit = None).count() > 0
     }
 
-    /// Whether no read with a permit has made progress since `seen`. If fewer reads run than permitted, the others wait
-    /// in the parent queue, which is then checked too.
-    fn is_held_up(&self, seen: &[(Arc<Progress>, u64)]) -> bool {
+    /// Whether all reads with a permit are stalled. If fewer reads run than permitted, the others wait in the parent queue,
+    /// which is then checked too.
+    fn is_held_up(&self) -> bool {
         let running = lock(&self.running);
         let mut live = running.iter().filter(|one| one.permit.is_some());
         let wait_above = live.clone().count() < self.at_once;
-        live.all(|one| one.is_idle(seen))
-            && (!wait_above || self.parent.as_ref().is_some_and(|parent| parent.is_held_up(seen)))
+        live.all(|one| self.has_stalled(one))
+            && (!wait_above || self.parent.as_ref().is_some_and(|parent| parent.is_held_up()))
     }
 
     fn stalled_error(&self) -> ConversationError {
@@ -399,27 +363,10 @@ impl ReadQueue {
     }
 }
 
-impl RunningRead {
-    /// Whether the read was already running at `seen` and has made no progress since.
-    fn is_idle(&self, seen: &[(Arc<Progress>, u64)]) -> bool {
-        let done = self.progress.done_bytes();
-        let matches = |other: &(Arc<Progress>, u64)| Arc::ptr_eq(&other.0, &self.progress) && other.1 == done;
-        seen.iter().any(matches)
-    }
-}
-
 impl Drop for ReadPermit {
     fn drop(&mut self) {
         lock(&self.queue.running).retain(|one| !Arc::ptr_eq(&one.progress, &self.progress));
     }
-}
-
-/// Whether the same reads run, and none has read anything.
-fn is_stalled(before: &[(Arc<Progress>, u64)], now: &[(Arc<Progress>, u64)]) -> bool {
-    let same = |(one, other): (&(Arc<Progress>, u64), &(Arc<Progress>, u64))| {
-        Arc::ptr_eq(&one.0, &other.0) && one.1 == other.1
-    };
-    before.len() == now.len() && before.iter().zip(now).all(same)
 }
 
 #[cfg(test)]

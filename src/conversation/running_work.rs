@@ -7,9 +7,11 @@ use std::error::Error;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::daemon::Work;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::error::ConversationError;
@@ -23,7 +25,7 @@ pub struct RunningWork {
 }
 
 /// The progress of one call, counted by the thread that works for it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Progress {
     method: &'static str,
     conversation: Option<ConversationId>,
@@ -31,6 +33,9 @@ pub struct Progress {
     total_bytes: AtomicU64,
     must_end_early: AtomicBool,
     stop: CancellationToken,
+    began_at: Instant,
+    /// When bytes were processed last, in milliseconds after the beginning.
+    progressed_ms: AtomicU64,
 }
 
 /// An entry of a call in the list. Dropping it removes the call, and ends the work early if it still runs.
@@ -63,10 +68,8 @@ impl RunningWork {
         let progress = Arc::new(Progress {
             method,
             conversation,
-            done_bytes: AtomicU64::new(0),
-            total_bytes: AtomicU64::new(0),
-            must_end_early: AtomicBool::new(false),
             stop,
+            ..Progress::default()
         });
         lock(&self.list).push(Arc::clone(&progress));
         WorkGuard {
@@ -116,6 +119,21 @@ impl Drop for WorkGuard {
     }
 }
 
+impl Default for Progress {
+    fn default() -> Self {
+        Self {
+            method: "",
+            conversation: None,
+            done_bytes: AtomicU64::new(0),
+            total_bytes: AtomicU64::new(0),
+            must_end_early: AtomicBool::new(false),
+            stop: CancellationToken::new(),
+            began_at: Instant::now(),
+            progressed_ms: AtomicU64::new(0),
+        }
+    }
+}
+
 impl Progress {
     /// Adds to the number of bytes to process.
     pub fn expect_bytes(&self, bytes: u64) {
@@ -128,16 +146,24 @@ impl Progress {
     /// If the work has to end early.
     pub fn add_done_bytes(&self, bytes: u64) -> Result<(), EndedEarly> {
         self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.note_progress();
         if self.must_end_early.load(Ordering::Relaxed) || self.stop.is_cancelled() {
             return Err(EndedEarly);
         }
         Ok(())
     }
 
-    /// The number of processed bytes.
+    /// Notes that the work has made progress now.
+    pub fn note_progress(&self) {
+        let now = u64::try_from(self.began_at.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.progressed_ms.store(now, Ordering::Relaxed);
+    }
+
+    /// How long the work has made no progress.
     #[must_use]
-    pub fn done_bytes(&self) -> u64 {
-        self.done_bytes.load(Ordering::Relaxed)
+    pub fn idle_time(&self) -> Duration {
+        let progressed = Duration::from_millis(self.progressed_ms.load(Ordering::Relaxed));
+        self.began_at.elapsed().saturating_sub(progressed)
     }
 
     /// Makes the work end early.
