@@ -175,13 +175,14 @@ fn name_of(record: &Fields<'_>) -> Option<String> {
 
 /// The prompt in an item of the model's history, if it is one.
 fn prompt_of_item(item: &Fields<'_>) -> Option<String> {
-    item::prompt_texts(item)?.find_map(|text| title_of(&text))
+    item::typed_texts(item)?.find_map(|text| title_of(&text))
 }
 
 /// The prompt that an event reports.
 fn prompt_of_event(event: &Fields<'_>) -> Option<String> {
+    let title = |text: String| title_of(item::typed_in_event(&text)?);
     match event.text("type")?.as_str() {
-        "user_message" => title_of(&event.text("message")?),
+        "user_message" => title(event.text("message")?),
         "item_completed" => {
             let item = event.object("item")?;
             if item.text("type")? != "UserMessage" {
@@ -190,7 +191,7 @@ fn prompt_of_event(event: &Fields<'_>) -> Option<String> {
             let content = item.array("content")?;
             content
                 .into_iter()
-                .find_map(|part| title_of(&Fields::of(part)?.text("text")?))
+                .find_map(|part| title(Fields::of(part)?.text("text")?))
         }
         _ => None,
     }
@@ -205,7 +206,7 @@ mod listing_tests {
 
     const ID: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
     const META: &str = r#"{"timestamp":"2026-11-03T12:00:00.000Z","ordinal":0,"type":"session_meta","payload":{"session_id":"01a1fc15-ffed-7ff1-b050-3a83130f7a03","id":"01a1fc15-ffed-7ff1-b050-3a83130f7a03","cwd":"/home/u/project","cli_version":"0.166.0","base_instructions":{"text":"Be precise."}}}"#;
-    const CONTEXT: &str = r#"{"timestamp":"2026-11-03T12:00:01.000Z","ordinal":1,"type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"<environment_context>\n  <cwd>/home/u/project</cwd>"}],"internal_chat_message_metadata_passthrough":{"content_item_metadata":[{"provenance":{"type":"harness"}}]}}}"#;
+    const CONTEXT: &str = r#"{"timestamp":"2026-11-03T12:00:01.000Z","ordinal":1,"type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"<environment_context>\n  <cwd>/home/u/project</cwd>\n</environment_context>"}],"internal_chat_message_metadata_passthrough":{"content_item_metadata":[{"provenance":{"type":"harness"}}]}}}"#;
     const PROMPT: &str = r#"{"timestamp":"2026-11-03T12:00:02.000Z","ordinal":2,"type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"hello there\nyou"}],"internal_chat_message_metadata_passthrough":{"content_item_metadata":[{"provenance":{"type":"user"}}]}}}"#;
     const ITEM: &str = r#"{"timestamp":"2026-11-03T12:00:03.000Z","ordinal":3,"type":"event_msg","payload":{"type":"item_completed","item":{"type":"UserMessage","content":[{"type":"text","text":"as an event"}]}}}"#;
     const REPLY: &str = r#"{"timestamp":"2026-11-03T12:00:04.000Z","ordinal":4,"type":"event_msg","payload":{"type":"item_completed","item":{"type":"AgentMessage","content":[{"type":"Text","text":"ok"}]}}}"#;

@@ -40,6 +40,8 @@ pub struct TranscriptMessage {
     pub at: Option<String>,
     /// Its content.
     pub parts: Vec<ContentPart>,
+    /// What the user typed of a prompt, as one text for each part: without what editors and agents add.
+    pub typed: Vec<String>,
     /// The session and record from which this message was copied.
     pub copied_from: Option<(String, String)>,
     /// The length of its record, in bytes.
@@ -97,6 +99,7 @@ impl TranscriptMessage {
             kind: TranscriptMessageKind::Ordinary,
             at: None,
             parts: Vec::new(),
+            typed: Vec::new(),
             copied_from: None,
             bytes,
         }
@@ -110,6 +113,14 @@ impl ContentPart {
         Self::Other {
             kind: String::new(),
             json: json.to_owned(),
+        }
+    }
+
+    /// Its text, if it is one.
+    pub(super) fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
         }
     }
 

@@ -34,6 +34,7 @@ pub(crate) mod codex;
 mod codex_bundles;
 mod codex_ladder;
 mod codex_past;
+mod codex_prompts;
 pub(crate) mod codex_rollouts;
 pub(crate) mod codex_watching;
 mod config_errors;

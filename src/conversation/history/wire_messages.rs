@@ -179,13 +179,11 @@ impl CheckpointBuilder {
         self.at = parse_time(read.at.as_deref());
         self.copied_from = read.copied_from;
         let is_reply = read.speaker == Speaker::Model && read.kind == TranscriptMessageKind::Ordinary;
+        for typed in read.typed.iter().filter(|typed| !is_preamble(typed)) {
+            add_to_excerpt(&mut self.prompt, typed);
+        }
         for part in read.parts {
             match part {
-                ContentPart::Text(text)
-                    if read.kind == TranscriptMessageKind::Prompt && !is_preamble(&text) =>
-                {
-                    add_to_excerpt(&mut self.prompt, &text);
-                }
                 ContentPart::Text(text) if is_reply => add_to_excerpt(&mut self.reply, &text),
                 ContentPart::ToolCall { name, .. } if !self.tools.contains(&name) => self.tools.push(name),
                 _ => {}

@@ -14,7 +14,7 @@ use memchr::memmem;
 use super::ClaudeIndex;
 use super::entries::ParentLookup;
 use super::facts::RecordRole;
-use super::record::Record;
+use super::record::{Record, typed_text};
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::TurnEnd;
 use crate::transcript::fields::Json;
@@ -220,6 +220,10 @@ impl<R: BufRead + Seek + Debug + Send> OpenTranscript for OpenClaudeTranscript<R
             let parts = record
                 .parts()
                 .unwrap_or_else(|| vec![ContentPart::unknown_form(&line_text(line))]);
+            let typed = match role {
+                RecordRole::Prompt => parts.iter().filter_map(ContentPart::as_text).collect(),
+                _ => Vec::new(),
+            };
             TranscriptMessage {
                 record_id: id,
                 speaker: match record.has_kind("assistant") {
@@ -241,6 +245,10 @@ impl<R: BufRead + Seek + Debug + Send> OpenTranscript for OpenClaudeTranscript<R
                     TranscriptMessageKind::Ordinary
                 },
                 at: record.fields.text("timestamp"),
+                typed: typed
+                    .into_iter()
+                    .map(|text| typed_text(text).to_owned())
+                    .collect(),
                 parts,
                 copied_from: record.forked_from(),
                 bytes: line.len() as u64,

@@ -201,6 +201,22 @@ impl<'a> Record<'a> {
     }
 }
 
+/// What the user typed of a text of a prompt: without what an editor or the agent puts before it.
+pub(super) fn typed_text(mut text: &str) -> &str {
+    let added_end = |text: &str| {
+        let (tag, _) = text.strip_prefix('<')?.split_once('>')?;
+        let is_added = tag.starts_with("ide_") || tag == "system-reminder";
+        let end = format!("</{tag}>");
+        is_added
+            .then(|| text.find(&end).map(|at| at + end.len()))
+            .flatten()
+    };
+    while let Some(end) = added_end(text) {
+        text = text[end..].trim_start();
+    }
+    text
+}
+
 /// Whether a text may be a prompt, judging by its beginning. For user records without further hints.
 fn is_prompt_text(text: &str) -> bool {
     !starts_with_any(text, &NOT_PROMPTS)

@@ -24,6 +24,7 @@ static ITEM: Filter = Filter::object(&[
         Filter::object(&[
             ("turn_id", Filter::ID),
             ("content_item_metadata", Filter::PRESENCE.or_array(&OWNER)),
+            ("content_item_kinds", Filter::PRESENCE.or_array(&Filter::NAME)),
         ]),
     ),
     ("call_id", Filter::ID),
@@ -43,7 +44,8 @@ static ITEM: Filter = Filter::object(&[
     ),
 ]);
 static PARTS: Filter = Filter::PRESENCE.or_array(&PART);
-static PART: Filter = Filter::object(&[("text", Filter::NAME)]).or_text(BEGINNING_BYTES);
+static PART: Filter =
+    Filter::object(&[("text", Filter::NAME.and_end(BEGINNING_BYTES))]).or_text(BEGINNING_BYTES);
 static OWNER: Filter = Filter::object(&[("provenance", Filter::object(&[("type", Filter::NAME)]))]);
 
 /// The facts about a line.

@@ -8,21 +8,35 @@ use crate::transcript::message::{ContentPart, Speaker, TranscriptMessage, Transc
 
 use super::line::RolloutLine;
 
-/// Beginnings of texts that Codex writes in the user's name, for files too old to record the author.
-const NOT_PROMPTS: [&str; 12] = [
-    "<environment_context",
-    "<user_instructions",
-    "<turn_aborted",
-    "<user_shell_command",
-    "<skill",
-    "<permissions",
-    "<collaboration_mode",
-    "<subagent_notification",
-    "<model_switch",
-    "<personality",
-    "<hook_prompt",
-    "# AGENTS.md",
+/// The tags around texts that Codex writes in the user's name, for files that do not record the author. Another one is
+/// `external_` with the name of a source.
+const INJECTED_TAGS: [&str; 11] = [
+    "environment_context",
+    "user_instructions",
+    "recommended_plugins",
+    "skill",
+    "user_shell_command",
+    "turn_aborted",
+    "subagent_notification",
+    "hook_prompt",
+    "codex_internal_context",
+    "extension_context",
+    "goal_context",
 ];
+
+/// The beginnings and ends of such texts without tags.
+const INJECTED_TEXTS: [(&str, &str); 4] = [
+    ("# AGENTS.md instructions", "</INSTRUCTIONS>"),
+    ("Warning: The maximum number of unified exec processes ", ""),
+    ("Warning: Your account was flagged for potentially high-risk ", ""),
+    (
+        "Warning: apply_patch was requested via ",
+        "Use the apply_patch tool instead of exec_command.",
+    ),
+];
+
+/// The line with which editors separate what they add, such as the open files, from the user's words.
+const REQUEST_HEADING: &str = "## My request for Codex:";
 
 /// The text before the exit code in a command's result, and the number of lines in which it is searched for: the output
 /// of the command follows them.
@@ -31,29 +45,42 @@ const HEADER_LINES: usize = 5;
 
 /// Whether an item contains a prompt of the user.
 pub(super) fn is_prompt(item: &Fields<'_>) -> bool {
-    prompt_texts(item).is_some_and(|mut texts| texts.any(|_| true))
+    typed_texts(item).is_some_and(|mut texts| texts.any(|_| true))
 }
 
-/// Returns the texts of an item that the user wrote, with an empty text for a picture. `None` if the item is not a
-/// message of the user.
-pub(super) fn prompt_texts<'a>(item: &Fields<'a>) -> Option<impl Iterator<Item = String> + use<'a>> {
+/// Returns what the user typed in each part of an item that is the user's: nothing for a picture. `None` if the item is not
+/// a message of the user.
+pub(super) fn typed_texts<'a>(item: &Fields<'a>) -> Option<impl Iterator<Item = String> + use<'a>> {
     if item.str("type")? != "message" || item.str("role")? != "user" {
         return None;
     }
     let content = item.array("content")?;
-    let owners = owners(item);
-    let said = move |(number, part): (usize, Json<'_>)| {
+    let authors = Authors::of(item, content.len());
+    let typed = move |(number, part): (usize, Json<'_>)| {
         let text = Fields::of(part).and_then(|part| part.text("text"));
-        let is_person = match &owners {
-            Some(owners) => owners.get(number).is_some_and(|owner| owner == "user"),
-            None => match &text {
-                Some(text) => is_prompt_text(text),
-                None => number == 0,
-            },
-        };
-        is_person.then(|| text.unwrap_or_default())
+        let is_users = authors.is_user(number).unwrap_or_else(|| match &text {
+            Some(text) => !is_injected(text),
+            None => number == 0,
+        });
+        is_users.then(|| text.map_or_else(String::new, |text| typed_text(&text).to_owned()))
     };
-    Some(content.into_iter().enumerate().filter_map(said))
+    Some(content.into_iter().enumerate().filter_map(typed))
+}
+
+/// What the user typed of a text: without what an editor put before it, and nothing of the marks around a picture.
+fn typed_text(text: &str) -> &str {
+    let is_picture_mark =
+        matches!(text, "<image>" | "</image>") || text.starts_with("<image name=") && text.ends_with('>');
+    match text.split_once(REQUEST_HEADING) {
+        _ if is_picture_mark => "",
+        Some((_, typed)) => typed.trim_start(),
+        None => text,
+    }
+}
+
+/// What the user typed of a text in an event, which does not record the author.
+pub(super) fn typed_in_event(text: &str) -> Option<&str> {
+    (!is_injected(text)).then(|| typed_text(text))
 }
 
 /// Whether an item is a message of the history.
@@ -65,19 +92,58 @@ pub(super) fn is_message(item: &Fields<'_>) -> bool {
     }
 }
 
-/// Whether a text in the user's name may be the user's, judging by its beginning.
-fn is_prompt_text(text: &str) -> bool {
-    !NOT_PROMPTS.iter().any(|beginning| text.starts_with(beginning))
+/// Whether a text in the user's name was written by Codex, judging by its beginning and its end, as Codex does. What is
+/// between them may be missing.
+fn is_injected(text: &str) -> bool {
+    let text = text.trim();
+    let has_tags = || {
+        let (tag, _) = text.strip_prefix('<')?.split_once('>')?;
+        let (name, _) = tag.split_once(' ').unwrap_or((tag, ""));
+        let is_known = INJECTED_TAGS.contains(&name) || name.starts_with("external_");
+        Some(is_known && text.strip_suffix('>')?.strip_suffix(name)?.ends_with("</"))
+    };
+    has_tags().unwrap_or(false)
+        || INJECTED_TEXTS
+            .iter()
+            .any(|(beginning, end)| text.starts_with(beginning) && text.ends_with(end))
 }
 
-/// The authors of the parts of an item. `None` if the version does not record them.
-fn owners(item: &Fields<'_>) -> Option<Vec<String>> {
-    let parts = item
-        .object("internal_chat_message_metadata_passthrough")?
-        .array("content_item_metadata")?;
-    let owner = |part: Json<'_>| Fields::of(part)?.object("provenance")?.text("type");
-    let owners = parts.into_iter().map(|part| owner(part).unwrap_or_default());
-    Some(owners.collect())
+/// The authors of the parts of an item, as far as the file names them.
+struct Authors {
+    /// The type of each part's author (Codex 0.166).
+    owners: Vec<Option<String>>,
+    /// The kind of each part (versions before it).
+    kinds: Vec<Option<String>>,
+}
+
+impl Authors {
+    fn of(item: &Fields<'_>, parts: usize) -> Self {
+        let metadata = item.object("internal_chat_message_metadata_passthrough");
+        let metadata = metadata.unwrap_or_default();
+        let owner = |part: Json<'_>| Fields::of(part)?.object("provenance")?.text("type");
+        let owners = metadata.array("content_item_metadata").unwrap_or_default();
+        let kinds = metadata.array("content_item_kinds").unwrap_or_default();
+        // As Codex does: other kinds belong to other parts.
+        let kinds = if kinds.len() == parts { kinds } else { Vec::new() };
+        Self {
+            owners: owners.into_iter().map(owner).collect(),
+            kinds: kinds
+                .into_iter()
+                .map(|kind| kind.text().map(Into::into))
+                .collect(),
+        }
+    }
+
+    /// Whether a part is the user's. `None` if the file does not say.
+    fn is_user(&self, part: usize) -> Option<bool> {
+        if let Some(Some(owner)) = self.owners.get(part) {
+            return Some(owner == "user");
+        }
+        match self.kinds.get(part)?.as_deref()? {
+            "unknown" => None,
+            kind => Some(kind.starts_with("user.")),
+        }
+    }
 }
 
 /// Decodes a message. `kind` is its kind as far as the surrounding lines show. `None` if the line is not such a
@@ -105,12 +171,17 @@ pub(super) fn message(line: &RolloutLine<'_>, mut kind: TranscriptMessageKind) -
             (speaker, parts(payload)?)
         }
     };
+    let typed = match kind {
+        TranscriptMessageKind::Prompt => typed_texts(payload).into_iter().flatten().collect(),
+        _ => Vec::new(),
+    };
     Some(TranscriptMessage {
         record_id: String::new(),
         speaker,
         kind,
         at: line.written_at.clone(),
         parts,
+        typed,
         copied_from: None,
         bytes: 0,
     })

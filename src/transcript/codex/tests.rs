@@ -93,6 +93,88 @@ fn model(text: &str) -> String {
     item(json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}))
 }
 
+/// What each part of a message is, where the file says so, and otherwise by the marks that Codex looks for.
+#[test]
+fn what_codex_writes_in_the_users_name_is_no_prompt() {
+    let instructions = "# AGENTS.md instructions for /p\n\n<INSTRUCTIONS>\nx\n</INSTRUCTIONS>";
+    let skill = "<skill>\n<name>a</name>\n</skill>";
+    let goal = "<codex_internal_context source=\"goal\">\nx\n</codex_internal_context>";
+    let text = |text: &str| json!({"type": "input_text", "text": text});
+    let picture = || json!({"type": "input_image", "image_url": "data:image/png;base64,AA=="});
+    let marked = vec![
+        text("<image name=[Image #1]>"),
+        picture(),
+        text("</image>"),
+        text("why?"),
+    ];
+    let ide = "# Context from my IDE setup:\n\n## Open tabs:\n- a.rs\n\n## My request for Codex:\nwhy?";
+    for (content, kinds, typed) in [
+        (vec![text("hi")], json!(["user.text"]), Some(&["hi"][..])),
+        (vec![text("careful")], json!(["hooks.additional_context"]), None),
+        (vec![text(skill)], json!(["user.text"]), Some(&[skill])),
+        (
+            vec![text(skill), text("hi")],
+            json!(["skills.x", "user.text"]),
+            Some(&["hi"]),
+        ),
+        (vec![picture()], json!(["user.image"]), Some(&[""])),
+        // Kinds of other parts, and a kind that says nothing.
+        (
+            vec![text("hi"), text("ho")],
+            json!(["goal.internal_context"]),
+            Some(&["hi", "ho"]),
+        ),
+        (vec![text("hi")], json!(["unknown"]), Some(&["hi"])),
+        (vec![text(skill)], json!(["unknown"]), None),
+        (vec![text(skill)], json!(null), None),
+        (vec![text(instructions), text(goal)], json!(null), None),
+        (
+            vec![text("<recommended_plugins>\nx\n</recommended_plugins>")],
+            json!(null),
+            None,
+        ),
+        (
+            vec![text("<hook_prompt hook_run_id=\"a\">x</hook_prompt>")],
+            json!(null),
+            None,
+        ),
+        (
+            vec![text(" <external_page>x</external_page>\n")],
+            json!(null),
+            None,
+        ),
+        (
+            vec![text("# AGENTS.md is wrong")],
+            json!(null),
+            Some(&["# AGENTS.md is wrong"]),
+        ),
+        (
+            vec![text("<skill> is ugly")],
+            json!(null),
+            Some(&["<skill> is ugly"]),
+        ),
+        (vec![text("<b>bold</b>")], json!(null), Some(&["<b>bold</b>"])),
+        (vec![text(ide)], json!(null), Some(&["why?"])),
+        (marked, json!(null), Some(&["", "", "why?"])),
+    ] {
+        let line = item(json!({
+            "type": "message", "role": "user", "content": content,
+            "internal_chat_message_metadata_passthrough": {"content_item_kinds": kinds},
+        }));
+        let history = whole(&line);
+        let read = history
+            .message(Cursor::new(&line), 0)
+            .unwrap()
+            .expect("a message");
+        let expected = typed.map_or(TranscriptMessageKind::AgentNote, |_| {
+            TranscriptMessageKind::Prompt
+        });
+        assert_eq!(read.kind, expected, "{line}");
+        assert_eq!(read.typed, typed.unwrap_or_default(), "{line}");
+        assert_eq!(read.parts.len(), content.len(), "the message is whole: {line}");
+    }
+}
+
 #[test]
 fn rollouts_of_older_versions() {
     let context = user("<environment_context>\n</environment_context>");

@@ -9,6 +9,12 @@ use crate::transcript::preamble::split_retelling;
 pub(super) fn message(fields: &Fields<'_>, record_id: String, bytes: u64) -> TranscriptMessage {
     let kind = RecordKind::of(fields);
     let source = fields.object("forkedFrom");
+    let parts: Vec<ContentPart> = match kind {
+        RecordKind::Compaction => kept_messages(fields).into_iter().flat_map(parts_of).collect(),
+        RecordKind::Prompt => parts(fields).flat_map(split_retelling_part).collect(),
+        _ => parts(fields).collect(),
+    };
+    let typed = parts.iter().filter(|_| kind == RecordKind::Prompt);
     TranscriptMessage {
         record_id,
         speaker: match kind {
@@ -22,11 +28,11 @@ pub(super) fn message(fields: &Fields<'_>, record_id: String, bytes: u64) -> Tra
             _ => TranscriptMessageKind::Ordinary,
         },
         at: fields.text("timestamp"),
-        parts: match kind {
-            RecordKind::Compaction => kept_messages(fields).into_iter().flat_map(parts_of).collect(),
-            RecordKind::Prompt => parts(fields).flat_map(split_retelling_part).collect(),
-            _ => parts(fields).collect(),
-        },
+        typed: typed
+            .filter_map(ContentPart::as_text)
+            .map(str::to_owned)
+            .collect(),
+        parts,
         copied_from: source.and_then(|source| source.text("sessionId").zip(source.text("messageUuid"))),
         bytes,
     }

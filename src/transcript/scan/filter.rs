@@ -15,6 +15,8 @@ pub(crate) struct Filter {
     pub(super) text_bytes: usize,
     /// Whether `null` replaces a longer string.
     pub(super) is_whole: bool,
+    /// How much of the end of a longer string to copy after its beginning.
+    pub(super) end_bytes: usize,
     /// Which members of an object to copy.
     members: &'static [(&'static str, Filter)],
     /// A filter with more members.
@@ -38,6 +40,7 @@ impl Filter {
         Self {
             text_bytes: bytes,
             is_whole: false,
+            end_bytes: 0,
             members: &[],
             base: None,
             elements: None,
@@ -64,6 +67,14 @@ impl Filter {
     pub(in crate::transcript) const fn or_text(self, bytes: usize) -> Self {
         Self {
             text_bytes: bytes,
+            ..self
+        }
+    }
+
+    /// Adds a string's last bytes, if there is no escape among them except white space at the very end, which is omitted.
+    pub(in crate::transcript) const fn and_end(self, bytes: usize) -> Self {
+        Self {
+            end_bytes: bytes,
             ..self
         }
     }

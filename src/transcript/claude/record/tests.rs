@@ -87,6 +87,24 @@ fn what_agents_and_editors_write_is_no_prompt() {
 }
 
 #[test]
+fn what_an_editor_puts_before_a_prompt_was_not_typed() {
+    for (text, typed) in [
+        ("fix it", "fix it"),
+        ("<ide_opened_file>a.rs</ide_opened_file>", ""),
+        (
+            "<ide_selection>a\n</ide_selection>\n<ide_opened_file>b</ide_opened_file>\nfix it",
+            "fix it",
+        ),
+        ("<system-reminder>a</system-reminder>\nfix it", "fix it"),
+        ("<ide_selection>is cut", "<ide_selection>is cut"),
+        ("<b>bold</b>", "<b>bold</b>"),
+        ("<3", "<3"),
+    ] {
+        assert_eq!(typed_text(text), typed, "{text}");
+    }
+}
+
+#[test]
 fn with_which_messages_a_turn_is_over() {
     let said = |stop_reason: &str| {
         format!(

@@ -48,6 +48,38 @@ fn numbers_count_when_they_are_whole_and_not_too_large() {
     }
 }
 
+/// The end of a text is read too, however long it is.
+#[test]
+fn a_long_text_of_codex_is_known_by_its_end() {
+    for (text, role) in [
+        ("<skill>{}\n</skill>\n", LineRole::Item),
+        ("<skill>{}\n</skill> what is this?", LineRole::Prompt),
+        (
+            "# AGENTS.md instructions for /p\n\n<INSTRUCTIONS>{}\n</INSTRUCTIONS>",
+            LineRole::Item,
+        ),
+        (
+            "# AGENTS.md instructions for /p\n\n<INSTRUCTIONS>{}\nshorten these",
+            LineRole::Prompt,
+        ),
+    ] {
+        for inner in ["é\"\\\n", "word ", "\u{1f600}"] {
+            for times in (0..140).chain([100_000]) {
+                let text = text.replace("{}", &inner.repeat(times));
+                let item =
+                    serde_json::json!({"type": "message", "role": "user", "content": [{"text": text}]});
+                let line = serde_json::json!({"type": "response_item", "payload": item}).to_string();
+                assert_same(&MEMBERS, line.as_bytes(), 77, facts);
+                assert_eq!(
+                    facts(Fields::parse(&line).expect("an object")).role,
+                    role,
+                    "{times}"
+                );
+            }
+        }
+    }
+}
+
 const NAMES: &[&str] = &[
     "type",
     "type",
@@ -71,6 +103,7 @@ const NAMES: &[&str] = &[
     "text",
     "internal_chat_message_metadata_passthrough",
     "content_item_metadata",
+    "content_item_kinds",
     "provenance",
 ];
 const STRINGS: &[&str] = &[
@@ -97,7 +130,10 @@ const STRINGS: &[&str] = &[
     "developer",
     "<environment_context>",
     "\\u003cturn_aborted>",
-    "# AGENTS.md",
+    "<skill>\\n</skill>",
+    "# AGENTS.md instructions\\n</INSTRUCTIONS>",
+    "unknown",
+    "user.text",
     "a1",
 ];
 
@@ -116,6 +152,7 @@ proptest! {
         name in prop::sample::select(vec!["message", "task_started", "task_complete", "error", "thread_rolled_back", "thread_name_updated"]),
         part in json(NAMES, STRINGS),
         owner in json(NAMES, STRINGS),
+        part_kind in json(NAMES, STRINGS),
         rest in prop::sample::select(vec![
             "",
             r#","error":{"message":"x"}"#,
@@ -126,7 +163,7 @@ proptest! {
         is_bare in any::<bool>(),
     ) {
         let item = format!(
-            r#""type":"{name}","role":"user","content":[{part},{{"text":"x"}}],"internal_chat_message_metadata_passthrough":{{"turn_id":"p","content_item_metadata":[{{"provenance":{owner}}},{owner}]}}{rest}"#
+            r#""type":"{name}","role":"user","content":[{part},{{"text":"x"}}],"internal_chat_message_metadata_passthrough":{{"turn_id":"p","content_item_metadata":[{{"provenance":{owner}}},{owner}],"content_item_kinds":[{part_kind},"user.text"]}}{rest}"#
         );
         let line = match is_bare {
             true => format!("{{{item}}}"),
