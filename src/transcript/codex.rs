@@ -136,6 +136,10 @@ pub fn summary(ends: Ends<'_>) -> TranscriptSummary {
                 summary.cwd = payload.text("cwd");
                 let base = || payload.object("history_base")?.text("thread_id");
                 summary.forked_from = payload.text("forked_from_id").or_else(base);
+                let source = payload.object("source");
+                let has_agent = |source: Fields<'_>| source.raw("subagent").is_some();
+                summary.is_subagent = source.is_some_and(has_agent)
+                    || payload.str("thread_source").as_deref() == Some("subagent");
             }
             Some("response_item") => summary.title = prompt_of_item(&payload),
             Some("event_msg") => summary.title = prompt_of_event(&payload),
@@ -227,6 +231,7 @@ mod listing_tests {
             last_prompt: None,
             cwd: Some("/home/u/project".to_owned()),
             forked_from: None,
+            is_subagent: false,
             last_at: Some("2026-11-03T12:00:04.000Z".to_owned()),
         };
         assert_eq!(whole(&[META, CONTEXT, PROMPT, ITEM, REPLY]), expected);

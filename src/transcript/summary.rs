@@ -34,6 +34,8 @@ pub struct TranscriptSummary {
     pub cwd: Option<String>,
     /// The session that it was forked from.
     pub forked_from: Option<String>,
+    /// Whether it is the session of a subagent, not one that the user began.
+    pub is_subagent: bool,
     /// The time of its last record, RFC 3339, as written.
     pub last_at: Option<String>,
 }

@@ -94,6 +94,8 @@ pub struct ListedTranscript {
     pub cwd: String,
     /// The session that it was forked from.
     pub forked_from: Option<String>,
+    /// Whether it is the session of a subagent, which no list shows.
+    pub is_subagent: bool,
     /// The version of the file that was read.
     pub identity: FileVersion,
 }

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::editor::{Editor, show};
+use super::editor::{Editor, command, show};
+use crate::codex::{self, ROOT, ROOT_ID, rollout, write};
 use crate::home::Home;
 use crate::scripted;
 
@@ -221,4 +222,24 @@ fn a_session_that_was_not_announced_is_nobodys() {
         .prompt(&session, &announcement("$S", id.as_str().unwrap()))
         .result();
     assert_eq!(other.prompt(&others, &chunk("$S", "mine")).said(), "mine");
+}
+
+/// Nobody began it, and its history may be a copy of the user's session.
+#[test]
+fn a_subagent_of_codex_is_not_offered_as_a_session() {
+    const SUBAGENT: &str = "01a1fc16-01ee-76c3-a43d-78487b788798";
+    let home = codex::home();
+    let spawned = ROOT.replace(ROOT_ID, SUBAGENT).replacen(
+        r#""source":"vscode""#,
+        &format!(r#""source":{{"subagent":{{"thread_spawn":{{"parent_thread_id":"{ROOT_ID}"}}}}}}"#),
+        1,
+    );
+    write(&rollout(&home, ROOT_ID), ROOT);
+    write(&rollout(&home, SUBAGENT), spawned);
+    let _daemon = home.start();
+    let (mut editor, _) = Editor::initialized(&mut command(&home, &["--agent", "codex"]), json!({}));
+    let listed = editor.call("session/list", json!({"cwd": "/home/u/project"}));
+    let sessions = listed.result()["sessions"].as_array().unwrap().iter();
+    let ids: Vec<&Value> = sessions.map(|session| &session["sessionId"]).collect();
+    assert_eq!(ids, [ROOT_ID]);
 }

@@ -200,3 +200,23 @@ async fn a_short_prompt_begins_with_what_the_user_typed() {
     assert_eq!(prompts(&app, &conversation).await, ["add a test"]);
     assert_eq!(said(&history(&app, &conversation).await), [opened, "add a test"]);
 }
+
+/// The user did not begin them, and where Codex copied the parent's history into them they look like it.
+#[tokio::test]
+async fn a_subagent_is_not_listed_but_can_be_read() {
+    let home = codex::home();
+    let spawned = json!({"id": AGENT_ID, "source": {"subagent": {"thread_spawn": {"parent_thread_id": ID, "depth": 1}}}});
+    for (id, meta) in [(ID, json!({})), (AGENT_ID, spawned)] {
+        let mut text = Rollout::new(&home, true, meta);
+        text.prompt("Refactor the billing", "1");
+        text.write(&home, id);
+    }
+    let (_daemon, app) = home.opened().await;
+    let expected = (ID.to_owned(), "Refactor the billing".to_owned());
+    assert_eq!(listed(&app).await, [expected]);
+    let conversation = adopt(&app, &home, AGENT_ID).await;
+    assert_eq!(
+        said(&history(&app, &conversation).await),
+        ["Refactor the billing", "1"]
+    );
+}

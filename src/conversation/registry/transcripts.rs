@@ -394,13 +394,14 @@ fn newest_entry<'a, 'r, I: Iterator<Item = &'a Arc<ListedTranscript>>>(
     Some((root, entries.next()?))
 }
 
-/// Whether an entry matches. `query` must be in lower case.
+/// Whether an entry is listed and matches. `query` must be in lower case.
 fn matches_entry<'a>(
     folder: Option<&mut SameFolder<'a>>,
     query: Option<&str>,
     entry: &'a ListedTranscript,
 ) -> bool {
-    folder.is_none_or(|folder| folder.matches(&entry.cwd))
+    !entry.is_subagent
+        && folder.is_none_or(|folder| folder.matches(&entry.cwd))
         && query.is_none_or(|query| {
             let path = entry.path.to_string_lossy();
             let texts = [&entry.title, &entry.cwd, &entry.upstream_id, &*path].map(str::to_lowercase);

@@ -72,6 +72,7 @@ pub(super) fn read_entry(
         title: summary.title.unwrap_or_default(),
         cwd: summary.cwd.unwrap_or_default(),
         forked_from: summary.forked_from,
+        is_subagent: summary.is_subagent,
         identity: found_file.identity,
     }))
 }
