@@ -24,7 +24,7 @@ objects! {
         parent_id: Option<CheckpointId> = default,
         /// When the turn's last record was written; absent if the record does not say.
         at: Option<Timestamp> as time = default,
-        /// The first 200 characters of the prompt.
+        /// The first 200 characters of the prompt, as the user typed it: without what an editor put before it.
         prompt: String,
         /// The first 200 characters of the reply's text.
         reply: String,

@@ -142,7 +142,7 @@ export interface Checkpoint {
   origin?: CheckpointId;
   /** The checkpoint before this one; absent on the first. */
   parentId?: CheckpointId;
-  /** The first 200 characters of the prompt. */
+  /** The first 200 characters of the prompt, as the user typed it: without what an editor put before it. */
   prompt: string;
   /** The first 200 characters of the reply's text. */
   reply: string;

@@ -155,7 +155,7 @@ class _Checkpoint(TypedDict):
     # that the turn has reached.
     id: CheckpointId
 
-    # The first 200 characters of the prompt.
+    # The first 200 characters of the prompt, as the user typed it: without what an editor put before it.
     prompt: str
 
     # The first 200 characters of the reply's text.

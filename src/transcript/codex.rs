@@ -112,7 +112,7 @@ pub(in crate::transcript) fn is_compressed(path: &Path) -> bool {
 #[must_use]
 pub fn summary(ends: Ends<'_>) -> TranscriptSummary {
     let mut summary = TranscriptSummary::default();
-    let mut is_known = false;
+    let (mut is_known, mut has_picture) = (false, false);
     for line in ends.from_start() {
         let text = line_text(line);
         let Some(record) = Fields::parse(&text) else {
@@ -123,6 +123,7 @@ pub fn summary(ends: Ends<'_>) -> TranscriptSummary {
             let line = RolloutLine::of(record);
             if line.kind == LineKind::Item {
                 summary.title = prompt_of_item(&line.payload);
+                has_picture |= item::is_prompt(&line.payload);
             }
             if summary.title.is_some() {
                 break;
@@ -141,13 +142,20 @@ pub fn summary(ends: Ends<'_>) -> TranscriptSummary {
                 summary.is_subagent = source.is_some_and(has_agent)
                     || payload.str("thread_source").as_deref() == Some("subagent");
             }
-            Some("response_item") => summary.title = prompt_of_item(&payload),
+            Some("response_item") => {
+                summary.title = prompt_of_item(&payload);
+                has_picture |= item::is_prompt(&payload);
+            }
             Some("event_msg") => summary.title = prompt_of_event(&payload),
             _ => {}
         }
         if summary.title.is_some() {
             break;
         }
+    }
+    if has_picture {
+        // A prompt without words.
+        summary.title.get_or_insert_with(|| "Image".to_owned());
     }
     let renaming = memmem::Finder::new(NAMED);
     let mut name = None;
@@ -240,6 +248,7 @@ mod listing_tests {
     #[test]
     fn the_first_prompt_in_each_form() {
         let older = PROMPT.replace("content_item_metadata", "x");
+        let pictured = older.replace(r"hello there\nyou", "<image name=[Image #1]>");
         let older_context = CONTEXT.replace("content_item_metadata", "x");
         let table: &[(&[&str], Option<&str>)] = &[
             (&[META, CONTEXT, REPLY], None),
@@ -251,6 +260,8 @@ mod listing_tests {
                 Some("hello there"),
             ),
             (&[&PROMPT[..60]], None),
+            (&[META, &pictured, REPLY], Some("Image")),
+            (&[META, &pictured, PROMPT], Some("hello there")),
         ];
         for (lines, title) in table {
             assert_eq!(whole(lines).title.as_deref(), *title, "{lines:?}");

@@ -161,10 +161,11 @@ async fn a_short_prompt_begins_with_what_the_user_typed() {
         {"type": "input_text", "text": "</image>"},
         {"type": "input_text", "text": "why is this red"},
     ]);
-    let picture = json!({"type": "message", "role": "user", "content": content});
+    let mut picture = json!({"type": "message", "role": "user", "content": content});
     text.add("response_item", picture.clone());
     text.write(&home, ID);
     let mut only_picture = Rollout::new(&home, false, json!({"id": AGENT_ID}));
+    picture["content"].as_array_mut().unwrap().truncate(3);
     only_picture.add("response_item", picture);
     only_picture.write(&home, AGENT_ID);
     let opened = "<ide_opened_file>The user opened the file /p/a.rs in the IDE.</ide_opened_file>";
@@ -177,7 +178,7 @@ async fn a_short_prompt_begins_with_what_the_user_typed() {
     let (_daemon, app) = home.opened().await;
     let mut titles: Vec<String> = listed(&app).await.into_iter().map(|(_, title)| title).collect();
     titles.sort();
-    assert_eq!(titles, ["add a test", "fix the parser", "why is this red"]);
+    assert_eq!(titles, ["Image", "add a test", "fix the parser"]);
 
     let conversation = adopt(&app, &home, ID).await;
     assert_eq!(

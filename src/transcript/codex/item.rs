@@ -73,8 +73,8 @@ fn typed_text(text: &str) -> &str {
         matches!(text, "<image>" | "</image>") || text.starts_with("<image name=") && text.ends_with('>');
     match text.split_once(REQUEST_HEADING) {
         _ if is_picture_mark => "",
-        Some((_, typed)) => typed.trim_start(),
-        None => text,
+        Some((_, typed)) if !typed.trim().is_empty() => typed.trim_start(),
+        _ => text,
     }
 }
 
