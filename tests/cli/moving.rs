@@ -87,7 +87,7 @@ fn the_move_of_a_conversation_without_a_prompt_names_the_move_back() {
     let id = home.said(&["new", "--cwd", old.to_str().unwrap()]);
     let told = home.run(&["mv", &id, new.to_str().unwrap()]);
     let told = check_printed(&["mv", &id, "a folder"], &told, 0);
-    home.said_pasted(&commands(&told)[0]);
+    home.said_pasted(commands(&told)[0]);
     let shown: Value = serde_json::from_str(&home.said(&["show", &id, "--json"])).unwrap();
     assert_eq!(shown["conversation"]["cwd"], old.to_str().unwrap());
 }
