@@ -88,14 +88,16 @@ fn a_stream_is_numbered_200_byte_chunks_in_order() {
 fn a_file_is_written_in_the_folder_of_the_session_only() {
     let place = Place::new();
     let mut agent = place.agent();
-    let session = agent.new_session(place.cwd());
+    let folder = place.cwd().join("project");
+    std::fs::create_dir(&folder).unwrap();
+    let session = agent.new_session(&folder);
     for (path, status, is_written) in [
         ("sub/a.txt", "completed", true),
         ("../outside.txt", "failed", false),
     ] {
         let reply = agent.prompt(&session, &format!("[[write {path} x]]"));
         assert_eq!(reply.updates("tool_call_update")[0]["status"], status);
-        assert_eq!(place.cwd().join(path).exists(), is_written);
+        assert_eq!(folder.join(path).exists(), is_written);
     }
 }
 
