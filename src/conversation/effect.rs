@@ -26,7 +26,7 @@ use super::answer::{Answer, Caller};
 use super::destination::Destination;
 use super::edit::EditBranch;
 use super::error::{ConversationError, StoreFailure};
-use super::prompt_queue::DroppedPrompt;
+use super::prompt_request::DroppedPrompt;
 use super::running_work::Progress;
 use super::transcript_growth::LoadedHistory;
 

@@ -32,7 +32,7 @@ mod moving;
 pub mod naming;
 pub mod old_bytes;
 mod page;
-pub mod prompt_queue;
+pub mod prompt_request;
 pub mod read_queues;
 pub mod recovery;
 pub mod registry;

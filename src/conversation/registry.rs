@@ -21,6 +21,7 @@ mod tests;
 mod transcripts;
 mod tree_moves;
 mod unclaimed_backups;
+mod waking;
 mod watching;
 
 use std::collections::HashMap;

@@ -26,7 +26,7 @@ use super::destination::Destination;
 use super::edit::TurnEdit;
 use super::effect::{Effect, Fork, Now, OpenedSession, Work};
 use super::error::ConversationError;
-use super::prompt_queue::{DroppedPrompt, PromptRequest, held_prompt_view};
+use super::prompt_request::{DroppedPrompt, PromptRequest, held_prompt_view};
 use super::reported_settings::shown_settings;
 use super::running_work::Progress;
 use super::writer::RecordWriter;

@@ -18,7 +18,6 @@ mod moving;
 mod prompt_queue;
 mod prompting;
 mod repairing;
-mod retry_schedule;
 mod session;
 mod writing;
 

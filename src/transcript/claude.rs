@@ -24,10 +24,10 @@
 
 pub mod borrowed_files;
 pub(in crate::transcript) mod check;
-mod copies;
 pub mod copy;
 pub mod cut;
 mod dialect;
+mod duplicates;
 mod entries;
 mod facts;
 pub mod history;

@@ -10,7 +10,7 @@ use crate::agent::failure::FailureSigns;
 use crate::conversation::answer::{Answer, CallKey, Caller};
 use crate::conversation::effect::{Call, Deadline, EditorSettings, Effect, IncomingCall, Work};
 use crate::conversation::error::ConversationError;
-use crate::conversation::prompt_queue::PromptRequest;
+use crate::conversation::prompt_request::PromptRequest;
 use crate::conversation::reported_settings::merge_settings;
 use crate::conversation::state::{Model, OperationKind, Turn, TurnPhase};
 use crate::store::RequestRecord;

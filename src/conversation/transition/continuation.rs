@@ -5,15 +5,22 @@ use bridge_protocol::id::TurnId;
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::CONTINUE_PROMPT;
+use jiff::{SignedDuration, Timestamp};
 
-use super::retry_schedule::{MAX_ATTEMPTS, next_attempt_at};
 use crate::agent::failure::{self, Failure};
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{PromptArrival, Work};
+use crate::conversation::effect::{Now, PromptArrival, Work};
 use crate::conversation::error::ConversationError;
-use crate::conversation::prompt_queue::PromptRequest;
+use crate::conversation::prompt_request::PromptRequest;
 use crate::conversation::state::{Model, OperationKind, Turn, TurnPhase};
 use crate::store::{CutShortPrompt, PendingContinuation, RestingState, TurnPhase as Progress};
+
+/// How often one continuation is sent before it is given up.
+pub(super) const MAX_ATTEMPTS: u32 = 20;
+
+/// How long to wait if the end of the limit is unknown, by the number of attempts, in minutes; the last value applies to
+/// all further attempts.
+const BACKOFF_MINUTES: [i64; 4] = [1, 5, 15, 60];
 
 impl<R> Model<R> {
     /// Schedules a continuation, or cancels it.
@@ -398,4 +405,15 @@ impl<R> Model<R> {
             self.end_turn_with_failure(death);
         }
     }
+}
+
+/// When the next attempt is due: at the reset, if a future one is known.
+pub(super) fn next_attempt_at(resets_at: Option<Timestamp>, attempts: u32, now: Now) -> Timestamp {
+    if let Some(at) = resets_at.filter(|at| *at > now) {
+        return at;
+    }
+    let step = usize::try_from(attempts).unwrap_or(usize::MAX);
+    let minutes = BACKOFF_MINUTES[step.min(BACKOFF_MINUTES.len() - 1)];
+    now.saturating_add(SignedDuration::from_mins(minutes))
+        .unwrap_or(now)
 }

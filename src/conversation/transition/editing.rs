@@ -14,7 +14,7 @@ use crate::conversation::destination::Destination;
 use crate::conversation::edit::{EditBranch, TurnEdit};
 use crate::conversation::effect::{CallChange, Deadline, Disposition, Effect, Ledger, Now, Work};
 use crate::conversation::error::ConversationError;
-use crate::conversation::prompt_queue::PromptRequest;
+use crate::conversation::prompt_request::PromptRequest;
 use crate::conversation::running_work::Progress;
 use crate::conversation::state::{LiveSession, Model, OperationKind, Turn, TurnPhase};
 use crate::store::{AnsweredInterrupt, ConversationRecord, PendingContinuation, PendingEdit, RestingState};

@@ -4,7 +4,7 @@ use bridge_protocol::conversation::{Continuation, OnLimit};
 use bridge_protocol::turn::{self, FailureKind, StopReason};
 use jiff::Timestamp;
 
-use super::retry_schedule::{MAX_ATTEMPTS, next_attempt_at};
+use super::continuation::{MAX_ATTEMPTS, next_attempt_at};
 use crate::conversation::effect::{Now, PromptArrival};
 use crate::conversation::state::Model;
 use crate::store::{CutShortPrompt, PendingContinuation};

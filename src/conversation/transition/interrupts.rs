@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::effect::{AgentAnswer, CallChange, Effect, Ledger, Milestone, SettledQuestion};
 use crate::conversation::error::ConversationError;
-use crate::conversation::prompt_queue::PromptRequest;
+use crate::conversation::prompt_request::PromptRequest;
 use crate::conversation::state::{Model, OrphanAnswer};
 use crate::store::{AnsweredInterrupt, RequestRecord, RestingState};
 

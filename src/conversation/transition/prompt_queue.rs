@@ -11,7 +11,7 @@ use bridge_protocol::turn::StopReason;
 use crate::conversation::answer::{Answer, CallKey, Caller};
 use crate::conversation::effect::{Effect, Ledger, Milestone};
 use crate::conversation::error::{ConversationError, StoreFailure};
-use crate::conversation::prompt_queue::{DroppedPrompt, PromptRequest};
+use crate::conversation::prompt_request::{DroppedPrompt, PromptRequest};
 use crate::conversation::state::{Model, OpenRequest, Turn, TurnPhase};
 use crate::store::{PendingContinuation, QueuedPromptRecord, RequestRecord, RestingState};
 

@@ -10,7 +10,7 @@ use bridge_protocol::check::{Finding, FindingKind};
 use uuid::Uuid;
 
 use super::summary::summary;
-use super::{copies, copy, cut, reading, rejoin, repair};
+use super::{copy, cut, duplicates, reading, rejoin, repair};
 use crate::transcript::TranscriptError;
 use crate::transcript::check::CheckReport;
 use crate::transcript::checkpoint::CheckpointRef;
@@ -74,19 +74,19 @@ impl Dialect for Claude {
     fn find(&self, session: Session<'_>) -> Result<PathBuf, TranscriptError> {
         let Session { home, cwd, id } = session;
         match cwd {
-            Some(cwd) => copies::find(home.index_cache, home.root, cwd, id),
+            Some(cwd) => duplicates::find(home.index_cache, home.root, cwd, id),
             None => Ok(self.find_with_origin(session)?.0),
         }
     }
 
     fn is_ambiguous(&self, Session { home, cwd, id }: Session<'_>) -> bool {
-        cwd.is_some_and(|cwd| copies::are_ambiguous(home.index_cache, home.root, cwd, id))
+        cwd.is_some_and(|cwd| duplicates::are_ambiguous(home.index_cache, home.root, cwd, id))
     }
 
     fn find_with_origin(&self, session: Session<'_>) -> Result<(PathBuf, Origin), TranscriptError> {
         let home = session.home;
         if session.cwd.is_none() {
-            return copies::find_recorded(home.index_cache, home.root, session.id);
+            return duplicates::find_recorded(home.index_cache, home.root, session.id);
         }
         let path = self.find(session)?;
         let origin = home.index_cache.origin(&path)?;
@@ -120,7 +120,7 @@ impl Dialect for Claude {
         path: &Path,
     ) -> Result<CheckReport, TranscriptError> {
         let mut report = reading::check(path)?;
-        let beside = cwd.and_then(|cwd| copies::find_better_copy(home.index_cache, home.root, cwd, path));
+        let beside = cwd.and_then(|cwd| duplicates::find_better_copy(home.index_cache, home.root, cwd, path));
         report.findings.splice(0..0, beside);
         Ok(report)
     }
@@ -135,7 +135,7 @@ impl Dialect for Claude {
     }
 
     fn resume_obstacles(&self, Session { home, cwd, .. }: Session<'_>, path: &Path) -> Vec<Finding> {
-        let beside = cwd.and_then(|cwd| copies::find_better_copy(home.index_cache, home.root, cwd, path));
+        let beside = cwd.and_then(|cwd| duplicates::find_better_copy(home.index_cache, home.root, cwd, path));
         beside
             .into_iter()
             .chain(newer_branch(home.index_cache, path))

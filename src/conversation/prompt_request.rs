@@ -1,4 +1,4 @@
-//! The queue of prompts that wait for the turns before them, in memory and in the record. Pure.
+//! A prompt from its call to its turn, and its entry in the queue of prompts that wait for the turns before them. Pure.
 //!
 //! A prompt has an entry in the record from when it joins the queue until its turn is recorded, so that the next daemon
 //! knows it. No caller waits for it there: it is held until a client sends its request again.
