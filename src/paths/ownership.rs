@@ -218,7 +218,7 @@ fn checks(paths: &Paths) -> impl Iterator<Item = Result<(), Untrusted>> {
 /// mode.
 ///
 /// # Errors
-/// [`ClaimError::Untrusted`] also if another user creates the folder first.
+/// [`CreateFolderError::Untrusted`] also if another user creates the folder first.
 pub fn create_and_check(role: Role, path: &Path) -> Result<(), CreateFolderError> {
     let mut make = |folder: &Path| DirBuilder::new().mode(0o700).create(folder);
     create_and_check_by(User::of_this_process(), role, path, &mut make)

@@ -59,7 +59,7 @@ impl SessionFile {
         }
     }
 
-    /// Opens its content at the beginning. Reading does not stop at [`Part::bytes`].
+    /// Opens its content at the beginning. Reading does not stop at [`SessionFile::bytes`].
     ///
     /// # Errors
     /// The system's error.

@@ -67,7 +67,7 @@ impl<'a> Record<'a> {
     }
 
     /// Returns the content of its message, or the text that the user typed during a turn. `None` if it has neither. A
-    /// string becomes one text, and a part of an unknown form becomes [other](Part::Other).
+    /// string becomes one text, and a part of an unknown form becomes [other](ContentPart::Other).
     #[must_use]
     pub fn parts(&self) -> Option<Vec<ContentPart>> {
         let (message, content) = match self.is_steering() {
