@@ -25,7 +25,7 @@ pub(super) trait GrowingIndex: Clone + Debug {
     /// How much of the transcript was read.
     fn extent(&self) -> ReadExtent;
 
-    /// Reads the lines after [`ReadExtent::whole_bytes`], where the reader starts. Only if [`ReadExtent::can_extend`].
+    /// Reads the lines after [`ReadExtent::complete_bytes`], where the reader starts. Only if [`ReadExtent::can_extend`].
     ///
     /// # Errors
     /// The reader's error. The index is unusable after one.

@@ -91,12 +91,12 @@ pub struct Rewriter<R> {
 }
 
 impl<R: BufRead> Rewriter<R> {
-    /// Rewrites the lines of `reader`, which must be at the start of the file. Lines longer than `held_bytes` are not buffered.
-    pub fn new(reader: R, held_bytes: usize) -> Self {
+    /// Rewrites the lines of `reader`, which must be at the start of the file. Lines longer than `line_limit_bytes` are not buffered.
+    pub fn new(reader: R, line_limit_bytes: usize) -> Self {
         Self {
             reader,
             offset: 0,
-            line_limit_bytes: held_bytes,
+            line_limit_bytes,
             adds_final_newline: true,
             line: Vec::new(),
             edits: Edits::default(),

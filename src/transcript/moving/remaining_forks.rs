@@ -38,11 +38,11 @@ impl SharedRemainingForks {
 }
 
 impl RemainingForks {
-    /// Creates an empty lookup. `leaving` are the transcripts that move together.
+    /// Creates an empty lookup. `moving` are the transcripts that move together.
     #[must_use]
-    pub fn new(leaving: HashSet<PathBuf>) -> Self {
+    pub fn new(moving: HashSet<PathBuf>) -> Self {
         Self {
-            moving: leaving,
+            moving,
             folders: HashMap::new(),
         }
     }
