@@ -183,13 +183,9 @@ handlers! {
 
     Delete(self, params, request) {
         let erases = params.transcripts == TranscriptsOnDelete::Delete;
-        let adoptable = match self.resolve(&params.conversation_id) {
-            _ if erases => None,
-            Ok(id) => Some(self.registry.adoptable_sessions(id).await),
-            // The call below is refused.
-            Err(_) => Some(Vec::new()),
+        let call = Call::Delete {
+            adoptable: (!erases).then(Vec::new),
         };
-        let call = Call::Delete { adoptable };
         let answer = self.call(&params.conversation_id, call, request).await?;
         let status = self.registry.services().store.status();
         let failure = status.erasure_failure.filter(|_| erases);

@@ -18,7 +18,7 @@ use bridge_protocol::conversation::Conversation;
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{InterruptId, TurnId};
 use bridge_protocol::time;
-use bridge_protocol::{ConversationId, Cursor};
+use bridge_protocol::{ConversationId, Cursor, UpstreamId};
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesOrdered;
 use futures_util::{FutureExt, StreamExt, TryFutureExt};
@@ -36,6 +36,7 @@ use crate::agent::pool::Lease;
 use super::answer::Answer;
 use super::client_request::ClientMessage;
 use super::closed_sessions::ClosedSessions;
+use super::deleting;
 use super::effect::{Call, Deadline, Effect, IncomingCall, Input, OpenedSession, WorkResult};
 use super::error::ConversationError;
 use super::events::{Stream, Subscriber};
@@ -155,10 +156,18 @@ impl Job {
     }
 }
 
-/// A call that waits for a check of the folder that it names. The folder may not respond. Later calls wait too.
-struct FolderCheck {
+/// A call for which something is looked up in a folder, which may not respond. Later calls wait too.
+struct PreparedCall {
     call: Box<IncomingCall<Reply>>,
-    result: BoxFuture<'static, Result<String, ConversationError>>,
+    result: BoxFuture<'static, Result<Preparation, ConversationError>>,
+}
+
+/// What was looked up for a call.
+enum Preparation {
+    /// The folder that it names, checked.
+    Folder(String),
+    /// The sessions that can be adopted after the deletion.
+    Adoptable(Vec<UpstreamId>),
 }
 
 /// The result of a job, with what it made.
@@ -179,8 +188,8 @@ pub struct Actor {
     model: Model<Reply>,
     stream: Stream,
     mailbox: mpsc::Receiver<Message>,
-    /// The next call, while the folder that it names is checked.
-    folder_check: Option<FolderCheck>,
+    /// The next call, while it is prepared.
+    prepared_call: Option<PreparedCall>,
     published: watch::Sender<Arc<Conversation>>,
     stop: CancellationToken,
     stop_grace_ms: Arc<AtomicU64>,
@@ -250,7 +259,7 @@ impl Actor {
             model,
             stream,
             mailbox,
-            folder_check: None,
+            prepared_call: None,
             published,
             stop,
             stop_grace_ms,
@@ -302,9 +311,9 @@ impl Actor {
         }
         self.mailbox.close();
         let mut unread: Vec<Message> = self
-            .folder_check
+            .prepared_call
             .take()
-            .map(|check| Message::Call(check.call))
+            .map(|prepared| Message::Call(prepared.call))
             .into_iter()
             .collect();
         while let Ok(message) = self.mailbox.try_recv() {
@@ -321,14 +330,14 @@ impl Actor {
             let slot_end = self.continuation_slot.as_ref().map(ContinuationSlot::expires_at);
             let deadline = self.deadlines.iter().map(|(_, at)| *at).chain(slot_end).min();
             let may_rest =
-                self.session.is_none() && !self.has_work_in_progress() && self.folder_check.is_none();
+                self.session.is_none() && !self.has_work_in_progress() && self.prepared_call.is_none();
             let stopping = self.model.stopping;
             let leaving = self.wait_to_leave_process();
             tokio::select! {
                 biased;
                 () = self.stop.cancelled(), if !stopping => self.stop(),
-                folder = run_folder_check(&mut self.folder_check), if self.folder_check.is_some() => self.folder_checked(folder),
-                message = self.mailbox.recv(), if self.folder_check.is_none() => match message {
+                prepared = run_preparation(&mut self.prepared_call), if self.prepared_call.is_some() => self.call_prepared(prepared),
+                message = self.mailbox.recv(), if self.prepared_call.is_none() => match message {
                     Some(message) => self.handle_message(message),
                     // The registry was dropped, so that no call can arrive any more.
                     None if self.model.is_at_rest() => break,
@@ -488,17 +497,11 @@ impl Actor {
                     }
                 };
                 if stored.is_none()
-                    && let Some(folder) = incoming.call.named_folder().cloned()
+                    && let Some(result) = self.prepare(&mut incoming.call)
                 {
-                    let services = Arc::clone(&self.services);
-                    let check = async move {
-                        let usable = |folder: &str| usable_folder("cwd", folder);
-                        services.read_at_folder(&folder, usable).await
-                    };
-                    let check = check.boxed();
-                    self.folder_check = Some(FolderCheck {
+                    self.prepared_call = Some(PreparedCall {
                         call: incoming,
-                        result: check,
+                        result,
                     });
                     return;
                 }
@@ -577,25 +580,45 @@ impl Actor {
         }
     }
 
-    /// Handles the result of checking the folder that the next call names.
-    fn folder_checked(&mut self, found: Result<String, ConversationError>) {
-        let Some(FolderCheck { call: mut asked, .. }) = self.folder_check.take() else {
+    /// Begins to look up what a call needs, if it needs something.
+    fn prepare(&self, call: &mut Call) -> Option<BoxFuture<'static, Result<Preparation, ConversationError>>> {
+        let services = Arc::clone(&self.services);
+        if let Some(folder) = call.named_folder().cloned() {
+            let usable = |folder: &str| usable_folder("cwd", folder);
+            let check = async move { services.read_at_folder(&folder, usable).await };
+            return Some(check.map_ok(Preparation::Folder).boxed());
+        }
+        let Call::Delete { adoptable: Some(_) } = call else {
+            return None;
+        };
+        let id = self.model.id();
+        let look = async move { deleting::adoptable_sessions(&services, id).await };
+        Some(look.map(|found| Ok(Preparation::Adoptable(found))).boxed())
+    }
+
+    /// Carries out the call that was prepared.
+    fn call_prepared(&mut self, prepared: Result<Preparation, ConversationError>) {
+        let Some(PreparedCall { mut call, .. }) = self.prepared_call.take() else {
             return;
         };
-        match found {
-            Ok(folder) => {
-                if let Some(named) = asked.call.named_folder() {
+        match (prepared, &mut call.call) {
+            (Ok(Preparation::Folder(folder)), named) => {
+                if let Some(named) = named.named_folder() {
                     *named = folder;
                 }
-                let stored = None;
-                self.apply_input(Input::Call {
-                    asked: *asked,
-                    stored_request: stored,
-                });
             }
-            // A caller that disconnected needs no answer.
-            Err(error) => drop(asked.reply.send(Err(error))),
+            (Ok(Preparation::Adoptable(found)), Call::Delete { adoptable }) => *adoptable = Some(found),
+            (Ok(Preparation::Adoptable(_)), _) => {}
+            (Err(error), _) => {
+                // A caller that disconnected needs no answer.
+                drop(call.reply.send(Err(error)));
+                return;
+            }
         }
+        self.apply_input(Input::Call {
+            asked: *call,
+            stored_request: None,
+        });
     }
 
     fn deadlines_elapsed(&mut self) {
@@ -633,10 +656,10 @@ fn has_unreported_change(before: &Conversation, now: &Conversation) -> bool {
         || before.cut_short != now.cut_short
 }
 
-/// Checks the folder that a call names.
-async fn run_folder_check(check: &mut Option<FolderCheck>) -> Result<String, ConversationError> {
-    match check {
-        Some(check) => (&mut check.result).await,
+/// Looks up what the next call needs.
+async fn run_preparation(call: &mut Option<PreparedCall>) -> Result<Preparation, ConversationError> {
+    match call {
+        Some(prepared) => (&mut prepared.result).await,
         None => std::future::pending().await,
     }
 }

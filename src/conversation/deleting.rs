@@ -1,12 +1,12 @@
 //! Deletes the transcripts of a deleted conversation, if the caller requests it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bridge_protocol::conversation::{ConversationAnswer, RemainingReason, RemainingTranscript};
-use bridge_protocol::id::UpstreamId;
-use bridge_protocol::link::Link;
+use bridge_protocol::id::{ConversationId, UpstreamId};
+use bridge_protocol::link::{Link, Relation};
 use bridge_protocol::raw::RawJson;
 use tokio::task::JoinError;
 
@@ -122,6 +122,44 @@ fn own_and_shared_sessions(
         }
     }
     Ok((own, shared))
+}
+
+/// The sessions that can be adopted when a conversation is deleted without its transcripts, newest first: those with a
+/// transcript whose history no later one of them carries. Empty if the transcripts cannot be read now.
+pub(super) async fn adoptable_sessions(services: &Arc<Services>, id: ConversationId) -> Vec<UpstreamId> {
+    let entries = services.store.lineage_all(id).unwrap_or_default();
+    let Some((root, cwd)) = entries.last().and_then(|last| {
+        let agent = services.agent(&last.agent).ok()?;
+        let (root, _) = agent.listed_transcripts()?;
+        Some((root.to_owned(), last.cwd.clone()))
+    }) else {
+        return Vec::new();
+    };
+    let reader = Arc::clone(services);
+    let look = move || {
+        let (mut adoptable, mut carried) = (Vec::new(), HashSet::new());
+        for entry in entries
+            .into_iter()
+            .rev()
+            .filter(|entry| !entry.upstream_id.is_empty())
+        {
+            let transcript = reader.transcript(&entry.agent, &entry.cwd, &entry.upstream_id);
+            if transcript.is_none_or(|(dialect, session)| dialect.find(session).is_err()) {
+                continue;
+            }
+            if entry.relation == Relation::Carries {
+                carried.extend(entry.from_upstream_id);
+            }
+            if !carried.contains(&entry.upstream_id) && !adoptable.contains(&entry.upstream_id) {
+                adoptable.push(entry.upstream_id);
+            }
+        }
+        Ok(adoptable)
+    };
+    services
+        .look_at_project(&root, &cwd, look)
+        .await
+        .unwrap_or_default()
 }
 
 /// Extends the change that deletes a conversation: removes the stored answers to calls about it, and replaces the answers of

@@ -8,6 +8,7 @@ use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
 
 use super::error_words;
+use super::queued_prompts::answer_to;
 use crate::home::Home;
 use crate::support::{App, refused};
 
@@ -186,5 +187,25 @@ async fn what_lies_beside_a_transcript_goes_with_it_unless_a_fork_names_it() {
         } else {
             assert_eq!(answer, json!({}));
         }
+    }
+}
+
+/// What is looked up for the answer keeps no later call of the same client from finding the conversation deleted.
+#[tokio::test]
+async fn a_call_that_is_sent_behind_a_deletion_finds_it_done() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let mut raw = daemon.raw().await;
+    for _ in 0..10 {
+        let id = app.begun(&home.project(), &["one"]).await;
+        app.close(id).await;
+        let delete = raw
+            .send("conversation/delete", json!({"conversationId": id}))
+            .await;
+        let prompt = json!({"conversationId": id, "prompt": "two"});
+        let prompt = raw.send("conversation/prompt", prompt).await;
+        assert!(answer_to(&mut raw, delete).await["result"]["adoptable"].is_array());
+        let refused = answer_to(&mut raw, prompt).await;
+        assert!(refused["error"].is_object(), "{refused}");
     }
 }

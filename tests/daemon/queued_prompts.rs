@@ -191,7 +191,7 @@ async fn killed_with_names(home: &Home) -> ConversationId {
 }
 
 /// The answer to a request, which may have come before that to another.
-async fn answer_to(raw: &mut Raw, request: u64) -> Value {
+pub(super) async fn answer_to(raw: &mut Raw, request: u64) -> Value {
     match raw.passed.iter().position(|line| line["id"] == request) {
         Some(index) => raw.passed.remove(index).unwrap(),
         None => raw.answer(request).await,

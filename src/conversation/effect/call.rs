@@ -160,7 +160,8 @@ pub enum Call {
     Reset,
     /// Delete the conversation.
     Delete {
-        /// The sessions that can be adopted afterwards; `None` if the transcripts are deleted too.
+        /// The sessions that can be adopted afterwards, which are looked up before the deletion begins; `None` if the
+        /// transcripts are deleted too.
         adoptable: Option<Vec<UpstreamId>>,
     },
 }

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::event::Event;
-use bridge_protocol::link::{LineageEntry, Link, Relation};
-use bridge_protocol::{AgentName, ConversationId, Cursor, UpstreamId};
+use bridge_protocol::link::{LineageEntry, Link};
+use bridge_protocol::{AgentName, ConversationId, Cursor};
 use tokio::sync::oneshot;
 
 use super::super::actor::Message;
@@ -205,37 +205,6 @@ impl Registry {
         let record = self.services.store.salvaged_conversation(id)?;
         let record = record.map(SalvagedRecord::into_record).transpose()?;
         Ok(record.map_or_else(Vec::new, |record| record.chain.links().to_vec()))
-    }
-
-    /// The sessions of a conversation that can be adopted when it is deleted, newest first: the last one of the chain that has a
-    /// transcript, and those with a transcript whose history no later session carries.
-    pub async fn adoptable_sessions(&self, id: ConversationId) -> Vec<UpstreamId> {
-        let links = self.chain(id).unwrap_or_default();
-        let look = self.services.blocking(move |services| {
-            let entries = services.store.lineage_all(id).unwrap_or_default();
-            let has_transcript = |agent: &AgentName, cwd: &str, id: &UpstreamId| {
-                let transcript = services.transcript(agent, cwd, id);
-                transcript.is_some_and(|(dialect, session)| dialect.find(session).is_ok())
-            };
-            let is_carried = |id: &UpstreamId| {
-                let mut later = entries.iter().filter(|later| later.upstream_id != *id);
-                later.any(|later| {
-                    later.relation == Relation::Carries && later.from_upstream_id.as_ref() == Some(id)
-                })
-            };
-            let mut of_chain = links.iter().rev();
-            let newest = of_chain.find(|link| has_transcript(&link.agent, &link.cwd, &link.upstream_id));
-            let mut found: Vec<_> = newest.map(|link| link.upstream_id.clone()).into_iter().collect();
-            for entry in entries.iter().rev() {
-                let id = &entry.upstream_id;
-                let is_known = id.is_empty() || found.contains(id);
-                if !is_known && !is_carried(id) && has_transcript(&entry.agent, &entry.cwd, id) {
-                    found.push(id.clone());
-                }
-            }
-            found
-        });
-        look.await.unwrap_or_default()
     }
 
     /// One page of a conversation's lineage, oldest first: at most `limit` entries, and fewer if they are large.
