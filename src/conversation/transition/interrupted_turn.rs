@@ -34,6 +34,8 @@ impl<R> Model<R> {
                 // A turn that was answered supersedes the interrupted one.
                 self.record.cut = None;
                 self.settle_queue_continuation(continues, stop_reason);
+            } else if self.repeats_interrupted_prompt() {
+                self.record.cut = None;
             }
             return None;
         };
@@ -46,12 +48,25 @@ impl<R> Model<R> {
             if continues {
                 self.record.cut = None;
                 self.end_continuation();
+            } else if self.repeats_interrupted_prompt() {
+                self.record.cut = None;
             }
             return None;
         }
         self.record_interrupted_prompt();
         self.note_continuation_sent();
         self.schedule_after_failure(failure)
+    }
+
+    /// Whether the running turn is the call of the interrupted prompt, which its client repeated. The agent may have the prompt
+    /// now, so it must not be sent again.
+    fn repeats_interrupted_prompt(&self) -> bool {
+        let turn = self.turn.as_ref();
+        let own = turn.and_then(|turn| turn.request.caller.key.as_ref());
+        let cut = self.record.cut.as_ref();
+        let interrupted = cut.and_then(|cut| cut.open_request.as_ref());
+        own.zip(interrupted)
+            .is_some_and(|(own, interrupted)| own.id == interrupted.id)
     }
 
     /// Schedules the continuation of the turn that just failed, or keeps the one that is scheduled already. Returns it if

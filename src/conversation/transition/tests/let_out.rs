@@ -133,6 +133,26 @@ fn a_prompt_that_is_sent_again_does_not_wait_for_the_answer_to_a_question() {
     assert_eq!(due_at(&world), None, "third was answered after it");
 }
 
+/// Its agent got it when the client repeated the call, so it is not the prompt that never arrived any more.
+#[test]
+fn a_repeated_prompt_that_is_cancelled_is_not_sent_again() {
+    for is_limited in [false, true] {
+        let mut world = World::live();
+        world.prompt_with("second", OnBusy::Queue, Fidelity::Text, Some("k"));
+        world.is_killed_when(PromptArrival::Absent);
+        assert!(world.view().cut_short);
+        world.prompt_with("second", OnBusy::Queue, Fidelity::Text, Some("k"));
+        world.reopens();
+        world.says_something();
+        world.cancel();
+        match is_limited {
+            true => world.refuses(continuing::limit()),
+            false => world.ends("cancelled"),
+        }
+        assert!(!world.view().cut_short, "{is_limited}");
+    }
+}
+
 /// The interrupted turn was about to be continued first, and then asked.
 #[test]
 fn a_prompt_that_waits_for_the_interrupted_turn_does_not_wait_for_the_question_of_that() {
