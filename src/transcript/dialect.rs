@@ -391,8 +391,8 @@ pub trait Dialect: Debug + Sync {
         session: Session<'_>,
     ) -> Result<(Vec<SessionParts>, Option<MissingSource>), TranscriptError>;
 
-    /// Returns the files of the session with this transcript, the transcript first, and what is not included. If the
-    /// transcript is a symbolic link, its target is used.
+    /// Returns the files of a session, its transcript first, and names the files that are left out. A transcript that is a
+    /// symbolic link is replaced by its target.
     ///
     /// # Errors
     /// [`TranscriptError::Io`].

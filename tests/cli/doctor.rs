@@ -293,7 +293,7 @@ fn what_installs_an_agent_stops_the_daemon_if_that_is_needed() {
     assert!(install_step("/elsewhere").contains(" && sessionctl stop"));
 }
 
-/// The next daemon ends them; until then they are told.
+/// `doctor` lists the processes that a killed daemon left, until the next daemon ends them.
 #[test]
 #[cfg(target_os = "linux")]
 fn what_a_daemon_that_is_gone_has_left_is_told() {

@@ -293,7 +293,7 @@ impl Worker {
     fn cancel_idle(&mut self, client: &mut Client, index: usize) -> Result<(), Gone> {
         let params = json!({"conversationId": self.active[index].id});
         let answer = self.ask(client, "conversation/cancel", &params)?;
-        // What died together with another turn may be going on by itself.
+        // The daemon may have continued the conversation.
         let answer = answer.unwrap();
         assert!(answer["cancelled"].is_boolean(), "{answer}");
         Ok(())

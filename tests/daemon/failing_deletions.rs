@@ -98,7 +98,7 @@ async fn kept_and_its_deletion(home: &Home, app: &App) -> (ConversationId, Value
     (id, delete)
 }
 
-/// The conversation is deleted, and whoever asked for its erasure is told that the files still have its words.
+/// The conversation is deleted, and the answer says that the files may still contain its messages.
 #[tokio::test]
 async fn a_deletion_that_could_not_be_erased_says_so_and_the_next_start_does_it() {
     for (call, errno) in [
