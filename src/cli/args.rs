@@ -131,7 +131,7 @@ pub(super) enum Command {
     Show(ConversationArgs),
     /// Show the messages of a conversation
     ///
-    /// The oldest message is printed first. Each tool call is shortened to one line. On a
+    /// The oldest message is printed first; with -n, the first one is always a prompt. Each tool call is shortened to one line. On a
     /// terminal, each prompt has the number of its turn, for fork --at and edit --at.
     History(history::HistoryArgs),
     /// Draw a conversation with its sessions and forks
@@ -334,19 +334,61 @@ pub(super) fn invalid_call(error: &clap::Error, line: &[OsString]) -> Problem {
     // clap prints the usage after its message. The help contains it too.
     let sentence = text.split("\n\n").next().unwrap_or_default();
     let sentence = one_line(sentence.trim_start_matches("error: "));
-    let tip = text
+    let mut tip = text
         .lines()
         .find_map(|line| line.trim_start().strip_prefix("tip: "));
+    let is_empty = matches!(error.get(ContextKind::InvalidValue), Some(ContextValue::String(value)) if value.is_empty())
+        && line
+            .iter()
+            .any(|word| word.is_empty() || word.as_encoded_bytes().ends_with(b"="));
+    tip = tip.or(is_empty.then_some("an empty value was given, as from a variable that is not set"));
     let called = command().ignore_errors(true).try_get_matches_from(line).ok();
     let called = called.and_then(|called| called.subcommand_name().map(str::to_owned));
-    // clap has this tip for all commands, and only these take text.
-    let takes_text = matches!(called.as_deref(), Some("send" | "edit"));
-    let tip = tip.filter(|tip| takes_text || !tip.contains("as a value"));
+    if let (Some(name), Some(ContextValue::String(unknown))) =
+        (called.as_deref(), error.get(ContextKind::InvalidArg))
+        && error.kind() == ErrorKind::UnknownArgument
+    {
+        // Other programs accept a title here.
+        if name == "new" && !unknown.starts_with('-') {
+            let title = paths::shell_word(unknown);
+            return Problem::usage(sentence)
+                .hint(format!("to give it a title: sessionctl new --title {title}"));
+        }
+        if let Some((option, value)) = value_with_dash(name, unknown, line) {
+            let value = paths::shell_word(&value);
+            return Problem::usage(sentence).hint(format!(
+                "pass a value that begins with a dash as {option}={value}"
+            ));
+        }
+        // clap has only one tip, which is wrong for a command that takes no text.
+        tip = tip.filter(|_| takes_text(name));
+    }
     let help = called.map_or_else(
         || "list the commands: sessionctl help".to_owned(),
         |name| format!("see its arguments: sessionctl help {name}"),
     );
     Problem::usage(sentence).hint(tip.map_or(help.clone(), |tip| format!("{tip}; {help}")))
+}
+
+/// If an unknown argument begins with a dash and is the value of the option before it, returns both.
+fn value_with_dash(name: &str, unknown: &str, line: &[OsString]) -> Option<(String, String)> {
+    let command = command();
+    let mut options = command.find_subcommand(name)?.get_opts();
+    let pairs = line
+        .windows(2)
+        .map(|pair| (pair[0].to_string_lossy(), pair[1].to_string_lossy()));
+    let (option, value) = pairs.rev().find(|(_, value)| value.starts_with(unknown))?;
+    let long = option.strip_prefix("--")?;
+    let is_known = options.any(|known| known.get_long() == Some(long));
+    is_known.then(|| (option.to_string(), value.to_string()))
+}
+
+/// Whether a command accepts any number of words.
+fn takes_text(name: &str) -> bool {
+    let command = command();
+    let command = command.find_subcommand(name);
+    let mut last = command.into_iter().flat_map(clap::Command::get_positionals);
+    last.any(|last| last.get_num_args().is_some_and(|count| count.max_values() > 1))
 }
 
 fn without_harmful_suggestions(mut error: clap::Error, command: &clap::Command) -> clap::Error {

@@ -19,7 +19,7 @@ use serde_json::json;
 use super::problem::{CommandResult, DOCTOR_HINT, Problem};
 use super::start::{self, DaemonOptions, START_LIMIT};
 use crate::paths::ownership::open_own;
-use crate::paths::{Paths, lock_holder, ownership};
+use crate::paths::{Paths, lock_holder, ownership, shell_word};
 
 /// A connected daemon.
 pub(super) struct Daemon {
@@ -349,7 +349,10 @@ fn connect_problem(error: ConnectError, holder: Option<u32>) -> Problem {
             }
         }
         ConnectError::OtherProtocol { path, pid } => problem
-            .hint(format!("use another socket with --socket PATH; {DOCTOR_HINT}"))
+            .hint(format!(
+                "use another socket: sessionctl --socket {} ls; {DOCTOR_HINT}",
+                shell_word(&alternative_socket(&path).to_string_lossy())
+            ))
             .with_details(json!({ "path": path, "pid": pid })),
         ConnectError::PermissionDenied { .. } => {
             problem.hint("each user has a daemon of their own: sessionctl --home \"$HOME/.sessiond\" ls")
@@ -357,6 +360,17 @@ fn connect_problem(error: ConnectError, holder: Option<u32>) -> Problem {
         ConnectError::Io { path, source, .. } => unusable_socket(&path, &source),
         _ => problem,
     }
+}
+
+/// Another socket path in the same folder, for a socket that another program uses.
+fn alternative_socket(socket: &Path) -> PathBuf {
+    let mut name = socket.file_stem().unwrap_or_default().to_owned();
+    name.push("-2");
+    if let Some(end) = socket.extension() {
+        name.push(".");
+        name.push(end);
+    }
+    socket.with_file_name(name)
 }
 
 /// The problem of a socket that cannot be connected to, whether or not a daemon listens.

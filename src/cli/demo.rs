@@ -128,7 +128,13 @@ pub(super) async fn demo(output: &mut Output, options: &Demo) -> CommandResult {
         // Checked first: Ctrl-C may also end a daemon that is being started, but that failure is not the cause.
         biased;
         number = stopped => {
-            Err(Problem::new(Exit::Signal(number), "the demonstration was stopped"))
+            let name = match number {
+                1 => "the end of its terminal (SIGHUP)",
+                2 => "Ctrl-C",
+                _ => "SIGTERM",
+            };
+            let what = format!("the demonstration was stopped by {name}");
+            Err(Problem::new(Exit::Signal(number), what))
         }
         played = play.run_steps() => played,
     };

@@ -149,9 +149,20 @@ impl Clock {
         local.strftime(form).to_string()
     }
 
+    /// A time with seconds if it is today, otherwise with its day, and with its year if that is not the current one.
+    pub(super) fn exact(&self, at: Timestamp) -> String {
+        let (local, now) = (self.local(at), self.local(self.now));
+        let form = match (local.date() == now.date(), local.year() == now.year()) {
+            (true, _) => "%H:%M:%S",
+            (_, true) => "%a %d %b %H:%M",
+            _ => "%a %d %b %Y %H:%M",
+        };
+        local.strftime(form).to_string()
+    }
+
     /// A time, and how far away it is.
     pub(super) fn time_and_distance(&self, at: Timestamp) -> String {
-        let clock = self.short(at);
+        let clock = self.exact(at);
         match at.as_second().saturating_sub(self.now.as_second()) {
             ..=0 => format!("{clock} (now)"),
             seconds => format!("{clock} (in {})", duration(seconds)),
@@ -285,29 +296,33 @@ pub(super) fn history_kept(fidelity: Fidelity) -> &'static str {
 }
 
 /// How a session was created, how it relates to the previous one, and its turns. `after` is where it branched off, and `since`
-/// is how many turns were completed on it, if known.
-pub(super) fn origin(entry: &LineageEntry, after: &str, since: Option<u64>) -> String {
-    let mut parts = vec![reason(entry.reason)];
-    parts.extend(entry.cause.map(|cause| format!("cause {}", self::cause(cause))));
+/// is how many turns were completed on it, if known. On a narrow terminal, the parts with the lowest number are omitted first;
+/// those without a number are always shown.
+pub(super) fn origin(entry: &LineageEntry, after: &str, since: Option<u64>) -> Vec<(Option<u8>, String)> {
+    let mut parts = vec![(None, reason(entry.reason))];
+    let cause = entry.cause.map(|cause| format!("cause {}", self::cause(cause)));
+    parts.extend(cause.map(|cause| (Some(1), cause)));
     let from = entry.from_upstream_id.as_ref();
-    parts.extend(from.map(|from| format!("from {}{after}", short(from.as_str()))));
+    let from = from.map(|from| format!("from {}{after}", short(from.as_str())));
+    parts.extend(from.map(|from| (Some(3), from)));
     if matches!(entry.reason, LineageReason::Reset | LineageReason::Deleted) {
-        return parts.join(", ");
+        return parts;
     }
-    // The number of carried turns already shows the relation.
-    parts.extend(match (entry.relation, entry.carried_turns) {
-        (Relation::Carries, 0) => Some("carries the history".to_owned()),
-        (Relation::Follows, _) => Some("follows it".to_owned()),
+    let carried = (entry.carried_turns > 0).then(|| carried_turns(entry.carried_turns));
+    let relation = match entry.relation {
+        // The number of carried turns already shows the relation.
+        Relation::Carries if carried.is_some() => None,
+        Relation::Carries => Some("carries the history".to_owned()),
+        Relation::Follows => Some("follows it".to_owned()),
         _ => None,
-    });
-    if entry.fidelity != Fidelity::Full {
-        parts.push(format!("fidelity {}", wire_name(entry.fidelity)));
-    }
-    if entry.carried_turns > 0 {
-        parts.push(carried_turns(entry.carried_turns));
-    }
-    parts.extend(since.map(|since| completed_turns(entry.carried_turns, since)));
-    parts.join(", ")
+    };
+    let fidelity =
+        (entry.fidelity != Fidelity::Full).then(|| format!("fidelity {}", wire_name(entry.fidelity)));
+    parts.extend(relation.map(|relation| (Some(0), relation)));
+    parts.extend(fidelity.map(|fidelity| (None, fidelity)));
+    parts.extend(carried.map(|carried| (Some(0), carried)));
+    parts.extend(since.map(|since| (Some(2), completed_turns(entry.carried_turns, since))));
+    parts
 }
 
 /// Why a turn failed.

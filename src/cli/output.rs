@@ -316,17 +316,44 @@ pub(super) fn truncate(text: &str, columns: usize, look: Look) -> String {
         return text.to_owned();
     }
     let more = look.sign("…", "~");
-    let (mut taken, room) = (0, columns.saturating_sub(more.width()));
-    let fit = text.chars().take_while(|character| {
+    prefix_of_width(text.chars(), columns.saturating_sub(more.width())) + more
+}
+
+/// The first characters that fit in this many columns.
+fn prefix_of_width(characters: impl Iterator<Item = char>, columns: usize) -> String {
+    let mut taken = 0;
+    let fit = characters.take_while(|character| {
         taken += character.width().unwrap_or(0);
-        taken <= room
+        taken <= columns
     });
-    fit.collect::<String>() + more
+    fit.collect()
+}
+
+/// Cuts the middle out of a text that is wider than this many columns, because both ends of a path matter.
+pub(super) fn truncate_middle(text: &str, columns: usize, look: Look) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let begin = truncate(text, columns.div_ceil(2), look);
+    let end = prefix_of_width(text.chars().rev(), columns.saturating_sub(begin.width()));
+    begin.chars().chain(end.chars().rev()).collect()
 }
 
 /// Breaks a line between words if it is too long, and indents the continued lines. A word longer than a line is not broken.
 pub(super) fn wrap_line(line: &str, columns: usize, indent: usize) -> String {
     fill_lines(line.split_inclusive(' '), columns, indent)
+}
+
+/// Breaks a list of clauses into lines that end with a comma. A clause is broken only if it is longer than a line.
+pub(super) fn wrap_clauses(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for clause in text.split_inclusive(", ") {
+        match lines.last_mut() {
+            Some(line) if line.width() + clause.trim_end().width() <= columns => line.push_str(clause),
+            _ => lines.extend(wrap_line(clause, columns, 0).split('\n').map(str::to_owned)),
+        }
+    }
+    lines.iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
 /// The width without styles.

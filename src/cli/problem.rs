@@ -387,13 +387,20 @@ impl From<Untrusted> for Problem {
 
 impl From<PathsError> for Problem {
     fn from(error: PathsError) -> Self {
-        let problem = Self::usage(error.to_string());
-        match error {
-            PathsError::Relative { .. } => problem,
-            PathsError::NoHome => {
-                problem.hint("keep everything in this folder: sessionctl --home \"$PWD/sessiond\" status")
+        let hint = match &error {
+            PathsError::Relative { source_name, path } => {
+                let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+                let path = shell_word(&path.to_string_lossy());
+                match source_name.starts_with("--") {
+                    true => format!("from the current folder that is: sessionctl {source_name} {path}"),
+                    false => format!("from the current folder that is: export {source_name}={path}"),
+                }
             }
-        }
+            PathsError::NoHome => {
+                "keep everything in this folder: sessionctl --home \"$PWD/sessiond\" status".to_owned()
+            }
+        };
+        Self::usage(error.to_string()).hint(hint)
     }
 }
 

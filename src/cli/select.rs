@@ -47,7 +47,7 @@ pub(super) async fn conversation(
     given: Option<&str>,
 ) -> CommandResult<Conversation> {
     let conversation = select_silently(context, daemon, given).await?;
-    if given.is_some_and(|word| conversation.id.to_string().starts_with(word)) {
+    if given.is_some_and(|word| is_id_prefix(&conversation, word)) {
         return Ok(conversation);
     }
     let look = context.output.note_look;
@@ -80,6 +80,12 @@ pub(super) async fn select_silently(
 fn no_conversation_named() -> Problem {
     Problem::usage("no conversation was named")
         .hint("sessionctl ls lists them; . is the last one of this folder")
+}
+
+/// Whether the word is a prefix of the conversation's id or of one of its sessions' ids, past ones included. The conversation
+/// need not be printed then.
+fn is_id_prefix(found: &Conversation, word: &str) -> bool {
+    found.id.to_string().starts_with(word) || !is_conversation_id(found, word)
 }
 
 /// Whether the word names the conversation itself, and not one of its sessions.

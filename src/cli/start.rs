@@ -180,9 +180,17 @@ pub(super) async fn start_daemon(launch: &DaemonOptions, paths: &Paths) -> Comma
             Problem::no_daemon(format!("the daemon is not ready after {seconds} s"))
         }
     };
-    Err(match &problem.hint {
-        Some(_) => problem,
-        None => problem.hint(format!("its log is {}", log_path.display())),
+    Err(match (&problem.hint, &launch.config) {
+        (Some(_), _) => problem,
+        (None, Some(config)) if !config.exists() => {
+            let folder = config.ancestors().find(|path| path.is_dir());
+            let folder = folder.unwrap_or(Path::new("/")).to_string_lossy();
+            problem.hint(format!(
+                "name another file, or omit --config: ls -l {}",
+                shell_word(&folder)
+            ))
+        }
+        (None, _) => problem.hint(format!("its log is {}", log_path.display())),
     })
 }
 

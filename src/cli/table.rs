@@ -5,7 +5,7 @@
 use anstyle::Style;
 use unicode_width::UnicodeWidthStr;
 
-use super::output::{DIM, Look, one_line, truncate, wrap_line};
+use super::output::{DIM, Look, one_line, truncate, truncate_middle, wrap_clauses};
 
 /// The minimum width of the last column. Optional columns are omitted until it has this width.
 const LEAST_COLUMNS: usize = 24;
@@ -38,8 +38,10 @@ pub(super) struct Column {
 enum Layout {
     Left,
     Right,
+    /// Its middle is cut out if it does not fit.
+    Path,
     /// Continues on further lines if it is the last column.
-    Wrapped,
+    Clauses,
 }
 
 impl Column {
@@ -70,9 +72,14 @@ pub(super) const fn right(header: &'static str) -> Column {
     Column::new(header, Layout::Right)
 }
 
-/// A column that continues on further lines if it is the last one.
+/// A column whose cells, such as paths, lose their middle if they do not fit.
+pub(super) const fn path(header: &'static str) -> Column {
+    Column::new(header, Layout::Path)
+}
+
+/// A column of lists of clauses, which continue on further lines if it is the last column.
 pub(super) const fn wrapped(header: &'static str) -> Column {
-    Column::new(header, Layout::Wrapped)
+    Column::new(header, Layout::Clauses)
 }
 
 /// A list. Only the last column is cut to the terminal's width.
@@ -110,6 +117,7 @@ impl Table {
             .map(|index| (index, self.width(index)))
             .collect();
         self.omit_columns(&mut widths, columns);
+        self.narrow(&mut widths, columns);
         let headers: Vec<Cell> = self.columns.iter().map(|column| dim(column.header)).collect();
         let rows = std::iter::once(&headers).chain(&self.rows);
         rows.flat_map(|row| self.row_lines(row, &widths, columns, look))
@@ -124,16 +132,16 @@ impl Table {
             let (text, style) = &row[*index];
             let is_last = place + 1 == widths.len();
             let room = columns.saturating_sub(taken).max(1);
-            let text = match self.columns[*index].layout {
-                Layout::Wrapped if is_last => {
-                    let wrapped = wrap_line(text, room, 0);
-                    let mut lines = wrapped.split('\n').map(str::to_owned);
+            let text = match self.is_path(*index) {
+                true => truncate_middle(text, *width, look),
+                false if is_last && self.columns[*index].layout == Layout::Clauses => {
+                    let mut lines = wrap_clauses(text, room).into_iter();
                     let first = lines.next().unwrap_or_default();
                     further = lines.collect();
                     first
                 }
-                _ if is_last => truncate(text, room, look),
-                _ => text.clone(),
+                false if is_last => truncate(text, room, look),
+                false => text.clone(),
             };
             let space = " ".repeat(width.saturating_sub(text.width()));
             let text = look.paint(*style, &text);
@@ -158,8 +166,12 @@ impl Table {
 
     /// Removes optional columns until the last one has room.
     fn omit_columns(&self, widths: &mut Vec<(usize, usize)>, columns: usize) {
+        let least = |(index, width): &(usize, usize)| match self.is_path(*index) {
+            true => (*width).min(LEAST_COLUMNS),
+            false => *width,
+        };
         while let [fixed @ .., (_, last)] = widths.as_slice()
-            && fixed.iter().map(|(_, width)| width + GAP).sum::<usize>() + (*last).min(LEAST_COLUMNS)
+            && fixed.iter().map(|column| least(column) + GAP).sum::<usize>() + (*last).min(LEAST_COLUMNS)
                 > columns
             && let Some(place) = widths
                 .iter()
@@ -167,6 +179,28 @@ impl Table {
         {
             widths.remove(place);
         }
+    }
+
+    /// Narrows the columns of paths until the line fits.
+    fn narrow(&self, widths: &mut [(usize, usize)], columns: usize) {
+        let gaps = GAP * widths.len().saturating_sub(1);
+        let (mut paths, others): (Vec<_>, Vec<_>) =
+            widths.iter_mut().partition(|(index, _)| self.is_path(*index));
+        let taken: usize = others.iter().map(|(_, width)| width).sum();
+        let mut room = columns.saturating_sub(gaps + taken);
+        // Begin with the shortest, so that the room it does not need is available for longer ones.
+        paths.sort_unstable_by_key(|(_, width)| *width);
+        let count = paths.len();
+        for (place, (index, width)) in paths.into_iter().enumerate() {
+            *width = (*width)
+                .min(room / (count - place))
+                .max(self.columns[*index].header.width());
+            room = room.saturating_sub(*width);
+        }
+    }
+
+    fn is_path(&self, index: usize) -> bool {
+        self.columns[index].layout == Layout::Path
     }
 
     /// The width of a column.

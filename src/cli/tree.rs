@@ -13,7 +13,7 @@ use bridge_protocol::{CheckpointId, ConversationId, UpstreamId};
 use unicode_width::UnicodeWidthStr;
 
 use super::humanize;
-use super::output::{ATTENTION, GOOD, Look, STRONG, one_line, truncate};
+use super::output::{ATTENTION, GOOD, Look, STRONG, one_line, truncate, truncate_middle};
 use super::prompt_text::readable_prompt;
 use super::table::{Cell, dim, plain};
 
@@ -22,6 +22,12 @@ mod tests;
 
 /// How many of the newest steps of a session are drawn.
 const STEPS_DRAWN: usize = 5;
+
+/// The minimum width to which a part of a line is cut.
+const MIN_PART_COLUMNS: usize = 8;
+
+/// The width that such a part needs to be useful. If it would be narrower, other parts are omitted.
+const USEFUL_PART_COLUMNS: usize = 20;
 
 /// How many columns of a step's prompt are drawn.
 const PROMPT_COLUMNS: usize = 40;
@@ -35,31 +41,60 @@ pub(super) struct TreeConversation {
     pub(super) steps: Vec<Checkpoint>,
 }
 
+/// A part of a line with its style.
+type Part = (Cell, NarrowFit);
+
 /// A line with the lines below it.
 struct Node {
-    parts: Vec<Cell>,
+    parts: Vec<Part>,
     children: Vec<Node>,
 }
 
+/// What happens to a part of a line if the terminal is too narrow.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NarrowFit {
+    /// It is always shown in full.
+    Keep,
+    /// Its middle is cut out.
+    TruncateMiddle,
+    /// It is omitted; the part with the lowest number first.
+    Omit(u8),
+}
+
 impl Node {
-    /// Renders the line, cut to this many columns.
-    fn render(&self, columns: usize, look: Look) -> String {
-        let (mut shown, mut room) = (String::new(), columns);
-        for (text, style) in self.parts.iter().filter(|(text, _)| !text.is_empty()) {
-            if room == 0 {
-                break;
-            }
-            let text = truncate(text, room, look);
-            room -= text.width();
-            shown.push_str(&look.paint(*style, &text));
+    /// Renders the line in this many columns, of which `taken` are used already.
+    fn render(&self, taken: usize, look: Look) -> String {
+        let columns = look.columns.unwrap_or(usize::MAX);
+        let mut parts: Vec<&Part> = self.parts.iter().collect();
+        let width = |parts: &[&Part], most: usize| {
+            let widths = parts.iter().map(|((text, _), fit)| match fit {
+                NarrowFit::TruncateMiddle => text.width().min(most),
+                _ => text.width(),
+            });
+            taken + widths.sum::<usize>()
+        };
+        let left_out = |(_, fit): &&Part| match fit {
+            NarrowFit::Omit(order) => Some(*order),
+            _ => None,
+        };
+        while width(&parts, USEFUL_PART_COLUMNS) > columns
+            && let Some(first) = parts.iter().filter_map(left_out).min()
+        {
+            parts.retain(|(_, fit)| *fit != NarrowFit::Omit(first));
         }
-        shown
+        let room = columns.saturating_sub(width(&parts, 0)).max(MIN_PART_COLUMNS);
+        let parts = parts.iter().map(|((text, style), how)| {
+            let width = match how {
+                NarrowFit::TruncateMiddle => room,
+                _ => usize::MAX,
+            };
+            look.paint(*style, &truncate_middle(text, width, look))
+        });
+        parts.collect()
     }
 
     fn draw(&self, lines: &mut Vec<String>, first: &str, rest: &str, look: Look) {
-        let columns = look.columns.unwrap_or(usize::MAX);
-        let line = self.render(columns.saturating_sub(first.width()), look);
-        lines.push(format!("{first}{line}"));
+        lines.push(format!("{first}{}", self.render(first.width(), look)));
         for (index, node) in self.children.iter().enumerate() {
             let (branch, down) = match index + 1 == self.children.len() {
                 true => (look.sign("└─ ", "`- "), "   "),
@@ -126,18 +161,20 @@ impl TreeDrawing<'_> {
             title if title.is_empty() => title,
             title => format!(" {title:?}"),
         };
-        let agent = one_line(conversation.agent.as_str());
+        let agent = format!("{}, ", one_line(conversation.agent.as_str()));
         let state = humanize::wire_name(conversation.state);
         let at = fork_step.map_or_else(String::new, |step| format!(", forked after turn {step}"));
         let mark = match self.asked_for == Some(conversation.id) {
-            true => self.look.sign(" ← this", " <- this"),
+            true => self.look.sign("  ← this", "  <- this"),
             false => "",
         };
         let parts = vec![
-            (humanize::short_id(conversation.id), STRONG),
-            (mark.to_owned(), ATTENTION),
-            dim(format!(" ({agent}, {state}{at})")),
-            plain(title),
+            ((humanize::short_id(conversation.id), STRONG), NarrowFit::Keep),
+            (plain(title), NarrowFit::TruncateMiddle),
+            (dim(" ("), NarrowFit::Keep),
+            (dim(agent), NarrowFit::Omit(0)),
+            (dim(format!("{state}{at})")), NarrowFit::Keep),
+            ((mark.to_owned(), ATTENTION), NarrowFit::Keep),
         ];
         Node { parts, children }
     }
@@ -201,7 +238,7 @@ impl TreeDrawing<'_> {
                 [(false, _), ..] => {
                     let earlier = humanize::count(run.len() as u64, "earlier turn", "earlier turns");
                     let line = format!("{} {earlier}", self.look.sign("…", "..."));
-                    lines.push(vec![dim(line)]);
+                    lines.push(vec![(dim(line), NarrowFit::Keep)]);
                 }
                 _ => lines.extend(run.iter().map(|(_, step)| self.turn(step))),
             }
@@ -213,16 +250,20 @@ impl TreeDrawing<'_> {
         lines.into_iter().map(node).collect()
     }
 
-    fn turn(&self, step: &Checkpoint) -> Vec<Cell> {
+    fn turn(&self, step: &Checkpoint) -> Vec<Part> {
         let prompt = match one_line(&readable_prompt(&step.prompt)) {
             // A picture has no text.
             empty if empty.is_empty() => "[no text]".to_owned(),
             prompt => format!("\"{}\"", truncate(&prompt, PROMPT_COLUMNS, self.look)),
         };
-        vec![dim(format!("turn {} {prompt}", step.step))]
+        let number = format!("turn {} ", step.step);
+        vec![
+            (dim(number), NarrowFit::Keep),
+            (dim(prompt), NarrowFit::TruncateMiddle),
+        ]
     }
 
-    fn session(&self, member: &TreeConversation, session: &DrawnSession) -> Vec<Cell> {
+    fn session(&self, member: &TreeConversation, session: &DrawnSession) -> Vec<Part> {
         let at = session
             .entry
             .from_checkpoint_id
@@ -246,17 +287,23 @@ impl TreeDrawing<'_> {
             true => (
                 self.look.sign("●", "*"),
                 GOOD,
-                self.look.sign("← head ", "<- head "),
+                self.look.sign("  ← head", "  <- head"),
             ),
             false => (self.look.sign("○", "o"), Style::new(), ""),
         };
+        let whole = |cell| (cell, NarrowFit::Keep);
+        let mut parts: Vec<Part> = vec![
+            whole((format!("{sign} "), style)),
+            whole(dim(format!("{} ", humanize::short(id.as_str())))),
+        ];
         let origin = humanize::origin(&session.entry, &after, Some(session.entry.turns));
-        vec![
-            (format!("{sign} "), style),
-            dim(format!("{} ", humanize::short(id.as_str()))),
-            (head.to_owned(), ATTENTION),
-            plain(origin + mark),
-        ]
+        for (at, (order, text)) in origin.into_iter().enumerate() {
+            let text = if at == 0 { text } else { format!(", {text}") };
+            parts.push((plain(text), order.map_or(NarrowFit::Keep, NarrowFit::Omit)));
+        }
+        parts.push(whole(plain(mark)));
+        parts.push(whole((head.to_owned(), ATTENTION)));
+        parts
     }
 }
 

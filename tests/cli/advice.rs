@@ -65,7 +65,10 @@ fn a_prompt_that_clears_says_how_to_go_back() {
     let cleared = home.run(&["send", ".", "[[clear]]"]);
     assert!(text(&cleared.stderr).contains("Go back to "), "{cleared:?}");
     let forked = home.run(&["history", old]);
-    assert!(text(&forked.stderr).contains("Grey heron"), "{forked:?}");
+    assert!(
+        text(&forked.stderr).contains("is an earlier one of conversation"),
+        "{forked:?}"
+    );
     home.said(&["undo", "."]);
     assert!(home.said(&["history", "."]).contains("before"));
 }
@@ -82,7 +85,11 @@ fn a_lost_transcript_is_not_called_a_beginning() {
     home.said(&["send", "--new", "before"]);
     home.said(&["close", "."]);
     fs::remove_dir_all(home.path().join("data/loopback/projects")).unwrap();
-    for command in [&["history", "."][..], &["send", ".", "x"]] {
+    for command in [
+        &["history", "."][..],
+        &["edit", ".", "--at", "1", "x"],
+        &["send", ".", "x"],
+    ] {
         let said = home.run(command);
         let said = text(&said.stderr);
         assert!(!said.contains("no turns yet"), "{command:?}: {said}");
@@ -135,13 +142,14 @@ fn the_time_of_a_continuation_has_the_form_of_the_wire() {
 }
 
 #[test]
-fn an_export_onto_a_file_is_refused() {
+fn an_export_onto_a_file_names_a_command_that_works() {
     let home = Home::new();
     let id = home.said(&["new"]);
     home.said(&["send", &id, "hello"]);
     home.said(&["export", &id, "-o", "talk.session-bundle.tar.zst"]);
     let refused = home.printed(&["export", &id, "-o", "talk.session-bundle.tar.zst"], 5);
-    assert!(refused.contains("name another file"), "{refused}");
+    let exported = home.said_pasted(commands(&refused)[0]);
+    assert!(exported.ends_with("/talk-2.session-bundle.tar.zst"), "{exported}");
 }
 
 #[test]
@@ -183,14 +191,16 @@ fn values_that_cannot_be_meant_say_what_to_give() {
 }
 
 #[test]
-fn an_export_as_json_is_not_imported() {
+fn an_export_as_json_is_not_imported_and_the_bundle_of_it_is() {
     let home = Home::new();
     let id = home.said(&["new"]);
     home.said(&["send", &id, "hello"]);
     home.said(&["export", &id, "-o", "talk.json"]);
-    for place in [&["--cwd", "."][..], &["--same-folders"]] {
-        let told = home.printed(&[&["import", "talk.json"], place].concat(), 1);
-        assert!(told.contains("sessionctl export"), "{told}");
+    for place in [&["--cwd", "."][..], &["--same-folders"], &[]] {
+        let told = home.printed(&[&["import", "talk.json"], place].concat(), 2);
+        let bundle = home.said_pasted(commands(&told)[0]);
+        assert!(bundle.ends_with(".session-bundle.tar.zst"), "{bundle}");
+        std::fs::remove_file(&bundle).unwrap();
     }
 }
 
@@ -247,9 +257,14 @@ fn a_refused_call_ends_with_the_command_that_was_meant() {
     // Nothing can be started before this.
     let config = home.path().join("config.toml");
     let missing = ["--config", config.to_str().unwrap(), "ls"];
-    home.printed(&missing, 3);
-    home.printed(&["new", "My title"], 2);
-    let id = home.said(&["new"]);
+    let printed = home.printed(&missing, 3);
+    assert!(
+        printed.contains("hint: name another file, or omit --config: ls -l "),
+        "{printed}"
+    );
+
+    let id = home.said_pasted(&hinted(&["new", "My title"], 2));
+    assert_eq!(home.shown(&id)["title"], "My title");
     assert_eq!(home.said_pasted(&hinted(&["chat", "--new"], 2)), "echo: Hello");
     home.said(&["send", &id, "first"]);
     assert_eq!(home.said_pasted(&hinted(&["edit", &id], 1)), "echo: Hello");
@@ -291,7 +306,18 @@ fn a_file_in_place_of_a_folder_and_a_folder_that_is_gone_are_told_apart() {
     home.said(&["mv", &id, new]);
     fs::remove_dir(old).unwrap();
     let refused = home.printed(&["undo", &id], 1);
-    assert!(refused.contains("create the folder again"), "{refused}");
+    assert_eq!(refused.matches("mkdir -p ").count(), 1, "{refused}");
+}
+
+#[test]
+fn a_value_that_begins_with_a_dash_is_written_behind_an_equals_sign() {
+    let home = Home::new();
+    let refused = home.printed(&["new", "--title", "-grey heron"], 2);
+    assert!(refused.contains("--title='-grey heron'"), "{refused}");
+    let id = home.said(&["new", "--title=-grey heron"]);
+    assert_eq!(home.shown(&id)["title"], "-grey heron");
+    let refused = home.printed(&["checkpoints", &id, "--at", "2"], 2);
+    assert!(!refused.contains("as a value"), "{refused}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::home::Home;
-use super::printed::check_printed;
+use super::printed::{check_printed, commands};
 use super::text;
 
 fn json(printed: &str) -> Value {
@@ -51,7 +51,8 @@ fn a_conversation_goes_on_in_another_home() {
     assert_eq!(again["conversation"]["title"], "Carried");
 }
 
-/// A bundle does not choose where it runs.
+/// A bundle does not choose where it runs: the command asks, and each answer that it suggests works as it
+/// stands.
 #[test]
 fn an_import_without_a_folder_asks_for_one() {
     let (there, here) = (Home::new(), Home::new());
@@ -59,9 +60,13 @@ fn an_import_without_a_folder_asks_for_one() {
     there.said(&["send", &id, "long ago"]);
     let path = there.said(&["export", &id]);
     let told = here.printed(&["import", &path], 2);
-    assert!(told.contains("--cwd <DIR>|--same-folders"), "{told}");
-    assert_eq!(here.said(&["import", &path, "--cwd", "."]), id);
-    assert_ne!(here.said(&["import", &path, "--same-folders", "--new-ids"]), id);
+    let [into_this_folder, same_folders] = commands(&told)[..] else {
+        panic!("{told}")
+    };
+    assert!(into_this_folder.contains(" --cwd "), "{told}");
+    assert!(same_folders.contains(" --same-folders"), "{told}");
+    assert_eq!(here.said_pasted(into_this_folder), id);
+    assert_ne!(here.said_pasted(&format!("{same_folders} --new-ids")), id);
     let output = here.run(&["import", &path, "--same-folders", "--cwd", "."]);
     assert_eq!(output.status.code(), Some(2));
 }
@@ -73,9 +78,8 @@ fn settings_that_were_left_out_are_named_with_what_takes_them() {
     let path = there.said(&["export", &id]);
     let cwd = tempfile::tempdir().unwrap();
     let told = here.printed(&["import", &path, "--cwd", cwd.path().to_str().unwrap()], 0);
-    assert!(told.contains("--trust-settings"), "{told}");
-    let folder = cwd.path().to_str().unwrap();
-    let output = here.run(&["import", &path, "--cwd", folder, "--new-ids", "--trust-settings"]);
+    // As it is told, it does what it says.
+    let output = here.pasted(commands(&told)[0]);
     check_printed(&["import with its settings"], &output, 0);
     let trusted = text(&output.stdout);
     let shown = json(&here.said(&["--json", "show", trusted.trim_end()]));
@@ -114,8 +118,9 @@ fn what_cannot_be_done_is_said() {
     let home = Home::new();
     let id = home.said(&["new"]);
     home.printed(&["export", &id, "--format", "bundle", "-o", "-"], 2);
-    home.printed(&["import", "nothing.tar.zst", "--cwd", "."], 2);
-    home.printed(&["import", ".", "--cwd", "."], 2);
+    let told = home.printed(&["import", "nothing.tar.zst", "--cwd", "."], 2);
+    assert_eq!(home.printed(&["import", "nothing.tar.zst"], 2), told);
+    home.printed(&["import", "."], 2);
     let bundle = home.said(&["export", &id]);
     fs::write(
         home.said(&["export", &id, "-o", "torn.tar.zst"]),

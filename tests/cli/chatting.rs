@@ -448,10 +448,7 @@ fn who_leaves_a_queued_prompt_is_told_how_to_withdraw_it() {
     let mut queued = Terminal::run_plain(&home, 200, &["send", &id, "--queue", "second"]);
     queued.until("queued");
     queued.type_in("\x03");
-    let withdraw = format!(
-        "withdraw a queued prompt: sessionctl cancel {} --queued",
-        &id[..8]
-    );
+    let withdraw = format!("withdraw it: sessionctl cancel {} --queued", &id[..8]);
     let shown = queued.exits(1);
     assert!(shown.contains(&withdraw), "{shown:?}");
     home.said(&["cancel", &id, "--queued"]);

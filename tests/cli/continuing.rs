@@ -71,7 +71,8 @@ fn what_makes_no_sense_is_told_with_what_does() {
     hinted(&["send", &id, "[[fail context]]"], 6);
     assert_eq!(home.shown(&id)["head"], Value::Null);
     home.said(&["send", &id, "two"]);
-    assert_eq!(hinted(&["continue", &id, "--at", "+1h"], 5), "echo: Continue");
+    hinted(&["continue", &id, "--at", "+1h"], 5);
+    assert!(home.shown(&id)["continuation"].is_object());
 }
 
 #[test]

@@ -219,6 +219,36 @@ fn the_socket_of_another_home_is_told() {
     worded(all.iter().find(|one| one["severity"] == "error").unwrap());
 }
 
+/// The next daemon ends them; until then they are told.
+#[test]
+#[cfg(target_os = "linux")]
+fn what_a_daemon_that_is_gone_has_left_is_told() {
+    use std::io::{Read as _, Write as _};
+
+    let home = Home::new();
+    home.said(&["agents"]);
+    home.said(&["stop"]);
+    let left_over = || {
+        let all = found(&home.run(&["--json", "doctor", "--no-start"]));
+        let one = all.into_iter().find(|one| one["kind"] == "leftOver");
+        one.map(|one| one["data"]["pids"].clone())
+    };
+    assert_eq!(left_over(), None);
+    let instance = fs::read_to_string(home.path().join("data/instance")).unwrap();
+    let mut stray = std::process::Command::new("cat");
+    stray.env("SESSIOND_MARK", format!("{}:0123456789abcdef", instance.trim()));
+    let piped = std::process::Stdio::piped;
+    let mut stray = stray.stdin(piped()).stdout(piped()).spawn().unwrap();
+    // Its environment cannot be read before it runs.
+    stray.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    stray.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let told = left_over();
+    let pid = stray.id();
+    stray.kill().unwrap();
+    stray.wait().unwrap();
+    assert_eq!(told, Some(serde_json::json!([pid])));
+}
+
 /// A journal that a newer version wrote keeps the daemon from starting, and the reason is said.
 #[test]
 fn a_store_of_a_newer_version_is_told() {
@@ -291,34 +321,4 @@ fn what_installs_an_agent_stops_the_daemon_if_that_is_needed() {
     fs::create_dir_all(user.join(".claude/projects")).unwrap();
     assert!(!install_step("/programs").contains("stop"));
     assert!(install_step("/elsewhere").contains(" && sessionctl stop"));
-}
-
-/// `doctor` lists the processes that a killed daemon left, until the next daemon ends them.
-#[test]
-#[cfg(target_os = "linux")]
-fn what_a_daemon_that_is_gone_has_left_is_told() {
-    use std::io::{Read as _, Write as _};
-
-    let home = Home::new();
-    home.said(&["agents"]);
-    home.said(&["stop"]);
-    let left_over = || {
-        let all = found(&home.run(&["--json", "doctor", "--no-start"]));
-        let one = all.into_iter().find(|one| one["kind"] == "leftOver");
-        one.map(|one| one["data"]["pids"].clone())
-    };
-    assert_eq!(left_over(), None);
-    let instance = fs::read_to_string(home.path().join("data/instance")).unwrap();
-    let mut stray = std::process::Command::new("cat");
-    stray.env("SESSIOND_MARK", format!("{}:0123456789abcdef", instance.trim()));
-    let piped = std::process::Stdio::piped;
-    let mut stray = stray.stdin(piped()).stdout(piped()).spawn().unwrap();
-    // Its environment cannot be read before it runs.
-    stray.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-    stray.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-    let told = left_over();
-    let pid = stray.id();
-    stray.kill().unwrap();
-    stray.wait().unwrap();
-    assert_eq!(told, Some(serde_json::json!([pid])));
 }

@@ -281,6 +281,21 @@ fn a_place_is_a_step_or_an_id() {
     }
 }
 
+/// The new prompt was taken as the conversation; the hint is the edit that was meant.
+#[test]
+fn an_edit_without_a_conversation_says_how_it_is_written() {
+    let home = Home::new();
+    let id = begun(&home);
+    for (arguments, expected) in [
+        (&["edit", "--at", "2", "deux mots"][..], &["one", "deux mots"][..]),
+        (&["edit", "trois", "mots"], &["one", "deux mots", "trois mots"]),
+    ] {
+        let told = home.printed(arguments, 4);
+        home.said_pasted(commands(&told)[0]);
+        assert_eq!(prompts(&home, &id), expected, "{told}");
+    }
+}
+
 /// A path that begins at the folder of the one who types it.
 #[test]
 fn a_branch_may_work_in_another_folder() {

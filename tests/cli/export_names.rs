@@ -1,8 +1,10 @@
 //! The names of exported files say what is in them.
 
 use super::home::Home;
+use super::printed::commands;
 
-/// A name that promises another format is refused.
+/// A name that promises another format is refused, with the commands that make a file of a format that there
+/// is.
 #[test]
 fn a_name_that_promises_another_format_is_refused() {
     let home = Home::new();
@@ -17,7 +19,13 @@ fn a_name_that_promises_another_format_is_refused() {
     ] {
         let told = home.printed(&["export", &id, "-o", name], 2);
         assert!(!home.path().join(name).exists(), "{name}");
-        assert!(told.contains("--format"), "{told}");
+        assert_eq!(commands(&told).len(), 2, "{told}");
+        for command in commands(&told) {
+            let path = home.said_pasted(command);
+            let stem = name.trim_end_matches(".gz").rsplit_once('.').unwrap().0;
+            assert!(path.contains(&format!("/{stem}.")), "{name}: {path}");
+            std::fs::remove_file(path).unwrap();
+        }
     }
     // Whoever names the format has said what the file is.
     home.said(&["export", &id, "--format", "json", "-o", "talk.txt"]);

@@ -562,7 +562,7 @@ fn what_is_shown_of_a_conversation_fits_the_terminal() {
 
 /// However narrow it is: whole facts are left out, and titles and prompts are shortened.
 #[test]
-fn a_narrow_tree_keeps_ids_and_states_whole() {
+fn a_narrow_tree_keeps_ids_states_and_turns_whole() {
     let home = Home::new();
     let id = home.said(&[
         "new",
@@ -590,10 +590,7 @@ fn a_narrow_tree_keeps_ids_and_states_whole() {
                 .unwrap_or_else(|| panic!("{id}: {tree:#?}"))
         };
         let fork = line(&fork);
-        assert!(
-            fork.contains("← this (loopback, idle, forked after turn 2)"),
-            "{fork}"
-        );
+        assert!(fork.ends_with("idle, forked after turn 2)  ← this"), "{fork}");
         let json = json(&home, &["tree", &id]);
         for entry in json["conversations"][0]["entries"].as_array().unwrap() {
             let line = line(entry["upstreamId"].as_str().unwrap());
@@ -602,13 +599,14 @@ fn a_narrow_tree_keeps_ids_and_states_whole() {
                 reason == "undone" || line.contains(&format!(" {reason}")),
                 "{line}"
             );
+            assert!(!line.contains('…'), "{line}");
         }
     }
 }
 
 /// Where a branch began is seen in its parent, and of the branch.
 #[test]
-fn a_branch_names_its_parent() {
+fn a_branch_names_its_parent_and_the_turn() {
     let (home, [_, id, _]) = home();
     for prompt in 1..=7 {
         home.said(&[
@@ -634,6 +632,8 @@ fn a_branch_names_its_parent() {
         tree.iter().any(|line| line.contains("turn 1 \"prompt 1")),
         "{tree:?}"
     );
+    home.said(&["rm", &id]);
+    seen("show, a deleted parent");
 }
 
 #[test]

@@ -52,7 +52,11 @@ fn history_is_what_was_said_with_tools_folded() {
     let at = |words: &str| told.find(words).unwrap_or_else(|| panic!("{words:?}: {told}"));
     assert!(at("> [[say First words]]") < at("First words\n"));
     assert!(at("[read {\"path\":\"a.rs\"}]") < at("> second") && at("> second") < at("echo: second"));
-    assert_eq!(home.said(&["history", &id, "-n", "1"]), "echo: second");
+    // Never a reply without its prompt.
+    assert_eq!(
+        home.said(&["history", &id, "-n", "1"]),
+        "> second\n\necho: second"
+    );
     home.printed(&["history", &id, "-n", "1"], 0);
     let all = home.run(&["history", &id, "-n", "100"]);
     assert_eq!(text(&all.stderr), "");

@@ -1,4 +1,4 @@
-//! Where lines end on a terminal: between words, and neither within a command nor within a path.
+//! Where lines end on a terminal: between words, and neither within a command nor in the end of a path.
 
 use super::finding::shown;
 use super::home::Home;
@@ -10,7 +10,7 @@ fn words(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn a_backup_is_listed_with_its_whole_path() {
+fn a_backup_is_listed_with_both_ends_of_its_path() {
     let home = Home::new();
     let id = home.said(&["new"]);
     home.said(&["send", &id, "one"]);
@@ -18,7 +18,13 @@ fn a_backup_is_listed_with_its_whole_path() {
     let (_, path) = listed.split_once('\t').unwrap();
     let lines = shown(&home, 60, &["archive", "add", &id]);
     assert_eq!(words(&lines[0]), ["SIZE", "FILE"]);
-    assert!(lines[1].ends_with(path), "{lines:?}: {path}");
+    assert!(lines[1].chars().count() <= 60, "{lines:?}");
+    let (begin, end) = words(&lines[1]).pop().unwrap().split_once('…').unwrap();
+    assert!(
+        path.starts_with(begin) && path.ends_with(end),
+        "{lines:?}: {path}"
+    );
+    assert!(end.len() > 20, "{lines:?}");
 }
 
 #[test]

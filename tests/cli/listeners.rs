@@ -10,7 +10,7 @@ use std::process::Output;
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 
-use super::printed::{check_pastable, with_whole_ids};
+use super::printed::{check_pastable, commands, with_whole_ids};
 use super::{run, text};
 
 /// Another user.
@@ -149,21 +149,22 @@ fn a_listener_that_speaks_something_else_is_named() {
         }
     });
     let expected = json!({"path": socket, "pid": std::process::id()});
+    let mut hint = String::new();
     for _ in 0..2 {
         let error = refused(
             "ls (another program's socket)",
             &run(home.path(), &["ls", "--json"]),
         );
         assert_eq!(error["data"], expected, "{error}");
+        hint = error["hint"].as_str().unwrap().to_owned();
     }
     serving.join().unwrap();
     assert!(
         !home.path().join("data/journal.jsonl").exists(),
         "a daemon was started"
     );
-    // The daemon at another socket is found by the commands that follow.
-    let other = home.path().join("run/other.sock");
-    home.said(&["--socket", other.to_str().unwrap(), "ls"]);
+    // The daemon that it starts is found by the commands that follow.
+    home.said_pasted(commands(&hint)[0]);
     home.said(&["ls", "--no-start"]);
 }
 

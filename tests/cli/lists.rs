@@ -69,6 +69,32 @@ fn a_list_says_what_is_waited_for_and_since_when() {
 }
 
 #[test]
+fn forks_with_the_same_title_are_told_apart() {
+    let home = Home::new();
+    let id = home.said(&["new", "--title", "Deploy the site"]);
+    home.said(&["send", &id, "one"]);
+    let forks = [(); 2].map(|()| home.said(&["fork", &id]));
+    let mut command = home.command(&["ls"]);
+    command.env("TZ", "UTC").env("NO_COLOR", "1");
+    let seen = Terminal::of(200, &command).exits(0);
+    let line = |id: &str| seen.lines().find(|line| line.starts_with(&id[..8])).unwrap();
+    assert!(line(&id).ends_with("  Deploy the site"), "{seen}");
+    for fork in &forks {
+        let made = home.shown(fork)["createdAt"].clone();
+        let (_, title) = line(fork).split_once("Deploy the site (fork), forked ").unwrap();
+        assert!(title.contains(&made.as_str().unwrap()[11..16]), "{made}: {seen}");
+    }
+    // Programs get the titles as they are.
+    assert_eq!(
+        home.said(&["ls"]).matches("\tDeploy the site (fork)\n").count(),
+        2
+    );
+    home.said(&["rm", &forks[0]]);
+    let seen = shown(&home, 200, &["ls"]).join("\n");
+    assert!(seen.contains("  Deploy the site (fork)\n"), "{seen}");
+}
+
+#[test]
 fn folder_moves_are_a_table_on_a_terminal() {
     let home = Home::new();
     let [old, new] = ["old", "new"].map(|name| home.path().join(name));

@@ -17,6 +17,9 @@ const IS_QUEUED: &str = "another turn is running; this prompt is queued";
 /// What it prints of that turn's question.
 const WAITS_FOR_ANSWER: &str = "the running turn waits for an answer: First?";
 
+/// What others print of it.
+const ONE_IS_QUEUED: &str = "1 prompt is queued";
+
 #[test]
 fn an_unknown_agent_is_told_with_those_that_are_known() {
     let home = Home::new();
@@ -174,6 +177,17 @@ fn the_question_of_another_turn_is_told_as_such_and_left_alone() {
     let turn = home.shown(&id)["queue"][0]["turnId"].as_str().unwrap().to_owned();
     assert!(home.said(&["show", &id]).contains(&turn[..8]));
     assert!(home.said(&["ls"]).contains("awaiting"));
+    let mut attached = home
+        .command(&["attach", &id])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let told = BufReader::new(attached.stderr.take().unwrap()).lines();
+    let in_line = told.map(Result::unwrap).find(|line| line == ONE_IS_QUEUED);
+    assert!(in_line.is_some());
+    kill_process(Pid::from_child(&attached), Signal::INT).unwrap();
+    attached.wait().unwrap();
     let how = until("sessionctl answer");
     let interrupt = how
         .split(' ')

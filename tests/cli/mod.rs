@@ -70,7 +70,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 
 use printed::{check_printed, commands};
-use stub::{DELETED, GET_RESULT, ID, Stub, turn};
+use stub::{DELETED, DIFFERS, GET_RESULT, ID, Stub, turn};
 
 fn sessionctl(home: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
@@ -112,6 +112,12 @@ fn json_is_the_daemons_answer_byte_for_byte() {
 #[test]
 fn facts_come_from_the_data_of_an_error() {
     let stub = Stub::start();
+    let restore = ["archive", "restore", DIFFERS, "--agent", "claude"];
+    let printed = check_printed(&restore, &run(&stub.home(), &restore), 5);
+    assert!(
+        printed.contains("mv '/t/up 2.jsonl' '/t/up 2.jsonl.old' "),
+        "{printed}"
+    );
     let show = ["show", DELETED];
     let printed = check_printed(&show, &run(&stub.home(), &show), 4);
     assert!(
@@ -377,11 +383,20 @@ fn a_prompt_goes_to_a_new_conversation_or_to_this_folders() {
     ] {
         home.printed(arguments, 2);
     }
-    home.printed(&["send", "--new", ".", "hi", "there"], 2);
+    let told = home.printed(&["send", "--new", ".", "hi", "there"], 2);
     assert_eq!(home.said(&["ls", "--all", "--json"]), r#"{"conversations":[]}"#);
+    let [here, new] = commands(&told).try_into().unwrap();
+    assert_eq!(home.said_pasted(new), "echo: hi there");
+    assert_eq!(home.said_pasted(here), "echo: hi there");
+
+    // By its id the same; what only looks like one is text.
     let id = &home.said(&["new"])[..8];
-    home.printed(&["send", id, "--new", "hi", "there"], 2);
-    assert_eq!(home.said(&["send", "--new", "hi", "there"]), "echo: hi there");
+    let told = home.printed(&["send", id, "--new", "hi", "there"], 2);
+    assert_eq!(home.said_pasted(commands(&told)[0]), "echo: hi there");
+    assert_eq!(
+        home.said(&["send", "--new", "facade", "colours"]),
+        "echo: facade colours"
+    );
 }
 
 /// The hint of an empty prompt sends to where the prompt was meant to go.

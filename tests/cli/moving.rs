@@ -129,6 +129,23 @@ fn a_move_says_that_claude_asks_about_the_new_folder() {
     );
 }
 
+/// The dot names another conversation once the one that it named has left the folder.
+#[test]
+fn a_move_out_of_this_folder_says_what_the_dot_means_then() {
+    let home = Home::new();
+    let folder = home.path().join("elsewhere");
+    fs::create_dir(&folder).unwrap();
+    let folder = folder.to_str().unwrap();
+    let first = home.said(&["new", "--title", "First"]);
+    home.said(&["new", "--title", "Second"]);
+    for (left, what) in [(Some(&first), "one is left"), (None, "none is left")] {
+        let output = home.run(&["mv", ".", folder]);
+        let told = check_printed(&[&format!("mv . of which {what}")], &output, 0);
+        let dot = told.lines().last().unwrap();
+        assert_eq!(dot.contains(&first[..8]), left.is_some(), "{told}");
+    }
+}
+
 #[test]
 fn what_cannot_be_meant_says_what_to_do() {
     let home = Home::new();

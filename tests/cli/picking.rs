@@ -181,6 +181,8 @@ fn a_missing_conversation_is_picked() {
     };
     picked(&["set", "title=Beta"]).exits(0);
     assert_eq!(titles(&home), ["Beta"]);
+    picked(&["rename", "Gamma ray"]).exits(0);
+    assert_eq!(titles(&home), ["Gamma ray"]);
     picked(&["mv", other]).exits(0);
     assert_eq!(home.shown(&id)["cwd"], other);
     let shown = picked(&["edit"]).exits(0);
@@ -191,12 +193,19 @@ fn a_missing_conversation_is_picked() {
     let shown = terminal.exits(0);
     assert!(shown.contains("echo: from the keyboard"), "{shown:?}");
     // Without a terminal the error says what is missing.
-    for arguments in [&["set", "title=Delta"][..], &["mv", other], &["edit"], &["send"]] {
+    for arguments in [
+        &["set", "title=Delta"][..],
+        &["rename", "Delta wing"],
+        &["mv", other],
+        &["edit"],
+        &["send"],
+    ] {
         home.printed(arguments, 2);
     }
-    home.printed(&["rename", "beta"], 2);
+    // One word that names a conversation is no title.
+    home.printed(&["rename", "gamma"], 2);
     home.printed(&["rename"], 2);
-    assert_eq!(titles(&home), ["Beta"]);
+    assert_eq!(titles(&home), ["Gamma ray"]);
 }
 
 /// Every command that is about a conversation opens the picker if none was named, and leaving it does nothing.

@@ -132,5 +132,15 @@ fn a_fork_that_was_never_prompted_comes_back_as_far_as_it_can() {
     };
     let id = without_transcript();
     let deleted = printed(&home, &["rm", &id], "of a fork without a transcript");
+    let again = home.said_pasted(commands(&deleted)[0]);
+    assert_eq!(home.said(&["checkpoints", &again]).lines().count(), 1);
+
+    let id = without_transcript();
+    home.said(&["rm", &source]);
+    let deleted = printed(
+        &home,
+        &["rm", &id],
+        "of a fork without a transcript and without a source",
+    );
     assert_eq!(commands(&deleted), [""; 0]);
 }

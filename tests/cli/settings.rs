@@ -72,22 +72,40 @@ fn new_refuses_a_model_or_mode_and_leaves_no_conversation() {
 fn a_change_that_is_written_otherwise_says_how_it_is_written() {
     let home = Home::new();
     let id = home.said(&["new"]);
-    for line in [
-        &["set", &id, "New title"][..],
-        &["set", &id, "title"],
-        &["set", &id],
+    for (line, title, model) in [
+        (&["set", &id, "New title"][..], "New title", ""),
+        (&["set", &id, "model", "loop-2"], "New title", "loop-2"),
+        (&["set", &id, "title"], "New title", "loop-2"),
+        (&["rename", &id, "title=Better"], "Better", "loop-2"),
+        (&["rename", &id, "model=loop-1"], "Better", "loop-1"),
+        (&["rename", &id], "New title", "loop-1"),
+        (&["set", &id], "New title", "loop-1"),
     ] {
         let told = home.printed(line, 2);
         home.said_pasted(commands(&told)[0]);
-        assert_eq!(shown(&home, &id)["title"], "New title", "{told}");
+        let conversation = shown(&home, &id);
+        assert_eq!(conversation["title"], title, "{told}");
+        assert!(
+            model.is_empty() || conversation["settings"]["model"] == model,
+            "{told}"
+        );
     }
 }
 
-/// A mode that the agent does not know is refused with one that it knows.
+/// An option in place of a pair, and a model that the agent does not know, say how it is done.
 #[test]
 fn a_model_that_is_given_wrongly_says_how_it_is_given() {
     let home = Home::new();
     let id = home.said(&["new"]);
+    for option in ["--model", "--mode", "--title"] {
+        let told = home.printed(&["set", &id, option, "xx"], 2);
+        let pair = format!("sessionctl set {id} {}=xx", option.trim_start_matches('-'));
+        assert_eq!(commands(&told)[0], pair);
+        let told = home.run(&["set", &id, option, "xx", "--json"]);
+        let told: Value = serde_json::from_slice(&told.stderr).unwrap();
+        assert_eq!(told["error"]["kind"], "usage");
+        assert_eq!(commands(told["error"]["hint"].as_str().unwrap()), [&pair]);
+    }
     home.printed(&["new", "--model", "xx"], 6);
     let told = home.printed(&["set", &id, "mode=xx"], 6);
     home.said_pasted(commands(&told)[0]);
@@ -108,9 +126,37 @@ fn the_hint_is_about_the_setting_that_was_refused() {
     let hint = refused(&["model=loop-2", "mode=nope"]);
     assert!(hint.contains(" mode=default"), "{hint}");
     let hint = refused(&["a.b=1"]);
-    assert!(hint.contains("model, mode"), "{hint}");
+    assert!(hint.contains("no setting a.b"), "{hint}");
+    home.said_pasted(commands(&hint)[0]);
+    // What was not refused is asked for again.
     let hint = home.printed(&["new", "--model", "nope", "--mode", "plan"], 6);
-    assert!(hint.contains("loop-1"), "{hint}");
+    let made = home.said_pasted(commands(&hint)[0]);
+    let settings = &shown(&home, &made)["settings"];
+    assert_eq!(
+        (&settings["model"], &settings["mode"]),
+        (&json!("loop-1"), &json!("plan"))
+    );
+}
+
+/// `modle` is as near to `mode` as to `model`: the value decides.
+#[test]
+fn a_misspelled_setting_is_named_with_the_value_that_was_given() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    for (change, meant) in [
+        ("modle=loop-2", "model=loop-2"),
+        ("Mod=plan", "mode=plan"),
+        ("modle=nope", "model=loop-1"),
+        ("titel=Blue heron", "title='Blue heron'"),
+    ] {
+        let told = home.printed(&["set", &id, change], 6);
+        let set = format!("sessionctl set {} {meant}", &id[..8]);
+        assert_eq!(commands(&told), [&set], "{told}");
+        home.said_pasted(&set);
+    }
+    let conversation = shown(&home, &id);
+    assert_eq!(conversation["settings"]["mode"], "plan");
+    assert_eq!(conversation["title"], "Blue heron");
 }
 
 #[test]
@@ -118,7 +164,7 @@ fn a_setting_without_a_value_says_which_are_valid() {
     let home = Home::new();
     let id = home.said(&["new"]);
     for key in ["model", "mode"] {
-        let told = home.printed(&["set", &id, &format!("{key}=")], 6);
+        let told = home.printed(&["set", &id, &format!("{key}=")], 2);
         home.said_pasted(commands(&told)[0]);
     }
 }

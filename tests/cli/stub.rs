@@ -57,6 +57,9 @@ pub(crate) const HELD: &str = "held";
 /// A conversation that was deleted.
 pub(crate) const DELETED: &str = "0e1ed000";
 
+/// A session with a backup whose file differs from it.
+pub(crate) const DIFFERS: &str = "up-2";
+
 /// A running stub. It ends when it is dropped.
 pub(crate) struct Stub {
     folder: TempDir,
@@ -307,7 +310,13 @@ fn methods() -> Methods {
         let result = result.to_owned();
         add(&mut methods, method, move |params, shared| {
             let result = result.clone();
-            async move { held(&shared, method, params, &result).await }
+            async move {
+                if params["upstreamId"] == DIFFERS {
+                    let error = BridgeError::new(ErrorKind::Conflict, "not restored");
+                    return Err(error.with("path", "/t/up 2.jsonl"));
+                }
+                held(&shared, method, params, &result).await
+            }
         });
     }
     add(

@@ -77,7 +77,7 @@ fn errors_have_local_times() {
         assert!(shown.contains(&at), "{zone}: {at}: {shown}");
         let sent = error(&limited);
         let resets = home.shown(&other)["limit"]["resetsAt"].clone();
-        let at = local(&resets, "resets at %a %H:%M (in ");
+        let at = local(&resets, "resets at %a %d %b %H:%M (in ");
         assert!(sent.contains(&at), "{zone}: {at}: {sent}");
     }
 }

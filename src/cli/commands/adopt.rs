@@ -74,7 +74,7 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
     let id = UpstreamId::new(options.id);
     let call = method::Adopt {
         upstream_id: id.clone(),
-        agent,
+        agent: agent.clone(),
         cwd: cwd.clone(),
         title: options.title.clone(),
         ..Default::default()
@@ -82,7 +82,19 @@ pub(in crate::cli) async fn adopt(context: &mut Context<'_>, options: Adopt) -> 
     let answer = match context.call_and_print(&daemon, call).await {
         Ok(answer) => answer,
         Err(problem) if problem.kind() == Some(ErrorKind::TranscriptDamaged) => {
-            return Err(problem.hint(format!("show the damage line by line: sessionctl check {id}")));
+            let upstream_id = Some(id.clone());
+            let check = method::Check {
+                upstream_id,
+                agent,
+                ..Default::default()
+            };
+            // If the file cannot be read, a check reports nothing more.
+            return Err(match daemon.call(check).await {
+                Ok(answer) if !answer.findings.is_empty() => {
+                    problem.hint(format!("show the damage line by line: sessionctl check {id}"))
+                }
+                _ => with_restore_hint(problem, id.as_str()),
+            });
         }
         // The folder that the transcript names is missing, or it names none: without a title, no other parameter can be
         // invalid.
@@ -255,21 +267,35 @@ async fn check_target(
         ..Default::default()
     };
     let checked = context.call_and_print(daemon, call).await;
-    checked.map_err(|problem| match (&conversation, &session) {
+    checked.map_err(|problem| match (problem, conversation) {
         // The conversation was found, so its transcript is missing.
-        (Some(found), _) if problem.exit == Exit::NotFound => {
+        (problem, Some(found)) if problem.exit == Exit::NotFound => {
             let advice = context.output.advice(found.id);
             match found.head {
                 None => problem.without_turns(&advice),
-                Some(_) => {
-                    let id = &advice.conversation;
-                    problem.hint(format!("restore what can be restored: sessionctl resume {id}"))
-                }
+                Some(_) => problem.hint(format!(
+                    "restore what can be restored: sessionctl resume {}",
+                    advice.conversation
+                )),
             }
         }
-        (None, Some(session)) => with_list_hint(problem, session.as_str()),
-        _ => problem,
+        (problem, _) => match (problem.kind(), session) {
+            (Some(ErrorKind::TranscriptDamaged), Some(session)) => {
+                with_restore_hint(problem, session.as_str())
+            }
+            (_, Some(session)) => with_list_hint(problem, session.as_str()),
+            (_, None) => problem,
+        },
     })
+}
+
+/// Adds to a problem with an unreadable transcript the command that may restore it.
+fn with_restore_hint(problem: Problem, id: &str) -> Problem {
+    let id = &problem.detail("upstreamId").unwrap_or_else(|| id.to_owned());
+    problem.hint(format!(
+        "if it was backed up, move the file to another folder, then run: sessionctl archive restore {}",
+        shell_word(id)
+    ))
 }
 
 /// Adds the command that lists transcripts to a problem with an id that matches no transcript or several.

@@ -1,5 +1,6 @@
 //! `archive`: the daemon's backups of transcripts.
 
+use bridge_protocol::keep::UnclaimedSession;
 use bridge_protocol::{AgentName, ErrorKind, UpstreamId, method};
 use clap::{Args, Subcommand};
 
@@ -8,9 +9,9 @@ use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{DIM, STRONG, one_line};
-use crate::cli::problem::CommandResult;
+use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::select;
-use crate::cli::table::{Table, dim, left, plain, right, wrapped};
+use crate::cli::table::{Table, dim, left, path, plain, right};
 use crate::paths::shell_word;
 
 /// The hint for an id that has no backup.
@@ -72,11 +73,40 @@ pub(in crate::cli) async fn archive(context: &mut Context<'_>, command: Archive)
         Archive::Rm(OrphanArgs { id, agent }) => {
             let (id, agent) = (UpstreamId::new(id), agent.map(AgentName::from));
             let daemon = context.connect().await?;
-            context.confirm(&format!("Delete all backups of the session {id}, for good"), true)?;
+            if !context.yes {
+                confirm_deletion(context, &daemon, &id, agent.as_ref()).await?;
+            }
             delete_backups(context, &daemon, id, agent).await
         }
         Archive::Prune => prune(context).await,
     }
+}
+
+/// Asks for confirmation before the backups of a session are deleted. Does not ask for a session that the daemon does not list,
+/// because the daemon refuses to delete it.
+async fn confirm_deletion(
+    context: &mut Context<'_>,
+    daemon: &Daemon,
+    id: &UpstreamId,
+    agent: Option<&AgentName>,
+) -> CommandResult {
+    let (answer, _) = context
+        .call_with_progress(daemon, method::Keep::default())
+        .await?;
+    let is_it = |session: &&UnclaimedSession| {
+        session.upstream_id == *id && (agent.is_none() || session.agent.as_ref() == agent)
+    };
+    let about = match answer.unclaimed.iter().find(is_it) {
+        Some(session) => format!(
+            "{id} {} ({})",
+            one_line(&session.title),
+            humanize::size(session.bytes)
+        ),
+        None if answer.total.unwrap_or_default().unclaimed > answer.unclaimed.len() as u64 => id.to_string(),
+        None => return Ok(()),
+    };
+    let what = format!("Delete all backups of the session {about}, for good");
+    context.confirm(&what, true)
 }
 
 async fn list(context: &mut Context<'_>) -> CommandResult {
@@ -150,7 +180,7 @@ async fn add(context: &mut Context<'_>, subject: ArchiveArgs) -> CommandResult {
         let hint = "sessionctl transcripts lists the transcripts with their ids";
         problem.hint_if(ErrorKind::NotFound, hint)
     })?;
-    let mut table = Table::new([right("SIZE"), wrapped("FILE")]);
+    let mut table = Table::new([right("SIZE"), path("FILE")]);
     for file in &answer.kept {
         table.row([plain(humanize::size(file.bytes)), plain(file.path.as_str())]);
     }
@@ -162,6 +192,9 @@ async fn restore(context: &mut Context<'_>, subject: ArchiveArgs) -> CommandResu
     let daemon = context.connect().await?;
     let (conversation, upstream_id) =
         select::conversation_or_session(context, &daemon, subject.target, subject.agent.is_some()).await?;
+    let session = upstream_id.as_ref().map(ToString::to_string);
+    let word = session.or_else(|| conversation.as_ref().map(|found| found.id.to_string()));
+    let agent = subject.agent.clone();
     let restore = method::Restore {
         upstream_id,
         conversation_id: conversation.map(|found| found.id.into()),
@@ -169,7 +202,11 @@ async fn restore(context: &mut Context<'_>, subject: ArchiveArgs) -> CommandResu
         ..Default::default()
     };
     let answer = context.call_and_print(&daemon, restore).await;
-    let answer = answer.map_err(|problem| problem.hint_if(ErrorKind::NotFound, LIST_HINT))?;
+    let answer = answer.map_err(|problem| match problem.kind() {
+        Some(ErrorKind::NotFound) => problem.hint(LIST_HINT),
+        Some(ErrorKind::Conflict) => with_restore_hint(problem, &word.unwrap_or_default(), agent.as_deref()),
+        _ => problem,
+    })?;
     for path in &answer.restored {
         context.output.verbatim(&one_line(path))?;
     }
@@ -182,6 +219,19 @@ async fn restore(context: &mut Context<'_>, subject: ArchiveArgs) -> CommandResu
         context.output.note("nothing to restore: all files exist")?;
     }
     Ok(())
+}
+
+/// Adds the commands that restore the backup to a problem with a file that the backup would replace.
+fn with_restore_hint(problem: Problem, word: &str, agent: Option<&str>) -> Problem {
+    let Some(path) = problem.detail("path") else {
+        return problem;
+    };
+    let (old, new) = (shell_word(&path), shell_word(&format!("{path}.old")));
+    let agent = agent.map_or_else(String::new, |agent| format!(" --agent {}", shell_word(agent)));
+    problem.hint(format!(
+        "mv {old} {new} && sessionctl archive restore {}{agent}",
+        shell_word(word)
+    ))
 }
 
 /// Deletes the backups of all sessions that belong to no conversation.

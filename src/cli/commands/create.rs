@@ -7,7 +7,7 @@ use bridge_protocol::method;
 use clap::{Args, ValueHint};
 
 use super::history::lost_hint;
-use super::set::valid_values;
+use super::set::suggest_setting;
 use super::{Context, real_folder, this_folder, unusable_folder, wire_words};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
@@ -16,6 +16,7 @@ use crate::cli::output::one_line;
 use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::select::{self, ConversationArgs};
 use crate::cli::talk::edit::{resolve_checkpoint, with_branch_hint};
+use crate::paths::shell_word;
 
 /// Create a conversation and print its id
 ///
@@ -106,11 +107,11 @@ pub(in crate::cli) async fn new(context: &mut Context<'_>, options: New) -> Comm
         },
         ..Default::default()
     };
-    let answer = match context.call_and_print(&daemon, new).await {
+    let answer = match context.call_and_print(&daemon, new.clone()).await {
         Ok(answer) => answer,
         Err(problem) => {
             let problem = unusable_folder(problem, Some(&folder));
-            return Err(creation_problem(&daemon, problem, has_settings).await);
+            return Err(creation_problem(&daemon, problem, &new).await);
         }
     };
     select::set_current_as_started(&daemon, &answer.conversation).await;
@@ -166,19 +167,28 @@ pub(super) async fn check_installed(daemon: &Daemon, name: Option<&str>) -> Comm
 }
 
 /// Builds the problem of a failed creation. If the agent refused the settings, the empty conversation is deleted.
-async fn creation_problem(daemon: &Daemon, problem: Problem, has_settings: bool) -> Problem {
+async fn creation_problem(daemon: &Daemon, problem: Problem, new: &method::NewConversation) -> Problem {
     let Some(id) = problem.detail("conversationId") else {
         return problem;
     };
+    let has_settings = new.settings != Settings::default();
     if has_settings && problem.kind() == Some(ErrorKind::AgentError) {
         let delete = method::Delete {
             transcripts: TranscriptsOnDelete::Delete,
             ..method::Delete::of(id.as_str())
         };
         if daemon.call(delete).await.is_ok() {
-            return match valid_values(&problem) {
-                Some((valid, _)) => problem.hint(valid),
-                None => problem.hint("create it without --model and --mode"),
+            let refused = problem.detail("setting");
+            let again = creation_command(new, refused.as_deref());
+            let Some(refused) = refused else {
+                return problem.hint(format!("create it without --model and --mode: {again}"));
+            };
+            return match suggest_setting(&problem, "").filter(|offer| offer.key == refused) {
+                Some(offer) => problem.hint(format!(
+                    "{}; create it with one: {again} --{refused} {}",
+                    offer.valid, offer.first
+                )),
+                None => problem.hint(format!("create it without --{refused}: {again}")),
             };
         }
     }
@@ -187,10 +197,36 @@ async fn creation_problem(daemon: &Daemon, problem: Problem, has_settings: bool)
     ))
 }
 
+/// The command that creates the conversation without the refused setting, or without any setting if it is not known which
+/// was refused.
+fn creation_command(new: &method::NewConversation, refused: Option<&str>) -> String {
+    let elsewhere = this_folder().ok().filter(|here| *here != new.cwd);
+    let accepted = |key: &str, value: &Option<String>| {
+        let value = value.clone();
+        value.filter(|_| refused.is_some_and(|refused| refused != key))
+    };
+    let options = [
+        ("agent", new.agent.as_ref().map(ToString::to_string)),
+        ("cwd", elsewhere.map(|_| new.cwd.clone())),
+        ("title", Some(new.title.clone()).filter(|title| !title.is_empty())),
+        ("model", accepted("model", &new.settings.model)),
+        ("mode", accepted("mode", &new.settings.mode)),
+    ];
+    let given = options
+        .into_iter()
+        .filter_map(|(option, value)| Some((option, value?)));
+    given.fold("sessionctl new".to_owned(), |call, (option, value)| {
+        format!("{call} --{option} {}", shell_word(&value))
+    })
+}
+
 /// Creates a branch and prints the id of its conversation.
 pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> CommandResult {
     let (daemon, source) = context.connect_and_select(options.target.name()).await?;
     let id = humanize::short_id(source.id);
+    if options.at.is_none() {
+        context.note_earlier_session(options.target.name(), &source)?;
+    }
     let call = method::Fork {
         in_place: options.in_place,
         cwd: options.cwd.clone(),
@@ -205,16 +241,29 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Co
         named @ Some(_) => unusable_folder(problem, named),
         None => {
             let hint = format!("branch into this folder: sessionctl fork {id} --cwd .");
-            problem.hint_if(ErrorKind::InvalidCwd, hint)
+            let problem = problem.hint_if(ErrorKind::InvalidCwd, hint);
+            let Some(lower) = next_lower_fidelity(options.min_fidelity.unwrap_or_default()) else {
+                return problem;
+            };
+            let at = options.at.as_deref().map(|at| format!(" --at {}", shell_word(at)));
+            let in_place = if options.in_place { " --in-place" } else { "" };
+            let less = format!(
+                "the conversation is unchanged; accept less of the history: sessionctl fork {id}{}{in_place} --min-fidelity \
+                 {lower}",
+                at.unwrap_or_default(),
+            );
+            problem.hint_if(ErrorKind::NotResumable, less)
         }
     })?;
     select::set_current_as_started(&daemon, &answer.conversation).await;
     context.output.line(&answer.conversation.id.to_string())?;
     let branch = answer.link.map(|link| {
         let branch = humanize::branch_session(&link.upstream_id, answer.via);
-        let kept = match (&options.at, answer.fidelity) {
-            (Some(_), Fidelity::Full) => "up to that turn",
-            (_, fidelity) => humanize::history_kept(fidelity),
+        let kept = match (options.at.is_some(), answer.fidelity, link.carried_turns) {
+            (true, Fidelity::Full, 0) => "with the history up to there".to_owned(),
+            (true, Fidelity::Full, 1) => "with turn 1".to_owned(),
+            (true, Fidelity::Full, turns) => format!("with turns 1 to {turns}"),
+            (_, fidelity, _) => humanize::history_kept(fidelity).to_owned(),
         };
         format!("{branch}, {kept}")
     });
@@ -226,7 +275,23 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Co
         Some(branch) => format!("Forked as {branch}"),
         None => "The conversation has no turn yet: the branch starts with its first prompt".to_owned(),
     };
-    context.output.note_dim(&note)
+    context.output.note_dim(&note)?;
+    // Make `.` name the branch.
+    if !options.in_place && this_folder().ok() == Some(answer.conversation.cwd) {
+        let source = format!("In this folder, . now means the branch; the source is {id}");
+        context.output.note_dim(&source)?;
+    }
+    Ok(())
+}
+
+/// The next lower level of fidelity, or `None` below the lowest.
+fn next_lower_fidelity(level: Fidelity) -> Option<&'static str> {
+    match level {
+        Fidelity::Full => Some("partial"),
+        Fidelity::Partial => Some("text"),
+        Fidelity::Text => Some("none"),
+        _ => None,
+    }
 }
 
 /// Creates a branch after the turn that `--at` names. A new conversation gets a title that differs from its source's.
@@ -238,7 +303,7 @@ pub(in crate::cli) async fn create_branch(
     call: method::Fork,
 ) -> CommandResult<ForkAnswer> {
     let place = match at {
-        Some(at) => Some(resolve_checkpoint(context.output, daemon, source, at).await?),
+        Some(at) => Some(resolve_checkpoint(context.output, daemon, source.id, at).await?),
         None => None,
     };
     let title = match call.in_place {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 
-use bridge_protocol::history::{Checkpoint, HistoryGap};
+use bridge_protocol::history::{Checkpoint, HistoryGap, HistoryPage};
 use bridge_protocol::method::{self, Method as _};
 use bridge_protocol::{CheckpointId, ConversationId, ConversationRef, Cursor, UpstreamId};
 use clap::Args;
@@ -13,7 +13,7 @@ use futures_util::future::{self, FutureExt as _, OptionFuture};
 use super::{Context, collect_pages, count};
 use crate::cli::advice::Advice;
 use crate::cli::connect::Daemon;
-use crate::cli::history_text::{HistoryRenderer, TurnHeadings};
+use crate::cli::history_text::{HistoryRenderer, TurnHeadings, is_prompt};
 use crate::cli::humanize::{self, Clock};
 use crate::cli::log_error;
 use crate::cli::output::{STRONG, one_line};
@@ -23,6 +23,9 @@ use crate::cli::prompt_text::readable_prompt;
 use crate::cli::select::ConversationArgs;
 use crate::cli::signals::TerminalHandover;
 use crate::cli::table::{Table, dim, left, plain, right};
+
+/// How many messages are requested at once; this is the daemon's limit for a page.
+const MESSAGE_PAGE: u32 = 1_000;
 
 /// `checkpoints` and `history`.
 #[derive(Debug, Args)]
@@ -43,6 +46,7 @@ impl HistoryArgs {
 /// Lists the turns of the history, newest first.
 pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: HistoryArgs) -> CommandResult {
     let (daemon, conversation) = context.connect_and_select(past.target.name()).await?;
+    context.note_earlier_session(past.target.name(), &conversation)?;
     let mut seen = MissingHistory::default();
     let listed = collect_turns(past.max_entries(), &conversation.id.into(), async |page| {
         let page = context.call_and_print(&daemon, page).await?;
@@ -79,6 +83,7 @@ pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: History
 /// Shows the messages of a conversation.
 pub(in crate::cli) async fn history(context: &mut Context<'_>, past: HistoryArgs) -> CommandResult {
     let (daemon, conversation) = context.connect_and_select(past.target.name()).await?;
+    context.note_earlier_session(past.target.name(), &conversation)?;
     let id = conversation.id;
     let is_paged = !context.output.json && context.output.look.columns.is_some();
     let (mut seen, mut renderer) = (
@@ -90,6 +95,7 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: HistoryArgs
     } else {
         None
     };
+    let mut is_cut = false;
     // Requested together with the first page, because both read the same transcript.
     let mut steps = is_paged.then(|| steps(&daemon, id, past.max_entries()).boxed_local());
     let shown = collect_pages(past.max_entries(), async |cursor: Option<Cursor>, limit| {
@@ -107,8 +113,12 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: HistoryArgs
             daemon.call_raw(call),
         );
         let (page, steps) = future::join(call, OptionFuture::from(steps.take())).await;
-        let (page, raw) = page?;
+        let (mut page, raw) = page?;
         let counted = page.messages.len();
+        if past.last.is_some() && is_first && !context.output.json {
+            extend_to_prompt(&daemon, id, &mut page).await?;
+            is_cut = page.previous_cursor.is_some();
+        }
         if let Some(steps) = steps {
             let clock = Clock::here();
             renderer.show_turns(TurnHeadings { steps, clock });
@@ -139,7 +149,33 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: HistoryArgs
     if shown?.0.is_empty() {
         context.output.note(&seen.no_turns(&advice))?;
     }
+    if is_cut {
+        let all = advice.history();
+        let line = format!("earlier messages are not shown; to see all: {all}");
+        context.output.note(&line)?;
+    }
     seen.report(context)
+}
+
+/// Extends the first page back to a prompt, so that no reply is shown without its prompt.
+async fn extend_to_prompt(daemon: &Daemon, id: ConversationId, page: &mut HistoryPage) -> CommandResult {
+    while page.messages.first().is_some_and(|first| !is_prompt(first))
+        && let Some(cursor) = page.previous_cursor.take()
+    {
+        let earlier = method::History {
+            cursor: Some(cursor.clone()),
+            limit: Some(MESSAGE_PAGE),
+            ..method::History::of(id)
+        };
+        let mut earlier = daemon.call(earlier).await?;
+        let from = earlier.messages.iter().rposition(is_prompt).unwrap_or_default();
+        let mut messages = earlier.messages.split_off(from);
+        messages.append(&mut page.messages);
+        page.messages = messages;
+        // Earlier messages remain if there is a page before that one, or if only a part of it was added.
+        page.previous_cursor = earlier.previous_cursor.or((from > 0).then_some(cursor));
+    }
+    Ok(())
 }
 
 /// The numbers of the last turns, as `checkpoints` lists them. Turns that cannot be read have no number.

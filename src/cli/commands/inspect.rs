@@ -31,7 +31,8 @@ pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Conversation
     context
         .call_and_print(&daemon, method::GetConversation::of(conversation.id))
         .await?;
-    show_facts(context, &conversation)?;
+    let parent = parent(&daemon, &conversation).await;
+    show_facts(context, &conversation, parent)?;
     let look = context.output.look;
     let continuing = match conversation.state {
         ConversationState::Limited if conversation.continuation.is_none() => Some("--at-reset"),
@@ -59,10 +60,37 @@ pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Conversation
     Ok(())
 }
 
-fn show_facts(context: &mut Context<'_>, conversation: &Conversation) -> CommandResult {
+/// The conversation that this one was forked from: its id and title, and the turn after which it was forked. Parts that cannot
+/// be read are omitted.
+async fn parent(daemon: &Daemon, conversation: &Conversation) -> String {
+    let Some(parent) = &conversation.parent else {
+        return String::new();
+    };
+    let title = match daemon
+        .call(method::GetConversation::of(parent.conversation_id))
+        .await
+    {
+        Ok(answer) => Some(answer.conversation.title),
+        Err(problem) => problem.detail("deletedAt").map(|_| "(deleted)".to_owned()),
+    };
+    let title = title
+        .map(|title| one_line(&title))
+        .filter(|title| !title.is_empty());
+    let mut named = parent.conversation_id.to_string();
+    named.extend(title.map(|title| format!(" {title}")));
+    if let Some(checkpoint_id) = parent.checkpoint_id.clone() {
+        let get = method::GetCheckpoint {
+            checkpoint_id,
+            ..Default::default()
+        };
+        let step = daemon.call(get).await.ok().map(|answer| answer.checkpoint.step);
+        named.extend(step.map(|step| format!(", after turn {step}")));
+    }
+    named
+}
+
+fn show_facts(context: &mut Context<'_>, conversation: &Conversation, parent: String) -> CommandResult {
     let clock = Clock::here();
-    let parent = conversation.parent.as_ref();
-    let parent = parent.map(|parent| parent.conversation_id.to_string());
     let head = match &conversation.head {
         Some(head) => {
             let links = humanize::count(conversation.chain_length as u64, "session", "sessions");
@@ -102,7 +130,7 @@ fn show_facts(context: &mut Context<'_>, conversation: &Conversation) -> Command
         ("model", conversation.settings.model.clone().unwrap_or_default()),
         ("mode", conversation.settings.mode.clone().unwrap_or_default()),
         ("session", head),
-        ("parent", parent.unwrap_or_default()),
+        ("parent", parent),
         ("failure", conversation.failure.clone().unwrap_or_default()),
         ("limit", limit.unwrap_or_default()),
         ("continues", continues.unwrap_or_default()),
@@ -212,13 +240,16 @@ pub(in crate::cli) async fn lineage(context: &mut Context<'_>, target: Conversat
         };
         // The log has the number of turns at the time of the entry. A new session had none, so 0 is not shown.
         let turns = Some(entry.turns).filter(|turns| *turns > 0);
-        let origin = humanize::origin(entry, "", turns);
+        let origin = humanize::origin(entry, "", turns)
+            .into_iter()
+            .map(|(_, part)| part);
+        let origin: Vec<String> = origin.collect();
         table.row([
             dim(entry.seq.to_string()),
             dim(clock.age_or_date(entry.at, look)),
             (session, STRONG),
             now,
-            plain(origin),
+            plain(origin.join(", ")),
         ]);
         for line in humanize::failed_attempts(&entry.attempts) {
             table.row([plain(""), plain(""), plain(""), plain(""), dim(line)]);

@@ -1,19 +1,17 @@
 //! Lists: `ls` has the conversations, those of this folder first, `transcripts` the agents' files on this machine.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::path::Path;
 
-use bridge_protocol::AgentName;
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::method;
 use bridge_protocol::transcript::Transcript;
 use clap::Args;
 
-use super::{Context, Filter, collect_pages, this_folder, wire_words};
+use super::{Context, Filter, check_folder, collect_pages, this_folder, wire_words};
 use crate::cli::connect::Daemon;
 use crate::cli::event_stream::snapshot;
 use crate::cli::humanize::{self, Clock};
-use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, one_line};
+use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, one_line, truncate};
 use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::table::{Cell, Table, dim, left, plain, right};
 use crate::cli::talk::turn::is_running;
@@ -35,6 +33,9 @@ const STATES: [(&str, &str); 8] = [
         "The conversation could not continue; the next prompt tries again",
     ),
 ];
+
+/// How many columns are shown of a fork's title if other conversations have the same title.
+const FORK_TITLE_COLUMNS: usize = 40;
 
 /// `ls`.
 #[derive(Debug, Args)]
@@ -82,8 +83,7 @@ pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Co
     let (mut listed, has_more) = list_here_first(&daemon, &wanted, most).await?;
     fill_titles_from_prompts(&daemon, &mut listed).await;
     if listed.is_empty() {
-        check_agent(&daemon, wanted.agent.as_ref()).await?;
-        check_folder(wanted.cwd.as_deref(), "sessionctl ls")?;
+        check_filters(&daemon, &wanted).await?;
     }
     let if_empty = match wanted == method::ListConversations::default() {
         true => "no conversations yet; create one: sessionctl new",
@@ -98,26 +98,18 @@ pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Co
     Ok(())
 }
 
-/// Checks the agent of an empty list: fails if there is none of this name.
-async fn check_agent(daemon: &Daemon, name: Option<&AgentName>) -> CommandResult {
-    let Some(name) = name else { return Ok(()) };
-    let agents = daemon.call(method::ListAgents::default()).await?.agents;
-    if agents.iter().any(|known| known.name == *name) {
-        return Ok(());
-    }
-    let message = format!("there is no agent \"{}\"", one_line(name.as_str()));
-    Err(Problem::new(Exit::NotFound, message).hint("sessionctl agents lists them"))
-}
-
-/// Checks the folder of an empty list: fails if it does not exist. `all` is the command that lists the entries of all folders.
-fn check_folder(folder: Option<&str>, all: &str) -> CommandResult {
-    match folder {
-        Some(folder) if !Path::new(folder).is_dir() => {
-            let message = format!("the folder {folder} does not exist, and nothing ran in it");
-            Err(Problem::new(Exit::NotFound, message).hint(format!("list those of all folders: {all}")))
+/// Checks the filters of an empty list: fails if the agent or the folder does not exist.
+async fn check_filters(daemon: &Daemon, wanted: &method::ListConversations) -> CommandResult {
+    if let Some(agent) = &wanted.agent {
+        let agents = daemon.call(method::ListAgents::default()).await?.agents;
+        if !agents.iter().any(|known| known.name == *agent) {
+            let known: Vec<&str> = agents.iter().map(|known| known.name.as_str()).collect();
+            let (named, known) = (one_line(agent.as_str()), one_line(&known.join(", ")));
+            let message = format!("there is no agent \"{named}\"; the agents are: {known}");
+            return Err(Problem::new(Exit::NotFound, message).hint("sessionctl agents lists them"));
         }
-        _ => Ok(()),
     }
+    check_folder(wanted.cwd.as_deref(), "sessionctl ls")
 }
 
 /// Requests conversations, those of this folder before the others, and returns whether there are more.
@@ -180,9 +172,18 @@ pub(in crate::cli) fn table(conversations: &[Conversation], look: Look) -> Table
         left("FOLDER").optional(),
         left("TITLE"),
     ]);
+    let mut titled: HashMap<&str, u32> = HashMap::new();
+    for one in conversations {
+        *titled.entry(one.title.trim()).or_default() += 1;
+    }
     for (one, id) in conversations.iter().zip(humanize::distinct_short_ids(&ids, look)) {
         let title = match one.title.trim() {
             "" => dim(title_placeholder(one, look)),
+            // Several forks of one conversation have the same title.
+            title if titled[title] > 1 && one.parent.is_some() && look.columns.is_some() => {
+                let title = truncate(&one_line(title), FORK_TITLE_COLUMNS, look);
+                plain(format!("{title}, forked {}", clock.exact(one.created_at)))
+            }
             title => plain(title),
         };
         table.row([
@@ -270,7 +271,7 @@ pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, filter: Filte
         Ok((page.transcripts, page.next_cursor))
     })
     .await?;
-    if listed.is_empty() {
+    if listed.is_empty() && !context.output.json {
         check_folder(wanted.cwd.as_deref(), "sessionctl transcripts")?;
     }
     let if_empty = match wanted == method::ListTranscripts::default() {

@@ -33,9 +33,9 @@ use serde::de::DeserializeOwned;
 use super::CommandDefinition;
 use super::complete;
 use super::connect::{Daemon, DaemonConnector};
-use super::humanize::Clock;
+use super::humanize::{self, Clock};
 use super::output::{ATTENTION, Output, one_line};
-use super::problem::{CommandResult, Problem};
+use super::problem::{CommandResult, Exit, Problem};
 use super::progress::with_progress;
 use super::select;
 use crate::paths::shell_word;
@@ -67,9 +67,12 @@ impl Context<'_> {
             && daemon.has_other_config(config)
         {
             let file = config.display();
-            self.output.note(&format!(
-                "the running daemon has another configuration file: {file} is not used (to restart it: sessionctl stop)"
-            ))?;
+            self.output.note(&match config.exists() {
+                true => format!(
+                    "the running daemon has another configuration file: {file} is not used (to restart it: sessionctl stop)"
+                ),
+                false => format!("there is no configuration file {file}; the running daemon has another one"),
+            })?;
         }
         Ok(daemon)
     }
@@ -120,6 +123,32 @@ impl Context<'_> {
         Ok((daemon, conversation))
     }
 
+    /// Prints a note if the user named the conversation by the id of an earlier session, which the command does not use.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    pub(super) fn note_earlier_session(
+        &mut self,
+        given: Option<&str>,
+        conversation: &Conversation,
+    ) -> CommandResult {
+        let given = given.filter(|given| select::is_id(given));
+        let (Some(given), Some(head)) = (given, &conversation.head) else {
+            return Ok(());
+        };
+        let named = [conversation.id.to_string(), head.to_string()];
+        if named.iter().any(|id| id.starts_with(given)) || conversation.title.contains(given) {
+            return Ok(());
+        }
+        let undo = self.output.advice(conversation.id).undo();
+        self.output.note_dim(&format!(
+            "Session {} is an earlier one of conversation {}; this is about the newest, {}. Go back with: {undo}",
+            humanize::short(given),
+            humanize::short_id(conversation.id),
+            humanize::short(head.as_str()),
+        ))
+    }
+
     /// Asks the user whether a command should proceed. `what` describes the action without a full stop: "Delete …". Without a
     /// terminal the command proceeds, unless it `needs_yes` because it deletes something for good.
     ///
@@ -132,7 +161,7 @@ impl Context<'_> {
         }
         if !has_terminal {
             let problem = Problem::usage(format!("without a terminal this needs --yes: {what}"));
-            return Err(problem.hint("repeat the command with --yes"));
+            return Err(problem.hint(format!("act without asking: sessionctl --yes {}", this_command())));
         }
         let question = self
             .output
@@ -181,6 +210,13 @@ impl Context<'_> {
     ) -> CommandResult<(M::Answer, RawJson)> {
         with_progress(self.output, daemon, M::NAME, daemon.call_raw(call)).await
     }
+}
+
+/// The arguments of this process, quoted for a shell.
+fn this_command() -> String {
+    let words = std::env::args_os().skip(1);
+    let words = words.map(|word| shell_word(&word.to_string_lossy()));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// The kind of the built-in agent.
@@ -315,6 +351,17 @@ pub(in crate::cli) fn unusable_folder(problem: Problem, folder: Option<&str>) ->
 fn create_folder_hint(folder: &Path) -> String {
     let folder = shell_word(&folder.to_string_lossy());
     format!("the folder must exist: mkdir -p {folder}")
+}
+
+/// Checks the folder of an empty list: fails if it does not exist. `all` is the command that lists the entries of all folders.
+fn check_folder(folder: Option<&str>, all: &str) -> CommandResult {
+    match folder {
+        Some(folder) if !Path::new(folder).is_dir() => {
+            let message = format!("the folder {folder} does not exist, and nothing ran in it");
+            Err(Problem::new(Exit::NotFound, message).hint(format!("list those of all folders: {all}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The current folder, as it is sent to the daemon.

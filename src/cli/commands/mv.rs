@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
-use bridge_protocol::conversation::{MovedKind, PlannedMove};
+use bridge_protocol::conversation::{Conversation, MovedKind, PlannedMove};
 use bridge_protocol::{AgentName, ErrorKind, UpstreamId, method};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueHint};
 
-use super::{Context, absolute, real_folder, unusable_folder};
+use super::{Context, absolute, real_folder, this_folder, unusable_folder};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::humanize;
 use crate::cli::output::{STRONG, one_line};
 use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::select::HERE;
-use crate::cli::table::{Table, dim, left, plain, right, wrapped};
+use crate::cli::table::{Table, dim, left, path, plain, right};
 use crate::paths::shell_word;
 
 /// Move a conversation or a project to another folder
@@ -99,7 +99,7 @@ async fn conversation(
         ..method::Move::of(conversation.id)
     };
     let answer = context.call_and_print(&daemon, call).await;
-    let answer = answer.map_err(|problem| unusable_folder(problem, Some(folder)))?;
+    let answer = answer.map_err(|problem| with_folder_hint(problem, folder))?;
     if answer.plan.is_empty() {
         context
             .output
@@ -123,8 +123,15 @@ async fn conversation(
         };
         context.output.note_dim(&format!("Undo with: {back}"))?;
         note_trust(context, &daemon, Some(&conversation.agent)).await?;
+        note_dot(context, &daemon, &conversation).await?;
     }
     report_exceptions(context, &answer.kept, &answer.left_out)
+}
+
+/// Adds a hint to a problem with a new folder that cannot be used.
+fn with_folder_hint(problem: Problem, folder: &str) -> Problem {
+    let hint = "name an existing folder to move to: sessionctl help mv";
+    unusable_folder(problem.hint_if(ErrorKind::InvalidCwd, hint), Some(folder))
 }
 
 async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) -> CommandResult {
@@ -138,7 +145,7 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) ->
         ..Default::default()
     };
     let answer = context.call_and_print(&daemon, call).await;
-    let answer = answer.map_err(|problem| unusable_folder(problem, Some(new)))?;
+    let answer = answer.map_err(|problem| with_folder_hint(problem, new))?;
     if answer.plan.is_empty() {
         report_exceptions(context, &answer.kept, &answer.left_out)?;
         let old = one_line(&old);
@@ -173,9 +180,14 @@ async fn undo(context: &mut Context<'_>, id: &str) -> CommandResult {
         undo_id: id.to_owned(),
         ..Default::default()
     };
-    let answer = context.call_and_print(&daemon, call).await;
-    let answer =
-        answer.map_err(|problem| problem.hint("list the moves that can be undone: sessionctl mv --list"))?;
+    let answer = context.call_and_print(&daemon, call).await.map_err(|problem| {
+        let hint = "list the moves that can be undone: sessionctl mv --list";
+        let problem = problem
+            .hint_if(ErrorKind::NotFound, hint)
+            .hint_if(ErrorKind::Conflict, hint);
+        let hint = "move the folder back first, then repeat this; list where it went: sessionctl mv --list";
+        problem.hint_if(ErrorKind::InvalidCwd, hint)
+    })?;
     report_move(context, &answer.plan, answer.moved, " back")?;
     report_exceptions(context, &answer.kept, &answer.left_out)
 }
@@ -193,8 +205,8 @@ async fn list(context: &mut Context<'_>) -> CommandResult {
         left("UNDO UNTIL").optional(),
         right("CONVERSATIONS").optional(),
         right("FILES").optional(),
-        left("FROM"),
-        wrapped("TO"),
+        path("FROM"),
+        path("TO"),
     ]);
     for one in &answer.moves {
         table.row([
@@ -224,6 +236,26 @@ async fn note_trust(context: &mut Context<'_>, daemon: &Daemon, agent: Option<&A
             .note("Claude Code will ask once whether you trust the new folder"),
         false => Ok(()),
     }
+}
+
+/// Prints what `.` now names in this folder, if the moved conversation was here.
+async fn note_dot(context: &mut Context<'_>, daemon: &Daemon, moved: &Conversation) -> CommandResult {
+    if this_folder().ok().as_ref() != Some(&moved.cwd) {
+        return Ok(());
+    }
+    // Look it up without `.`, which would make the result the conversation last used here, even after the move is undone.
+    let newest = method::ListConversations {
+        cwd: Some(moved.cwd.clone()),
+        limit: Some(1),
+        ..Default::default()
+    };
+    let newest = daemon.call(newest).await?.conversations;
+    let means = newest
+        .first()
+        .map_or_else(|| "no conversation".to_owned(), humanize::name);
+    context
+        .output
+        .note_unedited(&format!("In this folder, . now means {means}"))
 }
 
 fn report_move(context: &mut Context<'_>, plan: &[PlannedMove], files: u64, back: &str) -> CommandResult {

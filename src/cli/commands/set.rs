@@ -1,5 +1,7 @@
 //! `set`: the title and the settings of a conversation.
 
+use std::collections::BTreeSet;
+
 use bridge_protocol::conversation::{Conversation, SessionInfo, Settings};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{ErrorKind, method};
@@ -13,7 +15,7 @@ use crate::cli::connect::Daemon;
 use crate::cli::humanize;
 use crate::cli::output::one_line;
 use crate::cli::problem::{CommandResult, Problem};
-use crate::cli::select::{ConversationArgs, HERE};
+use crate::cli::select::{self, ConversationArgs, HERE};
 use crate::paths::shell_word;
 
 /// Change the title, model, mode or options of a conversation
@@ -31,17 +33,23 @@ pub(in crate::cli) struct Set {
     /// What to change
     #[arg(value_name = "KEY=VALUE", add = complete::keys(KEYS))]
     changes: Vec<String>,
+    /// As `new` takes it: the error says how it is written here.
+    #[arg(long, hide = true)]
+    title: Option<String>,
+    #[arg(long, hide = true)]
+    model: Option<String>,
+    #[arg(long, hide = true)]
+    mode: Option<String>,
 }
 
 /// Set the title of a conversation
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Rename {
-    /// Conversation: id, part of its title, or . (the last one of this folder)
-    #[arg(value_name = "CONV", add = complete::conversation())]
-    conversation: String,
+    #[command(flatten)]
+    target: ConversationArgs,
     /// New title
     #[arg(value_name = "TITLE")]
-    title: String,
+    title: Option<String>,
 }
 
 /// The keys that are not options of the agent.
@@ -50,6 +58,11 @@ const KEYS: [&str; 3] = ["title", "model", "mode"];
 /// Changes the settings given as `KEY=VALUE`.
 pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> CommandResult {
     let (mut conversation, mut words) = (options.target.conversation, options.changes);
+    let given = KEYS.into_iter().zip([options.title, options.model, options.mode]);
+    for (key, value) in given {
+        // Insert key and value as two words: `pairs` refuses them, and its hint shows the correct form.
+        words.splice(0..0, value.into_iter().flat_map(|value| [key.to_owned(), value]));
+    }
     // If no conversation is named, the first word is a change.
     if let Some(change) = conversation.take_if(|word| word.contains('=')) {
         words.insert(0, change);
@@ -60,25 +73,65 @@ pub(in crate::cli) async fn set(context: &mut Context<'_>, options: Set) -> Comm
 
 /// Changes the title.
 pub(in crate::cli) async fn rename(context: &mut Context<'_>, options: Rename) -> CommandResult {
-    let title = ("title".to_owned(), options.title);
-    change(context, Some(&options.conversation), vec![title]).await
+    let (conversation, title) = match (options.target.conversation, options.title) {
+        (named, Some(title)) => (named, title),
+        (Some(word), None) => {
+            let daemon = context.connect().await?;
+            // A single word is the title, unless it names a conversation.
+            if let Ok(found) = select::look_up(&daemon, &word).await {
+                return Err(no_title_problem(&humanize::short_id(found.id)));
+            }
+            (None, word)
+        }
+        (None, None) => return Err(no_title_problem(HERE)),
+    };
+    let title_of = |title: &str| vec![("title".to_owned(), title.to_owned())];
+    match title.split_once('=').filter(|(key, _)| KEYS.contains(key)) {
+        None => change(context, conversation.as_deref(), title_of(&title)).await,
+        Some((key, value)) => {
+            let set = format!(
+                "sessionctl set {}",
+                shell_word(conversation.as_deref().unwrap_or(HERE))
+            );
+            let (pair, literal) = (shell_word(value), shell_word(&format!("title={title}")));
+            let what = format!("rename takes only the title: {}", one_line(&title));
+            Err(Problem::usage(what).hint(format!(
+                "change the {key}: {set} {key}={pair}; use all of it as the title: {set} {literal}"
+            )))
+        }
+    }
+}
+
+fn no_title_problem(conversation: &str) -> Problem {
+    Problem::usage("no title was given").hint(format!(
+        "give the conversation and its title: sessionctl rename {conversation} 'New title'"
+    ))
 }
 
 /// Parses words of the form `KEY=VALUE`.
 fn pairs(conversation: &str, words: &[String]) -> CommandResult<Vec<(String, String)>> {
-    let refused = |message: String| {
-        let conversation = shell_word(conversation);
-        let example = format!("write it as KEY=VALUE: sessionctl set {conversation} title='New title'");
-        Problem::usage(message).hint(example)
+    let hint = |key: &str, value: &str| {
+        let (conversation, value) = (shell_word(conversation), shell_word(value));
+        format!("write it as KEY=VALUE: sessionctl set {conversation} {key}={value}")
     };
     if words.is_empty() {
-        return Err(refused("no setting was given".to_owned()));
+        let problem = Problem::usage("no setting was given");
+        return Err(problem.hint(hint("title", "New title")));
     }
-    let pair = |word: &String| match word.split_once('=') {
+    let pair = |(at, word): (usize, &String)| match word.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(refused(format!("invalid setting: {}", one_line(word)))),
+        _ => {
+            let problem = Problem::usage(format!("invalid setting: {}", one_line(word)));
+            let is_key = KEYS.contains(&word.as_str());
+            Err(problem.hint(match words.get(at + 1) {
+                Some(value) if is_key => hint(word, value),
+                None if word == "title" => hint(word, "New title"),
+                None if is_key => hint(word, "default"),
+                _ => hint("title", word.trim_start_matches('=')),
+            }))
+        }
     };
-    words.iter().map(pair).collect()
+    words.iter().enumerate().map(pair).collect()
 }
 
 /// Changes the title and the settings.
@@ -118,6 +171,7 @@ async fn change(
             return Err(with_setting_hint(
                 problem,
                 &context.output.advice(conversation.id),
+                &changes,
             ));
         }
         changed => changed?.conversation,
@@ -130,7 +184,13 @@ async fn change(
     let done = done.collect::<Vec<String>>().join(", ");
     let name = humanize::name_in_sentence(&changed);
     context.output.note_unedited(&format!("Changed {name}: {done}"))?;
-    if let Some(problem) = unchecked {
+    // An earlier setting may have prevented the session from opening, so try it with the new ones.
+    if unchecked.is_some()
+        && let Err(problem) = open(&daemon, &conversation).await
+    {
+        if problem.kind() == Some(ErrorKind::AgentError) {
+            return Err(problem);
+        }
         context.output.note(&format!(
             "not checked, because the agent's session could not be opened: {}",
             problem.text()
@@ -139,16 +199,29 @@ async fn change(
     Ok(())
 }
 
-/// Adds the valid values to a problem with a setting that the agent refused.
-fn with_setting_hint(problem: Problem, advice: &Advice) -> Problem {
-    match valid_values(&problem) {
-        Some((valid, Some((key, first)))) => {
-            let set = advice.set(&key, &shell_word(&first));
-            problem.hint(format!("{valid}; set one: {set}"))
-        }
-        Some((valid, None)) => problem.hint(valid),
-        None => problem,
+/// Adds the valid settings to a problem with a setting that the agent refused.
+fn with_setting_hint(problem: Problem, advice: &Advice, changes: &[(String, String)]) -> Problem {
+    let refused = problem.detail("setting").unwrap_or_default();
+    let change = changes.iter().find(|(key, _)| *key == refused);
+    let value = change.map_or("", |(_, value)| value);
+    let Some(SettingSuggestion { valid, key, first }) = suggest_setting(&problem, value) else {
+        return problem;
+    };
+    if key != refused && is_similar_key(&refused, "title") {
+        let set = advice.set("title", &shell_word(value));
+        return problem.hint(format!("to change the title: {set}"));
     }
+    let set = advice.set(&key, &first);
+    let problem = match value.is_empty() && key == refused {
+        true => Problem::usage(format!("no value was given for {key}")),
+        false => problem,
+    };
+    problem.hint(format!("{valid}; set one: {set}"))
+}
+
+/// Whether a key differs from a known one in one letter, or in two swapped letters.
+fn is_similar_key(key: &str, known: &str) -> bool {
+    strsim::osa_distance(&key.to_lowercase(), known) <= 1
 }
 
 /// The value of a key in a conversation.
@@ -176,24 +249,74 @@ async fn open(daemon: &Daemon, conversation: &Conversation) -> CommandResult {
     Ok(())
 }
 
-/// The values that the agent accepts for the setting that it refused, in words, with the setting and the first of them. If it has
-/// no such setting, the words name those that it has.
-pub(super) fn valid_values(problem: &Problem) -> Option<(String, Option<(String, String)>)> {
+/// A suggestion after the agent refused a setting.
+pub(super) struct SettingSuggestion {
+    /// The valid values, in words.
+    pub(super) valid: String,
+    /// The suggested key: the refused setting, or a similar one if the agent has no setting of that name.
+    pub(super) key: String,
+    /// The suggested value, quoted for a shell: the refused value if the key is another one that has it, otherwise the first
+    /// value.
+    pub(super) first: String,
+}
+
+/// Suggests what to set after a session refused this value of a setting. If the agent has no such setting, suggests one with a
+/// similar name, preferably one that has the value.
+pub(super) fn suggest_setting(problem: &Problem, refused_value: &str) -> Option<SettingSuggestion> {
     let (refused, session) = (problem.detail("setting")?, problem.offered_session()?);
-    let values = setting_values(&refused, &session).into_iter();
-    let values: Vec<String> = values.map(|one| one_line(&one.value)).collect();
-    let key = one_line(&refused);
-    if let Some(first) = values.first() {
-        let valid = format!("valid values of {key}: {}", values.join(", "));
-        return Some((valid, Some((key, first.clone()))));
-    }
-    let configured = session.config_options.as_ref()?.read().ok();
+    let configured = session
+        .config_options
+        .as_ref()
+        .and_then(|options| options.read().ok());
     let configured: Value = configured.unwrap_or_default();
     let ids = configured.as_array().into_iter().flatten();
-    let ids = ids.filter_map(|option| option["id"].as_str()).chain(["mode"]);
-    let ids: Vec<String> = ids.map(one_line).collect();
+    let ids: BTreeSet<&str> = ids
+        .filter_map(|option| option["id"].as_str())
+        .chain(["mode"])
+        .collect();
+    let offer = |key: &str| {
+        let values = setting_values(key, &session).into_iter();
+        let values: Vec<String> = values.map(|one| one_line(&one.value)).collect();
+        let key = one_line(key);
+        let what = match key.as_str() {
+            "mode" | "model" => format!("{key}s"),
+            _ => format!("values of {key}"),
+        };
+        Some(SettingSuggestion {
+            first: shell_word(values.first()?),
+            valid: format!("valid {what}: {}", values.join(", ")),
+            key,
+        })
+    };
+    if let Some(offer) = offer(&refused) {
+        return Some(offer);
+    }
     // A boolean or a number has no list of values.
-    (!ids.contains(&key)).then(|| (format!("the agent's settings are: {}", ids.join(", ")), None))
+    if refused != "mode" && ids.contains(refused.as_str()) {
+        return None;
+    }
+    let others: Vec<SettingSuggestion> = ids.into_iter().filter_map(offer).collect();
+    let all: Vec<&str> = others.iter().map(|offer| offer.valid.as_str()).collect();
+    let valid = format!(
+        "the agent has no setting {}; {}",
+        one_line(&refused),
+        all.join("; ")
+    );
+    let has_value = |offer: &SettingSuggestion| {
+        let mut values = setting_values(&offer.key, &session).into_iter();
+        values.any(|one| one.value == refused_value)
+    };
+    // Reversed, because `max_by_key` returns the last of several equal elements, and the first is wanted.
+    let best = others.into_iter().rev();
+    let best = best.max_by_key(|offer| {
+        let is_as_long = offer.key.len() == refused.len();
+        (is_similar_key(&refused, &offer.key), has_value(offer), is_as_long)
+    })?;
+    let first = match has_value(&best) {
+        true => shell_word(refused_value),
+        false => best.first,
+    };
+    Some(SettingSuggestion { valid, first, ..best })
 }
 
 /// A value that the agent offers for a setting.

@@ -24,7 +24,7 @@ use super::editor::EditedText;
 use super::files;
 use super::line_reader::{Commands, LineInput, LineReader};
 use super::markdown::Markdown;
-use super::send::{report_turn, with_text_hint};
+use super::send::{prompt_word, report_turn, with_text_hint};
 use super::turn::{
     ConversationFollower, FollowTarget, continue_now, describe_other_clients_change, is_running, request_id,
 };
@@ -113,7 +113,14 @@ pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Co
         false => {
             let given = options.target.name();
             let chosen = select::select_silently(context, &daemon, given).await;
-            chosen.map_err(|problem| with_text_hint(problem, given.unwrap_or_default(), ""))?
+            chosen.map_err(|problem| {
+                with_text_hint(problem, given.unwrap_or_default(), "", |prompt| {
+                    let prompt = prompt_word(prompt);
+                    format!(
+                        "to send it as a prompt: sessionctl send --new {prompt}; sessionctl ls lists the conversations"
+                    )
+                })
+            })?
         }
     };
     chat_in(context, daemon, conversation).await
@@ -282,7 +289,7 @@ impl ChatLoop {
             return leave();
         }
         let ended = ended.map_err(|problem| match continues {
-            true => with_continue_hint(follower.screen.output, problem, &self.conversation),
+            true => with_continue_hint(follower.screen.output, problem, &self.conversation, None, None),
             false => problem,
         })?;
         if report_edit(&mut follower)? {
@@ -438,7 +445,7 @@ impl ChatLoop {
             false => ("-1", rest),
         };
         let id = self.conversation.id;
-        let at = resolve_checkpoint(context.output, &self.daemon, &self.conversation, turn).await?;
+        let at = resolve_checkpoint(context.output, &self.daemon, id, turn).await?;
         if !text.is_empty() {
             return self.replace(context, at, text, Vec::new()).await;
         }

@@ -16,12 +16,14 @@ use serde_json::json;
 use super::question;
 use super::send::report_turn;
 use super::turn::{ConversationFollower, FollowTarget, continue_now, is_running};
+use crate::cli::advice::Advice;
 use crate::cli::commands::{Context, collect_pages};
 use crate::cli::connect::Daemon;
 use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{DIM, Output, one_line};
 use crate::cli::problem::{CommandResult, Exit, Problem};
-use crate::cli::select::ConversationArgs;
+use crate::cli::select::{ConversationArgs, HERE};
+use crate::paths::{shell_quoted, shell_word};
 
 /// Filters of `--all`: the states in which a conversation waits, and an interrupted turn in any state.
 const INTERRUPTED_FILTERS: [(Option<ConversationState>, Option<bool>); 4] = [
@@ -77,7 +79,13 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     }
     let clock = Clock::here();
     let at = match &options.at {
-        Some(text) => ContinueAt::Time(parse_future_time(text, clock.now, &clock.zone)?),
+        Some(text) => {
+            let advice = Advice::new(
+                shell_word(options.target.name().unwrap_or(HERE)),
+                context.output.in_chat,
+            );
+            ContinueAt::Time(parse_future_time(text, clock.now, &clock.zone, &advice)?)
+        }
         None if options.at_reset => ContinueAt::Reset,
         None => ContinueAt::Now,
     };
@@ -90,15 +98,32 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     if at == ContinueAt::Now && !options.cancel && !context.output.json {
         let mut follower = ConversationFollower::new(context, Rc::new(daemon), &conversation, None);
         let ended = follower.follow(FollowTarget::Continue(call)).await;
-        let ended =
-            ended.map_err(|problem| with_continue_hint(follower.screen.output, problem, &conversation))?;
+        let ended = ended.map_err(|problem| {
+            with_continue_hint(
+                follower.screen.output,
+                problem,
+                &conversation,
+                None,
+                options.text.as_deref(),
+            )
+        })?;
         return report_turn(&mut follower, ended.as_ref());
     }
     // The answer to a cancellation does not report whether a continuation was scheduled.
     let was_scheduled =
         conversation.continuation.is_some() || conversation.queue.iter().any(|queued| queued.held);
     let answer = context.call_and_print(&daemon, call).await;
-    let answer = answer.map_err(|problem| with_continue_hint(context.output, problem, &conversation))?;
+    let answer = answer.map_err(|problem| {
+        let at = options.at.as_deref().map(shell_word);
+        let at = at.or(options.at_reset.then(|| "+1h".to_owned()));
+        with_continue_hint(
+            context.output,
+            problem,
+            &conversation,
+            at.as_deref(),
+            options.text.as_deref(),
+        )
+    })?;
     let line = match &answer.continuation {
         Some(continuation) => {
             let at = clock.time_and_distance(continuation.at);
@@ -115,18 +140,29 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     context.output.line(&line)
 }
 
-/// Adds the command that helps to a refusal.
-pub(super) fn with_continue_hint(output: &Output, problem: Problem, conversation: &Conversation) -> Problem {
+/// Adds the command that helps to a refusal. `at` is the requested time, and `text` the requested prompt.
+pub(super) fn with_continue_hint(
+    output: &Output,
+    problem: Problem,
+    conversation: &Conversation,
+    at: Option<&str>,
+    text: Option<&str>,
+) -> Problem {
     let advice = output.advice(conversation.id);
     let question = conversation.interrupts.first();
+    let text = text.filter(|text| !text.contains('\n')).unwrap_or("Continue");
     match (problem.kind(), question) {
         (Some(ErrorKind::Conflict | ErrorKind::Busy), Some(question)) => {
             problem.hint(question::command(&advice, question))
         }
         (Some(ErrorKind::Conflict), None) if conversation.head.is_none() => problem.without_turns(&advice),
-        (Some(ErrorKind::Conflict), None) => {
-            problem.hint(format!("send a prompt: {}", advice.send("Continue")))
-        }
+        (Some(ErrorKind::Conflict), None) => problem.hint(match at {
+            Some(at) => {
+                let options = format!("--at {at} --text {}", shell_quoted(text));
+                format!("schedule a prompt: {}", advice.continue_turn(&options))
+            }
+            None => format!("send a prompt: {}", advice.send(text)),
+        }),
         (Some(ErrorKind::Busy), None) => problem.hint(format!(
             "follow the running turn with: sessionctl attach {}",
             advice.conversation
@@ -136,14 +172,26 @@ pub(super) fn with_continue_hint(output: &Output, problem: Problem, conversation
 }
 
 /// Parses a time that the user typed. A past time is an error, because it would send the prompt immediately.
-fn parse_future_time(text: &str, now: Timestamp, zone: &TimeZone) -> CommandResult<Timestamp> {
+fn parse_future_time(
+    text: &str,
+    now: Timestamp,
+    zone: &TimeZone,
+    advice: &Advice,
+) -> CommandResult<Timestamp> {
     let shown = one_line(text);
-    let problem = match parse_time(text, now, zone) {
-        Some(at) if at > now => return Ok(at),
-        Some(_) => Problem::usage(format!("the time is in the past: {shown}")),
-        None => Problem::usage(format!("invalid time: \"{shown}\"")),
-    };
-    Err(problem.hint("give a time of day or a time from now: --at 18:30 or --at +1h; a date is written as YYYY-MM-DDTHH:MM"))
+    match parse_time(text, now, zone) {
+        Some(at) if at > now => Ok(at),
+        Some(_) => Err(
+            Problem::usage(format!("the time is in the past: {shown}")).hint(format!(
+                "give a later time, for example in an hour: {}; omit --at to continue now",
+                advice.continue_turn("--at +1h")
+            )),
+        ),
+        None => Err(Problem::usage(format!("invalid time: \"{shown}\"")).hint(format!(
+            "give a time of day or a time from now: {}, or --at +1h; a date is written as YYYY-MM-DDTHH:MM",
+            advice.continue_turn("--at 18:30")
+        ))),
+    }
 }
 
 /// Parses a time that the user typed: with a zone, without one (local time), a time of day (its next occurrence), or a duration
@@ -362,8 +410,9 @@ mod tests {
         for text in ["", "soon", "25:00", "2026-02-30T10:00", "+", "+soon"] {
             assert_eq!(parse_time(text, now, &zone), None, "{text}");
         }
-
-        let refused = |text: &str| parse_future_time(text, now, &zone).map_err(|problem| problem.exit);
+        let advice = Advice::new(HERE, false);
+        let refused =
+            |text: &str| parse_future_time(text, now, &zone, &advice).map_err(|problem| problem.exit);
         assert_eq!(refused("2026-11-20T22:00:00Z"), Err(Exit::Usage));
         assert_eq!(refused("2026-11-21 00:00"), Err(Exit::Usage));
         assert_eq!(refused("+0m"), Err(Exit::Usage));

@@ -8,24 +8,25 @@ use bridge_protocol::history::{CheckpointAnswer, MessagePart, Role};
 use bridge_protocol::link::{Fidelity, LineageReason};
 use bridge_protocol::method;
 use bridge_protocol::raw::PromptContent;
-use bridge_protocol::{ConversationRef, ErrorKind};
+use bridge_protocol::{ConversationId, ConversationRef, ErrorKind};
 use clap::Args;
 
 use super::editor::{self, EditedText};
 use super::files;
-use super::send::report_turn;
+use super::send::{prompt_word, report_turn, with_text_hint};
 use super::turn::{ConversationFollower, FollowTarget, OnQuestion, request_id};
 use crate::cli::advice::Advice;
 use crate::cli::commands::create::FIDELITIES;
+use crate::cli::commands::history::lost_hint;
 use crate::cli::commands::lifecycle::with_cancel_hint;
-use crate::cli::commands::{Context, turns, wire_words};
+use crate::cli::commands::{Context, inspect, turns, unusable_folder, wire_words};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::humanize;
 use crate::cli::output::{ATTENTION, DIM, Output, one_line};
 use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::prompt_text::{Untagged, attached_file, untagged};
-use crate::cli::select::ConversationArgs;
+use crate::cli::select::{ConversationArgs, HERE};
 use crate::paths::shell_word;
 
 /// `edit`.
@@ -55,9 +56,22 @@ pub(in crate::cli) struct Edit {
 /// Replaces an earlier prompt and follows the new turn to its end.
 pub(in crate::cli) async fn edit(context: &mut Context<'_>, options: Edit) -> CommandResult {
     let named = options.at.as_deref();
-    let (daemon, conversation) = context.connect_and_select(options.target.name()).await?;
+    let found = context.connect_and_select(options.target.name()).await;
+    let (daemon, conversation) = found.map_err(|problem| {
+        if options.text.iter().any(|word| word == "-") {
+            return problem;
+        }
+        let first = options.target.name().unwrap_or_default();
+        with_text_hint(problem, first, &options.text.join(" "), |prompt| {
+            let at = named.map_or_else(String::new, |at| format!(" --at {}", shell_word(at)));
+            let prompt = prompt_word(prompt);
+            format!(
+                "the first word names the conversation; to edit the one last used here: sessionctl edit {HERE}{at} {prompt}"
+            )
+        })
+    })?;
     let id = humanize::short_id(conversation.id);
-    let at = resolve_turn(context.output, &daemon, &conversation, named.unwrap_or("-1")).await?;
+    let at = resolve_turn(context.output, &daemon, conversation.id, named.unwrap_or("-1")).await?;
     let mut written = None;
     let prompt = match options.text.is_empty() {
         false => {
@@ -175,6 +189,19 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Conversation
     let answer = context
         .call_and_print(&daemon, method::Undo::of(conversation.id))
         .await;
+    let answer = match answer {
+        Err(problem) if problem.kind() == Some(ErrorKind::InvalidCwd) => {
+            let log = inspect::lineage_entries(context, &daemon, conversation.id)
+                .await
+                .unwrap_or_default();
+            let mut folders = log.iter().rev().map(|entry| entry.cwd.as_str());
+            return Err(unusable_folder(
+                problem,
+                folders.find(|folder| *folder != conversation.cwd),
+            ));
+        }
+        answer => answer,
+    };
     let answer = answer.map_err(|problem| {
         let hint = "the conversation is unchanged; put the transcript back where its agent looks for it, then undo again";
         let problem = problem.hint_if(ErrorKind::NotResumable, hint);
@@ -233,22 +260,36 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Conversation
 pub(in crate::cli) async fn resolve_checkpoint(
     output: &Output,
     daemon: &Daemon,
-    conversation: &Conversation,
+    id: ConversationId,
     word: &str,
 ) -> CommandResult<String> {
     if word.parse::<i64>().is_err() {
         return Ok(word.to_owned());
     }
-    match find_turn(daemon, &conversation.id.into(), word).await {
+    match find_turn(daemon, &id.into(), word).await {
         Ok(turn) => Ok(turn.checkpoint.id.as_str().to_owned()),
         Err(problem) if problem.kind() == Some(ErrorKind::CheckpointNotFound) => {
-            let advice = output.advice(conversation.id);
-            Err(match conversation.head {
-                None => problem.without_turns(&advice),
-                Some(_) => problem
-                    .with_message(format!("there is no turn {word}"))
-                    .hint(turns_hint(&advice)),
-            })
+            let problem = problem.with_message(format!("there is no turn {word}"));
+            let last = method::Checkpoints {
+                limit: Some(1),
+                ..method::Checkpoints::of(id)
+            };
+            let last = daemon.call(last).await.ok();
+            let gap = last.as_ref().and_then(|last| last.gaps.first());
+            let advice = output.advice(id);
+            Err(
+                match (
+                    last.as_ref().is_some_and(|last| !last.checkpoints.is_empty()),
+                    gap,
+                ) {
+                    (true, _) => problem.hint(turns_hint(&advice)),
+                    (false, None) => problem.without_turns(&advice),
+                    (false, Some(gap)) => {
+                        let what = format!("no turn can be read: {}", one_line(&gap.detail));
+                        problem.with_message(what).hint(lost_hint(&advice))
+                    }
+                },
+            )
         }
         Err(problem) => Err(problem),
     }
@@ -258,15 +299,15 @@ pub(in crate::cli) async fn resolve_checkpoint(
 async fn resolve_turn(
     output: &Output,
     daemon: &Daemon,
-    conversation: &Conversation,
+    id: ConversationId,
     word: &str,
 ) -> CommandResult<String> {
-    let at = resolve_checkpoint(output, daemon, conversation, word).await?;
+    let at = resolve_checkpoint(output, daemon, id, word).await?;
     if at != word {
         return Ok(at);
     }
     // If there is no such turn, the daemon refuses the edit.
-    let turn = find_turn(daemon, &conversation.id.into(), &at).await;
+    let turn = find_turn(daemon, &id.into(), &at).await;
     Ok(turn.map_or(at, |turn| turn.checkpoint.id.as_str().to_owned()))
 }
 
@@ -340,20 +381,40 @@ pub(super) async fn edit_old_prompt(
     let (text, lost) = text_of_parts(parts);
     let written = editor::edit_text(&text, other)?;
     if let Some(lost) = lost {
-        let lost = context.output.note_look.paint(ATTENTION, lost);
+        let lost = context.output.note_look.paint(ATTENTION, &lost);
         context.output.note(&lost)?;
     }
     Ok((written, files.into_iter().filter_map(|file| file.text).collect()))
 }
 
 /// The text of a prompt, and a sentence about its other parts.
-fn text_of_parts(parts: Vec<MessagePart>) -> (String, Option<&'static str>) {
-    let has_others = parts
-        .iter()
-        .any(|part| part.kind != "text" || part.cut_bytes.is_some());
-    let lost = "the old prompt also has parts that the editor does not show, such as pictures; the new prompt will lack them";
-    let texts = parts.into_iter().filter(|part| part.kind == "text");
-    let texts = texts.filter_map(|part| part.text);
-    let texts = texts.map(|text| untagged(&text).map_or(text, Untagged::text));
-    (texts.collect::<Vec<_>>().join("\n\n"), has_others.then_some(lost))
+fn text_of_parts(parts: Vec<MessagePart>) -> (String, Option<String>) {
+    let is_cut = |part: &MessagePart| part.kind == "text" && part.cut_bytes.is_some();
+    let is_cut = parts.iter().any(is_cut);
+    let (mut texts, mut pictures, mut others) = (Vec::new(), 0, 0);
+    for part in parts {
+        match (part.kind.as_str(), part.text) {
+            ("text", Some(text)) => texts.push(untagged(&text).map_or(text, Untagged::text)),
+            ("text", None) => {}
+            ("image", _) => pictures += 1,
+            _ => others += 1,
+        }
+    }
+    let beside: Vec<String> = [
+        (pictures, "picture", "pictures"),
+        (others, "other part", "other parts"),
+    ]
+    .into_iter()
+    .filter(|(count, ..)| *count > 0)
+    .map(|(count, one, many)| humanize::count(count, one, many))
+    .collect();
+    let said = [
+        (!beside.is_empty()).then(|| {
+            let beside = beside.join(" and ");
+            format!("the old prompt also has {beside}, which the new prompt will lack")
+        }),
+        is_cut.then(|| "the old prompt is too long for the editor: its end is missing".to_owned()),
+    ];
+    let said: Vec<String> = said.into_iter().flatten().collect();
+    (texts.join("\n\n"), (!said.is_empty()).then(|| said.join("; ")))
 }

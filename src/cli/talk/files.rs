@@ -19,6 +19,7 @@ use crate::cli::connect::Daemon;
 use crate::cli::humanize;
 use crate::cli::output::one_line;
 use crate::cli::problem::{CommandResult, Exit, Problem};
+use crate::paths::shell_word;
 
 /// The longest prompt: below the daemon's default limit of a line, with room for escapes.
 const PROMPT_LIMIT_BYTES: u64 = 12 * 1024 * 1024;
@@ -125,10 +126,15 @@ fn file_block(path: &Path, embeds: bool) -> CommandResult<RawJson> {
 
 fn unreadable(path: &Path, error: &io::Error) -> Problem {
     let problem = Problem::file_error("read", path, error);
-    match error.kind() {
-        io::ErrorKind::NotFound => problem.with_exit(Exit::Usage),
-        _ => problem,
+    if error.kind() != io::ErrorKind::NotFound {
+        return problem;
     }
+    let whole = std::path::absolute(path).unwrap_or_default();
+    let folder = whole.ancestors().skip(1).find(|folder| folder.is_dir());
+    let folder = shell_word(&folder.unwrap_or(Path::new("/")).to_string_lossy());
+    problem
+        .with_exit(Exit::Usage)
+        .hint(format!("list the files that are there: ls {folder}"))
 }
 
 /// The URI of a file. Bytes that a URI cannot contain are written as `%XX`.
@@ -168,8 +174,9 @@ pub(super) fn reattach(files: Vec<String>) -> PromptContent {
 pub(super) struct MentionedPaths {
     /// The files to attach.
     pub(super) files: Vec<String>,
-    /// Names that remain text because they are not files.
+    /// Names that remain text because no such file exists.
     missing: Vec<String>,
+    folders: Vec<String>,
 }
 
 impl MentionedPaths {
@@ -182,7 +189,13 @@ impl MentionedPaths {
         let shown = |names: &[String]| first_few(names.iter().map(|name| one_line(name)));
         let mut lines = Vec::new();
         if !self.missing.is_empty() {
-            lines.push(format!("not a file: {}; sent as text", shown(&self.missing)));
+            lines.push(format!("no such file: {}; sent as text", shown(&self.missing)));
+        }
+        if !self.folders.is_empty() {
+            lines.push(format!(
+                "a folder, not a file: {}; sent as text",
+                shown(&self.folders)
+            ));
         }
         if !self.files.is_empty() {
             lines.push(format!("attached: {}", first_few(self.files.iter().map(sized))));
@@ -204,6 +217,7 @@ pub(super) fn find_mentions(text: &str) -> MentionedPaths {
         let list = match path {
             "" => continue,
             file if Path::new(file).is_file() => &mut named.files,
+            folder if Path::new(folder).is_dir() => &mut named.folders,
             _ => &mut named.missing,
         };
         if !list.iter().any(|name| name == path) {
@@ -256,10 +270,10 @@ mod tests {
         assert_eq!(named.files, [file]);
         assert_eq!(named.missing, ["nobody"]);
         let named = find_mentions(&format!("@{} @ @gone.rs.", folder.path().display()));
-        let missing = [folder.path().to_str().unwrap(), "gone.rs"];
+        assert_eq!(named.folders, [folder.path().to_str().unwrap()]);
         assert_eq!(
-            (named.files.len(), &named.missing[..]),
-            (0, &missing.map(str::to_owned)[..])
+            (named.files.len(), named.missing),
+            (0, vec!["gone.rs".to_owned()])
         );
     }
 }

@@ -16,8 +16,8 @@ use crate::cli::commands::create::new_here;
 use crate::cli::commands::history::lost_hint;
 use crate::cli::humanize;
 use crate::cli::output::{ATTENTION, DIM, Look, one_line, truncate};
-use crate::cli::problem::{CommandResult, Problem};
-use crate::cli::select::{ConversationArgs, HERE, is_id};
+use crate::cli::problem::{CommandResult, Exit, Problem};
+use crate::cli::select::{self, ConversationArgs, HERE, is_id};
 use crate::paths::shell_word;
 
 /// How many columns to show of a text that was taken as the name of a conversation.
@@ -62,13 +62,23 @@ pub(in crate::cli) struct Send {
 
 /// Sends a prompt and follows the turn to its end.
 pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> CommandResult {
-    let (name, text): (_, Vec<String>) = match (options.new, options.target.conversation) {
-        (true, Some(named)) if named == HERE || is_id(&named) => {
-            let problem = Problem::usage("--new starts a new conversation, and another one is named");
-            return Err(problem.hint(format!("leave out --new or {named}")));
-        }
-        (true, first) => (None, first.into_iter().chain(options.text).collect()),
-        (false, name) => (name, options.text),
+    if options.new
+        && let Some(named) = options.target.name()
+        && names_conversation(context, named).await?
+    {
+        return Err(new_and_named_problem(&options, named));
+    }
+    let (name, text): (_, Vec<String>) = match options.new {
+        true => (
+            None,
+            options
+                .target
+                .conversation
+                .into_iter()
+                .chain(options.text)
+                .collect(),
+        ),
+        false => (options.target.conversation, options.text),
     };
     let is_given = !text.is_empty();
     let picked = match (&name, options.new) {
@@ -92,7 +102,7 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Co
     };
     if let Err(problem) = files::check_prompt(&text, &options.file, &to) {
         return Err(match name {
-            Some(name) if !is_given && options.file.is_empty() => no_prompt_problem(&name),
+            Some(name) if !is_given && options.file.is_empty() => no_prompt_problem(context, &name).await,
             _ => problem,
         });
     }
@@ -109,7 +119,14 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Co
         }
         None => {
             let named = context.connect_and_select(name.as_deref()).await;
-            named.map_err(|problem| with_text_hint(problem, name.as_deref().unwrap_or_default(), &text))?
+            named.map_err(|problem| {
+                with_text_hint(problem, name.as_deref().unwrap_or_default(), &text, |prompt| {
+                    format!(
+                        "the first word names the conversation; {}",
+                        send_commands(HERE, prompt)
+                    )
+                })
+            })?
         }
     };
     context.warn_of_echo(&daemon, &conversation).await?;
@@ -141,30 +158,80 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Co
     report_turn(&mut follower, ended?.as_ref())
 }
 
-/// The problem of a call with a single argument, which names the conversation or was meant as the prompt.
-fn no_prompt_problem(given: &str) -> Problem {
-    let shown = truncate(&one_line(given), SHOWN_COLUMNS, Look::default());
-    let problem = Problem::usage(format!("no prompt was given: \"{shown}\" names the conversation"));
-    problem.hint(match given == HERE || is_id(given) {
-        true => {
-            format!("give the prompt, - for standard input, or --file PATH: sessionctl send {given} 'Hello'")
-        }
-        false => send_commands(given),
+/// Whether the first word after `--new` names a conversation: `.`, or an id that only a conversation has.
+async fn names_conversation(context: &Context<'_>, word: &str) -> CommandResult<bool> {
+    if word == HERE || !is_id(word) {
+        return Ok(word == HERE);
+    }
+    match context.connector.find().await? {
+        Some(daemon) => Ok(select::look_up(&daemon, word).await.is_ok()),
+        None => Ok(false),
+    }
+}
+
+/// The problem of `send --new CONV TEXT`: the words name two conversations.
+fn new_and_named_problem(options: &Send, named: &str) -> Problem {
+    let (means, word) = match named {
+        HERE => (". means the one that was last used here".to_owned(), "the ."),
+        id => (format!("{id} is the id of another"), id),
+    };
+    let message = format!("--new starts a new conversation, and {means}");
+    let problem = Problem::usage(message);
+    let is_whole = options.file.is_empty() && !options.text.iter().any(|word| word == "-");
+    problem.hint(match options.text.join(" ") {
+        text if is_whole && !text.is_empty() => send_commands(named, &text),
+        _ => format!("leave out --new or {word}"),
     })
+}
+
+/// The problem of a call with a single argument, which names the conversation or was meant as the prompt.
+async fn no_prompt_problem(context: &Context<'_>, given: &str) -> Problem {
+    let to_send = |conversation: &str| {
+        format!(
+            "give the prompt, - for standard input, or --file PATH: sessionctl send {} 'Hello'",
+            shell_word(conversation)
+        )
+    };
+    let problem = Problem::usage("no prompt was given");
+    // Ask only a running daemon whether a conversation has this name: the call fails anyway, so do not start one.
+    let found = match context.connector.find().await {
+        _ if given == HERE => return problem.hint(to_send(given)),
+        Ok(Some(daemon)) => select::look_up(&daemon, given).await,
+        Ok(None) => Err(Problem::silent(Exit::NotFound)),
+        Err(problem) => return problem,
+    };
+    match found {
+        Ok(found) => {
+            let message = format!("no prompt was given for {}", humanize::name(&found));
+            Problem::usage(message).hint(to_send(&humanize::short_id(found.id)))
+        }
+        Err(unknown) if unknown.exit == Exit::NotFound && !is_id(given) => {
+            let shown = truncate(&one_line(given), SHOWN_COLUMNS, Look::default());
+            let message = format!("no prompt was given: \"{shown}\" was taken as the conversation");
+            Problem::usage(message).hint(send_commands(HERE, given))
+        }
+        Err(unknown) if unknown.message.is_some() => unknown,
+        Err(_) => problem.hint(to_send(given)),
+    }
 }
 
 /// Adds a hint to a problem with the first word, which was taken as the conversation: how to send it if it was meant as part
 /// of the text.
-pub(super) fn with_text_hint(problem: Problem, first: &str, rest: &str) -> Problem {
-    if first.is_empty() || first == HERE || is_id(first) {
-        return problem;
+pub(super) fn with_text_hint(
+    problem: Problem,
+    first: &str,
+    rest: &str,
+    hint: impl FnOnce(&str) -> String,
+) -> Problem {
+    let is_text = !first.is_empty() && first != HERE && !is_id(first);
+    match problem.kind() {
+        Some(ErrorKind::NotFound) if is_text => problem.hint(hint(format!("{first} {rest}").trim_end())),
+        _ => problem,
     }
-    let hint = send_commands(format!("{first} {rest}").trim_end());
-    problem.hint_if(ErrorKind::NotFound, hint)
 }
 
 /// A prompt as a word of a shell; a long one is read from standard input.
-fn prompt_word(prompt: &str) -> String {
+pub(super) fn prompt_word(prompt: &str) -> String {
     let is_short = prompt.len() <= SHOWN_PROMPT_BYTES && !prompt.contains(char::is_control);
     match is_short {
         true => shell_word(prompt),
@@ -172,11 +239,15 @@ fn prompt_word(prompt: &str) -> String {
     }
 }
 
-/// The commands that send a prompt.
-fn send_commands(prompt: &str) -> String {
+/// The commands that send a prompt, to this conversation or to a new one.
+fn send_commands(conversation: &str, prompt: &str) -> String {
     let prompt = prompt_word(prompt);
+    let place = match conversation {
+        HERE => "the conversation last used here",
+        id => id,
+    };
     format!(
-        "to send that to a new conversation: sessionctl send --new {prompt}; to the one last used here: sessionctl send {HERE} {prompt}"
+        "to {place}: sessionctl send {conversation} {prompt}; to a new one: sessionctl send --new {prompt}"
     )
 }
 

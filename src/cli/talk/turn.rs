@@ -109,6 +109,8 @@ pub(super) struct ConversationFollower<'a> {
     pub(super) edit_answer: Option<EditAnswer>,
     /// The last event that was shown.
     pub(super) last_cursor: Option<Cursor>,
+    /// How many queued prompts were reported last.
+    reported_queue_length: usize,
     /// Whether the last turn is yet to be shown, because no turn runs.
     last_turn_pending: Option<bool>,
     /// The conversation before this prompt was sent, if a turn in it waits for its limit's reset or a scheduled time.
@@ -228,6 +230,7 @@ impl<'a> ConversationFollower<'a> {
             has_user_left: false,
             edit_answer: None,
             last_cursor: None,
+            reported_queue_length: 0,
             last_turn_pending: None,
             waiting_before: None,
         }
@@ -290,7 +293,7 @@ impl<'a> ConversationFollower<'a> {
                 {
                     return Ok(None);
                 }
-                Err(problem) => return Err(self.with_follow_hint(problem)),
+                Err(problem) => return Err(self.with_follow_hint(problem, &start, &own)),
                 Ok(ended) => {
                     let next = self.next_target(&start, ended.as_ref(), deaths > 0).await?;
                     cut = ended.or(cut);
@@ -356,7 +359,7 @@ impl<'a> ConversationFollower<'a> {
             biased;
             () = self.ctrl_c.next_signal() => match start {
                 FollowTarget::Watch => return Ok(false),
-                _ => return Err(self.left_problem(false)),
+                _ => return Err(self.stopped_waiting_problem()),
             },
             daemon = async {
                 match may_start {
@@ -424,10 +427,10 @@ impl<'a> ConversationFollower<'a> {
                         return Err(self.left_open_problem(Exit::Failed));
                     }
                     if start.queued_prompt().is_some() && own.id.is_none() {
-                        return Err(self.left_problem(true));
+                        return Err(self.left_queued_problem());
                     }
                     if std::mem::replace(&mut has_cancelled, true) {
-                        return Err(self.left_problem(false));
+                        return Err(self.left_problem());
                     }
                     self.screen.note_dim("cancelling; Ctrl-C again leaves at once")?;
                     cancelling = Some(Box::pin(daemon.call(method::Cancel {
@@ -514,25 +517,43 @@ impl<'a> ConversationFollower<'a> {
         self.screen.output.in_chat = false;
     }
 
-    /// The problem of a user who does not wait for the end of the turn, which may be queued yet.
-    fn left_problem(&mut self, is_queued: bool) -> Problem {
+    /// The problem of a user who does not wait for the end.
+    fn left_problem(&mut self) -> Problem {
         self.mark_user_left();
         let id = humanize::short_id(self.id);
-        let follow = format!("the turn may still run; follow it with: sessionctl attach {id}");
-        Problem::failed("stopped following").hint(match is_queued {
-            true => format!("{follow}; withdraw a queued prompt: sessionctl cancel {id} --queued"),
-            false => follow,
-        })
+        Problem::failed("stopped following; the turn is still running")
+            .hint(format!("follow it with: sessionctl attach {id}"))
+    }
+
+    /// The problem of a user who leaves before the queued prompt is sent.
+    fn left_queued_problem(&mut self) -> Problem {
+        let id = humanize::short_id(self.id);
+        self.stopped_waiting_problem().hint(format!(
+            "if the prompt is queued, it is still sent; withdraw it: sessionctl cancel {id} --queued"
+        ))
+    }
+
+    /// The problem of a user who leaves before it is known whether the turn runs.
+    fn stopped_waiting_problem(&mut self) -> Problem {
+        self.mark_user_left();
+        let id = humanize::short_id(self.id);
+        Problem::failed("stopped waiting for the daemon")
+            .hint(format!("check whether the turn runs: sessionctl attach {id}"))
     }
 
     /// Adds to a problem the command that shows how the turn proceeds, if the daemon does not answer any more.
-    fn with_follow_hint(&self, problem: Problem) -> Problem {
+    fn with_follow_hint(&self, problem: Problem, start: &FollowTarget, own: &FollowedTurn) -> Problem {
         let is_unanswered = problem.exit == Exit::NoDaemon && problem.kind().is_none();
         let Some(hint) = problem.hint.clone().filter(|_| is_unanswered) else {
             return problem;
         };
+        let why = match (&own.id, start.method()) {
+            (Some(_), _) => "the turn continues when the daemon does; to follow it",
+            (None, Some(_)) => "to see whether the turn has begun",
+            (None, None) => "to follow it again",
+        };
         let id = humanize::short_id(self.id);
-        problem.hint(format!("{hint}; to follow the turn: sessionctl attach {id}"))
+        problem.hint(format!("{hint}; {why}: sessionctl attach {id}"))
     }
 
     /// Waits for `work` unless the user leaves meanwhile.
@@ -546,7 +567,7 @@ impl<'a> ConversationFollower<'a> {
         tokio::select! {
             biased;
             done = work => done,
-            () = self.ctrl_c.next_signal() => Err(self.left_problem(false)),
+            () = self.ctrl_c.next_signal() => Err(self.stopped_waiting_problem()),
         }
     }
 

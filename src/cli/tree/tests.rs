@@ -124,9 +124,9 @@ fn sessions_stand_in_the_order_in_which_they_came() {
     check(
         &members,
         r#"
-11111111 (loopback, idle) "T"
+11111111 "T" (loopback, idle)
 |- o a created, 2 turns completed
-`- * b <- head rolled, cause forgotten, from a, carries the history, 3 turns completed
+`- * b rolled, cause forgotten, from a, carries the history, 3 turns completed  <- head
 "#,
     );
 }
@@ -146,16 +146,16 @@ fn what_came_along_is_told_apart_from_what_ran_since() {
     check(
         &[member('1', None, vec![carrying, copy], vec![adopted(0), copied])],
         r#"
-11111111 (loopback, idle) "T"
+11111111 "T" (loopback, idle)
 |- o a adopted, carries 7 turns, 1 turn completed since
-`- * b <- head copied, from a, carries 8 turns, 0 turns completed since
+`- * b copied, from a, carries 8 turns, 0 turns completed since  <- head
 "#,
     );
     // A session that has left the chain is only in the lineage.
     check(
         &[member('1', None, vec![], vec![adopted(7)])],
         r#"
-11111111 (loopback, idle) "T"
+11111111 "T" (loopback, idle)
 `- o a adopted, carries 7 turns, 0 turns completed since, no longer in the chain
 "#,
     );
@@ -194,15 +194,15 @@ fn forks_stand_below_the_session_that_they_came_from() {
     check(
         &members,
         r#"
-11111111 (loopback, idle) "T"
+11111111 "T" (loopback, idle)
 |- o a created, 2 turns completed
-|  `- 22222222 (loopback, idle) "T"
-|     `- * s <- head forked, from a, carries the history, 1 turn completed
-|        `- 33333333 (loopback, idle) "T"
-|           `- * t <- head forked, from s, carries the history, 0 turns completed
+|  `- 22222222 "T" (loopback, idle)
+|     `- * s forked, from a, carries the history, 1 turn completed  <- head
+|        `- 33333333 "T" (loopback, idle)
+|           `- * t forked, from s, carries the history, 0 turns completed  <- head
 |- o b edited, from a, carries the history, 0 turns completed, abandoned
-|- * c <- head forked, from a, carries the history, 1 turn completed
-`- 44444444 (loopback, idle) "T"
+|- * c forked, from a, carries the history, 1 turn completed  <- head
+`- 44444444 "T" (loopback, idle)
 "#,
     );
     let look = Look {
@@ -211,7 +211,7 @@ fn forks_stand_below_the_session_that_they_came_from() {
     };
     let lines = draw(&members, Some(conversation('2', "").id), look);
     assert!(
-        lines[2].ends_with("22222222 ← this (loopback, idle) \"T\""),
+        lines[2].ends_with("22222222 \"T\" (loopback, idle)  ← this"),
         "{lines:?}"
     );
     assert!(
@@ -273,9 +273,9 @@ fn steps_stand_below_the_session_that_has_them() {
     check(
         &members,
         r#"
-11111111 (loopback, idle) "T"
+11111111 "T" (loopback, idle)
 |- o a created, 2 turns completed
-`- * b <- head edited, from a after turn 1, carries the history, 7 turns completed
+`- * b edited, from a after turn 1, carries the history, 7 turns completed  <- head
    |- ... 1 earlier turn
    |- turn 2 "say 2 and more"
    |- turn 3 "say 3 and more"
@@ -283,8 +283,8 @@ fn steps_stand_below_the_session_that_has_them() {
    |- turn 5 "say 5 and more"
    |- turn 6 [no text]
    |- turn 7 "long long long long long long long long~"
-   `- 22222222 (loopback, idle, forked after turn 2) "T"
-      `- * s <- head forked, from b, carries the history, 3 turns completed
+   `- 22222222 "T" (loopback, idle, forked after turn 2)
+      `- * s forked, from b, carries the history, 3 turns completed  <- head
          |- ... 2 earlier turns
          `- turn 3 "say 3 and more"
 "#,
@@ -293,7 +293,7 @@ fn steps_stand_below_the_session_that_has_them() {
     members[0].steps.clear();
     let drawn = draw(&members, None, Look::default()).join("\n");
     assert!(
-        drawn.contains("forked after turn 2") && drawn.contains("b <- head edited, from a, "),
+        drawn.contains("forked after turn 2") && drawn.contains("b edited, from a, "),
         "{drawn}"
     );
 }
@@ -314,7 +314,7 @@ fn a_session_shows_how_it_came_to_be_whatever_happened_since() {
     )];
     let drawn = draw(&members, None, Look::default()).join("\n");
     assert!(
-        drawn.contains("a created") && drawn.contains("b <- head edited"),
+        drawn.contains("a created") && drawn.contains("b edited"),
         "{drawn}"
     );
 }

@@ -3,6 +3,8 @@
 //! It decides which events belong to the followed turn, and what is printed about the others. It must not wait for events: the
 //! loop in `turn` does.
 
+use std::path::Path;
+
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::event::Event;
@@ -19,6 +21,7 @@ use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
 use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::prompt_text::readable_prompt;
+use crate::paths::shell_word;
 
 /// How many messages of the last turn are shown, from its end.
 const SHOWN_MESSAGES: u32 = 200;
@@ -123,6 +126,7 @@ impl ConversationFollower<'_> {
                 Ok(())
             }
             Event::Snapshot { .. } => self.handle_snapshot(event, start, own),
+            Event::Updated { conversation } if watches => self.report_queue_length(conversation),
             // The continuation failed before it became a turn.
             Event::Updated { conversation }
                 if matches!(start, FollowTarget::Continue(_))
@@ -135,7 +139,11 @@ impl ConversationFollower<'_> {
                     .as_deref()
                     .unwrap_or("the continuation failed");
                 let again = self.advice().continue_turn("");
-                let hint = format!("once that is fixed: {again}");
+                let is_missing = !self.screen.output.in_chat && !Path::new(&conversation.cwd).exists();
+                let hint = match is_missing {
+                    true => format!("mkdir -p {} && {again}", shell_word(&conversation.cwd)),
+                    false => format!("once that is fixed: {again}"),
+                };
                 Err(Problem::failed(one_line(why)).hint(hint))
             }
             Event::InterruptRaised { interrupt } if own.id.is_none() && !watches => {
@@ -251,6 +259,8 @@ impl ConversationFollower<'_> {
                 humanize::wire_name(conversation.state),
             );
             self.screen.note_dim(&format!("{id} {title} ({state})"))?;
+            self.reported_queue_length = 0;
+            self.report_queue_length(conversation)?;
             let is_shown = running.is_none() && !self.screen.output.json;
             self.last_turn_pending.get_or_insert(is_shown);
         }
@@ -361,6 +371,16 @@ impl ConversationFollower<'_> {
                 self.screen.note(&prompt)
             }
         }
+    }
+
+    /// Prints how many prompts are queued, if the number has changed.
+    fn report_queue_length(&mut self, conversation: &Conversation) -> CommandResult {
+        let queued = conversation.queue.len();
+        if std::mem::replace(&mut self.reported_queue_length, queued) == queued || queued == 0 {
+            return Ok(());
+        }
+        let prompts = humanize::count(queued as u64, "prompt is", "prompts are");
+        self.screen.note_dim(&format!("{prompts} queued"))
     }
 
     /// Reports how the session was reopened, if part of its history is missing and this was not reported yet.
