@@ -190,7 +190,7 @@ async fn wait_for_leave_key(typed: &mut VecDeque<KeyEvent>) -> CommandResult<Pro
 /// Deletes a conversation and keeps its transcripts; returns a message about it.
 async fn delete(daemon: &Daemon, one: &Conversation, options: &str) -> CommandResult<String> {
     let answer = daemon.call(method::Delete::of(one.id)).await?;
-    let way_back = with_daemon_options(&way_back(&answer), options);
+    let way_back = with_daemon_options(&way_back(daemon, one, &answer).await, options);
     Ok(format!("Deleted {}{way_back}", humanize::name(one)))
 }
 

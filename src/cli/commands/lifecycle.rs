@@ -10,6 +10,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
+use crate::cli::connect::Daemon;
 use crate::cli::output::one_line;
 use crate::cli::problem::{CommandResult, DOCTOR_HINT, Problem};
 use crate::cli::select::ConversationArgs;
@@ -119,13 +120,12 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
             format!("Deleted {name} and its transcripts.")
         }
         true => format!("Deleted {name}."),
-        false => format!("Deleted {name}"),
+        false => {
+            let way_back = way_back(&daemon, &conversation, &answer).await;
+            format!("Deleted {name}{}", context.output.with_daemon_options(&way_back))
+        }
     };
-    let way_back = context.output.with_daemon_options(&way_back(&answer));
-    context.output.note_unedited(&match options.transcripts {
-        true => done,
-        false => done + &way_back,
-    })?;
+    context.output.note_unedited(&done)?;
     let mut failed = 0;
     for left in &answer.remaining {
         failed += u64::from(left.reason == RemainingReason::Failed);
@@ -153,14 +153,30 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
 }
 
 /// How to continue from the history of a deleted conversation, as the end of a sentence.
-pub(in crate::cli) fn way_back(answer: &DeleteAnswer) -> String {
+pub(in crate::cli) async fn way_back(
+    daemon: &Daemon,
+    conversation: &Conversation,
+    answer: &DeleteAnswer,
+) -> String {
     let mut sessions = answer.adoptable.iter().map(|id| shell_word(id.as_str()));
-    let Some(newest) = sessions.next() else {
+    if let Some(newest) = sessions.next() {
+        let kept = "; its transcripts are kept. Continue from them under a new id";
+        let others = sessions.map(|other| format!("; an earlier session: sessionctl adopt {other}"));
+        return format!("{kept}: sessionctl adopt {newest}{}", others.collect::<String>());
+    }
+    let Some(parent) = &conversation.parent else {
         return ".".to_owned();
     };
-    let kept = "; its transcripts are kept. Continue from them under a new id";
-    let others = sessions.map(|other| format!("; an earlier session: sessionctl adopt {other}"));
-    format!("{kept}: sessionctl adopt {newest}{}", others.collect::<String>())
+    let get = method::GetConversation::of(parent.conversation_id);
+    if daemon.call(get).await.is_err() {
+        return "; it had no transcript yet.".to_owned();
+    }
+    let at = parent.checkpoint_id.as_ref();
+    let at = at.map_or_else(String::new, |at| format!(" --at {}", shell_word(at.as_str())));
+    format!(
+        "; it had no transcript yet. Fork again: sessionctl fork {}{at}",
+        humanize::short_id(parent.conversation_id)
+    )
 }
 
 /// Starts the daemon if none runs, and prints which one runs.
