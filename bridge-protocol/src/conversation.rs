@@ -224,8 +224,8 @@ objects! {
         /// Why the daemon's files may still contain what was stored of the conversation; absent if they do not. The next start of
         /// the daemon tries again to remove it.
         not_erased: Option<String> = default,
-        /// With `transcripts: keep`, the sessions that `conversation/adopt` takes, the newest first. A session whose history a
-        /// later one carries is left out.
+        /// With `transcripts: keep`, the sessions that `conversation/adopt` accepts, newest first, without those whose history a
+        /// later one contains.
         adoptable: Vec<UpstreamId> = default,
     }
 

@@ -101,7 +101,7 @@ objects! {
         is_error: Option<bool> = default,
         /// The media type of the image.
         mime_type: Option<String> = default,
-        /// The image, in base64. Absent if it was too large, beside `cutBytes`.
+        /// The image, in base64. Absent if it was too large; `cutBytes` is its size then.
         data: Option<String> = default,
         /// A block that has no type of its own here, byte for byte.
         raw: Option<RawJson> = default,

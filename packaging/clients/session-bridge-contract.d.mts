@@ -358,8 +358,8 @@ export interface DaemonStatus {
 /** The answer of `conversation/delete`. */
 export interface DeleteAnswer {
   /**
-   * With `transcripts: keep`, the sessions that `conversation/adopt` takes, the newest first. A session whose history
-   * a later one carries is left out.
+   * With `transcripts: keep`, the sessions that `conversation/adopt` accepts, newest first, without those whose
+   * history a later one contains.
    */
   adoptable?: UpstreamId[];
   /**
@@ -854,7 +854,7 @@ export type MessageKind = "summary" | "aside" | "error";
 export interface MessagePart {
   /** The full size of the part in bytes, if it was too large and was cut; absent otherwise. */
   cutBytes?: number;
-  /** The image, in base64. Absent if it was too large, beside `cutBytes`. */
+  /** The image, in base64. Absent if it was too large; `cutBytes` is its size then. */
   data?: string;
   /** The arguments of the tool call, byte for byte. */
   input?: any;

@@ -431,8 +431,8 @@ class DaemonStatus(TypedDict):
 class DeleteAnswer(TypedDict, total=False):
     """The answer of `conversation/delete`."""
 
-    # With `transcripts: keep`, the sessions that `conversation/adopt` takes, the newest first. A session whose
-    # history a later one carries is left out.
+    # With `transcripts: keep`, the sessions that `conversation/adopt` accepts, newest first, without those whose
+    # history a later one contains.
     adoptable: List[UpstreamId]
 
     # Why the daemon's files may still contain what was stored of the conversation; absent if they do not. The next
@@ -1064,7 +1064,7 @@ class MessagePart(_MessagePart, total=False):
     # The full size of the part in bytes, if it was too large and was cut; absent otherwise.
     cutBytes: int
 
-    # The image, in base64. Absent if it was too large, beside `cutBytes`.
+    # The image, in base64. Absent if it was too large; `cutBytes` is its size then.
     data: str
 
     # The arguments of the tool call, byte for byte.

@@ -437,7 +437,7 @@ impl Connection {
     }
 
     /// The conversation with this id. A transcript that the daemon did not create is adopted as a new conversation: in its own
-    /// folder, or in the editor's if that one is gone.
+    /// folder, or in the editor's if that folder is missing.
     pub(super) async fn find_conversation(
         &self,
         name: &str,

@@ -309,7 +309,7 @@ impl Connection {
                 page => Some(page?),
             };
             // Transcripts of conversations are listed as conversations. Those of deleted conversations are not listed, nor those
-            // without a folder or without a word of the user, which cannot be loaded.
+            // without a folder or without a title, which have no prompt to show.
             let is_other = |transcript: &Transcript| {
                 if transcript.cwd.is_empty() || transcript.title.is_empty() {
                     return false;

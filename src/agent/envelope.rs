@@ -86,6 +86,8 @@ struct EnvelopeSpans {
     result: Span,
     result_session_id: Span,
     error: Span,
+    /// Whether it has a `result` or an `error`, even a null one.
+    has_outcome: bool,
     /// Whether `params` has members that are not listed here.
     has_other_params: bool,
 }
@@ -97,7 +99,7 @@ pub struct Envelope<'line> {
     parts: EnvelopeSpans,
 }
 
-/// Returns the id of the request that a line answers, if the line is no JSON because of its result or error.
+/// Returns the id of the request that this malformed line answers: it is an answer up to the place where it is not JSON.
 #[must_use]
 pub fn answered_request(line: &str) -> Option<&str> {
     scan::answered_request(line)
@@ -200,7 +202,7 @@ impl<'line> Envelope<'line> {
     /// Whether it has a `result` or an `error`, even a null one.
     #[must_use]
     pub fn has_outcome(&self) -> bool {
-        self.result().is_some() || self.parts.error.slice(self.text).is_some()
+        self.parts.has_outcome
     }
 
     /// Copies the line, without scanning it again.

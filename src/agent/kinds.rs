@@ -63,8 +63,7 @@ pub struct AgentKind {
     pub model_setting: ModelSetting,
     /// Whether `session/close` is answered before the session's own process, which still writes, has ended.
     pub close_answers_early: bool,
-    /// Whether its sessions share a process below the program, so that a prompt that ends this process ends the
-    /// prompts of the other sessions too.
+    /// Whether its sessions share a process below the program, which releases a session only when it ends.
     pub shares_process: bool,
     /// Lower-case words that identify its error for an unknown session. An error matches if it contains all words of
     /// one entry.

@@ -37,8 +37,7 @@ pub use key::PoolKey;
 pub use lease::Lease;
 use lease::Usage;
 
-/// The maximum number of keys. There is one for each agent and each distinct client that it runs for, and one for each
-/// conversation that continues in a process of its own.
+/// The maximum number of keys. There is one for each agent and each distinct client that it runs for.
 const MAX_KEYS: usize = 256;
 
 /// Settings of the pool.
@@ -514,8 +513,7 @@ impl Inner {
         state.last_generation += 1;
         let generation = Generation(state.last_generation);
         let (sender, outcome) = watch::channel(None);
-        // Include other keys: a conversation that now needs its own process may have had its session in a shared one,
-        // or vice versa.
+        // Include other keys: the session may have been open in a process for another client.
         let of_agent = state
             .slots
             .iter()

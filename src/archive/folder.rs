@@ -327,10 +327,10 @@ impl<'a> SessionFolder<'a> {
         })
     }
 
-    /// Whether a copy is a link to this file.
+    /// Whether a copy is a link to this file, or may be one because it cannot be read.
     pub(super) fn links_to(&self, file: &FileStamp) -> bool {
-        let mut links = self.links().filter_map(|(_, copy)| self.stamp(copy));
-        links.any(|link| link.is_same_file(file))
+        let mut links = self.links().map(|(_, copy)| self.stamp(copy));
+        links.any(|link| link.is_none_or(|link| link.is_same_file(file)))
     }
 
     /// Returns the dialect of its transcript.

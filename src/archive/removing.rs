@@ -64,7 +64,7 @@ impl Archive {
             {
                 // Nothing is archived under an invalid id.
                 Err(TranscriptError::InvalidId { .. }) => Ok(()),
-                marks_cleared => marks_cleared,
+                cleared => cleared,
             }
         });
         let removed = to_delete

@@ -191,10 +191,7 @@ impl Archive {
             let is_named = uuid::Uuid::try_parse(name).is_ok() || is_digest(path);
             is_named && path.symlink_metadata().is_ok_and(|found| found.is_dir())
         };
-        leftovers
-            .iter()
-            .filter(is_ours)
-            .try_for_each(|leftovers| remove(leftovers))
+        leftovers.iter().filter(is_ours).try_for_each(|path| remove(path))
     }
 }
 

@@ -184,7 +184,7 @@ handlers! {
     Delete(self, params, request) {
         let erases = params.transcripts == TranscriptsOnDelete::Delete;
         let call = Call::Delete {
-            adoptable: (!erases).then(Vec::new),
+            transcripts: params.transcripts,
         };
         let answer = self.call(&params.conversation_id, call, request).await?;
         let status = self.registry.services().store.status();

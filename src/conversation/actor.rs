@@ -18,7 +18,7 @@ use bridge_protocol::conversation::Conversation;
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{InterruptId, TurnId};
 use bridge_protocol::time;
-use bridge_protocol::{ConversationId, Cursor, UpstreamId};
+use bridge_protocol::{ConversationId, Cursor};
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesOrdered;
 use futures_util::{FutureExt, StreamExt, TryFutureExt};
@@ -36,7 +36,6 @@ use crate::agent::pool::Lease;
 use super::answer::Answer;
 use super::client_request::ClientMessage;
 use super::closed_sessions::ClosedSessions;
-use super::deleting;
 use super::effect::{Call, Deadline, Effect, IncomingCall, Input, OpenedSession, WorkResult};
 use super::error::ConversationError;
 use super::events::{Stream, Subscriber};
@@ -156,18 +155,10 @@ impl Job {
     }
 }
 
-/// A call for which something is looked up in a folder, which may not respond. Later calls wait too.
-struct PreparedCall {
+/// A call that waits for a check of the folder that it names. The folder may not respond. Later calls wait too.
+struct FolderCheck {
     call: Box<IncomingCall<Reply>>,
-    result: BoxFuture<'static, Result<Preparation, ConversationError>>,
-}
-
-/// What was looked up for a call.
-enum Preparation {
-    /// The folder that it names, checked.
-    Folder(String),
-    /// The sessions that can be adopted after the deletion.
-    Adoptable(Vec<UpstreamId>),
+    result: BoxFuture<'static, Result<String, ConversationError>>,
 }
 
 /// The result of a job, with what it made.
@@ -188,8 +179,8 @@ pub struct Actor {
     model: Model<Reply>,
     stream: Stream,
     mailbox: mpsc::Receiver<Message>,
-    /// The next call, while it is prepared.
-    prepared_call: Option<PreparedCall>,
+    /// The next call, while the folder that it names is checked.
+    folder_check: Option<FolderCheck>,
     published: watch::Sender<Arc<Conversation>>,
     stop: CancellationToken,
     stop_grace_ms: Arc<AtomicU64>,
@@ -259,7 +250,7 @@ impl Actor {
             model,
             stream,
             mailbox,
-            prepared_call: None,
+            folder_check: None,
             published,
             stop,
             stop_grace_ms,
@@ -311,9 +302,9 @@ impl Actor {
         }
         self.mailbox.close();
         let mut unread: Vec<Message> = self
-            .prepared_call
+            .folder_check
             .take()
-            .map(|prepared| Message::Call(prepared.call))
+            .map(|check| Message::Call(check.call))
             .into_iter()
             .collect();
         while let Ok(message) = self.mailbox.try_recv() {
@@ -330,14 +321,14 @@ impl Actor {
             let slot_end = self.continuation_slot.as_ref().map(ContinuationSlot::expires_at);
             let deadline = self.deadlines.iter().map(|(_, at)| *at).chain(slot_end).min();
             let may_rest =
-                self.session.is_none() && !self.has_work_in_progress() && self.prepared_call.is_none();
+                self.session.is_none() && !self.has_work_in_progress() && self.folder_check.is_none();
             let stopping = self.model.stopping;
             let leaving = self.wait_to_leave_process();
             tokio::select! {
                 biased;
                 () = self.stop.cancelled(), if !stopping => self.stop(),
-                prepared = run_preparation(&mut self.prepared_call), if self.prepared_call.is_some() => self.call_prepared(prepared),
-                message = self.mailbox.recv(), if self.prepared_call.is_none() => match message {
+                folder = run_folder_check(&mut self.folder_check), if self.folder_check.is_some() => self.folder_checked(folder),
+                message = self.mailbox.recv(), if self.folder_check.is_none() => match message {
                     Some(message) => self.handle_message(message),
                     // The registry was dropped, so that no call can arrive any more.
                     None if self.model.is_at_rest() => break,
@@ -497,11 +488,17 @@ impl Actor {
                     }
                 };
                 if stored.is_none()
-                    && let Some(result) = self.prepare(&mut incoming.call)
+                    && let Some(folder) = incoming.call.named_folder().cloned()
                 {
-                    self.prepared_call = Some(PreparedCall {
+                    let services = Arc::clone(&self.services);
+                    let check = async move {
+                        let usable = |folder: &str| usable_folder("cwd", folder);
+                        services.read_at_folder(&folder, usable).await
+                    };
+                    let check = check.boxed();
+                    self.folder_check = Some(FolderCheck {
                         call: incoming,
-                        result,
+                        result: check,
                     });
                     return;
                 }
@@ -580,45 +577,25 @@ impl Actor {
         }
     }
 
-    /// Begins to look up what a call needs, if it needs something.
-    fn prepare(&self, call: &mut Call) -> Option<BoxFuture<'static, Result<Preparation, ConversationError>>> {
-        let services = Arc::clone(&self.services);
-        if let Some(folder) = call.named_folder().cloned() {
-            let usable = |folder: &str| usable_folder("cwd", folder);
-            let check = async move { services.read_at_folder(&folder, usable).await };
-            return Some(check.map_ok(Preparation::Folder).boxed());
-        }
-        let Call::Delete { adoptable: Some(_) } = call else {
-            return None;
-        };
-        let id = self.model.id();
-        let look = async move { deleting::adoptable_sessions(&services, id).await };
-        Some(look.map(|found| Ok(Preparation::Adoptable(found))).boxed())
-    }
-
-    /// Carries out the call that was prepared.
-    fn call_prepared(&mut self, prepared: Result<Preparation, ConversationError>) {
-        let Some(PreparedCall { mut call, .. }) = self.prepared_call.take() else {
+    /// Handles the result of checking the folder that the next call names.
+    fn folder_checked(&mut self, found: Result<String, ConversationError>) {
+        let Some(FolderCheck { call: mut asked, .. }) = self.folder_check.take() else {
             return;
         };
-        match (prepared, &mut call.call) {
-            (Ok(Preparation::Folder(folder)), named) => {
-                if let Some(named) = named.named_folder() {
+        match found {
+            Ok(folder) => {
+                if let Some(named) = asked.call.named_folder() {
                     *named = folder;
                 }
+                let stored = None;
+                self.apply_input(Input::Call {
+                    asked: *asked,
+                    stored_request: stored,
+                });
             }
-            (Ok(Preparation::Adoptable(found)), Call::Delete { adoptable }) => *adoptable = Some(found),
-            (Ok(Preparation::Adoptable(_)), _) => {}
-            (Err(error), _) => {
-                // A caller that disconnected needs no answer.
-                drop(call.reply.send(Err(error)));
-                return;
-            }
+            // A caller that disconnected needs no answer.
+            Err(error) => drop(asked.reply.send(Err(error))),
         }
-        self.apply_input(Input::Call {
-            asked: *call,
-            stored_request: None,
-        });
     }
 
     fn deadlines_elapsed(&mut self) {
@@ -633,10 +610,7 @@ impl Actor {
         self.deadlines.retain(|(_, deadline)| *deadline > at);
         for deadline in due {
             if deadline == Deadline::Idle && self.has_background_work() {
-                let idle = match self.model.rules.idle_ms {
-                    0 => BACKGROUND_CHECK_INTERVAL,
-                    milliseconds => Duration::from_millis(milliseconds),
-                };
+                let idle = Duration::from_millis(self.model.rules.idle_ms);
                 self.deadlines.push((Deadline::Idle, Instant::now() + idle));
                 continue;
             }
@@ -656,10 +630,10 @@ fn has_unreported_change(before: &Conversation, now: &Conversation) -> bool {
         || before.cut_short != now.cut_short
 }
 
-/// Looks up what the next call needs.
-async fn run_preparation(call: &mut Option<PreparedCall>) -> Result<Preparation, ConversationError> {
-    match call {
-        Some(prepared) => (&mut prepared.result).await,
+/// Checks the folder that a call names.
+async fn run_folder_check(check: &mut Option<FolderCheck>) -> Result<String, ConversationError> {
+    match check {
+        Some(check) => (&mut check.result).await,
         None => std::future::pending().await,
     }
 }

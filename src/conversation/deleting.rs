@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bridge_protocol::conversation::{ConversationAnswer, RemainingReason, RemainingTranscript};
 use bridge_protocol::id::{ConversationId, UpstreamId};
-use bridge_protocol::link::{Link, Relation};
+use bridge_protocol::link::{LineageEntry, Link, Relation};
 use bridge_protocol::raw::RawJson;
 use tokio::task::JoinError;
 
@@ -22,6 +22,7 @@ use crate::transcript::side_file_removal::{ForkLookup, SideFilesRemoval, remove_
 use super::answer::MadeConversation;
 use super::backup;
 use super::climbing::acquire_process;
+use super::error::ConversationError;
 use super::services::{Services, SessionRef, chain_text};
 
 /// Deletes the transcripts of the conversation's sessions, with their side files: first by the agent's own method, then what
@@ -125,41 +126,56 @@ fn own_and_shared_sessions(
 }
 
 /// The sessions that can be adopted when a conversation is deleted without its transcripts, newest first: those with a
-/// transcript whose history no later one of them carries. Empty if the transcripts cannot be read now.
+/// transcript whose history no later one of them carries. Those of other conversations are left out. Empty, and logged, if
+/// the store or the transcripts cannot be read now.
 pub(super) async fn adoptable_sessions(services: &Arc<Services>, id: ConversationId) -> Vec<UpstreamId> {
-    let entries = services.store.lineage_all(id).unwrap_or_default();
-    let Some((root, cwd)) = entries.last().and_then(|last| {
-        let agent = services.agent(&last.agent).ok()?;
-        let (root, _) = agent.listed_transcripts()?;
-        Some((root.to_owned(), last.cwd.clone()))
-    }) else {
-        return Vec::new();
-    };
     let reader = Arc::clone(services);
-    let look = move || {
-        let (mut adoptable, mut carried) = (Vec::new(), HashSet::new());
-        for entry in entries
-            .into_iter()
-            .rev()
-            .filter(|entry| !entry.upstream_id.is_empty())
-        {
-            let transcript = reader.transcript(&entry.agent, &entry.cwd, &entry.upstream_id);
-            if transcript.is_none_or(|(dialect, session)| dialect.find(session).is_err()) {
-                continue;
-            }
-            if entry.relation == Relation::Carries {
-                carried.extend(entry.from_upstream_id);
-            }
-            if !carried.contains(&entry.upstream_id) && !adoptable.contains(&entry.upstream_id) {
-                adoptable.push(entry.upstream_id);
-            }
-        }
-        Ok(adoptable)
+    let found = async {
+        let entries = services.store.lineage_all(id)?;
+        let Some(last) = entries.last() else {
+            return Ok(Vec::new());
+        };
+        let agent = services.agent(&last.agent)?;
+        let Some((root, _)) = agent.listed_transcripts() else {
+            return Ok(Vec::new());
+        };
+        let (root, cwd) = (root.to_owned(), last.cwd.clone());
+        let look = move || adoptable_of(&reader, id, entries);
+        services.look_at_project(&root, &cwd, look).await
     };
-    services
-        .look_at_project(&root, &cwd, look)
-        .await
-        .unwrap_or_default()
+    found.await.unwrap_or_else(|error: ConversationError| {
+        tracing::warn!(conversation = %id, error = chain_text(&error), "the sessions that can be adopted are not known");
+        Vec::new()
+    })
+}
+
+fn adoptable_of(
+    services: &Services,
+    conversation: ConversationId,
+    entries: Vec<LineageEntry>,
+) -> Result<Vec<UpstreamId>, ConversationError> {
+    let (mut adoptable, mut carried) = (Vec::new(), HashSet::new());
+    for entry in entries
+        .into_iter()
+        .rev()
+        .filter(|entry| !entry.upstream_id.is_empty())
+    {
+        let id = entry.upstream_id;
+        let transcript = services.transcript(&entry.agent, &entry.cwd, &id);
+        if transcript.is_none_or(|(dialect, session)| dialect.find(session).is_err()) {
+            continue;
+        }
+        if entry.relation == Relation::Carries {
+            carried.extend(entry.from_upstream_id);
+        }
+        let root = services.agent(&entry.agent)?.transcript_root();
+        let holders = services.store.holders(&id, Some(&root))?;
+        let is_own = holders.iter().all(|holder| holder.id == conversation);
+        if is_own && !carried.contains(&id) && !adoptable.contains(&id) {
+            adoptable.push(id);
+        }
+    }
+    Ok(adoptable)
 }
 
 /// Extends the change that deletes a conversation: removes the stored answers to calls about it, and replaces the answers of

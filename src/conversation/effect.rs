@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bridge_protocol::AgentName;
 use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::conversation::{
-    BranchedVia, Conversation, MoveAnswer, RemainingTranscript, SessionInfo, Settings,
+    BranchedVia, Conversation, DeleteAnswer, MoveAnswer, SessionInfo, Settings, TranscriptsOnDelete,
 };
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{CheckpointId, ConversationId, InterruptId, TurnId, UpstreamId};
@@ -157,8 +157,8 @@ pub enum Work {
     },
     /// Close the session at the agent and wait for it.
     Close {
-        /// Whether the transcripts of the whole lineage are deleted at the agent too.
-        delete_transcripts: bool,
+        /// For a deletion of the conversation: whether the transcripts of the whole lineage are deleted at the agent too.
+        deletion: Option<TranscriptsOnDelete>,
         /// Whether the agent ignored a cancel, so that its process may have to end.
         by_force: bool,
     },
@@ -195,8 +195,8 @@ pub enum WorkResult {
     Edited(Box<EditBranch>),
     /// The change to undo, if there is one, and whether files were moved for it.
     UndoTargetFound(Option<UndoEffect>, bool),
-    /// The session is closed. Lists the transcripts that should have been deleted but still exist.
-    Closed(Vec<RemainingTranscript>),
+    /// The session is closed. For a deletion: what became of the transcripts.
+    Closed(DeleteAnswer),
     /// The conversation's files are in the other folder.
     Moved(MoveAnswer),
     /// The result of checking the head's transcript, and the repaired copy, if there was something to repair.

@@ -10,8 +10,8 @@
 //! 3. a repaired copy, an ancestor or a text, whichever keeps more turns first;
 //! 4. a fresh session, only if the caller allows fidelity `none` or there is nothing to lose: the session was never written
 //!    and the agent does not know it either. The agent is asked first, since a crash can happen between the agent's write
-//!    and the daemon's. A session in which no turn was acknowledged and of which nothing is on disk, as a full disk leaves it,
-//!    is as one that was never written, but the roll is reported.
+//!    and the daemon's. A session without acknowledged turns and without content on disk, which a full disk can leave, is
+//!    treated as one that was never written, but the roll is reported.
 
 mod facts;
 #[cfg(test)]

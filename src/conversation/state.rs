@@ -228,8 +228,8 @@ pub enum OperationKind {
     Reset,
     /// Deletes the conversation.
     Delete {
-        /// The sessions that can be adopted afterwards; `None` if its transcripts and the content of the record are deleted too.
-        adoptable: Option<Vec<UpstreamId>>,
+        /// Whether its transcripts are deleted too, and the content of the record.
+        transcripts: bool,
     },
     /// Applies settings to the open session.
     Configure {

@@ -169,8 +169,8 @@ impl<R> Model<R> {
 
     /// Handles the result of work outside the state machine. A result that no operation waits for is undone.
     fn work_done(&mut self, number: u64, result: Result<WorkResult, ConversationError>) {
-        if let Ok(WorkResult::Closed(remaining)) = result {
-            self.session_closed(number, remaining);
+        if let Ok(WorkResult::Closed(transcripts)) = result {
+            self.session_closed(number, transcripts);
             return;
         }
         let Some(Operation { kind, caller, .. }) = self.operation.take_if(|op| op.stage.is_running(number))

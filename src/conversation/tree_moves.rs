@@ -219,8 +219,8 @@ impl TreeMove {
         }))
     }
 
-    /// All recorded moves, in no order. A move that another one has undone is known by that one's record. Records that cannot
-    /// be read are logged.
+    /// All recorded moves, in no order. A move counts as undone if the record of its undo says that it is done. Records that
+    /// cannot be read are logged.
     pub(super) fn read_all(data: &Path) -> io::Result<Vec<Self>> {
         let known = intent::existing(&TREE_MOVE_INTENTS, data)?.into_iter();
         let ids = known.filter_map(|path| path.file_name()?.to_str()?.parse().ok());

@@ -138,15 +138,15 @@ fn incomplete_conversations(services: &Services) -> Vec<Diagnostic> {
         Ok(lost) => lost,
         Err(failure) => {
             let what = format!("cannot check the conversations: {}", chain_text(&failure));
-            let diagnostics = error(what).about(services.data_folder.to_string_lossy());
-            return vec![diagnostics.next("check the disk and the permissions of the data folder")];
+            let diagnostic = error(what).about(services.data_folder.to_string_lossy());
+            return vec![diagnostic.next("check the disk and the permissions of the data folder")];
         }
     };
     let named = lost.iter().take(REPORTED_LOSSES).filter_map(|(id, parts)| {
         let path = &parts.first()?.path;
-        let diagnostics = error(lost_parts::describe_loss(*id, parts)).about(path.to_string_lossy());
+        let diagnostic = error(lost_parts::describe_loss(*id, parts)).about(path.to_string_lossy());
         Some(
-            diagnostics
+            diagnostic
                 .next(lost_parts::loss_advice(*id, parts))
                 .fact("conversationId", id.to_string()),
         )

@@ -22,14 +22,14 @@ pub(super) fn check_retention(services: &Services) -> Vec<Diagnostic> {
     let mut diagnostics: Vec<Diagnostic> = entries
         .filter_map(|entry| {
             let (folder, _) = entry.listed_transcripts()?;
-            let diagnostics = match entry.kind.retention {
+            let diagnostic = match entry.kind.retention {
                 Retention::Unknown => return None,
                 Retention::NotDeleted(what) => Diagnostic::new(DiagnosticKind::Retention, Severity::Ok, what),
                 Retention::DeletedAfter { days, managed } => {
                     diagnose_agent_retention(read_agent_retention(days, Path::new(managed), folder), rules)
                 }
             };
-            Some(diagnostics.about(entry.name.as_str()))
+            Some(diagnostic.about(entry.name.as_str()))
         })
         .collect();
     diagnostics.push(match services.backups.archive.total() {

@@ -1,4 +1,4 @@
-//! Queries by id, by name and by time. Each answer is a consistent snapshot, except for `branches` and `lost_parts`: they
+//! Queries by id, by name and by time. Each answer is a consistent snapshot, except for `branches`, `holders` and `lost_parts`: they
 //! read all conversations, a page or a record at a time.
 //!
 //! This module decides which conversation a name refers to. It does not know how changes are made.

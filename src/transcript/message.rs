@@ -40,7 +40,7 @@ pub struct TranscriptMessage {
     pub at: Option<String>,
     /// Its content.
     pub parts: Vec<ContentPart>,
-    /// What the user typed of a prompt, as one text for each part: without what editors and agents add.
+    /// The texts that the user typed, one for each part of a prompt, without what editors and agents add.
     pub typed: Vec<String>,
     /// The session and record from which this message was copied.
     pub copied_from: Option<(String, String)>,

@@ -26,8 +26,8 @@ pub(super) fn for_each<T: Sync, S, A: Send>(
         let spawn = |_| thread::Builder::new().spawn_scoped(scope, run).ok();
         let others: Vec<_> = (1..limit.min(items.len())).filter_map(spawn).collect();
         let mut done = run();
-        for spawn in others {
-            done.extend(spawn.join().unwrap_or_default());
+        for thread in others {
+            done.extend(thread.join().unwrap_or_default());
         }
         for (index, answer) in done {
             answers[index] = Some(answer);

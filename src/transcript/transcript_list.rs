@@ -203,33 +203,33 @@ impl TranscriptList {
         let mut unreadable: BTreeSet<PathBuf> = unreadable.into_iter().map(|(path, _)| path).collect();
         let versions: HashMap<&Path, &FileVersion> = files
             .iter()
-            .map(|files| (files.path.as_path(), &files.identity))
+            .map(|file| (file.path.as_path(), &file.identity))
             .collect();
         entries.retain(|entry| versions.get(entry.path.as_ref()) == Some(&&entry.identity));
         let known: HashSet<&Path> = entries.iter().map(|entry| entry.path.as_ref()).collect();
-        let is_known = |files: &FoundFile| known.contains(files.path.as_path());
-        let changed: Vec<&FoundFile> = files.iter().filter(|files| !is_known(files)).collect();
-        let tally = SharedMeter::new(changed.iter().map(|files| file_ends::bytes_to_read(files)).sum());
+        let is_known = |file: &FoundFile| known.contains(file.path.as_path());
+        let changed: Vec<&FoundFile> = files.iter().filter(|file| !is_known(file)).collect();
+        let tally = SharedMeter::new(changed.iter().map(|file| file_ends::bytes_to_read(file)).sum());
         let is_stopped = AtomicBool::new(false);
-        let read = on_threads(&changed, |files, buffers| {
+        let read = on_threads(&changed, |file, buffers| {
             if is_stopped.load(Ordering::Relaxed) {
                 return Ok(None);
             }
-            let entry = read_entry(files, format, buffers);
+            let entry = read_entry(file, format, buffers);
             is_stopped.fetch_or(
-                tally.count_bytes(file_ends::bytes_to_read(files)).is_err(),
+                tally.count_bytes(file_ends::bytes_to_read(file)).is_err(),
                 Ordering::Relaxed,
             );
             entry
         });
-        for (files, read) in changed.into_iter().zip(read) {
+        for (file, read) in changed.into_iter().zip(read) {
             match read {
                 Ok(Some(entry)) => entries.push(Arc::new(entry)),
                 // The file has no id or has vanished, or nobody waits for the scan any more.
                 Ok(None) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(_) => {
-                    unreadable.insert(files.path.clone());
+                    unreadable.insert(file.path.clone());
                 }
             }
         }

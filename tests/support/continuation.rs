@@ -38,7 +38,7 @@ pub(crate) fn begin_together(
     })
 }
 
-/// They ended with the process that they shared, nobody knows of which. Each is continued on request.
+/// They ended with the process that they shared, and the cause is unknown. Each is continued on request.
 pub(crate) fn continue_after_shared_death(
     bridge: &Bridge<impl Lab>,
     ids: [ConversationId; 2],

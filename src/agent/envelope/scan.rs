@@ -21,15 +21,12 @@ pub(super) fn scan(text: &str) -> Result<EnvelopeSpans, Malformed> {
     Ok(parts)
 }
 
-/// Returns the id of the request that a line answers, if the line stops being JSON within the result or the error.
 pub(super) fn answered_request(text: &str) -> Option<&str> {
     let mut parts = EnvelopeSpans::default();
-    let is_cut_short = scan_members(text, &mut parts).is_err();
-    let id = parts.id.slice(text).filter(|_| is_cut_short)?;
-    let is_answer = ["\"result\"", "\"error\""]
-        .iter()
-        .any(|member| text.contains(member));
-    (is_answer && parts.method.slice(text).is_none()).then_some(id)
+    let is_malformed = scan_members(text, &mut parts).is_err();
+    let id = parts.id.slice(text)?;
+    let is_answer = parts.has_outcome && parts.method.slice(text).is_none();
+    (is_malformed && is_answer).then_some(id)
 }
 
 fn scan_members(text: &str, parts: &mut EnvelopeSpans) -> Result<(), Malformed> {
@@ -52,8 +49,14 @@ fn scan_members(text: &str, parts: &mut EnvelopeSpans) -> Result<(), Malformed> 
             KnownKey::Id => parts.id = scanner.value()?,
             KnownKey::Method => parts.method = scanner.value()?,
             KnownKey::Params => parts.params = scan_params(scanner, parts)?,
-            KnownKey::Result => parts.result = scan_result(scanner, parts)?,
-            KnownKey::Error => parts.error = scanner.value()?,
+            KnownKey::Result => {
+                parts.has_outcome = true;
+                parts.result = scan_result(scanner, parts)?;
+            }
+            KnownKey::Error => {
+                parts.has_outcome = true;
+                parts.error = scanner.value()?;
+            }
             _ => scanner.skip_value()?,
         }
         Ok(())

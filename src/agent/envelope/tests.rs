@@ -326,3 +326,18 @@ fn the_owner_of_a_line_that_is_too_long_is_found() {
         }
     }
 }
+
+/// A request of the agent that is damaged, with words of its parameters that look like an outcome, answers nothing.
+#[test]
+fn a_line_answers_a_request_if_it_has_an_outcome_where_it_breaks_off() {
+    for (line, id) in [
+        (r#"{"jsonrpc":"2.0","id":7,"result":{"x":NaN}}"#, Some("7")),
+        (r#"{"id":"a","error":{"code":-1,"message":nul}}"#, Some(r#""a""#)),
+        (r#"{"id":7,"params":{"error":NaN},"method":"m"}"#, None),
+        (r#"{"id":7,"method":"m","result":NaN}"#, None),
+        (r#"{"result":NaN,"id":7}"#, None),
+        (r#"{"id":7,"result":{}}"#, None),
+    ] {
+        assert_eq!(super::answered_request(line), id, "{line}");
+    }
+}

@@ -197,14 +197,14 @@ fn signal_and_wait(
     deadline: Duration,
     ended: &mut HashMap<ProcessKey, SweptProcess>,
 ) {
-    for process in open.iter() {
-        match process.signal(signal) {
+    for open_process in open.iter() {
+        match open_process.signal(signal) {
             Ok(()) => {
-                ended.insert(process.key(), process.process.swept());
+                ended.insert(open_process.key(), open_process.process.swept());
             }
             Err(rustix::io::Errno::SRCH) => {}
             Err(error) => {
-                tracing::warn!(%error, pid = process.process.pid, name = process.process.name, "cannot signal a process");
+                tracing::warn!(%error, pid = open_process.process.pid, name = open_process.process.name, "cannot signal a process");
             }
         }
     }

@@ -110,8 +110,12 @@ async fn read_all(shared: &Shared, input: &mut (impl AsyncRead + Unpin), process
             Ok(0) => {
                 splitter.advance(0);
                 // If a process was killed in the middle of a line, that line has no line end.
+                // Its process has ended, which says more about an answer that was cut than the answer does.
                 if let Some(SplitLine::Line(line)) = splitter.next_line() {
-                    route_line(shared, line);
+                    match Envelope::scan_bytes(line) {
+                        Ok(_) => drop(route_line(shared, line)),
+                        Err(_) => shared.stray_output.send_modify(|stray| stray.add(line)),
+                    }
                 }
                 return;
             }
@@ -146,21 +150,21 @@ fn route_line(shared: &Shared, line: &[u8]) -> usize {
     let last_sent = shared.record_received();
     // Most clients of agents replace bytes that are not UTF-8, as Node.js does.
     let text = std::str::from_utf8(line).map_or_else(|_| String::from_utf8_lossy(line), Cow::Borrowed);
-    let mut rest = &*text;
+    let (mut rest, mut waiting) = (&*text, 0);
     loop {
         match Envelope::scan(rest) {
-            Ok(envelope) => return route_message(shared, &envelope, last_sent),
-            // Two messages without a line end between them.
+            Ok(envelope) => return waiting.max(route_message(shared, &envelope, last_sent)),
+            // A message without a line end after it.
             Err(Malformed::Syntax { at })
-                if rest.as_bytes().get(at) == Some(&b'{')
-                    && let Ok(first) = Envelope::scan(&rest[..at]) =>
+                if let Some((first, more)) = rest.split_at_checked(at)
+                    && let Ok(first) = Envelope::scan(first) =>
             {
-                route_message(shared, &first, last_sent);
-                rest = &rest[at..];
+                waiting = waiting.max(route_message(shared, &first, last_sent));
+                rest = more;
             }
             Err(reason) => {
                 skip_malformed(shared, rest, reason);
-                return 0;
+                return waiting;
             }
         }
     }
@@ -175,8 +179,11 @@ fn skip_malformed(shared: &Shared, line: &str, reason: Malformed) {
         return;
     }
     if let Some(id) = answered_request(line) {
-        tracing::warn!(id, %reason, "an answer of the agent cannot be read");
-        shared.routes().response_skipped(id, CallError::Malformed(reason));
+        let ids = OversizedLineIds {
+            id: Some(id.to_owned()),
+            ..OversizedLineIds::default()
+        };
+        fail_skipped_request(shared, &ids, CallError::Malformed(reason));
         return;
     }
     shared

@@ -295,6 +295,19 @@ async fn lines_that_are_too_long_are_skipped_and_counted() {
     assert_eq!(take(&mut receiver, 1).await, ["after"]);
 }
 
+/// The end of the agent says more than the part of an answer that it could still write.
+#[tokio::test]
+async fn an_answer_that_the_end_of_the_agent_cut_off_is_no_answer() {
+    let (connection, mut peer) = connect(WireOptions::default());
+    let call = tokio::spawn(async move { connection.call("x", &raw("{}")).await });
+    let id = peer.read().await["id"].clone();
+    peer.write(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"stop"#))
+        .await;
+    drop(peer);
+    let answer = soon(call).await.unwrap();
+    assert!(matches!(answer, Err(CallError::Died(_))), "{answer:?}");
+}
+
 #[tokio::test]
 async fn an_agent_that_closes_its_input_is_dead() {
     let (ours, their_end) = tokio::io::duplex(1024);

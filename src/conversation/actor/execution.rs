@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_protocol::conversation::Settings;
+use bridge_protocol::conversation::{DeleteAnswer, Settings, TranscriptsOnDelete};
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, Link, LinkReason, Relation, Via};
@@ -173,10 +173,7 @@ impl Actor {
                 self.job = Some(Job::new(job, edit));
             }
             Work::FindUndoTarget { session, progress } => self.find_undo_target(job, session, progress),
-            Work::Close {
-                delete_transcripts,
-                by_force,
-            } => self.close_session(job, delete_transcripts, by_force),
+            Work::Close { deletion, by_force } => self.close_session(job, deletion, by_force),
             Work::Move {
                 destination,
                 neighbours,
@@ -511,7 +508,7 @@ impl Actor {
         }
     }
 
-    fn close_session(&mut self, job: u64, delete_transcripts: bool, by_force: bool) {
+    fn close_session(&mut self, job: u64, deletion: Option<TranscriptsOnDelete>, by_force: bool) {
         self.forget_requests();
         let session = self.session.take();
         let services = Arc::clone(&self.services);
@@ -523,9 +520,9 @@ impl Actor {
             if let Some(closed) = closed {
                 closed.wait_until_closed().await;
             }
-            let mut remaining = Vec::new();
-            if delete_transcripts {
-                remaining = match all.wait_for_dying_agents().await {
+            let mut transcripts = DeleteAnswer::default();
+            if deletion == Some(TranscriptsOnDelete::Delete) {
+                transcripts.remaining = match all.wait_for_dying_agents().await {
                     Ok(()) => deleting::delete_transcripts(&services, &record).await,
                     Err(error) => deleting::leave_transcripts(&services, &record, &error.to_string()),
                 };
@@ -534,7 +531,10 @@ impl Actor {
                     .backups
                     .request(SessionRef::from(head), BackupMode::Compressed);
             }
-            Ok(WorkResult::Closed(remaining))
+            if deletion == Some(TranscriptsOnDelete::Keep) {
+                transcripts.adoptable = deleting::adoptable_sessions(&services, record.id).await;
+            }
+            Ok(WorkResult::Closed(transcripts))
         }));
     }
 

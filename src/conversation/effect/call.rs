@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bridge_protocol::conversation::{ContinueAt, OnBusy, OnLimit, Settings};
+use bridge_protocol::conversation::{ContinueAt, OnBusy, OnLimit, Settings, TranscriptsOnDelete};
 use bridge_protocol::id::{InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::{PromptContent, RawJson};
@@ -160,9 +160,8 @@ pub enum Call {
     Reset,
     /// Delete the conversation.
     Delete {
-        /// The sessions that can be adopted afterwards, which are looked up before the deletion begins; `None` if the
-        /// transcripts are deleted too.
-        adoptable: Option<Vec<UpstreamId>>,
+        /// Whether the transcripts are deleted too.
+        transcripts: TranscriptsOnDelete,
     },
 }
 

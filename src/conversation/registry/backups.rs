@@ -190,7 +190,11 @@ impl Registry {
     fn report_rewritten(&self, entry: &AgentEntry, id: &UpstreamId) {
         tracing::warn!(upstream_id = %id, "a transcript is shorter than its backup, or its beginning differs; both are kept");
         let holders = self.services.store.holders(id, Some(&entry.transcript_root()));
-        for holder in holders.unwrap_or_default() {
+        let holders = holders.unwrap_or_else(|error| {
+            tracing::error!(upstream_id = %id, error = chain_text(&error), "its conversations are not notified");
+            Vec::new()
+        });
+        for holder in holders {
             if holder.chain.head().is_some_and(|head| head.upstream_id == *id) {
                 let growth = TranscriptGrowth {
                     rewritten: true,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bridge_protocol::conversation::TranscriptsOnDelete;
 use bridge_protocol::id::ConversationId;
 use bridge_protocol::raw::PromptContent;
 use jiff::Timestamp;
@@ -131,11 +132,19 @@ impl Registry {
     /// Finishes the deletions that an earlier daemon began. A repeated call gets the result.
     pub fn finish_deletions(self: &Arc<Self>, deletions: Vec<(ConversationId, BegunDeletion)>) {
         for (id, deletion) in deletions {
-            let call = Call::Delete { adoptable: None };
-            // Its result is in the log and in the store.
-            if let Err(error) = self.call(id, call, deletion.request) {
-                tracing::error!(conversation = %id, error = chain_text(&error), "its deletion stays unfinished");
-            }
+            let call = Call::Delete {
+                transcripts: TranscriptsOnDelete::Delete,
+            };
+            let begun = self.call(id, call, deletion.request);
+            self.tasks.spawn(async move {
+                let result = match begun {
+                    Ok(answer) => answer.await.unwrap_or(Err(ConversationError::Internal)),
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = result {
+                    tracing::error!(conversation = %id, error = chain_text(&error), "its deletion stays unfinished");
+                }
+            });
         }
     }
 }

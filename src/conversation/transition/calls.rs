@@ -108,10 +108,13 @@ impl<R> Model<R> {
             }
             Call::Close => self.close(caller),
             Call::Reset => self.close_then(OperationKind::Reset, caller),
-            Call::Delete { adoptable } => match adoptable.filter(|_| self.record.begun_deletion.is_none()) {
-                None => self.delete_with_transcripts(caller),
-                kept => self.close_then(OperationKind::Delete { adoptable: kept }, caller),
-            },
+            Call::Delete { transcripts } => {
+                let deletes = transcripts == bridge_protocol::conversation::TranscriptsOnDelete::Delete;
+                match deletes || self.record.begun_deletion.is_some() {
+                    true => self.delete_with_transcripts(caller),
+                    false => self.close_then(OperationKind::Delete { transcripts: false }, caller),
+                }
+            }
         }
     }
 

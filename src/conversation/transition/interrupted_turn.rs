@@ -11,7 +11,7 @@ use crate::store::{CutShortPrompt, PendingContinuation};
 
 impl<R> Model<R> {
     /// Settles the interrupted turn, this one or an earlier one, and the scheduled continuation at the end of a turn.
-    /// Returns the continuation of a turn that waits for the end of its limit.
+    /// Returns the continuation to report with the turn's end.
     pub(super) fn settle_interrupted_turn(
         &mut self,
         stop_reason: &StopReason,
@@ -34,8 +34,8 @@ impl<R> Model<R> {
                 // A turn that was answered supersedes the interrupted one.
                 self.record.cut = None;
                 self.settle_queue_continuation(continues, stop_reason);
-            } else if self.repeats_interrupted_prompt() {
-                self.record.cut = None;
+            } else {
+                self.drop_repeated_prompt();
             }
             return None;
         };
@@ -48,8 +48,8 @@ impl<R> Model<R> {
             if continues {
                 self.record.cut = None;
                 self.end_continuation();
-            } else if self.repeats_interrupted_prompt() {
-                self.record.cut = None;
+            } else {
+                self.drop_repeated_prompt();
             }
             return None;
         }
@@ -58,19 +58,24 @@ impl<R> Model<R> {
         self.schedule_after_failure(failure)
     }
 
-    /// Whether the running turn is the call of the interrupted prompt, which its client repeated. The agent may have the prompt
-    /// now, so it must not be sent again.
-    fn repeats_interrupted_prompt(&self) -> bool {
+    /// If the running turn is the interrupted prompt, sent again because its client repeated the call, the prompt is not
+    /// continued any more: the agent may have it now.
+    fn drop_repeated_prompt(&mut self) {
         let turn = self.turn.as_ref();
         let own = turn.and_then(|turn| turn.request.caller.key.as_ref());
         let cut = self.record.cut.as_ref();
         let interrupted = cut.and_then(|cut| cut.open_request.as_ref());
-        own.zip(interrupted)
-            .is_some_and(|(own, interrupted)| own.id == interrupted.id)
+        let is_same_call = own
+            .zip(interrupted)
+            .is_some_and(|(own, interrupted)| own.id == interrupted.id);
+        if is_same_call {
+            self.record.cut = None;
+            self.end_continuation_text();
+        }
     }
 
-    /// Schedules the continuation of the turn that just failed, or keeps the one that is scheduled already. Returns it if
-    /// the turn waits for it.
+    /// Schedules the continuation of the turn that just failed, or keeps the one that is scheduled already. Returns the one to
+    /// report with the turn's end.
     fn schedule_after_failure(&mut self, failure: &turn::Failure) -> Option<Continuation> {
         let turn = self.turn.as_ref()?;
         let continues = turn.request.is_continuation;
@@ -89,7 +94,7 @@ impl<R> Model<R> {
         let is_later = earlier
             .as_ref()
             .is_some_and(|earlier| !continues && earlier.at > self.now);
-        // Not because of this turn, so it is sent again at once.
+        // The agent did not end because of this turn, so the turn continues at once.
         let is_resent = turn.is_bystander && has_died && !is_later && attempts < MAX_ATTEMPTS;
         if is_resent {
             self.due_turn = None;

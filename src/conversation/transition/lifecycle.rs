@@ -1,6 +1,6 @@
 //! Closing, hibernating, resetting, deleting, stopping.
 
-use bridge_protocol::conversation::{DeleteAnswer, RemainingTranscript, SessionInfo, Settings};
+use bridge_protocol::conversation::{DeleteAnswer, SessionInfo, Settings, TranscriptsOnDelete};
 use bridge_protocol::event::Event;
 
 use crate::agent::failure::{Failure, FailureKind};
@@ -36,7 +36,7 @@ impl<R> Model<R> {
             ));
             self.answer(caller, Err(error));
         } else {
-            self.begin_close(vec![caller], false);
+            self.begin_close(vec![caller], None);
         }
     }
 
@@ -63,11 +63,12 @@ impl<R> Model<R> {
 
     /// Closes the session and then clears the chain or deletes the conversation.
     pub(super) fn close_then(&mut self, kind: OperationKind, caller: Caller<R>) {
+        let deletion = matches!(kind, OperationKind::Delete { .. }).then_some(TranscriptsOnDelete::Keep);
         self.set_operation(kind, caller, Stage::Closing(None));
-        if self.session.is_none() {
-            self.continue_when_closed(Vec::new());
+        if self.session.is_none() && deletion.is_none() {
+            self.continue_when_closed(DeleteAnswer::default());
         } else {
-            self.begin_close(Vec::new(), false);
+            self.begin_close(Vec::new(), deletion);
         }
     }
 
@@ -75,7 +76,11 @@ impl<R> Model<R> {
     /// written, the call is refused and all of them stay.
     pub(super) fn delete_with_transcripts(&mut self, caller: Caller<R>) {
         let request = caller.key.clone();
-        self.set_operation(OperationKind::Delete { adoptable: None }, caller, Stage::Writing);
+        self.set_operation(
+            OperationKind::Delete { transcripts: true },
+            caller,
+            Stage::Writing,
+        );
         if self.record.begun_deletion.is_some() {
             self.deletion_begun(Ok(()));
             return;
@@ -96,7 +101,7 @@ impl<R> Model<R> {
             return;
         }
         self.set_operation(op.kind, op.caller, Stage::Closing(None));
-        self.begin_close(Vec::new(), true);
+        self.begin_close(Vec::new(), Some(TranscriptsOnDelete::Delete));
     }
 
     /// Begins an operation that works on the transcripts, once the session is closed.
@@ -106,7 +111,7 @@ impl<R> Model<R> {
             return;
         }
         self.set_operation(kind, caller, Stage::Closing(Some(work)));
-        self.begin_close(Vec::new(), false);
+        self.begin_close(Vec::new(), None);
     }
 
     /// Whether the conversation is being deleted, or its deletion has begun and will be finished.
@@ -115,17 +120,19 @@ impl<R> Model<R> {
         self.record.begun_deletion.is_some() || matches!(kind, Some(OperationKind::Delete { .. }))
     }
 
-    pub(super) fn begin_close(&mut self, callers: Vec<Caller<R>>, delete_transcripts: bool) {
+    pub(super) fn begin_close(&mut self, callers: Vec<Caller<R>>, deletion: Option<TranscriptsOnDelete>) {
         self.effects.push(Effect::Disarm(Deadline::Idle));
         self.cancel_questions();
-        self.start_closing(callers, delete_transcripts, false);
+        self.start_closing(callers, deletion, false);
     }
 
-    fn start_closing(&mut self, callers: Vec<Caller<R>>, delete_transcripts: bool, by_force: bool) {
-        let number = self.begin_work(Work::Close {
-            delete_transcripts,
-            by_force,
-        });
+    fn start_closing(
+        &mut self,
+        callers: Vec<Caller<R>>,
+        deletion: Option<TranscriptsOnDelete>,
+        by_force: bool,
+    ) {
+        let number = self.begin_work(Work::Close { deletion, by_force });
         self.closing = Some(Closing { number, callers });
         self.session = None;
     }
@@ -134,7 +141,7 @@ impl<R> Model<R> {
     /// run at once.
     pub(super) fn close_by_force(&mut self) {
         if self.closing.is_none() {
-            self.start_closing(Vec::new(), false, true);
+            self.start_closing(Vec::new(), None, true);
         }
     }
 
@@ -176,7 +183,7 @@ impl<R> Model<R> {
     pub fn leave_retired_agent(&mut self, now: Now) -> Vec<Effect<R>> {
         self.now = now;
         if self.can_leave_agent() {
-            self.begin_close(Vec::new(), false);
+            self.begin_close(Vec::new(), None);
         }
         self.end_step()
     }
@@ -192,7 +199,7 @@ impl<R> Model<R> {
     }
 
     /// The session is closed.
-    pub(super) fn session_closed(&mut self, job: u64, remaining: Vec<RemainingTranscript>) {
+    pub(super) fn session_closed(&mut self, job: u64, transcripts: DeleteAnswer) {
         let Some(closing) = self.closing.take_if(|closing| closing.number == job) else {
             return;
         };
@@ -200,11 +207,12 @@ impl<R> Model<R> {
         for caller in closing.callers {
             self.answer(caller, Ok(Answer::Done));
         }
-        self.continue_when_closed(remaining);
+        self.continue_when_closed(transcripts);
     }
 
-    /// Begins what waited for the session to be closed. `remaining`: transcripts that should have been deleted but still exist.
-    fn continue_when_closed(&mut self, remaining: Vec<RemainingTranscript>) {
+    /// Begins what waited for the session to be closed. `transcripts_left`: what became of the transcripts, if the
+    /// conversation is deleted.
+    fn continue_when_closed(&mut self, transcripts_left: DeleteAnswer) {
         let waits = |op: &mut Operation<R>| matches!(op.stage, Stage::Closing(_));
         let Some(op) = self.operation.take_if(waits) else {
             return;
@@ -239,7 +247,7 @@ impl<R> Model<R> {
                 };
                 self.write_result(OperationKind::Reset, ledger, change);
             }
-            OperationKind::Delete { adoptable } => {
+            OperationKind::Delete { transcripts } => {
                 let before = self.record.clone();
                 let mut ledger = self.clear_chain(ClearReason::Deleted);
                 self.record.deleted_at = Some(self.now);
@@ -251,7 +259,7 @@ impl<R> Model<R> {
                 // Settings may contain keys, and are no longer needed to open a session.
                 self.record.settings = Settings::default();
                 ledger.requests.extend(self.remove_held_prompts());
-                if adoptable.is_none() {
+                if transcripts {
                     // With the transcripts kept, the title would help to adopt them again.
                     self.record.title.clear();
                     self.record.failure = None;
@@ -262,15 +270,7 @@ impl<R> Model<R> {
                 self.bump_revision();
                 let change = CallChange {
                     events: vec![Event::Deleted {}],
-                    ..CallChange::new(
-                        caller,
-                        Answer::Deleted(DeleteAnswer {
-                            remaining,
-                            adoptable: adoptable.unwrap_or_default(),
-                            ..DeleteAnswer::default()
-                        }),
-                        before,
-                    )
+                    ..CallChange::new(caller, Answer::Deleted(transcripts_left), before)
                 };
                 self.write_change(ledger, change);
             }
@@ -306,7 +306,7 @@ impl<R> Model<R> {
     /// has an open question, stays open.
     pub(super) fn hibernate(&mut self) {
         if self.can_reopen() && self.is_quiet() && !self.has_open_question() {
-            self.begin_close(Vec::new(), false);
+            self.begin_close(Vec::new(), None);
         } else {
             self.arm_idle();
         }

@@ -112,6 +112,8 @@ impl<R> Model<R> {
             return;
         };
         turn.phase = TurnPhase::Sent;
+        // Only the end of the process that now has the prompt counts.
+        turn.is_bystander = false;
         let content = with_preamble(live.preamble.as_deref(), &turn.request.prompt);
         self.effects
             .push(Effect::SendPrompt(content, turn.request.params.clone()));

@@ -50,7 +50,7 @@ impl<R> Model<R> {
     pub(super) fn ensure_session(&mut self) {
         if self.must_change_process() {
             // It is opened in another process once it is closed.
-            self.begin_close(Vec::new(), false);
+            self.begin_close(Vec::new(), None);
             return;
         }
         if self.session.is_some() {

@@ -91,7 +91,7 @@ pub fn collect_borrowed(
             if !seen.insert(file.clone()) {
                 continue;
             }
-            let (named_files, collected) = match &file {
+            let (name, collected) = match &file {
                 SideFile::ToolResult(path) => {
                     let name = result_name(path).map(str::to_owned);
                     if name.as_ref().is_some_and(|name| claimed.names.contains(name)) {
@@ -112,7 +112,7 @@ pub fn collect_borrowed(
                 part.name.len() <= NAME_LIMIT_BYTES && files.len() < FILE_LIMIT
             };
             let Some((part, meta)) = collected.filter(has_room) else {
-                missing.push(quoted(named_files));
+                missing.push(quoted(name));
                 continue;
             };
             if matches!(file, SideFile::Subagent(_)) {
@@ -128,7 +128,7 @@ pub fn collect_borrowed(
     Ok((!notes.is_empty()).then(|| notes.join("; ")))
 }
 
-/// Returns the files that the first [`Part::bytes`] of a transcript name, and whether it may name more.
+/// Returns the files that the first [`SessionFile::bytes`] of a transcript name, and whether it may name more.
 fn files_named_by(part: &SessionFile) -> io::Result<(BTreeSet<SideFile>, bool)> {
     let file = Metered::new(part.open()?.take(part.bytes), part.bytes);
     named_files(BufReader::with_capacity(READ_BYTES, file))

@@ -223,7 +223,7 @@ impl Entries {
     }
 
     /// Whether the user typed it during a turn. It is not a message in Claude Code's file, and a resume chooses its branch by
-    /// messages alone, so its role is [`Role::Other`].
+    /// messages alone, so its role is [`RecordRole::Other`].
     pub(super) fn is_steering(&self, position: usize) -> bool {
         self.entries[position].flags & STEERING != 0
     }

@@ -176,7 +176,7 @@ impl<R: BufRead + Seek + Debug + Send> OpenTranscript for OpenClaudeTranscript<R
             let places = uuids.iter().filter_map(position_of);
             Some(
                 places
-                    .filter(|position_of| *position_of < first && is_message(position_of))
+                    .filter(|position| *position < first && is_message(position))
                     .count(),
             )
         })?;

@@ -201,7 +201,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// What the user typed of a text of a prompt: without what an editor or the agent puts before it.
+/// Returns the part of a prompt that the user typed, without the tags that an editor or the agent puts before it.
 pub(super) fn typed_text(mut text: &str) -> &str {
     let added_end = |text: &str| {
         let (tag, _) = text.strip_prefix('<')?.split_once('>')?;

@@ -226,12 +226,12 @@ impl Walk {
                         self.excluded = Some(position);
                         return;
                     }
-                    let mut preceding = (0..position).rev();
+                    let mut earlier = (0..position).rev();
                     // If several records have one uuid, only the last one can be a parent.
-                    let preceding = preceding.find(|preceding| {
-                        !entries.is_sidechain(*preceding)
-                            && !self.on_branch[*preceding]
-                            && entries.replaced_by(*preceding).is_none()
+                    let preceding = earlier.find(|earlier| {
+                        !entries.is_sidechain(*earlier)
+                            && !self.on_branch[*earlier]
+                            && entries.replaced_by(*earlier).is_none()
                     });
                     self.joined.push((position, preceding));
                     let Some(preceding) = preceding else { return };

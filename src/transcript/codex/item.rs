@@ -48,7 +48,7 @@ pub(super) fn is_prompt(item: &Fields<'_>) -> bool {
     typed_texts(item).is_some_and(|mut texts| texts.any(|_| true))
 }
 
-/// Returns what the user typed in each part of an item that is the user's: nothing for a picture. `None` if the item is not
+/// Returns what the user typed in each part of an item that is the user's: an empty text for a picture. `None` if the item is not
 /// a message of the user.
 pub(super) fn typed_texts<'a>(item: &Fields<'a>) -> Option<impl Iterator<Item = String> + use<'a>> {
     if item.str("type")? != "message" || item.str("role")? != "user" {
@@ -67,7 +67,7 @@ pub(super) fn typed_texts<'a>(item: &Fields<'a>) -> Option<impl Iterator<Item = 
     Some(content.into_iter().enumerate().filter_map(typed))
 }
 
-/// What the user typed of a text: without what an editor put before it, and nothing of the marks around a picture.
+/// Returns the part of a text that the user typed, without what an editor put before it. Empty for the tags around a picture.
 fn typed_text(text: &str) -> &str {
     let is_picture_mark =
         matches!(text, "<image>" | "</image>") || text.starts_with("<image name=") && text.ends_with('>');
@@ -78,7 +78,7 @@ fn typed_text(text: &str) -> &str {
     }
 }
 
-/// What the user typed of a text in an event, which does not record the author.
+/// As [`typed_text`], for an event, which does not record the author. `None` if Codex wrote the text.
 pub(super) fn typed_in_event(text: &str) -> Option<&str> {
     (!is_injected(text)).then(|| typed_text(text))
 }

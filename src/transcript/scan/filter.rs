@@ -71,7 +71,7 @@ impl Filter {
         }
     }
 
-    /// Adds a string's last bytes, if there is no escape among them except white space at the very end, which is omitted.
+    /// Also copies the end of a longer string: its last bytes after the last escape, without white space at the very end.
     pub(in crate::transcript) const fn and_end(self, bytes: usize) -> Self {
         Self {
             end_bytes: bytes,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bridge_protocol::conversation::{ContinueAt, OnBusy, OnLimit, Settings};
+use bridge_protocol::conversation::{ContinueAt, OnBusy, OnLimit, Settings, TranscriptsOnDelete};
 use bridge_protocol::id::TurnId;
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::raw::{PromptContent, RawJson};
@@ -268,7 +268,7 @@ impl World {
     pub(super) fn delete(&mut self) -> u32 {
         self.call(
             Call::Delete {
-                adoptable: Some(Vec::new()),
+                transcripts: TranscriptsOnDelete::Keep,
             },
             None,
         )

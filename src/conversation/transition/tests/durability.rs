@@ -132,6 +132,7 @@ fn rule_4_a_deletion_that_could_not_be_written_leaves_the_chain() {
     let mut world = World::hibernating();
     world.hold_writes = true;
     let reply = world.delete();
+    world.closes();
     world.write_fails();
     assert!(store_failed(&world, reply));
     assert!(!world.ended);

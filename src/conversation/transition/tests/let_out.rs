@@ -141,6 +141,8 @@ fn a_repeated_prompt_that_is_cancelled_is_not_sent_again() {
         world.prompt_with("second", OnBusy::Queue, Fidelity::Text, Some("k"));
         world.is_killed_when(PromptArrival::Absent);
         assert!(world.view().cut_short);
+        let later = "2026-11-20T23:59:00Z";
+        world.continue_at(ContinueAt::Time(later.parse().unwrap()), None);
         world.prompt_with("second", OnBusy::Queue, Fidelity::Text, Some("k"));
         world.reopens();
         world.says_something();
@@ -150,6 +152,7 @@ fn a_repeated_prompt_that_is_cancelled_is_not_sent_again() {
             false => world.ends("cancelled"),
         }
         assert!(!world.view().cut_short, "{is_limited}");
+        assert_eq!(due_at(&world), None, "{is_limited}");
     }
 }
 

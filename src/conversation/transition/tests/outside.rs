@@ -144,7 +144,7 @@ impl World {
         let job = self.closing.take().expect("no closing was asked for");
         self.apply(Input::WorkDone {
             job,
-            found: Ok(WorkResult::Closed(Vec::new())),
+            found: Ok(WorkResult::Closed(Default::default())),
         });
     }
 

@@ -223,7 +223,7 @@ proptest! {
                 }
                 1 => world.apply(Input::WorkDone { job, found: Err(refused()) }),
                 2 => world.apply(Input::WorkDone { job, found: Ok(WorkResult::Branched(branch("s1"))) }),
-                3 => world.apply(Input::WorkDone { job, found: Ok(WorkResult::Closed(Vec::new())) }),
+                3 => world.apply(Input::WorkDone { job, found: Ok(WorkResult::Closed(Default::default())) }),
                 4 => world.apply(Input::WorkDone { job, found: Ok(WorkResult::Configured) }),
                 5 => world.apply(Input::PromptAnswered(Ok(RawJson::from(json!("what?"))))),
                 6 => world.apply(Input::PromptAnswered(Err(RawJson::from(json!([]))))),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use bridge_protocol::conversation::{ContinueAt, OnBusy};
+use bridge_protocol::conversation::{ContinueAt, OnBusy, TranscriptsOnDelete};
 use bridge_protocol::id::TurnId;
 use bridge_protocol::link::{Fidelity, RollCause};
 use jiff::Timestamp;
@@ -159,7 +159,7 @@ impl Run {
             Step::Delete => {
                 world.call(
                     Call::Delete {
-                        adoptable: Some(Vec::new()),
+                        transcripts: TranscriptsOnDelete::Keep,
                     },
                     None,
                 );

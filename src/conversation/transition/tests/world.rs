@@ -332,13 +332,11 @@ impl World {
                 let id = sent.upstream_id.as_ref().map_or("nothing", UpstreamId::as_str);
                 format!("ascertain {id}")
             }
-            Work::Close {
-                delete_transcripts,
-                by_force,
-            } => {
+            Work::Close { deletion, by_force } => {
                 assert_eq!(self.closing, None, "one is being closed already");
                 self.closing = Some(job);
-                let delete = if delete_transcripts { " and delete" } else { "" };
+                let deletes = deletion == Some(bridge_protocol::conversation::TranscriptsOnDelete::Delete);
+                let delete = if deletes { " and delete" } else { "" };
                 let force = if by_force { " by force" } else { "" };
                 format!("close session{delete}{force}")
             }
