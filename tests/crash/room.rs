@@ -244,12 +244,24 @@ fn without_room_nothing_is_acknowledged_and_nothing_is_lost() {
     home.assert_nobody_but(&[disk.keeper.id()]);
 }
 
-/// Configures an agent `plain` whose transcripts do not show how a turn ended. Each of its answers to a prompt has so many bytes of
-/// its own.
-fn configure_plain(home: &Home, answer_bytes: usize) {
-    let script = format!(
-        r#""$0" loopback-agent --data "$1" | sed -u "s/\"stopReason\"/\"_meta\":{{\"x\":\"$(printf %0{answer_bytes}d 0)\"}},&/""#
-    );
+/// How an agent answers a prompt: well with so many bytes of its own, or with an error whose message has so many bytes.
+#[derive(Clone, Copy)]
+enum AgentAnswer {
+    Result(usize),
+    Error(usize),
+}
+
+/// Configures an agent `plain` whose transcripts do not show how a turn ended.
+fn configure_plain(home: &Home, answer: AgentAnswer) {
+    let edit = match answer {
+        AgentAnswer::Result(bytes) => {
+            format!(r#"s/\"stopReason\"/\"_meta\":{{\"x\":\"$(printf %0{bytes}d 0)\"}},&/"#)
+        }
+        AgentAnswer::Error(bytes) => format!(
+            r#"s/\"result\":{{[^{{]*\"stopReason\".*/\"error\":{{\"code\":-32603,\"message\":\"$(printf %0{bytes}d 0)\"}}}}/"#
+        ),
+    };
+    let script = format!(r#""$0" loopback-agent --data "$1" | sed -u "{edit}""#);
     home.configure(&format!(
         "[agents.plain]\nkind = \"generic\"\ncommand = \"/bin/sh\"\nargs = [\"-c\", '''{script}''', '{}', '{}']\n",
         env!("CARGO_BIN_EXE_sessiond"),
@@ -284,7 +296,7 @@ fn ask_of(client: &mut Client, make: &Value) -> Asked {
     }
 }
 
-/// Answers its question, and returns how it ended: well.
+/// Answers its question, and returns how it ended.
 fn allow(client: &mut Client, asked: &Asked) -> Value {
     let outcome = json!({"outcome": "selected", "optionId": "allow_once"});
     let id = &asked.prompt["conversationId"];
@@ -294,22 +306,20 @@ fn allow(client: &mut Client, asked: &Asked) -> Value {
             &json!({"conversationId": id, "interruptId": asked.question, "outcome": outcome}),
         )
         .unwrap();
-    let told = loop {
+    loop {
         if let Line::Answer(answered, answer) = client.read().unwrap()
             && answered == asked.request
         {
             break answer.unwrap();
         }
-    };
-    assert_eq!(told["stopReason"], "end_turn", "{told}");
-    told
+    }
 }
 
 /// The answer to the same prompt after a kill is what its caller was told.
 fn assert_ended_alike(again: &Value, told: &Value) {
     assert_eq!(
         (&again["stopReason"], &again["turnId"], &again["failure"]),
-        (&told["stopReason"], &told["turnId"], &Value::Null),
+        (&told["stopReason"], &told["turnId"], &told["failure"]),
         "{again}"
     );
 }
@@ -318,19 +328,19 @@ fn assert_ended_alike(again: &Value, told: &Value) {
 /// transcript shows how.
 #[test]
 fn a_turn_that_ends_without_room_has_the_same_end_after_a_kill() {
-    ends_alike_after_a_kill(0);
+    ends_alike_after_a_kill(AgentAnswer::Result(0));
 }
 
 /// The answer alone is so large that it is usually stored in a file of its own.
 #[test]
 fn a_turn_with_a_large_answer_that_ends_without_room_has_the_same_end_after_a_kill() {
-    ends_alike_after_a_kill(20_000);
+    ends_alike_after_a_kill(AgentAnswer::Result(20_000));
 }
 
 /// The answer alone is so large that the journal would not take it, and that few of them would use up what is kept free.
 #[test]
 fn a_turn_with_a_very_large_answer_that_ends_without_room_has_the_same_end_after_a_kill() {
-    ends_alike_after_a_kill(90_000);
+    ends_alike_after_a_kill(AgentAnswer::Result(90_000));
 }
 
 #[test]
@@ -338,9 +348,15 @@ fn many_turns_with_large_answers_that_end_without_room_have_the_same_ends_after_
     many_end_alike_after_a_kill(50_000, false);
 }
 
-fn ends_alike_after_a_kill(answer_bytes: usize) {
+/// The same where the agent's error is so long that the journal would not take it.
+#[test]
+fn a_turn_with_a_very_long_error_that_ends_without_room_has_the_same_end_after_a_kill() {
+    ends_alike_after_a_kill(AgentAnswer::Error(90_000));
+}
+
+fn ends_alike_after_a_kill(answer: AgentAnswer) {
     let home = Home::new("");
-    configure_plain(&home, answer_bytes);
+    configure_plain(&home, answer);
     let Some(disk) = Disk::mount(&home, "size=8m") else {
         return;
     };
@@ -363,6 +379,11 @@ fn ends_alike_after_a_kill(answer_bytes: usize) {
     );
     assert_store_failed(&refused);
     let told = allow(&mut client, &asked);
+    let expected = match answer {
+        AgentAnswer::Result(_) => "end_turn",
+        AgentAnswer::Error(_) => "failed",
+    };
+    assert_eq!(told["stopReason"], expected, "{told}");
     assert_store_failed(&client.refused("conversation/update", &title));
     daemon.kill();
     disk.make_room();
@@ -377,7 +398,7 @@ fn ends_alike_after_a_kill(answer_bytes: usize) {
 #[test]
 fn a_turn_with_a_large_answer_that_no_file_can_hold_has_the_same_end_after_a_kill() {
     let home = Home::new("");
-    configure_plain(&home, 20_000);
+    configure_plain(&home, AgentAnswer::Result(20_000));
     let mut daemon = home.start();
     let mut client = Client::connect(&home.socket()).unwrap();
     let asked = ask_of(&mut client, &json!({"agent": "plain", "cwd": home.project()}));
@@ -404,7 +425,7 @@ fn turns_that_end_without_room_after_an_erasure_have_the_same_end_after_a_kill()
 
 fn many_end_alike_after_a_kill(answer_bytes: usize, erases: bool) {
     let home = Home::new("");
-    configure_plain(&home, answer_bytes);
+    configure_plain(&home, AgentAnswer::Result(answer_bytes));
     let Some(disk) = Disk::mount(&home, "size=32m") else {
         return;
     };
