@@ -23,9 +23,6 @@ use signs::CodexRetry;
 pub use signs::{FailureSigns, Rejection};
 pub use terminal_text::strip_terminal_codes;
 
-/// The longest message of a failure, in bytes. A client shows it, and the end of a turn is saved even on a full disk.
-const MESSAGE_LIMIT_BYTES: usize = 4 << 10;
-
 /// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FailureKind {
@@ -71,7 +68,7 @@ impl FailureKind {
 pub struct Failure {
     /// The kind of failure.
     pub kind: FailureKind,
-    /// The agent's message, without wrapping and terminal control sequences, cut to [`MESSAGE_LIMIT_BYTES`]. Never empty.
+    /// The agent's message, without wrapping and terminal control sequences, cut to a few KiB. Never empty.
     pub message: String,
     /// When the limit resets, if known. Only for [`FailureKind::RateLimited`].
     pub resets_at: Option<Timestamp>,
@@ -320,12 +317,9 @@ fn message_of(evidence: &Evidence<'_>, texts: &[&str], kind: FailureKind) -> Str
     let first = texts_and_message
         .map(|text| strip_terminal_codes(text).trim().to_owned())
         .find(|text| !text.is_empty());
-    let shortened = first.map(|mut text| {
-        if text.len() > MESSAGE_LIMIT_BYTES {
-            text.truncate(text.floor_char_boundary(MESSAGE_LIMIT_BYTES));
-            text.push('…');
-        }
-        text
+    let shortened = first.map(|text| match signs::bounded(&text) {
+        start if start.len() < text.len() => format!("{start}…"),
+        _ => text,
     });
     shortened.unwrap_or_else(|| match evidence.code {
         Some(code) => format!("the agent answered with error {code} and no message"),

@@ -109,6 +109,47 @@ struct MemoryFallback {
     is_incomplete: bool,
 }
 
+/// Changes that are written together.
+struct Group<'a> {
+    keyspace: &'a Keyspace,
+    draft: WriteBatch<'a>,
+    /// The state of the trees with the group's changes.
+    state: AppliedState,
+    /// The journal lines of the changes.
+    lines: Vec<u8>,
+    last_line_bytes: usize,
+    /// Why a change was refused for lack of disk space.
+    full_disk_error: Option<StoreError>,
+    /// How the database failed. No more changes are added then.
+    database_error: Option<StoreError>,
+}
+
+impl<'a> Group<'a> {
+    fn new(keyspace: &'a Keyspace, applied: &AppliedState) -> Self {
+        Self {
+            keyspace,
+            draft: WriteBatch::new(keyspace),
+            state: applied.clone(),
+            lines: Vec::new(),
+            last_line_bytes: 0,
+            full_disk_error: None,
+            database_error: None,
+        }
+    }
+
+    /// Adds a change and its line.
+    fn add(&mut self, entry: &JournalChange, line: &[u8]) -> Result<(), StoreError> {
+        self.state.position.sequence += 1;
+        self.last_line_bytes = line.len();
+        self.lines.extend_from_slice(line);
+        match apply::apply(&mut self.draft, &mut self.state, entry) {
+            Err(error) if error.is_database_error() => self.database_error = Some(error),
+            applied => applied?,
+        }
+        Ok(())
+    }
+}
+
 /// Receives the outcome of a commit.
 type CommitReply = oneshot::Sender<Result<Sequence, StoreError>>;
 
@@ -310,8 +351,7 @@ impl Writer {
         }
     }
 
-    /// Commits some of the queued changes. Returns the reason if others were refused for lack of disk space. A change that cannot be
-    /// refused is put back once if the database failed.
+    /// Commits some of the queued changes. Returns the reason if others were refused for lack of disk space.
     fn commit_some(
         &mut self,
         waiting: &mut VecDeque<(Change, CommitReply)>,
@@ -320,90 +360,86 @@ impl Writer {
     ) -> Result<Option<StoreError>, StoreError> {
         let shared = Arc::clone(&self.shared);
         let keyspace = shared.keyspace();
-        let mut draft = WriteBatch::new(&keyspace);
-        let mut next_state = self.applied.clone();
-        let mut lines: Vec<u8> = Vec::new();
-        let mut last_line_bytes = 0;
-        let mut full_disk_error = None;
-        let mut database_error = None;
-        while lines.len() < GROUP_LIMIT_BYTES
+        let mut group = Group::new(&keyspace, &self.applied);
+        while group.lines.len() < GROUP_LIMIT_BYTES
+            && group.database_error.is_none()
             && let Some((change, answer)) = waiting.pop_front()
         {
             if change.is_empty() {
-                answers.push((Sequence(next_state.position.sequence), answer));
+                answers.push((Sequence(group.state.position.sequence), answer));
                 continue;
             }
-            let next = next_state.position.sequence + 1;
-            let has_reserve = change.may_use_reserve;
-            let retry = has_reserve.then(|| change.clone());
-            let encoded = prepare(&shared, &keyspace, &draft, change, next).and_then(|entry| {
-                let line = write_line(next, &entry)?;
-                if let Some(journal) = self.journal.as_mut().filter(|_| !has_reserve) {
-                    journal.ensure_reserve(lines.len() + line.len())?;
-                }
-                Ok((entry, line))
-            });
-            match encoded {
+            let retry = change.may_use_reserve.then(|| change.clone());
+            match self.encode(&group, change) {
                 Ok((entry, line)) => {
-                    next_state.position.sequence = next;
-                    answers.push((Sequence(next), answer));
                     self.erases |= entry.erases;
-                    last_line_bytes = line.len();
-                    lines.extend_from_slice(&line);
-                    match apply::apply(&mut draft, &mut next_state, &entry) {
-                        Err(error) if error.is_database_error() => {
-                            database_error = Some(error);
-                            break;
-                        }
-                        applied => applied?,
-                    }
+                    answers.push((Sequence(group.state.position.sequence + 1), answer));
+                    group.add(&entry, &line)?;
                 }
                 // The error is the database's, not this change's. The database is replaced before the next change.
                 Err(error) if error.is_database_error() => {
-                    match retry.filter(|_| !lines.is_empty() || std::mem::take(may_retry)) {
+                    match retry.filter(|_| !group.lines.is_empty() || std::mem::take(may_retry)) {
                         Some(change) => waiting.push_front((change, answer)),
                         None => send_answer(answer, Err(error.clone())),
                     }
-                    if lines.is_empty() {
-                        return Err(error);
-                    }
                     // The changes before it are saved first.
-                    database_error = Some(error);
-                    break;
+                    group.database_error = Some(error);
                 }
                 Err(error) => {
-                    full_disk_error = Some(error.clone())
-                        .filter(|error| error.full_disk_path().is_some())
-                        .or(full_disk_error);
+                    if error.full_disk_path().is_some() {
+                        group.full_disk_error = Some(error.clone());
+                    }
                     send_answer(answer, Err(error));
                 }
             }
         }
+        let Group {
+            mut draft,
+            mut state,
+            lines,
+            last_line_bytes,
+            full_disk_error,
+            database_error,
+            ..
+        } = group;
         if lines.is_empty() {
-            return Ok(full_disk_error);
+            return database_error.map_or(Ok(full_disk_error), Err);
         }
         if let (Some(trust), None) = (&mut self.trust, &self.fallback) {
             trust.mark_open()?;
         }
         if let Some(journal) = &mut self.journal {
-            journal.append(&lines, next_state.position.sequence, last_line_bytes)?;
-            next_state.position = journal.position().clone();
+            journal.append(&lines, state.position.sequence, last_line_bytes)?;
+            state.position = journal.position().clone();
         }
-        next_state.write(&mut draft)?;
-        let applied = database_error.map_or_else(
-            || {
+        state.write(&mut draft)?;
+        let applied = match database_error {
+            Some(error) => Err(error),
+            None => {
                 let _readers_wait = shared
                     .snapshot_lock
                     .write()
                     .unwrap_or_else(PoisonError::into_inner);
                 keyspace.apply(draft.into_writes())
-            },
-            Err,
-        );
-        let before = std::mem::replace(&mut self.applied, next_state);
+            }
+        };
+        let before = std::mem::replace(&mut self.applied, state);
         drop(keyspace);
         applied.or_else(|error| self.apply_from_journal(&error, before))?;
         Ok(full_disk_error)
+    }
+
+    /// Encodes the group's next change, and its line in the journal. Reserves space for the line, unless the change may use the
+    /// reserve.
+    fn encode(&mut self, group: &Group<'_>, change: Change) -> Result<(JournalChange, Vec<u8>), StoreError> {
+        let next = group.state.position.sequence + 1;
+        let may_use_reserve = change.may_use_reserve;
+        let entry = prepare(&self.shared, group.keyspace, &group.draft, change, next)?;
+        let line = write_line(next, &entry)?;
+        if let Some(journal) = self.journal.as_mut().filter(|_| !may_use_reserve) {
+            journal.ensure_reserve(group.lines.len() + line.len())?;
+        }
+        Ok((entry, line))
     }
 
     /// Called when the database failed after the journal was written. Switches to trees in memory, read from the

@@ -1,6 +1,6 @@
 //! Opening a store: reconciles journal and database if either is behind, damaged or missing.
 //!
-//! This module owns the decisions of a start:
+//! The rules of a start:
 //!
 //! 1. The journal is read before anything is changed. The start fails if the journal has a newer format, or a valid
 //!    line with unknown content.
@@ -15,20 +15,22 @@
 //!    database may be older than the journal: it is copied, cut off and reported.
 //!
 //! A database is built in a separate folder and renamed once it is complete. The database that it replaces is kept under
-//! another name, and so is a damaged journal (module `set_aside`). The module `report` owns the report of the losses.
+//! another name, and so is a damaged journal (module `set_aside`). The module `source` decides which data a start uses; the
+//! module `report` owns the report of the losses.
 
 mod report;
 mod set_aside;
+mod source;
 
 use std::fs;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
-use super::apply::{self, AppliedState, FORMAT, JournalChange};
+use super::apply::{self, AppliedState, JournalChange};
 use super::body::{Bodies, rename_durably};
 use super::compact;
 use super::error::StoreError;
-use super::journal::{self, Journal, JournalHeader, Position, UnreadableEnd};
+use super::journal::{self, Journal, Position, UnreadableEnd};
 use super::keyspace::{Keyspace, WriteBatch};
 use super::salvage;
 use super::trust::TrustFile;
@@ -39,6 +41,7 @@ pub use report::{OpenReport, RebuildReason};
 pub(super) use set_aside::{copy_aside, damaged_files, remove_replaced};
 use set_aside::{exists, free_name, set_aside};
 pub use set_aside::{free_damaged_store, set_aside_in};
+use source::{JournalFile, RebuildPlan, ReplayFrom, StartSource, survey_journal};
 
 /// How many lines are replayed as one batch. sled frees no page while it applies a batch: batches of 4,096 took four
 /// times the memory and no less time.
@@ -139,7 +142,7 @@ fn open_with(
         }
     }
     report.journal_was_damaged |= file.head.is_none();
-    let (keyspace, mut mark, replayed) = match choose_source(&paths, &file, &trust, forced_rebuild)? {
+    let (keyspace, mut mark, replayed) = match source::choose(&paths, &file, &trust, forced_rebuild)? {
         StartSource::Database {
             keyspace,
             mut mark,
@@ -226,255 +229,6 @@ fn has_leftovers(folder: &Path, paths: &StorePaths) -> Result<bool, StoreError> 
         Err(error) => return Err(StoreError::io("list", &paths.bodies)(error)),
     };
     Ok(has_bodies || exists(&paths.report)? || !set_aside_in(folder)?.is_empty())
-}
-
-/// The journal as found, before any change.
-struct JournalFile {
-    exists: bool,
-    /// The header, and the offset of the next line. `None` if it cannot be read.
-    head: Option<(JournalHeader, u64)>,
-}
-
-impl JournalFile {
-    fn inspect(path: &Path) -> Result<Self, StoreError> {
-        let exists = exists(path)?;
-        let head = if exists { journal::read_header(path)? } else { None };
-        Ok(Self { exists, head })
-    }
-
-    fn base(&self) -> Option<u64> {
-        self.head.as_ref().map(|(header, _)| header.base)
-    }
-
-    /// Returns the position of the first line. Without a header, this is the first byte.
-    fn beginning(&self) -> Position {
-        let (generation, begin) = self
-            .head
-            .as_ref()
-            .map_or((uuid::Uuid::nil(), 0), |(header, begin)| {
-                (header.generation, *begin)
-            });
-        Position::before_lines(generation, 0, begin)
-    }
-
-    /// Whether a database with this mark may have been filled from this journal.
-    fn may_have_filled(&self, state: &AppliedState) -> bool {
-        let is_base = |(header, _): &(JournalHeader, u64)| header.base == state.position.sequence;
-        self.is_generation_of(state) || self.head.as_ref().is_none_or(is_base)
-    }
-
-    /// Whether a database with this mark was filled from a journal of this generation.
-    fn is_generation_of(&self, state: &AppliedState) -> bool {
-        let header = self.head.as_ref().map(|(header, _)| header.generation);
-        header == Some(state.position.generation)
-    }
-}
-
-/// The data that a start uses.
-enum StartSource {
-    /// The existing database, and the position from which to replay the journal.
-    Database {
-        keyspace: Keyspace,
-        mark: Box<AppliedState>,
-        from: ReplayFrom,
-    },
-    /// A database that must be rebuilt.
-    Rebuild(RebuildPlan),
-}
-
-/// How to rebuild a database.
-struct RebuildPlan {
-    /// Why the existing database cannot be used.
-    reason: RebuildReason,
-    /// The existing database, if the journal lost changes. Its records are loaded first.
-    database: Option<Keyspace>,
-    /// The journal lines to load afterwards.
-    from: ReplayFrom,
-    /// Whether the journal has lost changes.
-    has_lost_changes: bool,
-    /// Whether the existing database may have content that the journal lacks.
-    database_may_have_more: bool,
-    /// Whether to copy the journal before its unreadable end is cut off.
-    copies_end: bool,
-    /// See [`OpenReport::is_uncertain`].
-    is_uncertain: bool,
-}
-
-/// Which journal lines to apply.
-struct ReplayFrom {
-    /// Where to start reading.
-    position: Position,
-    /// Lines up to this sequence may share one sequence (see [`Header`]).
-    base: Option<u64>,
-    /// The last change in the database.
-    last_known: u64,
-    /// The database has all changes of this journal up to this sequence.
-    covered_until: u64,
-    /// Up to this sequence, only changes that are newer than the database are applied.
-    newer_only_until: u64,
-}
-
-impl ReplayFrom {
-    /// Selects all lines, for an empty database.
-    fn beginning(file: &JournalFile) -> Self {
-        Self {
-            position: file.beginning(),
-            base: file.base(),
-            last_known: 0,
-            covered_until: 0,
-            newer_only_until: 0,
-        }
-    }
-}
-
-/// Decides which data to use. Changes nothing, except that sled may write when it opens a database.
-fn choose_source(
-    paths: &StorePaths,
-    file: &JournalFile,
-    trust: &TrustFile,
-    forced_rebuild: Option<RebuildReason>,
-) -> Result<StartSource, StoreError> {
-    let is_trusted = trust.is_trusted()?;
-    let (mut keyspace, mut mark, unusable) = match open_database(&paths.database)? {
-        Ok((keyspace, mark)) => (Some(keyspace), mark, None),
-        Err(reason) => (None, None, Some(reason)),
-    };
-    let is_readable = mark.as_ref().is_none_or(|mark| mark.format <= FORMAT);
-    let is_current = mark.as_ref().is_some_and(|mark| mark.format == FORMAT);
-    let position = match &mark {
-        Some(mark) if is_current && is_trusted && forced_rebuild.is_none() => {
-            position_after(&paths.journal, file, mark)?
-        }
-        _ => None,
-    };
-    if let Some(position) = position
-        && let (Some(keyspace), Some(mark)) = (keyspace.take(), mark.take())
-    {
-        let from = ReplayFrom {
-            position,
-            last_known: mark.position.sequence,
-            covered_until: mark.position.sequence,
-            ..ReplayFrom::beginning(file)
-        };
-        let mark = Box::new(mark);
-        return Ok(StartSource::Database { keyspace, mark, from });
-    }
-    let survey = survey_journal(&paths.journal, file)?;
-    let database_sequence = mark.as_ref().map_or(0, |mark| mark.position.sequence);
-    // Journal and database come from the same store, but each has changes that the other lacks.
-    let has_branched = match &mark {
-        Some(mark) if survey.is_whole && database_sequence <= survey.last_sequence => {
-            file.is_generation_of(mark) && !journal::contains_line_at(&paths.journal, &mark.position)?
-        }
-        _ => false,
-    };
-    let is_of_journal = !has_branched && mark.as_ref().is_some_and(|mark| file.may_have_filled(mark));
-    // If the database has no position, the torn end may have been acknowledged.
-    let end_may_be_acknowledged = survey.unreadable_end.is_some() && keyspace.is_some() && mark.is_none();
-    let is_lost = !survey.is_whole
-        || database_sequence > survey.last_sequence
-        || end_may_be_acknowledged
-        || has_branched;
-    let reason = match (unusable, forced_rebuild, &mark) {
-        (Some(reason), _, _) | (None, Some(reason), _) => reason,
-        (None, None, None) => RebuildReason::CannotOpen,
-        _ if !is_current => RebuildReason::OtherFormat,
-        _ if !is_trusted => RebuildReason::Untrusted,
-        _ if is_lost => RebuildReason::JournalDamaged,
-        _ => RebuildReason::NotOfThisJournal,
-    };
-    if !(is_lost && is_readable)
-        && let Some(unused) = keyspace.take()
-    {
-        unused.close();
-    }
-    let was_closed = trust.closed_at()?.is_some();
-    let has_whole_line = survey
-        .unreadable_end
-        .as_ref()
-        .is_some_and(|end| end.has_whole_line);
-    // Only a database of this journal can prove that its end lost no more than one unfinished line.
-    let copies_end = has_whole_line || (survey.unreadable_end.is_some() && !is_of_journal);
-    let lost_its_end =
-        !file.exists || database_sequence > survey.last_sequence || survey.unreadable_end.is_some();
-    let is_uncertain = match is_lost {
-        true => {
-            let is_complete = keyspace.is_some() && mark.is_some() && is_trusted;
-            // If both have changed the same record, one of the changes is lost.
-            !is_complete || has_branched || (lost_its_end && !was_closed)
-        }
-        false => has_whole_line || (copies_end && was_closed),
-    };
-    let from = match keyspace {
-        Some(_) => ReplayFrom {
-            last_known: database_sequence,
-            covered_until: if is_of_journal { database_sequence } else { 0 },
-            newer_only_until: if is_of_journal {
-                database_sequence
-            } else {
-                u64::MAX
-            },
-            ..ReplayFrom::beginning(file)
-        },
-        None => ReplayFrom::beginning(file),
-    };
-    Ok(StartSource::Rebuild(RebuildPlan {
-        reason,
-        database: keyspace,
-        from,
-        has_lost_changes: is_lost,
-        database_may_have_more: is_lost
-            || (!is_of_journal && (mark.is_some() || survey.unreadable_end.is_some())),
-        copies_end,
-        is_uncertain,
-    }))
-}
-
-/// Returns the position where the journal continues after the state of the database. `None` if the database is not a
-/// state of this journal, or the journal lost the line at the database's position.
-fn position_after(
-    path: &Path,
-    file: &JournalFile,
-    state: &AppliedState,
-) -> Result<Option<Position>, StoreError> {
-    let Some((header, _)) = &file.head else {
-        return Ok(None);
-    };
-    if file.is_generation_of(state) {
-        return Ok(journal::contains_line_at(path, &state.position)?.then(|| state.position.clone()));
-    }
-    // A compaction was interrupted after the rename. The database already has its lines.
-    Ok((header.base == state.position.sequence).then(|| Position {
-        sequence: header.base,
-        ..file.beginning()
-    }))
-}
-
-/// The result of reading the whole journal.
-struct JournalSurvey {
-    /// Whether all lines are readable, except for a torn end.
-    is_whole: bool,
-    unreadable_end: Option<UnreadableEnd>,
-    /// Its last sequence.
-    last_sequence: u64,
-}
-
-fn survey_journal(path: &Path, file: &JournalFile) -> Result<JournalSurvey, StoreError> {
-    if !file.exists {
-        return Ok(JournalSurvey {
-            is_whole: false,
-            unreadable_end: None,
-            last_sequence: 0,
-        });
-    }
-    let scanned = journal::scan(path, &file.beginning(), file.base(), |position, change| {
-        parse_change(path, position, change).map(drop)
-    })?;
-    Ok(JournalSurvey {
-        is_whole: file.head.is_some() && scanned.damaged.is_empty() && scanned.missing.is_empty(),
-        unreadable_end: scanned.unreadable_end,
-        last_sequence: scanned.position.sequence.max(file.base().unwrap_or(0)),
-    })
 }
 
 /// Builds a database from the records of the old one (if the journal lost changes) and from the lines of the journal.
@@ -607,31 +361,6 @@ pub(super) fn fill_from_journal(journal: &Path, keyspace: &Keyspace) -> Result<F
         applied: state,
         is_damaged: file.head.is_none() || replayed.is_damaged,
     })
-}
-
-/// Opens a database and reads its mark. The inner error is the reason to rebuild it.
-fn open_database(path: &Path) -> Result<Result<(Keyspace, Option<AppliedState>), RebuildReason>, StoreError> {
-    if !exists(path)? {
-        return Ok(Err(RebuildReason::Missing));
-    }
-    let keyspace = match catch_unwind(|| Keyspace::open(path)) {
-        Ok(Ok(keyspace)) => keyspace,
-        // The database is not damaged: it cannot be used now.
-        Ok(Err(error)) if error.is_passing() || !error.is_database_error() => return Err(error),
-        Ok(Err(error)) => {
-            tracing::error!(%error, "cannot open the database");
-            return Ok(Err(RebuildReason::CannotOpen));
-        }
-        Err(_) => {
-            tracing::error!("cannot open the database: it panicked");
-            return Ok(Err(RebuildReason::CannotOpen));
-        }
-    };
-    let state = AppliedState::read(&keyspace).unwrap_or_else(|error| {
-        tracing::error!(%error, "cannot read the database's position");
-        None
-    });
-    Ok(Ok((keyspace, state)))
 }
 
 /// Parses the change of a line whose checksum is valid.

@@ -6,8 +6,9 @@ use serde_json::Value;
 
 use crate::agent::kinds::RAW_EVENT_METHOD;
 
-/// The longest notice text that is stored, in bytes. The text of a limit has fewer than 300.
-const NOTICE_LIMIT_BYTES: usize = 4096;
+/// The longest text that is kept of a failure, in bytes. A client shows it, and the end of a turn is saved even on a
+/// full disk. The text of a limit has fewer than 300.
+const TEXT_LIMIT_BYTES: usize = 4096;
 
 /// An event that refused requests because of a limit. Not a failure in itself: turns succeed after a refused side request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +44,7 @@ impl CodexRetry {
             details: error
                 .get("additionalDetails")
                 .and_then(Value::as_str)
-                .map(bounded),
+                .map(|text| bounded(text).to_owned()),
         }
     }
 
@@ -117,7 +118,9 @@ impl FailureSigns {
             }
             Some("agent_message_chunk") if update.get("messageId").is_none_or(Value::is_null) => {
                 let text = update.pointer("/content/text").and_then(Value::as_str);
-                self.last_notice = text.map(bounded).or_else(|| self.last_notice.take());
+                self.last_notice = text
+                    .map(|text| bounded(text).to_owned())
+                    .or_else(|| self.last_notice.take());
             }
             _ => {}
         }
@@ -137,10 +140,11 @@ impl FailureSigns {
     }
 }
 
-fn bounded(text: &str) -> String {
-    let mut end = text.len().min(NOTICE_LIMIT_BYTES);
+/// The start of a text, at most [`TEXT_LIMIT_BYTES`] of it.
+pub(super) fn bounded(text: &str) -> &str {
+    let mut end = text.len().min(TEXT_LIMIT_BYTES);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    text[..end].to_owned()
+    &text[..end]
 }

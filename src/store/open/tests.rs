@@ -3,6 +3,7 @@ mod losses;
 
 use std::collections::BTreeMap;
 
+use super::super::apply::FORMAT;
 use super::*;
 use crate::store::keyspace::{PAGE_ENTRIES, TreeId};
 use crate::store::tests::{change, id, opened, record, request, second, wait};
