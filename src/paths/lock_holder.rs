@@ -42,7 +42,7 @@ pub fn belongs_to_daemon(mut pid: u32, is_marked: impl Fn(u32) -> bool) -> bool 
 }
 
 /// The parent of a process. It adopts the process if the one that started it has ended.
-pub(crate) fn parent_of(pid: u32) -> Option<u32> {
+fn parent_of(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
     parent.trim().parse().ok()

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::edits::places;
 use crate::home::{Daemon, Home};
+use crate::keeping::once_kept;
 use crate::scripted::configured;
 use crate::support::Refusal;
 
@@ -336,6 +337,9 @@ async fn changes_are_refused_if_the_transcripts_do_not_answer() {
         };
         waiting.push((method, params, id));
     }
+    // What is restored has a backup.
+    let conversations = u64::try_from(waiting.len()).unwrap();
+    once_kept(&app, |total| total.sessions == conversations).await;
     let transcript = home.transcript_of(&app, waiting[0].2).await;
     let folder = transcript.parent().unwrap();
     let mount = Mount::over(&daemon, folder);

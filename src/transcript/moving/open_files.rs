@@ -6,14 +6,19 @@ use std::path::PathBuf;
 
 use super::super::TranscriptError;
 
-/// Checks that no other process holds one of these files open.
+/// Checks that no other process holds one of these files open. Waits for one that holds it only for a moment: a program
+/// that searches or copies files, or one that has inherited it and not begun its own program yet.
 ///
 /// # Errors
-/// [`TranscriptError::InUse`] for the first file that is open.
+/// [`TranscriptError::InUse`] for the first file that stays open.
 pub(crate) fn check_not_open(files: &[PathBuf]) -> Result<(), TranscriptError> {
     #[cfg(target_os = "linux")]
-    if let Some((path, pid)) = linux::holder(files) {
-        return Err(TranscriptError::InUse { path, pid });
+    for look in (0..linux::LOOKS).rev() {
+        match linux::holder(files) {
+            None => break,
+            Some((path, pid)) if look == 0 => return Err(TranscriptError::InUse { path, pid }),
+            Some(_) => std::thread::sleep(linux::LOOK_AGAIN),
+        }
     }
     #[cfg(not(target_os = "linux"))]
     let _unused = files;
@@ -25,8 +30,13 @@ mod linux {
     use std::collections::HashSet;
     use std::fs;
     use std::path::PathBuf;
+    use std::time::Duration;
 
-    use crate::paths::lock_holder::parent_of;
+    /// How many times a file is looked at before it counts as in use: for two seconds.
+    pub(super) const LOOKS: u32 = 40;
+
+    /// How long after one look the next one comes.
+    pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
     pub(super) fn holder(files: &[PathBuf]) -> Option<(PathBuf, u32)> {
         // The paths as the kernel reports them.
@@ -45,18 +55,10 @@ mod linux {
                 continue;
             };
             let mut held = open.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
-            if let Some(path) = held.find(|path| files.contains(path))
-                && !is_being_started(pid, own_pid)
-            {
+            if let Some(path) = held.find(|path| files.contains(path)) {
                 return Some((path, pid));
             }
         }
         None
-    }
-
-    /// Whether this process is just starting that one: until its program begins, it has this process' files open.
-    fn is_being_started(pid: u32, own: u32) -> bool {
-        let line = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).ok();
-        parent_of(pid) == Some(own) && line(pid) == line(own)
     }
 }
