@@ -18,6 +18,13 @@ fn listed(home: &Home) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Removes the data folder. It is renamed first: else the daemon may write a new file while the others are being deleted.
+fn remove_data(home: &Home) {
+    let removed = home.path().join("removed");
+    fs::rename(home.data(), &removed).unwrap();
+    fs::remove_dir_all(removed).unwrap();
+}
+
 #[tokio::test]
 async fn a_socket_that_is_removed_is_there_again_and_nothing_was_interrupted() {
     let home = Home::new();
@@ -50,7 +57,7 @@ async fn a_change_is_refused_once_the_data_folder_is_gone_and_the_daemon_ends() 
     let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut raw = daemon.raw().await;
-    fs::remove_dir_all(home.data()).unwrap();
+    remove_data(&home);
     let renamed = raw
         .ask(
             "conversation/update",
@@ -82,7 +89,7 @@ async fn a_daemon_whose_folders_are_all_removed_ends_and_makes_none_of_them_agai
     let (daemon, app) = home.opened().await;
     // Without a turn, whose copies may be written while the folder is being emptied.
     app.make(&home.project()).await;
-    fs::remove_dir_all(home.data()).unwrap();
+    remove_data(&home);
     fs::remove_dir_all(home.socket().parent().unwrap()).unwrap();
     assert!(daemon.ended().await.success());
     assert!(!home.data().exists() && !home.socket().parent().unwrap().exists());
