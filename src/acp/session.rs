@@ -76,8 +76,6 @@ struct State {
     has_reported_loss: bool,
     /// The commands, as the agent reported them.
     commands: Option<RawJson>,
-    /// The options, as the agent reported them.
-    options: Option<RawJson>,
     /// The title, as the editor knows it.
     title: String,
     /// The newest turns that ended, with the checkpoints after them.
@@ -248,11 +246,6 @@ impl Session {
     /// How many prompts were accepted since the snapshot.
     pub(super) fn accepted_prompts(&self) -> usize {
         self.lock().accepted_prompts
-    }
-
-    /// The options, as the agent last reported them.
-    pub(super) fn options(&self) -> Option<RawJson> {
-        self.lock().options.clone()
     }
 
     /// Stores the commands of a snapshot, unless newer ones were reported. The first held message announces all commands.

@@ -12,7 +12,6 @@ use serde::Deserialize;
 use super::editor::Connection;
 use super::message::{self, Failure, Reply};
 use super::session::Session;
-use crate::agent::members::Members;
 use crate::bridge::ClientSwitchReason;
 
 impl Connection {
@@ -47,7 +46,7 @@ impl Connection {
         self.set(session, settings(text), other).await
     }
 
-    /// Sets an option and answers with all options.
+    /// Sets an option and answers with all options, as the agent reports them.
     pub(super) async fn set_option(&self, session: &Arc<Session>, params: &str) -> Reply {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -57,25 +56,17 @@ impl Connection {
         }
         let Params { config_id, value } = message::read(params)?;
         let settings = Settings {
-            config: Some(BTreeMap::from([(config_id.clone(), value.clone())])),
+            config: Some(BTreeMap::from([(config_id, value)])),
             ..Settings::default()
         };
         let other = message::other_params(params, &["sessionId", "configId", "value"]);
         self.set(session, settings, other).await?;
-        let reported = session.options();
-        let mut options: Vec<Members> = reported
-            .and_then(|options| options.read().ok())
-            .unwrap_or_default();
-        // Not every agent reports an option after setting it.
-        let is_option = |option: &&mut Members| {
-            let id = option.get("id").and_then(|id| id.read::<String>().ok());
-            id.as_ref() == Some(&config_id)
-        };
-        if let Some(option) = options.iter_mut().find(is_option) {
-            option.insert("currentValue".to_owned(), value);
-        }
-        let options = RawJson::from_value(&options).unwrap_or_default();
-        Ok(format!(r#"{{"configOptions":{}}}"#, options.get()))
+        let conversation = session.conversation();
+        let id = conversation.ok_or_else(|| Failure::unknown_session(&session.id))?;
+        let options = self.bridge.session_info(id).await?.config_options;
+        let options = options.map(|options| self.peer.capabilities().supported_options(options));
+        let options = options.as_ref().map_or("[]", RawJson::get);
+        Ok(format!(r#"{{"configOptions":{options}}}"#))
     }
 
     /// Changes settings, one change at a time. `other`: further parameters for the agent.

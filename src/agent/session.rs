@@ -224,20 +224,21 @@ impl AgentCalls {
             .await
     }
 
-    /// `session/set_mode`.
+    /// `session/set_mode`. The answer arrives in the inbox, after everything that the agent wrote before it.
     ///
     /// # Errors
     ///
-    /// [`CallError`].
-    pub async fn set_mode(
+    /// [`CallError`]; nothing was sent then.
+    pub fn set_mode(
         &self,
         handle: &SessionHandle,
         mode_id: &str,
         client_params: Option<&RawValue>,
-    ) -> Result<Box<RawValue>, CallError> {
+        inbox: &InboxSender,
+    ) -> Result<AgentRequestId, CallError> {
         let mut params = Self::params_for_session(method::SESSION_SET_MODE, handle, client_params)?;
         params.set("modeId", mode_id)?;
-        self.call_setting(params).await
+        self.start_setting(&params, inbox)
     }
 
     /// `session/set_config_option`; the value is raw, since its type depends on the option.
@@ -245,20 +246,21 @@ impl AgentCalls {
     /// # Errors
     ///
     /// [`CallError`].
-    pub async fn set_config_option(
+    pub fn set_config_option(
         &self,
         handle: &SessionHandle,
         config_id: &str,
         value: &RawValue,
         client_params: Option<&RawValue>,
-    ) -> Result<Box<RawValue>, CallError> {
+        inbox: &InboxSender,
+    ) -> Result<AgentRequestId, CallError> {
         let mut params = Self::params_for_session(method::SESSION_SET_CONFIG_OPTION, handle, client_params)?;
         params.set("configId", config_id)?;
         if matches!(value.get(), "true" | "false") {
             params.set("type", "boolean")?;
         }
         params.set_raw("value", value.to_owned());
-        self.call_setting(params).await
+        self.start_setting(&params, inbox)
     }
 
     /// `session/set_model`. No longer in the protocol, so an agent may answer -32601. Prefer the config option of
@@ -267,15 +269,16 @@ impl AgentCalls {
     /// # Errors
     ///
     /// [`CallError`].
-    pub async fn set_model(
+    pub fn set_model(
         &self,
         handle: &SessionHandle,
         model_id: &str,
         client_params: Option<&RawValue>,
-    ) -> Result<Box<RawValue>, CallError> {
+        inbox: &InboxSender,
+    ) -> Result<AgentRequestId, CallError> {
         let mut params = Self::params_for_session(method::SESSION_SET_MODEL, handle, client_params)?;
         params.set("modelId", model_id)?;
-        self.call_setting(params).await
+        self.start_setting(&params, inbox)
     }
 
     /// `authenticate`. May wait for the user.
@@ -326,6 +329,11 @@ impl AgentCalls {
         let mut params = Params::from_client(method, client_params)?;
         params.set("sessionId", handle.as_str())?;
         Ok(params)
+    }
+
+    fn start_setting(&self, params: &Params, inbox: &InboxSender) -> Result<AgentRequestId, CallError> {
+        let method = params.method();
+        self.connection.start(method, &params.build()?, inbox)
     }
 
     async fn call_setting(&self, params: Params) -> Result<Box<RawValue>, CallError> {

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bridge_protocol::conversation::SessionInfo;
 use bridge_protocol::diagnosis::Diagnostic;
 use bridge_protocol::method::{Handle, Method};
 use bridge_protocol::raw::RawJson;
@@ -167,6 +168,14 @@ impl Bridge {
         occasion: ClientSwitchReason,
     ) -> Result<(), BridgeError> {
         Ok(self.registry.run_agent_for(id, client, occasion)?)
+    }
+
+    /// What is known of the session of a conversation, after the calls that came before.
+    ///
+    /// # Errors
+    /// The conversation no longer exists, or too many calls wait for it.
+    pub async fn session_info(&self, id: ConversationId) -> Result<SessionInfo, BridgeError> {
+        Ok(self.registry.session_info(id).await?)
     }
 
     /// Forwards a client's request to the agent of a conversation. Returns the agent's result or error, byte for byte.

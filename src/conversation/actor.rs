@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bridge_protocol::conversation::Conversation;
+use bridge_protocol::conversation::{Conversation, SessionInfo};
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{InterruptId, TurnId};
 use bridge_protocol::time;
@@ -93,6 +93,8 @@ pub enum Message {
         Box<UpstreamSession>,
         Option<Arc<ClientProfile>>,
     ),
+    /// A request for what is known of its session.
+    SessionInfo(oneshot::Sender<SessionInfo>),
     /// A client's message for the agent, forwarded unchanged.
     ForwardToAgent(Box<ClientMessage>),
     /// The client for which the agent must run from now on.
@@ -528,6 +530,10 @@ impl Actor {
                 }
             }
             Message::TranscriptGrown(growth) => self.transcript_grown(*growth),
+            Message::SessionInfo(reply) => {
+                // The caller may have been cancelled.
+                let _unwanted = reply.send(self.model.session_info.clone());
+            }
             Message::ForwardToAgent(message) => {
                 if let Some(session) = &mut self.session {
                     message.send(session);

@@ -229,9 +229,8 @@ impl BranchJob {
         let point = place.map(|(_, message)| message.to_owned());
         let place = place.map(|(place, _)| place);
         let opening = OpenMode::Fork(self.source.clone(), point);
-        let settings = &self.record.settings;
-        let opened =
-            upstream::open_session(services, entry, lease, &opening, &self.cwd, settings, closed).await;
+        let (cwd, record) = (&self.cwd, &self.record);
+        let opened = upstream::open_session(services, entry, lease, &opening, cwd, record, closed).await;
         let (mut session, answer) = opened.map_err(|error| fork_error(entry, &error))?;
         if let Err(error) = refuse_reused_id(services, entry, &session, &answer.upstream_id) {
             closed.close(session).wait_until_closed().await;

@@ -586,11 +586,11 @@ impl Climber {
         preamble: Option<String>,
     ) -> StepOutcome {
         let generation = lease.generation();
-        let (cwd, settings) = (&self.request.record.cwd, &self.request.record.settings);
+        let (cwd, record) = (&self.request.record.cwd, &self.request.record);
         let (services, entry, closed) = (&self.services, &self.entry, &self.request.closed_sessions);
         let mut leaving = services.pool.retiring_agents(&lease);
         let mut opened =
-            upstream::open_session(services, entry, lease.clone(), opening, cwd, settings, closed).await;
+            upstream::open_session(services, entry, lease.clone(), opening, cwd, record, closed).await;
         let deadline = Instant::now() + RELEASE_WAIT_LIMIT;
         if let Err(error) = &opened
             && upstream::is_session_in_use(error)
@@ -605,7 +605,7 @@ impl Climber {
         {
             // That process may have had the session open: Codex releases sessions only when it ends.
             opened =
-                upstream::open_session(services, entry, lease.clone(), opening, cwd, settings, closed).await;
+                upstream::open_session(services, entry, lease.clone(), opening, cwd, record, closed).await;
         }
         match opened {
             Ok((session, answer)) => {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bridge_protocol::AgentName;
 use bridge_protocol::check::CheckAnswer;
 use bridge_protocol::conversation::{
-    BranchedVia, Conversation, DeleteAnswer, MoveAnswer, SessionInfo, Settings, TranscriptsOnDelete,
+    BranchedVia, Conversation, DeleteAnswer, MoveAnswer, SessionInfo, TranscriptsOnDelete,
 };
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{CheckpointId, ConversationId, InterruptId, TurnId, UpstreamId};
@@ -27,10 +27,11 @@ use super::destination::Destination;
 use super::edit::EditBranch;
 use super::error::{ConversationError, StoreFailure};
 use super::prompt_request::DroppedPrompt;
+use super::reported_settings::SettingChange;
 use super::running_work::Progress;
 use super::transcript_growth::LoadedHistory;
 
-pub use call::{Call, EditorSettings, Fork, IncomingCall, NewTurn};
+pub use call::{Call, Fork, IncomingCall, NewTurn};
 pub use cut_short::PromptArrival;
 
 /// The moment at which an input arrives; the state machine has no clock of its own.
@@ -180,8 +181,8 @@ pub enum Work {
     },
     /// Look for a prompt in the transcript of its session.
     CheckArrival(Box<CutShortPrompt>),
-    /// Apply settings to the open session, some of them for an editor.
-    Configure(Box<Settings>, Option<Box<EditorSettings>>),
+    /// Ask the agent of the open session for these settings, with these further parameters of an editor's request.
+    Configure(Vec<SettingChange>, Option<RawJson>),
 }
 
 /// The result of [`Work`].
@@ -203,7 +204,7 @@ pub enum WorkResult {
     Repaired(Box<CheckAnswer>, Option<NewBranch>),
     /// Whether the prompt is in the transcript.
     ArrivalChecked(PromptArrival),
-    /// The settings were applied to the open session.
+    /// The agent has accepted the settings, each of which was noted.
     Configured,
 }
 

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use bridge_protocol::conversation::{Conversation, Settings};
+use bridge_protocol::conversation::{Conversation, SessionInfo, Settings};
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::method::NewConversation;
 use bridge_protocol::transcript::Unwatched;
@@ -312,6 +312,19 @@ impl Registry {
         occasion: ClientSwitchReason,
     ) -> Result<(), ConversationError> {
         self.send(id, Message::RunFor(client, occasion))
+    }
+
+    /// What is known of the session of a conversation.
+    ///
+    /// # Errors
+    /// As [`Registry::call`].
+    pub async fn session_info(
+        self: &Arc<Self>,
+        id: ConversationId,
+    ) -> Result<SessionInfo, ConversationError> {
+        let (reply, info) = oneshot::channel();
+        self.send(id, Message::SessionInfo(reply))?;
+        info.await.map_err(|_| ConversationError::Internal)
     }
 
     /// Passes a client's message on to the agent of a conversation.

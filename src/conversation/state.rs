@@ -231,12 +231,12 @@ pub enum OperationKind {
         /// Whether its transcripts are deleted too, and the content of the record.
         transcripts: bool,
     },
-    /// Applies settings to the open session.
+    /// Asks the agent of the open session for settings.
     Configure {
         /// The title that the same call sets.
         title: Option<String>,
-        /// The settings once the agent has accepted them.
-        settings: Box<Settings>,
+        /// The settings of the same call for which the agent is not asked.
+        others: Box<Settings>,
     },
 }
 

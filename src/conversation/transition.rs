@@ -215,8 +215,8 @@ impl<R> Model<R> {
             (OperationKind::CheckArrival(death), WorkResult::ArrivalChecked(arrival)) => {
                 self.arrival_checked(arrival, death);
             }
-            (OperationKind::Configure { title, settings }, WorkResult::Configured) => {
-                self.write_update(title, Some(settings), caller);
+            (OperationKind::Configure { title, others }, WorkResult::Configured) => {
+                self.write_update(title, Some(*others), caller);
             }
             _ => self.effects.push(Effect::Dispose(Disposition::Drop)),
         }

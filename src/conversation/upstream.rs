@@ -2,7 +2,8 @@
 //!
 //! Owns the wait for an answer that arrives through the inbox of a session. Decides nothing about conversations.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,7 +12,6 @@ use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::Resumed;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn;
-use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
@@ -20,17 +20,21 @@ use tokio::time::timeout;
 use crate::agent::catalog::AgentEntry;
 use crate::agent::failure::{self, Evidence, FailureKind};
 use crate::agent::inbox::{InboxReceiver, InboxSender, Incoming, inbox};
-use crate::agent::kinds::ModelSetting;
+use crate::agent::kinds::{AgentKind, ModelSetting};
 use crate::agent::members::{Members, to_object};
 use crate::agent::message::{AgentError, AgentRequestId, CallError, MethodName, method};
 use crate::agent::pool::Lease;
-use crate::agent::session::{AgentCalls, SessionOptions};
+use crate::agent::session::{AgentCalls, SETTING_DEADLINE, SessionOptions};
 use crate::agent::wire::{Attachment, SessionHandle};
+use crate::store::{ConversationRecord, ReportedSettings};
 
 use super::closed_sessions::ClosedSessions;
-use super::effect::{EditorSettings, OpenedSession};
+use super::effect::OpenedSession;
 use super::error::ConversationError;
-use super::reported_settings::{align_options, has_category};
+use super::reported_settings::{
+    SettingChange, contradicts, has_category, is_current, is_gone, note_accepted, note_update, offers_mode,
+    setting_changes,
+};
 use super::services::{Services, chain_text, now};
 use super::transcript_growth::PromptTally;
 pub use super::uncommitted_copies::UncommittedCopy;
@@ -52,6 +56,8 @@ pub struct UpstreamSession {
     pub prompt: Option<AgentRequestId>,
     /// The requests of clients that the agent has not answered yet.
     pub forwarded_requests: HashMap<AgentRequestId, oneshot::Sender<Result<Box<RawValue>, CallError>>>,
+    /// The settings that the agent is asked for.
+    pub setting_requests: Option<SettingRequests>,
     /// Whether the session's own process may still write after the agent has reported that the session is closed.
     pub close_answers_early: bool,
     /// How many prompts its transcript may contain.
@@ -60,6 +66,18 @@ pub struct UpstreamSession {
     pub deadline: Duration,
     /// The copy of a transcript from which it was opened, until the session is used or, for an edit, its branch is recorded.
     pub copy: Option<UncommittedCopy>,
+}
+
+/// Settings that the agent is asked for, one after the other. They fail if this is dropped.
+pub struct SettingRequests {
+    /// The request that the agent has not answered yet.
+    pub current: Option<(AgentRequestId, SettingChange)>,
+    /// Those that follow.
+    pub next: VecDeque<SettingChange>,
+    /// Further parameters for the agent, as an editor sent them.
+    pub params: Option<RawJson>,
+    /// Receives the end of the last request.
+    pub reply: oneshot::Sender<Result<(), OpenError>>,
 }
 
 impl Drop for UpstreamSession {
@@ -138,12 +156,12 @@ pub enum OpenError {
 
 impl OpenError {
     /// Why a setting was not applied. If the process has ended, another process may still accept the setting.
-    fn from_setting(setting: &str, value: &str, known: &SessionInfo, source: CallError) -> Self {
+    pub(super) fn from_setting(change: &SettingChange, known: &SessionInfo, source: CallError) -> Self {
         match source {
             CallError::Died(_) | CallError::Closing | CallError::Stalled => Self::Call(source),
             source => Self::Setting {
-                setting: setting.to_owned(),
-                value: value.to_owned(),
+                setting: change.name().to_owned(),
+                value: change.value().to_owned(),
                 offered: Box::new(SessionInfo {
                     modes: known.modes.clone(),
                     config_options: known.config_options.clone(),
@@ -155,7 +173,7 @@ impl OpenError {
     }
 }
 
-/// Opens a session in a running process and applies the settings to it. If the opening is given up half-way, the process
+/// Opens a session in a running process and applies the settings of the record to it. If the opening is given up half-way, the process
 /// gets no new sessions: it hangs, or already has the session open that a later call would open. A session that is not
 /// returned, but to which the agent may still write, is added to `closed`.
 ///
@@ -167,7 +185,7 @@ pub(super) async fn open_session(
     lease: Lease,
     opening: &OpenMode,
     cwd: &str,
-    settings: &Settings,
+    record: &ConversationRecord,
     closed: &ClosedSessions,
 ) -> Result<(UpstreamSession, OpenResponse), OpenError> {
     // A session whose id is not known yet has no transcript of the conversation.
@@ -187,7 +205,7 @@ pub(super) async fn open_session(
         has_ended: false,
         closed,
     };
-    let opened = open_attached(services, entry, &mut guard, opening, cwd, settings).await;
+    let opened = open_attached(services, entry, &mut guard, opening, cwd, record).await;
     guard.has_ended = true;
     // An agent that did not answer may still open the session.
     if let Err(OpenError::Call(CallError::TimedOut { .. } | CallError::Stalled)) = &opened
@@ -230,10 +248,10 @@ async fn open_attached(
     guard: &mut OpenGuard<'_>,
     opening: &OpenMode,
     cwd: &str,
-    settings: &Settings,
+    record: &ConversationRecord,
 ) -> Result<(UpstreamSession, OpenResponse), OpenError> {
     let lease = guard.lease.clone();
-    let mut options = session_options(entry, cwd, settings);
+    let mut options = session_options(entry, cwd, &record.settings);
     if let OpenMode::Fork(_, Some(point)) = opening {
         // ACP has no field for the fork point. An agent that does not know this one copies the whole session.
         let meta = entry.kind.fork_point_meta(point);
@@ -277,7 +295,7 @@ async fn open_attached(
             detail: "it names no session".to_owned(),
         })?;
     let mut answer = read_answer(&raw, &attachment);
-    let session = UpstreamSession {
+    let mut session = UpstreamSession {
         lease,
         attachment,
         sender,
@@ -285,124 +303,116 @@ async fn open_attached(
         early_lines: early,
         prompt: None,
         forwarded_requests: HashMap::new(),
+        setting_requests: None,
         close_answers_early: entry.kind.close_answers_early,
         prompt_tally: PromptTally::new(matches!(opening, OpenMode::New { .. }).then_some(0)),
         deadline,
         copy: None,
     };
-    let calls = session.lease.calls();
-    let handle = &session.attachment.handle;
-    let mut settings = settings.clone();
-    let last_mode = match opening {
-        OpenMode::New { last_mode } if settings.mode.is_none() => last_mode.as_deref(),
-        _ => None,
-    };
-    let changed =
-        last_mode.and_then(|last| Some((last, modes_with_current(answer.info.modes.as_ref()?, last)?)));
-    settings.mode = settings
-        .mode
-        .or(changed.as_ref().map(|(last, _)| (*last).to_owned()));
-    if let Err(refused) = configure(entry, &calls, handle, &settings, None, &answer.info).await {
+    let mut settings = record.settings.clone();
+    if let OpenMode::New { last_mode } = opening {
+        let last_mode = last_mode.clone().filter(|mode| offers_mode(&answer.info, mode));
+        settings.mode = settings.mode.or(last_mode);
+    }
+    let (reported, info) = (&record.reported, &mut answer.info);
+    if let Err(refused) = apply_settings(entry, &mut session, &settings, reported, info).await {
         guard.closed.close(session);
         return Err(refused);
-    }
-    if let Some((_, modes)) = changed {
-        answer.info.modes = Some(modes);
     }
     Ok((session, answer))
 }
 
-/// ACP's `modes` with another current mode. `None` if it is already the current one, or the agent does not offer it.
-fn modes_with_current(modes: &RawJson, mode: &str) -> Option<RawJson> {
-    let mut modes: Value = modes.read().ok()?;
-    let is_offered = modes["availableModes"]
-        .as_array()?
-        .iter()
-        .any(|offered| offered["id"] == mode);
-    if !is_offered || modes["currentModeId"] == mode {
-        return None;
+/// Sends the request that changes a setting of an open session. The answer arrives in the inbox.
+///
+/// # Errors
+/// [`CallError`]; nothing was sent then.
+pub fn send_setting(
+    kind: &AgentKind,
+    session: (&AgentCalls, &SessionHandle, &InboxSender),
+    change: &SettingChange,
+    params: Option<&RawValue>,
+    known: &SessionInfo,
+) -> Result<AgentRequestId, CallError> {
+    let (calls, handle, inbox) = session;
+    match change {
+        SettingChange::Mode(mode) => calls.set_mode(handle, mode, params, inbox),
+        SettingChange::Option(id, value) => {
+            calls.set_config_option(handle, id, value.as_raw(), params, inbox)
+        }
+        SettingChange::Model(model) => match (model_option(known), kind.model_setting) {
+            (Some(id), _) => {
+                let value = RawJson::from(Value::from(model.as_str()));
+                calls.set_config_option(handle, &id, value.as_raw(), params, inbox)
+            }
+            (None, ModelSetting::ConfigOptionOrSetModel) => calls.set_model(handle, model, params, inbox),
+            (None, ModelSetting::ConfigOption) => Err(CallError::Unsupported(MethodName::known(
+                method::SESSION_SET_CONFIG_OPTION,
+            ))),
+        },
     }
-    modes["currentModeId"] = mode.into();
-    Some(RawJson::from(modes))
 }
 
-/// Applies model, mode and options to an open session, unless the agent reports that they are set already. `known`: what the
-/// agent reports. `requested`: the settings that an editor requested.
+/// Applies the settings of a conversation to a session that was just opened, unless they are current. `answer` contains
+/// afterwards what is known of the session. Lines of the agent that this makes obsolete are removed.
 ///
 /// # Errors
 /// The first setting that the agent refused, or the end of the agent.
-pub async fn configure(
+async fn apply_settings(
     entry: &AgentEntry,
-    calls: &AgentCalls,
-    handle: &SessionHandle,
+    session: &mut UpstreamSession,
     settings: &Settings,
-    requested: Option<&EditorSettings>,
-    known: &SessionInfo,
+    reported: &ReportedSettings,
+    known: &mut SessionInfo,
 ) -> Result<(), OpenError> {
-    let params = |is_it: &dyn Fn(&Settings) -> bool| {
-        let requested = requested.filter(|requested| is_it(&requested.settings));
-        requested.map(|requested| requested.params.as_raw())
-    };
-    let options: Vec<Value> = known
-        .config_options
-        .as_ref()
-        .and_then(|options| options.read().ok())
-        .unwrap_or_default();
-    let mut settings = settings.clone();
-    align_options(&mut settings, known.config_options.as_ref());
-    let is_set = |(_, value): &(&String, &RawJson)| value.get() != "null";
-    for (id, value) in settings.config.iter().flatten().filter(is_set) {
-        let params = params(&|requested| {
-            requested
-                .config
-                .as_ref()
-                .is_some_and(|config| config.contains_key(id))
-        });
-        let result = calls.set_config_option(handle, id, value.as_raw(), params).await;
-        result.map_err(|source| OpenError::from_setting(id, value.get(), known, source))?;
-    }
-    if let Some(model) = &settings.model {
-        let option = options.iter().find(|option| has_category(option, "model"));
-        let current = option
-            .and_then(|option| option.get("currentValue"))
-            .and_then(Value::as_str);
-        let by_option = option.and_then(|option| option.get("id")).and_then(Value::as_str);
-        let mut config = settings.config.iter().flatten();
-        let is_set = config.any(|(id, _)| by_option == Some(id.as_str()));
-        if current != Some(model.as_str()) && !is_set {
-            let params = params(&|requested| requested.model.is_some());
-            let result = match (by_option, entry.kind.model_setting) {
-                (Some(id), _) => {
-                    let value = RawJson::from(Value::from(model.as_str()));
-                    calls.set_config_option(handle, id, value.as_raw(), params).await
-                }
-                (None, ModelSetting::ConfigOptionOrSetModel) => calls.set_model(handle, model, params).await,
-                (None, ModelSetting::ConfigOption) => Err(CallError::Unsupported(MethodName::known(
-                    method::SESSION_SET_CONFIG_OPTION,
-                ))),
-            };
-            result.map_err(|source| OpenError::from_setting("model", model, known, source))?;
+    let calls = session.lease.calls();
+    let mut handled = session.early_lines.len();
+    for change in setting_changes(settings, known.config_options.as_ref()) {
+        if is_gone(reported, known, &change) {
+            let (setting, value) = (change.name(), change.value());
+            tracing::warn!(agent = %entry.name, setting, value, "the agent no longer offers an option, which is forgotten");
+            continue;
         }
-    }
-    if let Some(mode) = &settings.mode {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Modes {
-            current_mode_id: Option<String>,
+        if is_current(known, &change) {
+            continue;
         }
-        let current = known
-            .modes
-            .as_ref()
-            .and_then(|modes| modes.read::<Modes>().ok())
-            .and_then(|modes| modes.current_mode_id);
-        if current.as_ref() != Some(mode) {
-            let result = calls
-                .set_mode(handle, mode, params(&|requested| requested.mode.is_some()))
-                .await;
-            result.map_err(|source| OpenError::from_setting("mode", mode, known, source))?;
+        let target = (&calls, &session.attachment.handle, &session.sender);
+        let accepted = match send_setting(entry.kind, target, &change, None, known) {
+            Ok(request) => {
+                let answer = await_answer(&mut session.inbox, request, &mut session.early_lines);
+                let answer = timeout(SETTING_DEADLINE, answer).await;
+                let after = SETTING_DEADLINE;
+                answer.unwrap_or(Err(CallError::TimedOut { after }))
+            }
+            Err(error) => Err(error),
+        };
+        // What the agent reported before its answer.
+        for (kind, update) in session.early_lines.iter().skip(handled).filter_map(update_of) {
+            note_update(known, &kind, update);
         }
+        handled = session.early_lines.len();
+        let (answer, _) = accepted.map_err(|source| OpenError::from_setting(&change, known, source))?;
+        note_accepted(known, &change, &RawJson::new(answer));
     }
+    // All of them came before the last answer.
+    let is_outdated =
+        |line: &Incoming| update_of(line).is_some_and(|(kind, update)| contradicts(known, &kind, update));
+    session.early_lines.retain(|line| !is_outdated(line));
     Ok(())
+}
+
+/// The id of the option of category `model`.
+fn model_option(known: &SessionInfo) -> Option<String> {
+    let options: Vec<Value> = known.config_options.as_ref()?.read().ok()?;
+    let option = options.iter().find(|option| has_category(option, "model"))?;
+    Some(option.get("id")?.as_str()?.to_owned())
+}
+
+/// The kind of an update and the update itself, if the line is one.
+fn update_of(line: &Incoming) -> Option<(Cow<'_, str>, &str)> {
+    match line {
+        Incoming::Notification { line, .. } => line.update_kind().zip(line.update()),
+        _ => None,
+    }
 }
 
 /// The error of opening a session, as the error of a call about a conversation.
@@ -633,32 +643,5 @@ fn read_answer(raw: &RawValue, attachment: &Attachment) -> OpenResponse {
             other: to_object(&members),
             ..SessionInfo::default()
         },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_new_session_takes_the_last_mode_where_it_is_offered_and_not_the_current_one() {
-        let modes = |current: &str| {
-            let offered = [json!({"id": "ask", "name": "Ask"}), json!({"id": "auto"})];
-            json!({"currentModeId": current, "availableModes": offered, "_meta": {"a": 1}})
-        };
-        let table = [
-            (modes("auto"), "ask", Some(modes("ask"))),
-            (modes("ask"), "ask", None),
-            (modes("auto"), "plan", None),
-            (json!({"currentModeId": "auto"}), "ask", None),
-            (json!(null), "ask", None),
-        ];
-        for (offered, last, expected) in table {
-            let found = modes_with_current(&RawJson::from(offered.clone()), last);
-            let found = found.map(|modes| modes.read::<Value>().unwrap());
-            assert_eq!(found, expected, "{last}: {offered}");
-        }
     }
 }

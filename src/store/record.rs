@@ -145,6 +145,9 @@ pub struct ReportedSettings {
     /// The current value of the option with category `model`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// The title of the conversation, if no client chose it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
     /// The current values of other options, by id.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub config: BTreeMap<String, RawJson>,

@@ -29,6 +29,7 @@ mod questions;
 mod recorder;
 mod replaying;
 mod requirements;
+mod settings;
 mod stalled;
 mod subagents;
 mod titles;

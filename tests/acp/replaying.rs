@@ -1,10 +1,11 @@
 //! What is replayed while the conversation continues.
 
 use std::fs;
+use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
-use super::editor::{Editor, eventually, run, show};
+use super::editor::{Editor, eventually, run, sessionctl, show};
 use crate::gate::Gate;
 use crate::home::Home;
 
@@ -44,33 +45,38 @@ fn a_turn_that_ends_during_a_load_is_shown_once() {
     }
 }
 
-/// An editor with files and a session in which an option was set, which the agent is sent again with other servers.
-fn with_option(home: &Home) -> (Editor, String) {
+/// An editor with files and a session.
+fn with_files(home: &Home) -> (Editor, String) {
     let mut editor = Editor::with(home, json!({"fs": {"readTextFile": true}}));
     let session = editor.new_session(home);
-    let option = json!({"sessionId": session, "configId": "model", "value": "loop-2"});
-    editor.call("session/set_config_option", option).result();
     (editor, session)
 }
 
-/// Begins a load of an open session that waits for the agent to take the option, before it has a snapshot.
-fn begin_held_load(editor: &mut Editor, session: &str, home: &Home, gate: &Gate) -> u64 {
-    gate.hold("session/set_config_option");
+/// Begins a load of an open session, with other servers, that waits for the agent to take a setting of another client, before
+/// it has a snapshot.
+fn begin_held_load(editor: &mut Editor, session: &str, home: &Home, gate: &Gate) -> (u64, Child) {
+    gate.hold("session/set_mode");
+    let setting = sessionctl(home, &["set", session, "mode=plan"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    gate.wait_until_held();
     let server = json!({"name": "a", "command": "/bin/true", "args": [], "env": []});
     let params = json!({"sessionId": session, "cwd": home.project(), "mcpServers": [server]});
     let load = editor.begin("session/load", params);
-    gate.wait_until_held();
-    load
+    // When a later request is answered, the load has begun.
+    editor.call("session/list", json!({})).result();
+    (load, setting)
 }
 
 #[test]
 fn a_question_that_was_answered_during_a_load_is_withdrawn() {
     let (home, gate) = Gate::home();
     let _daemon = home.start();
-    let (mut editor, session) = with_option(&home);
+    let (mut editor, session) = with_files(&home);
     let turn = editor.begin_prompt(&session, "[[ask may I]] [[say done]]");
     let asked = editor.until_permission_asked();
-    let load = begin_held_load(&mut editor, &session, &home, &gate);
+    let (load, mut setting) = begin_held_load(&mut editor, &session, &home, &gate);
     run(&home, &["answer", &session, "allow"]);
     gate.open();
     // In any order: the question is withdrawn, and both requests end.
@@ -84,20 +90,21 @@ fn a_question_that_was_answered_during_a_load_is_withdrawn() {
         open.retain(|request| message["id"] != *request || message["method"].is_string());
         open.is_empty() && is_withdrawn
     });
+    assert!(setting.wait().unwrap().success());
 }
 
 #[test]
 fn what_the_agent_asks_of_the_editor_during_a_load_waits_for_its_end() {
     let (home, gate) = Gate::home();
     let _daemon = home.start();
-    let (mut editor, session) = with_option(&home);
+    let (mut editor, session) = with_files(&home);
     // The call comes when the load is held: until then, the agent streams.
     let turn = editor.begin_prompt(
         &session,
         r#"[[say begun]] [[stream 40 50]] [[write marker x]] [[call fs/read_text_file {"path":"/a"}]]"#,
     );
     editor.until_said("begun");
-    let load = begin_held_load(&mut editor, &session, &home, &gate);
+    let (load, mut setting) = begin_held_load(&mut editor, &session, &home, &gate);
     let marker = std::path::Path::new(&home.project()).join("marker");
     eventually(|| marker.exists());
     gate.open();
@@ -110,4 +117,5 @@ fn what_the_agent_asks_of_the_editor_during_a_load_waits_for_its_end() {
         ended.texts("agent_message_chunk").last(),
         Some(&r#"{"content":"text"}"#)
     );
+    assert!(setting.wait().unwrap().success());
 }

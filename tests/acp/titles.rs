@@ -1,9 +1,10 @@
-//! Titles that other clients give.
+//! Titles that agents and other clients give.
 
 use serde_json::{Value, json};
 
-use super::editor::{Editor, run};
+use super::editor::{Editor, run, show};
 use crate::home::Home;
+use crate::scripted;
 
 /// A client that is not an editor renames the conversation, and removes its title.
 #[test]
@@ -32,4 +33,37 @@ fn a_new_title_reaches_the_editors_that_have_the_session_open() {
     run(&home, &["set", &session, "model=loop-2"]);
     let answered = editor.prompt(&session, "two");
     assert!(!answered.kinds().contains(&"session_info_update"), "{answered:?}");
+}
+
+/// The agent's latest title stays, until a client gives one.
+#[test]
+fn the_latest_title_of_the_agent_counts_unless_a_client_gave_one() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session_of("scripted", &home);
+    let titled = |title: &str| {
+        let update = json!({"sessionUpdate": "session_info_update", "title": title});
+        scripted::update(&update)
+    };
+    let titles = |messages: &[Value]| -> Vec<Value> {
+        let updates = messages.iter().map(|message| &message["params"]["update"]);
+        let infos = updates.filter(|update| update["sessionUpdate"] == "session_info_update");
+        infos.map(|info| info["title"].clone()).collect()
+    };
+    let stored = || show(&home, &session)["title"].clone();
+    scripted::answer(&home, &json!({"session/set_mode": {"result": {}}}));
+    for title in ["first", "second"] {
+        let answered = editor.prompt(&session, &titled(title));
+        assert_eq!(titles(&answered.before), [title]);
+        // A change of which editors are told.
+        run(&home, &["set", &session, &format!("mode={title}")]);
+        let answered = editor.prompt(&session, &scripted::chunk("hello"));
+        assert_eq!(titles(&answered.before), [] as [Value; 0]);
+        assert_eq!(stored(), title);
+    }
+    run(&home, &["set", &session, "title=mine"]);
+    let answered = editor.prompt(&session, &titled("third"));
+    assert_eq!(titles(&answered.before), ["mine", "third", "mine"]);
+    assert_eq!(stored(), "mine");
 }

@@ -18,10 +18,10 @@ use crate::test_programs;
 #[path = "../support/programs/scripted_names.rs"]
 mod names;
 
-use names::{CAPABILITIES, LOG};
 pub(crate) use names::{
-    CRASH_ON_LOAD, HELD, HELD_BY, LOAD_NEEDS, NEXT_SESSION, REFUSE_LOAD, REFUSE_NEW, SILENT_ON_LOAD,
+    ANSWERS, CRASH_ON_LOAD, HELD, HELD_BY, LOAD_NEEDS, NEXT_SESSION, REFUSE_LOAD, REFUSE_NEW, SILENT_ON_LOAD,
 };
+use names::{CAPABILITIES, LOG};
 
 /// The configuration of a scripted agent of this name.
 pub(crate) fn configured(name: &str, capabilities: Option<&str>) -> String {
@@ -39,7 +39,16 @@ pub(crate) fn configured(name: &str, capabilities: Option<&str>) -> String {
 
 /// The line of a script that sends a chunk of the agent's message.
 pub(crate) fn chunk(text: &str) -> String {
-    let update = json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}});
+    update(&json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}))
+}
+
+/// Has the agents answer like this from now on: [`ANSWERS`].
+pub(crate) fn answer(home: &Home, answers: &Value) {
+    fs::write(home.path().join(ANSWERS), answers.to_string()).unwrap();
+}
+
+/// The line of a script that sends this update.
+pub(crate) fn update(update: &Value) -> String {
     format!(r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":$S,"update":{update}}}}}"#)
 }
 

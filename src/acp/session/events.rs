@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use super::super::peer::{ForwardedQuestion, PendingRequest};
 use super::super::{commands, message};
 use super::held_messages::{HeldMessages, HoldUntil};
-use super::{COMMANDS, OPTIONS, SESSION_INFO, Session, Snapshot, State};
+use super::{COMMANDS, SESSION_INFO, Session, Snapshot, State};
 use super::{chunks_of, push_result};
 use crate::agent::message::{RequestKind, method};
 use crate::bridge::{Delivery, EncodedEvent};
@@ -71,9 +71,6 @@ impl Session {
             return Delivery::Delivered;
         };
         let update = &*update;
-        if kind == OPTIONS {
-            state.options = message::member(update, "configOptions");
-        }
         if kind == SESSION_INFO
             && let Some(title) = message::text_of(update, "title")
         {
@@ -219,7 +216,6 @@ impl Session {
         state.accepted_prompts = 0;
         state.running_turn = running.as_ref().map(|running| (running.turn_id.clone(), false));
         state.drop_missed_continuations();
-        state.options.clone_from(&info.config_options);
         state.title.clone_from(&conversation.title);
         if let Some(sender) = sender.take() {
             // The caller may have been cancelled.

@@ -1,5 +1,7 @@
 //! Handles the lines of the agent, in order.
 
+use std::sync::Arc;
+
 use bridge_protocol::Cursor;
 use bridge_protocol::event::Event;
 use bridge_protocol::id::InterruptId;
@@ -19,9 +21,10 @@ use crate::agent::subagent;
 use crate::conversation::client_request::ClientRequest;
 use crate::conversation::effect::Input;
 use crate::conversation::events::{EncodedEvent, Subscriber};
+use crate::conversation::reported_settings::SettingChange;
 use crate::conversation::services::now;
 use crate::conversation::transcript_growth::TranscriptGrowth;
-use crate::conversation::upstream::upstream_json;
+use crate::conversation::upstream::{OpenError, send_setting, upstream_json};
 
 use super::{Actor, OpenQuestion};
 
@@ -103,12 +106,69 @@ impl Actor {
         } else if let Some(reply) = session.forwarded_requests.remove(&request) {
             // The client may have disconnected.
             let _gone = reply.send(outcome);
+        } else if let Some(asked) = &mut session.setting_requests
+            && let Some((_, change)) = asked.current.take_if(|(current, _)| *current == request)
+        {
+            self.handle_setting_answer(&change, outcome, at);
         }
     }
 
-    fn handle_death(&mut self, death: &Death, at: Timestamp) {
+    /// Handles the answer to a setting, in its order among what the agent reports.
+    fn handle_setting_answer(
+        &mut self,
+        change: &SettingChange,
+        outcome: Result<Box<RawValue>, CallError>,
+        at: Timestamp,
+    ) {
+        match outcome {
+            Ok(answer) => {
+                let effects = self
+                    .model
+                    .note_setting_accepted(change, &RawJson::new(answer), at);
+                self.carry_out(effects, at);
+                self.ask_for_next_setting();
+            }
+            Err(error) => self.end_setting_requests(Err((change, error))),
+        }
+    }
+
+    /// Asks the agent for the next setting, if the last one was accepted.
+    pub(super) fn ask_for_next_setting(&mut self) {
+        let Some(session) = &mut self.session else { return };
+        let Some(asked) = session.setting_requests.as_mut() else {
+            return;
+        };
+        let Some(change) = asked.next.pop_front().filter(|_| !asked.reply.is_closed()) else {
+            self.end_setting_requests(Ok(()));
+            return;
+        };
+        let calls = session.lease.calls();
+        let target = (&calls, &session.attachment.handle, &session.sender);
+        let params = asked.params.as_ref().map(RawJson::as_raw);
+        match send_setting(self.model.kind, target, &change, params, &self.model.session_info) {
+            Ok(request) => asked.current = Some((request, change)),
+            Err(error) => self.end_setting_requests(Err((&change, error))),
+        }
+    }
+
+    fn end_setting_requests(&mut self, result: Result<(), (&SettingChange, CallError)>) {
+        let session = self.session.as_mut();
+        if let Some(asked) = session.and_then(|session| session.setting_requests.take()) {
+            let known = &self.model.session_info;
+            // After the deadline nobody waits for it.
+            let _gone = asked
+                .reply
+                .send(result.map_err(|(change, error)| OpenError::from_setting(change, known, error)));
+        }
+    }
+
+    fn handle_death(&mut self, death: &Arc<Death>, at: Timestamp) {
         let Some(session) = &mut self.session else { return };
         session.prompt = None;
+        if let Some(asked) = session.setting_requests.take() {
+            let error = CallError::Died(Arc::clone(death));
+            let _gone = asked.reply.send(Err(OpenError::Call(error)));
+        }
         let dead = session.lease.clone();
         self.forget_requests();
         let status = death
@@ -156,6 +216,11 @@ impl Actor {
             "current_mode_update" | "config_option_update" | "session_info_update"
         ) {
             self.publish();
+        }
+        if kind == "session_info_update" && self.model.is_named_otherwise(update) {
+            // Clients were sent the agent's title.
+            let conversation = self.model.view();
+            self.stream.emit(&Event::Updated { conversation }, at_text);
         }
         true
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_protocol::conversation::{DeleteAnswer, Settings, TranscriptsOnDelete};
+use bridge_protocol::conversation::{DeleteAnswer, TranscriptsOnDelete};
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, Link, LinkReason, Relation, Via};
@@ -15,11 +15,13 @@ use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::time;
 use futures_util::{FutureExt, TryFutureExt};
 use jiff::Timestamp;
-use tokio::time::Instant;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::message::CallError;
 use crate::agent::pool::Urgency;
+use crate::agent::session::SETTING_DEADLINE;
 use crate::conversation::answer::Answer;
 use crate::conversation::arrival;
 use crate::conversation::backup::{self, BackupMode};
@@ -27,15 +29,15 @@ use crate::conversation::branching::{self, BranchJob};
 use crate::conversation::climbing::{self, ClimbRequest};
 use crate::conversation::deleting;
 use crate::conversation::effect::{
-    Disposition, EditorSettings, Effect, Input, Ledger, Milestone, OpenedSession, PromptArrival, Work,
-    WorkResult,
+    Disposition, Effect, Input, Ledger, Milestone, OpenedSession, PromptArrival, Work, WorkResult,
 };
 use crate::conversation::error::{ConversationError, StoreFailure};
+use crate::conversation::reported_settings::SettingChange;
 use crate::conversation::resource::UnrecordedResource;
 use crate::conversation::running_work::{Progress, WorkGuard};
 use crate::conversation::services::{Services, SessionRef, chain_text, now};
 use crate::conversation::undo_target;
-use crate::conversation::upstream::{self, conversation_error};
+use crate::conversation::upstream::{OpenError, SettingRequests, conversation_error};
 use crate::conversation::writer::PendingWrite;
 use crate::store::{Change, CutShortPrompt};
 
@@ -182,7 +184,7 @@ impl Actor {
             Work::UndoWork(failure) => self.undo_last_work(job, failure),
             Work::Repair { progress } => self.repair(job, progress),
             Work::CheckArrival(sent) => self.check_arrival(job, *sent),
-            Work::Configure(settings, asked) => self.configure(job, *settings, asked),
+            Work::Configure(changes, params) => self.configure(job, changes, params),
         }
     }
 
@@ -544,24 +546,26 @@ impl Actor {
         works.track(method, Some(self.model.record.id), CancellationToken::new())
     }
 
-    fn configure(&mut self, job: u64, settings: Settings, editor_settings: Option<Box<EditorSettings>>) {
-        let Some(session) = &self.session else { return };
-        let (lease, handle) = (session.lease.clone(), session.attachment.handle.clone());
+    fn configure(&mut self, job: u64, changes: Vec<SettingChange>, params: Option<RawJson>) {
+        let Some(session) = &mut self.session else { return };
+        let deadline = SETTING_DEADLINE * u32::try_from(changes.len()).unwrap_or(u32::MAX);
+        let (reply, end) = oneshot::channel();
+        session.setting_requests = Some(SettingRequests {
+            current: None,
+            next: changes.into(),
+            params,
+            reply,
+        });
+        self.ask_for_next_setting();
         let services = Arc::clone(&self.services);
         let agent = self.model.record.agent.clone();
-        let known = self.model.session_info.clone();
         self.job = Some(Job::without_resource(job, async move {
             let entry = services.agent(&agent)?;
-            upstream::configure(
-                &entry,
-                &lease.calls(),
-                &handle,
-                &settings,
-                editor_settings.as_deref(),
-                &known,
-            )
-            .await
-            .map_err(|error| conversation_error(&entry, &error))?;
+            let ended = match timeout(deadline, end).await {
+                Ok(ended) => ended.unwrap_or(Err(OpenError::Call(CallError::Closing))),
+                Err(_) => Err(OpenError::Call(CallError::TimedOut { after: deadline })),
+            };
+            ended.map_err(|error| conversation_error(&entry, &error))?;
             Ok(WorkResult::Configured)
         }));
     }

@@ -179,7 +179,7 @@ impl BranchJob {
                 last_mode: record.reported.mode.clone(),
             },
             &record.cwd,
-            &record.settings,
+            record,
             &self.closed_sessions,
         )
         .await;

@@ -34,8 +34,8 @@ impl BranchJob {
             return false;
         }
         let (opening, record) = (OpenMode::Resume(self.source.clone()), &self.record);
-        let (cwd, settings) = (&record.cwd, &record.settings);
-        match upstream::open_session(services, entry, lease, &opening, cwd, settings, closed).await {
+        let cwd = &record.cwd;
+        match upstream::open_session(services, entry, lease, &opening, cwd, record, closed).await {
             Ok((session, _)) => closed.close(session).has_ended().await,
             Err(error) => {
                 let error = chain_text(&error);

@@ -44,15 +44,6 @@ impl From<TurnId> for NewTurn {
     }
 }
 
-/// Settings requested by an editor, with the further parameters of its request. These are sent only with these settings.
-#[derive(Debug)]
-pub struct EditorSettings {
-    /// The settings.
-    pub settings: Settings,
-    /// The parameters.
-    pub params: RawJson,
-}
-
 /// What a client can request from a conversation.
 #[derive(Debug)]
 pub enum Call {

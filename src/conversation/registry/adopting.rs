@@ -373,8 +373,10 @@ fn adopted_record(
 ) -> (ConversationRecord, Ledger) {
     let at = now();
     let mut record = ConversationRecord::new(ConversationId::mint(), agent.clone(), cwd.clone(), at);
+    let is_chosen = adoption.title.is_some();
     let own_title = origin.title.unwrap_or_default();
     record.title = shortened_title(&adoption.title.unwrap_or(own_title));
+    record.reported.title = (!is_chosen && !record.title.is_empty()).then(|| record.title.clone());
     // Each resume reports again what is missing from the middle.
     let fidelity = match origin.missing_parents {
         0 => Fidelity::Full,

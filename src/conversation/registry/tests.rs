@@ -163,8 +163,10 @@ impl Stage {
         let entry = services.agent(&"sh".into()).unwrap();
         let lease = acquire_process(services, &entry).await.unwrap();
         let opening = OpenMode::New { last_mode: None };
-        let (settings, closed) = (Settings::default(), ClosedSessions::default());
-        let opened = open_session(services, &entry, lease, &opening, "/", &settings, &closed).await;
+        let record =
+            ConversationRecord::new(self.id, "sh".into(), "/".to_owned(), jiff::Timestamp::UNIX_EPOCH);
+        let closed = ClosedSessions::default();
+        let opened = open_session(services, &entry, lease, &opening, "/", &record, &closed).await;
         opened.unwrap().0
     }
 

@@ -9,7 +9,7 @@ use crate::agent::subagent;
 use crate::conversation::effect::{Effect, Now};
 use crate::conversation::naming::shortened_title;
 use crate::conversation::reported_settings::{
-    align_options, model_of_options, record_mode, record_options, record_session_info, shown_settings,
+    mode_of_update, mode_reported, options_of_update, options_reported, record_opened, shown_settings,
 };
 use crate::conversation::state::Model;
 use crate::store::{ConversationRecord, TurnPhase as Progress};
@@ -101,85 +101,74 @@ impl<R> Model<R> {
 
     /// Stores what the agent reported about a session when it opened it.
     pub(super) fn apply_session_info(&mut self, info: SessionInfo) {
-        self.change_shown_settings(|record| record_session_info(&mut record.reported, &info));
-        self.session_info.modes = info.modes.or(self.session_info.modes.take());
-        self.session_info.config_options = info.config_options.or(self.session_info.config_options.take());
-        self.session_info.other = info.other;
+        self.change_settings(|record, known| {
+            record_opened(record, &info);
+            known.modes = info.modes.or(known.modes.take());
+            known.config_options = info.config_options.or(known.config_options.take());
+            known.other = info.other;
+        });
     }
 
-    /// Changes the reported settings of the session. The record is written only if the settings that clients see change.
-    fn change_shown_settings(&mut self, change: impl FnOnce(&mut ConversationRecord)) {
-        let before = shown_settings(&self.record);
-        change(&mut self.record);
-        if shown_settings(&self.record) != before {
+    /// Changes the stored and reported settings of the session. The record is written only if that changes it.
+    pub(super) fn change_settings(&mut self, change: impl FnOnce(&mut ConversationRecord, &mut SessionInfo)) {
+        let settings = |record: &ConversationRecord| (record.settings.clone(), shown_settings(record));
+        let before = settings(&self.record);
+        change(&mut self.record, &mut self.session_info);
+        if settings(&self.record) != before {
             self.mark_unsaved();
         }
     }
 
-    /// The mode was changed in the session. The new mode is applied again after the next resume.
+    /// The mode was changed in the session.
     fn mode_changed(&mut self, update: &str) {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Update {
-            current_mode_id: String,
+        if let Some(mode) = mode_of_update(update) {
+            self.change_settings(|record, known| mode_reported(record, known, &mode));
         }
-        let Ok(Update { current_mode_id }) = serde_json::from_str(update) else {
-            return;
-        };
-        if let Some(modes) = &self.session_info.modes
-            && let Ok(mut value) = modes.read::<Value>()
-            && let Some(members) = value.as_object_mut()
-        {
-            members.insert("currentModeId".to_owned(), Value::String(current_mode_id.clone()));
-            self.session_info.modes = Some(RawJson::from(value));
-        }
-        let options = self.session_info.config_options.clone();
-        self.change_shown_settings(|record| {
-            if record.reported.mode.as_ref() != Some(&current_mode_id) {
-                record.settings.mode = Some(current_mode_id.clone());
-                align_options(&mut record.settings, options.as_ref());
-            }
-            record_mode(&mut record.reported, Some(&current_mode_id));
-        });
     }
 
-    /// Options were changed in the session. The model is applied again after the next resume.
+    /// Options were changed in the session.
     fn options_changed(&mut self, update: &str) {
-        let Some(options) = json_member(update, "configOptions") else {
-            return;
-        };
-        // The first report is not a change.
-        let known = self
-            .session_info
-            .config_options
-            .as_ref()
-            .and_then(model_of_options);
-        let model = model_of_options(&options);
-        self.change_shown_settings(|record| {
-            if known.is_some() && model.is_some() && model != known {
-                record.settings.model = model;
-                align_options(&mut record.settings, Some(&options));
-            }
-            record_options(&mut record.reported, &options);
-        });
-        self.session_info.config_options = Some(options);
+        if let Some(options) = options_of_update(update) {
+            self.change_settings(|record, known| options_reported(record, known, options));
+        }
     }
 
-    /// The agent named the session. A conversation without a title gets that name.
+    /// The agent named the session. The conversation gets that name, unless a client named it.
     fn title_changed(&mut self, update: &str) {
-        #[derive(Deserialize)]
-        struct Update {
-            #[serde(default)]
-            title: Option<String>,
-        }
-        if let Ok(Update { title: Some(title) }) = serde_json::from_str(update)
-            && self.record.title.is_empty()
-            && !title.is_empty()
-        {
-            self.record.title = shortened_title(&title);
+        let Some(title) = title_of_update(update) else {
+            return;
+        };
+        if !self.has_chosen_title() && self.record.title != title {
+            self.record.title.clone_from(&title);
+            self.record.reported.title = Some(title);
             self.mark_unsaved();
         }
     }
+
+    /// Whether an update names the session otherwise than a client named the conversation, which counts.
+    pub fn is_named_otherwise(&self, update: &str) -> bool {
+        self.has_chosen_title() && title_of_update(update).is_some_and(|title| title != self.record.title)
+    }
+
+    /// Whether a client chose the title.
+    fn has_chosen_title(&self) -> bool {
+        let title = &self.record.title;
+        !title.is_empty() && self.record.reported.title.as_ref() != Some(title)
+    }
+}
+
+/// The title in a `session_info_update`, as it is stored.
+fn title_of_update(update: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Update {
+        #[serde(default)]
+        title: Option<String>,
+    }
+    let update: Update = serde_json::from_str(update).ok()?;
+    update
+        .title
+        .map(|title| shortened_title(&title))
+        .filter(|title| !title.is_empty())
 }
 
 /// Whether an update of this kind shows that the agent works on the prompt. Other kinds come at any time.

@@ -11,7 +11,7 @@ use crate::conversation::effect::{
     CallChange, Disposition, Effect, Fork, Ledger, NewBranch, OpenedSession, Work,
 };
 use crate::conversation::error::ConversationError;
-use crate::conversation::reported_settings::record_session_info;
+use crate::conversation::reported_settings::record_opened;
 use crate::conversation::state::{Model, OperationKind, view_of_record};
 use crate::store::{ConversationRecord, RestingState};
 
@@ -104,6 +104,9 @@ impl<R> Model<R> {
         let mut record = ConversationRecord::new(ConversationId::mint(), agent, cwd, self.now);
         record.namespace.clone_from(&self.record.namespace);
         record.title = fork.title.as_ref().unwrap_or(&self.record.title).clone();
+        if fork.title.is_none() {
+            record.reported.title.clone_from(&self.record.reported.title);
+        }
         record.settings = self.record.settings.clone();
         record.parent = Some(Parent {
             conversation_id: self.record.id,
@@ -136,6 +139,7 @@ impl<R> Model<R> {
         self.record.cwd = self.cwd_of(&fork);
         if let Some(title) = &fork.title {
             self.record.title.clone_from(title);
+            self.record.reported.title = None;
         }
         record_branch_info(&mut self.record, &branched);
         self.record.resting = RestingState::Idle;
@@ -215,6 +219,6 @@ fn branch_change<R>(
 /// Stores what the agent reports about an open branch, so that it is recorded and reported with the branch.
 fn record_branch_info(record: &mut ConversationRecord, branched: &NewBranch) {
     if let Some(opened) = &branched.opened_session {
-        record_session_info(&mut record.reported, &opened.session_info);
+        record_opened(record, &opened.session_info);
     }
 }

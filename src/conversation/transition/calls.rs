@@ -8,10 +8,12 @@ use bridge_protocol::turn::{StopReason, TurnResult};
 
 use crate::agent::failure::FailureSigns;
 use crate::conversation::answer::{Answer, CallKey, Caller};
-use crate::conversation::effect::{Call, Deadline, EditorSettings, Effect, IncomingCall, Work};
+use crate::conversation::effect::{Call, Deadline, Effect, IncomingCall, Now, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::prompt_request::PromptRequest;
-use crate::conversation::reported_settings::merge_settings;
+use crate::conversation::reported_settings::{
+    SettingChange, merge_settings, note_accepted, setting_accepted, setting_changes,
+};
 use crate::conversation::state::{Model, OperationKind, Turn, TurnPhase};
 use crate::store::RequestRecord;
 
@@ -310,7 +312,9 @@ impl<R> Model<R> {
     }
 
     fn resume_session(&mut self, min_fidelity: Fidelity, caller: Caller<R>) {
-        let is_usable = !self.must_change_process() && !self.is_editing();
+        let operation = self.operation.as_ref().map(|op| &op.kind);
+        let is_configuring = matches!(operation, Some(OperationKind::Configure { .. }));
+        let is_usable = !self.must_change_process() && !self.is_editing() && !is_configuring;
         if let Some(resumed) = self.live_resume_report().filter(|_| is_usable) {
             let answer = Answer::Resumed(Box::new(self.view()), Box::new(resumed));
             self.answer(caller, Ok(answer));
@@ -353,17 +357,15 @@ impl<R> Model<R> {
             self.answer(caller, Err(error));
             return;
         }
+        let mut others = settings.unwrap_or_default();
+        let changes = match self.session {
+            // The stored value may be the same, and the agent's another one.
+            Some(_) => setting_changes(&others, self.session_info.config_options.as_ref()),
+            None => Vec::new(),
+        };
         let mut merged = self.record.settings.clone();
-        let mut editor_settings = None;
-        if let Some(settings) = settings {
-            merge_settings(
-                &mut merged,
-                settings.clone(),
-                self.session_info.config_options.as_ref(),
-            );
-            editor_settings = params.map(|params| Box::new(EditorSettings { settings, params }));
-        }
-        if merged == self.record.settings {
+        merge_settings(&mut merged, others.clone(), &self.session_info);
+        if changes.is_empty() && merged == self.record.settings {
             self.write_update(title, None, caller);
             return;
         }
@@ -373,31 +375,51 @@ impl<R> Model<R> {
             self.answer(caller, Err(error));
             return;
         }
-        let settings = Box::new(merged);
-        if self.session.is_none() {
-            self.write_update(title, Some(settings), caller);
+        if changes.is_empty() {
+            if self.session.is_none() {
+                // Clients are shown what the next opening asks for.
+                for change in setting_changes(&others, self.session_info.config_options.as_ref()) {
+                    note_accepted(&mut self.session_info, &change, &RawJson::default());
+                }
+            }
+            self.write_update(title, Some(others), caller);
             return;
         }
-        let kind = OperationKind::Configure {
-            title,
-            settings: settings.clone(),
-        };
-        self.start(kind, caller, Work::Configure(settings, editor_settings));
+        (others.model, others.mode) = (None, None);
+        if let Some(config) = &mut others.config {
+            config.retain(|_, value| value.get() == "null");
+        }
+        let others = Box::new(others);
+        let kind = OperationKind::Configure { title, others };
+        self.start(kind, caller, Work::Configure(changes, params));
+    }
+
+    /// The agent has accepted a setting, with this answer. It counts from now on, also if the next one is refused.
+    pub fn note_setting_accepted(
+        &mut self,
+        change: &SettingChange,
+        answer: &RawJson,
+        now: Now,
+    ) -> Vec<Effect<R>> {
+        self.now = now;
+        self.change_settings(|record, known| setting_accepted(record, known, change, answer));
+        self.end_step()
     }
 
     /// Changes title and settings in the record, writes it, and then answers with the conversation.
     pub(super) fn write_update(
         &mut self,
         title: Option<String>,
-        settings: Option<Box<Settings>>,
+        settings: Option<Settings>,
         caller: Caller<R>,
     ) {
         let before = self.record.clone();
         if let Some(title) = title {
             self.record.title = title;
+            self.record.reported.title = None;
         }
         if let Some(settings) = settings {
-            self.record.settings = *settings;
+            merge_settings(&mut self.record.settings, settings, &self.session_info);
         }
         self.bump_revision();
         let answer = Answer::Conversation(Box::new(self.view_when_on_disk()));

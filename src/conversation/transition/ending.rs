@@ -158,6 +158,7 @@ impl<R> Model<R> {
         if self.record.title.is_empty() && stop_reason != StopReason::EndTurn {
             self.record.title = title_of(&turn.request.prompt.to_text())
                 .map_or_else(String::new, |title| shortened_title(&title));
+            self.record.reported.title = Some(self.record.title.clone());
         }
         let result = TurnResult {
             turn_id: turn.request.turn_id.clone(),

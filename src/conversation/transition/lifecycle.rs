@@ -238,7 +238,10 @@ impl<R> Model<R> {
                 let mut events = self.drop_questions("reset");
                 events.push(Event::Reset {});
                 self.session_info = SessionInfo::default();
-                self.record.reported = ReportedSettings::default();
+                self.record.reported = ReportedSettings {
+                    title: self.record.reported.title.take(),
+                    ..ReportedSettings::default()
+                };
                 self.bump_revision();
                 let answer = Answer::Conversation(Box::new(self.view_when_on_disk()));
                 let change = CallChange {

@@ -10,7 +10,7 @@ use crate::conversation::effect::{
     Deadline, Disposition, Effect, Ledger, Milestone, Now, OpenedSession, Work,
 };
 use crate::conversation::error::{ConversationError, StoreFailure};
-use crate::conversation::reported_settings::record_session_info;
+use crate::conversation::reported_settings::record_opened;
 use crate::conversation::state::{LiveSession, Model, OperationKind, Stage, Turn, TurnPhase};
 use crate::store::{Anchor, ConversationRecord, RestingState};
 
@@ -148,7 +148,7 @@ impl<R> Model<R> {
             entry.attempts = failed_attempts(&opened.resumed);
         }
         // Written together with the link, to avoid a second write.
-        record_session_info(&mut self.record.reported, &opened.session_info);
+        record_opened(&mut self.record, &opened.session_info);
         self.bump_revision();
         let kind = OperationKind::Open { min_fidelity: wanted };
         self.set_operation(kind, Caller::none(), Stage::Writing);

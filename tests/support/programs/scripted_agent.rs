@@ -10,8 +10,8 @@ use rustix::process::{Pid, test_kill_process};
 use serde_json::{Value, json};
 
 use super::scripted_names::{
-    CAPABILITIES, CRASH_ON_LOAD, HELD, HELD_BY, LOAD_NEEDS, LOG, NEXT_SESSION, REFUSE_LOAD, REFUSE_NEW,
-    SILENT_ON_LOAD,
+    ANSWERS, CAPABILITIES, CRASH_ON_LOAD, HELD, HELD_BY, LOAD_NEEDS, LOG, NEXT_SESSION, REFUSE_LOAD,
+    REFUSE_NEW, SILENT_ON_LOAD,
 };
 
 /// How a retelling of the history begins, which the daemon puts before the user's own text.
@@ -87,7 +87,13 @@ impl Agent {
                     Ok(given) => serde_json::from_str(&given).unwrap(),
                     Err(_) => json!(format!("s{}-{}", std::process::id(), self.sessions)),
                 };
-                self.answer(&id, &json!({ "sessionId": session }));
+                let mut scripted = scripted_answer("session/new", params).unwrap_or_else(|| json!({}));
+                scripted["result"]["sessionId"] = session.clone();
+                self.answer_as_scripted(&id, &session, &scripted);
+            }
+            Some(method) if scripted_answer(method, params).is_some() => {
+                let scripted = scripted_answer(method, params).unwrap();
+                self.answer_as_scripted(&id, &params["sessionId"], &scripted);
             }
             Some("session/load") if lacks_file() => {
                 let error = json!({"code": -32603, "message": "no rollout found for thread id 1"});
@@ -164,6 +170,26 @@ impl Agent {
         }
     }
 
+    fn answer_as_scripted(&mut self, id: &Value, session: &Value, scripted: &Value) {
+        let updates = |when: &str| {
+            let updates = scripted[when].as_array().into_iter().flatten();
+            let params = updates.map(|update| json!({"sessionId": session, "update": update}));
+            let lines =
+                params.map(|params| json!({"jsonrpc": "2.0", "method": "session/update", "params": params}));
+            lines.map(|line| line.to_string()).collect::<Vec<_>>()
+        };
+        for line in updates("before") {
+            self.send(&line);
+        }
+        match &scripted["error"] {
+            Value::Null => self.answer(id, &scripted["result"]),
+            error => self.send(&json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string()),
+        }
+        for line in updates("after") {
+            self.send(&line);
+        }
+    }
+
     fn answer(&mut self, id: &Value, result: &Value) {
         self.send(&json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string());
     }
@@ -179,6 +205,18 @@ impl Agent {
         output.write_all(format!("{line}\n").as_bytes()).unwrap();
         output.flush().unwrap();
     }
+}
+
+/// What the test wants answered to this request.
+fn scripted_answer(method: &str, params: &Value) -> Option<Value> {
+    let answers: Value = serde_json::from_str(&fs::read_to_string(ANSWERS).ok()?).unwrap();
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let set = match &params["configId"] {
+        Value::Null => text(&params["modeId"]),
+        id => format!("{}={}", text(id), text(&params["value"])),
+    };
+    let named = answers.get(format!("{method} {set}"));
+    named.or_else(|| answers.get(method)).cloned()
 }
 
 /// Whether the file that is needed to load a session is not there.

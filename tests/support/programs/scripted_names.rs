@@ -30,6 +30,11 @@ pub(crate) const HELD: &str =
 /// A file in the home of the test with the error that the agent answers to `session/new` while it is there.
 pub(crate) const REFUSE_NEW: &str = "refuse-new";
 
+/// A file in the home of the test with what the agent answers to requests that open a session or set something, as JSON: by the
+/// method and what is set (`session/set_mode full`, `session/set_config_option fast=true`), or by the method alone. `result` or
+/// `error` is the answer; the updates in `before` and `after` are sent around it.
+pub(crate) const ANSWERS: &str = "answers.json";
+
 /// A file in the home of the test with the id, as JSON, that the agent gives to each new session while it is
 /// there.
 pub(crate) const NEXT_SESSION: &str = "next-session";
