@@ -39,6 +39,11 @@ pub(super) fn check_session(
     let dialect = format.dialect();
     let mut answer = check_answer(dialect.check(session, path))?;
     let Some(at) = backup::backup_time_of_lost_part(services, format, session, path) else {
+        if let Some(first) = answer.findings.first_mut()
+            && let Some(restore) = backup::command_to_restore(services, session, path)
+        {
+            first.detail = format!("{}; its backup is complete, restore it: {restore}", first.detail);
+        }
         return Ok(answer);
     };
     let present = dialect.turn_counts(session, None)?.map_or(0, |found| found.turns);

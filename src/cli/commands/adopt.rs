@@ -236,7 +236,8 @@ fn print_findings(context: &mut Context<'_>, findings: &[Finding]) -> CommandRes
     for finding in findings {
         let place = look.paint(DIM, &finding_location(finding));
         let kind = look.paint(ATTENTION, &humanize::wire_name(finding.kind));
-        let line = format!("{place}  {kind}: {}", one_line(&finding.detail));
+        let detail = context.output.with_daemon_options(&one_line(&finding.detail));
+        let line = format!("{place}  {kind}: {detail}");
         context.output.line(&line)?;
     }
     Ok(())
@@ -267,13 +268,21 @@ async fn check_target(
         ..Default::default()
     };
     let checked = context.call_and_print(daemon, call).await;
+    // A session without turns has no transcript yet.
+    let is_written = match (&checked, &conversation) {
+        (Err(_), Some(found)) => {
+            let links = daemon.call(method::Chain::of(found.id)).await?.links;
+            links.last().is_some_and(|link| link.written)
+        }
+        _ => true,
+    };
     checked.map_err(|problem| match (problem, conversation) {
         // The conversation was found, so its transcript is missing.
         (problem, Some(found)) if problem.exit == Exit::NotFound => {
             let advice = context.output.advice(found.id);
-            match found.head {
-                None => problem.without_turns(&advice),
-                Some(_) => problem.hint(format!(
+            match is_written {
+                false => problem.without_turns(&advice),
+                true => problem.hint(format!(
                     "restore what can be restored: sessionctl resume {}",
                     advice.conversation
                 )),
