@@ -228,6 +228,8 @@ export interface Continuation {
   at: string;
   /** How many times it has been tried. */
   attempts: number;
+  /** The beginning of the text that is sent, up to 200 characters; absent if none was given. */
+  text?: string;
 }
 
 /** The answer of `conversation/continue`. */
@@ -1683,8 +1685,8 @@ export interface ConversationContinueParams {
   /** When: `reset` (the end of the usage limit), `now`, or a time. Needed unless `cancel` is true. */
   at?: ContinueAt;
   /**
-   * What to send if the transcript contains the interrupted prompt, or if none was interrupted. Default: a short text
-   * of the daemon's.
+   * What to send if the transcript contains the interrupted prompt, or if none was interrupted. Default: the text of
+   * the scheduled continuation, otherwise a short text of the daemon's.
    */
   text?: Record<string, any>[] | string;
   /** Whether to cancel the scheduled continuation. Default: false. */
