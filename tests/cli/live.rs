@@ -44,6 +44,15 @@ fn a_conversation_that_could_not_be_opened_at_once_is_named() {
     home.said(&["rm", id]);
 }
 
+/// As it is, and not as a program would quote it.
+#[test]
+fn the_tree_shows_a_title_as_it_is() {
+    let home = Home::new();
+    let id = home.said(&["new", "--title", r#"The "blue" C:\heron"#]);
+    let tree = home.said(&["tree", &id]);
+    assert!(tree.contains(r#"The "blue" C:\heron"#), "{tree}");
+}
+
 #[test]
 fn the_tree_of_a_fork_begins_with_what_it_came_from() {
     let home = Home::new();

@@ -24,7 +24,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::cli::commands::Context;
 use crate::cli::keyboard;
-use crate::cli::output::{DIM, Look, Output, one_line};
+use crate::cli::output::{DIM, Look, Output, columns_of, is_dumb_terminal, one_line};
 use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::signals::{CtrlCListener, NoEchoMode};
 use crate::cli::{lock, log_error};
@@ -84,7 +84,7 @@ impl LineReader {
             editor: None,
             file: context.connector.paths.data.join(HISTORY_FILE),
             look,
-            reports_cursor: true,
+            reports_cursor: !is_dumb_terminal(),
             continued: ContinuedTexts::default(),
             commands,
             stop_requested: Arc::default(),
@@ -177,7 +177,8 @@ impl LineReader {
             if let Ok(LineInput::Interrupted) = typed {
                 self.unfinished = editor.current_buffer_contents().to_owned();
                 let before = &self.unfinished[..editor.current_insertion_point()];
-                erase_line(before, self.look.columns.unwrap_or(80)).map_err(|error| unreadable(&error))?;
+                let columns = columns_of(io::stderr()).unwrap_or(80);
+                erase_line(before, columns).map_err(|error| unreadable(&error))?;
                 // Use a new editor: the old one would draw at its old position, over text that is shown meanwhile.
                 self.editor = Some(self.editor(output)?);
                 return Ok(LineInput::Interrupted);
