@@ -121,6 +121,11 @@ export interface CheckAnswer {
   repaired?: UpstreamId;
   /** What was changed in the copy; absent without one. */
   repairs?: Repairs;
+  /**
+   * The shell command that restores the kept copy, if that has what the transcript has lost and every acknowledged
+   * turn. A repair would keep less. Absent otherwise, and in the answer to a repair.
+   */
+  restore?: string;
 }
 
 /** A checkpoint: the place after a turn. */

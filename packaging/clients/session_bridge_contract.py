@@ -145,6 +145,10 @@ class CheckAnswer(_CheckAnswer, total=False):
     # What was changed in the copy; absent without one.
     repairs: Repairs
 
+    # The shell command that restores the kept copy, if that has what the transcript has lost and every acknowledged
+    # turn. A repair would keep less. Absent otherwise, and in the answer to a repair.
+    restore: str
+
 
 class _Checkpoint(TypedDict):
     # The size of the turn's messages in the transcript, in bytes.

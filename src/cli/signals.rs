@@ -128,53 +128,37 @@ impl Drop for TerminalModes {
     }
 }
 
-/// A guard that turns off the terminal's echo and line buffering. Typed text is passed on character by character, because a
-/// line editor reads only the first of several lines that it gets at once. Ctrl-C stays a signal, and discards nothing.
-pub(super) struct NoEchoMode {
-    _modes: TerminalModes,
+/// Turns off the terminal's echo and line buffering. Typed text is passed on character by character, because a line editor reads
+/// only the first of several lines that it gets at once. Ctrl-C stays a signal, and discards nothing.
+pub(super) fn turn_echo_off() -> io::Result<TerminalModes> {
+    TerminalModes::change(|modes| {
+        modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+        modes.local_modes.insert(LocalModes::NOFLSH);
+        modes.input_modes.remove(InputModes::ICRNL);
+    })
 }
 
-/// The modes of the terminal before [`NoEchoMode`], for other programs that use it meanwhile.
-static MODES_BEFORE_NO_ECHO: Mutex<Option<Termios>> = Mutex::new(None);
-
-impl NoEchoMode {
-    /// Turns the echo off.
-    pub(super) fn enter() -> io::Result<Self> {
-        let modes = TerminalModes::change(|modes| {
-            modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
-            modes.local_modes.insert(LocalModes::NOFLSH);
-            modes.input_modes.remove(InputModes::ICRNL);
-        })?;
-        *lock(&MODES_BEFORE_NO_ECHO) = Some(modes.before.clone());
-        Ok(Self { _modes: modes })
-    }
-}
-
-impl Drop for NoEchoMode {
-    fn drop(&mut self) {
-        *lock(&MODES_BEFORE_NO_ECHO) = None;
-    }
-}
+/// The modes of the terminal before this process changed them, for other programs that use it meanwhile.
+static ORIGINAL_MODES: OnceLock<Termios> = OnceLock::new();
 
 /// A guard that hands the terminal to another program: Ctrl-C is for that program, and must not end this process.
 pub(super) struct TerminalHandover {
     _interrupts: CtrlCListener,
-    /// The modes for other programs, if they differ from those of this process.
+    /// The modes for other programs; `None` without a terminal.
     modes: Option<TerminalModes>,
 }
 
 impl TerminalHandover {
     /// Begins the handover.
     pub(super) fn begin() -> Self {
-        let for_others = lock(&MODES_BEFORE_NO_ECHO).clone();
+        let interrupts = CtrlCListener::listen();
+        let modes = ORIGINAL_MODES.get();
+        let modes = modes.and_then(|modes| TerminalModes::change(|own| own.clone_from(modes)).ok());
+        // The other program sets its own modes again.
+        lock(&CHANGED_MODES).take();
         Self {
-            _interrupts: CtrlCListener::listen(),
-            modes: for_others.and_then(|modes| {
-                let modes = TerminalModes::change(|own| *own = modes).ok();
-                // The other program sets its own modes again.
-                lock(&CHANGED_MODES).take();
-                modes
-            }),
+            _interrupts: interrupts,
+            modes,
         }
     }
 }
@@ -348,6 +332,7 @@ impl SavedTerminal {
     fn save() -> Option<Self> {
         let terminal = open_terminal().ok()?;
         let modes = tcgetattr(&terminal).ok()?;
+        let modes = ORIGINAL_MODES.get_or_init(|| modes).clone();
         Some(Self { terminal, modes })
     }
 

@@ -39,10 +39,8 @@ pub(super) fn check_session(
     let dialect = format.dialect();
     let mut answer = check_answer(dialect.check(session, path))?;
     let Some(at) = backup::backup_time_of_lost_part(services, format, session, path) else {
-        if let Some(first) = answer.findings.first_mut()
-            && let Some(restore) = backup::command_to_restore(services, session, path)
-        {
-            first.detail = format!("{}; its backup is complete, restore it: {restore}", first.detail);
+        if !answer.findings.is_empty() {
+            answer.restore = backup::command_to_restore(services, session, path);
         }
         return Ok(answer);
     };

@@ -123,11 +123,6 @@ pub(super) fn make_repaired_copy(
     if !answer.findings.iter().any(is_fixable) {
         return Ok((answer, None));
     }
-    if let Some(restore) = backup::command_to_restore(services, session, source) {
-        return Err(ConversationError::Conflict(format!(
-            "a repaired copy would be incomplete, but the backup of the transcript is complete; restore it: {restore}"
-        )));
-    }
     let identity = || fs::metadata(source).map(|found| FileIdentity::of(&found)).ok();
     let before = identity();
     let repair = |new: &_| dialect.repair(home.session(None, session.id), source, new);
