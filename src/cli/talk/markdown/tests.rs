@@ -144,7 +144,7 @@ fn code_is_shown_as_it_is() {
 #[test]
 fn a_table_is_aligned() {
     check(
-        "| a | long head |\n|--|:-:|\n| more | b |\nafter",
+        "| a | long head |\n|--:|:-:|\n| more | b |\nafter",
         "   a │ long head\n─────┼──────────\nmore │     b\nafter\n",
     );
     check(
