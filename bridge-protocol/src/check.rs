@@ -73,6 +73,9 @@ objects! {
         /// The sessions that were checked in their kept copies because the agent's own files are missing; absent when
         /// there are none.
         kept: Vec<UpstreamId> = default,
+        /// The shell command that restores the kept copy, if that has what the transcript has lost and every acknowledged
+        /// turn. A repair would keep less. Absent otherwise, and in the answer to a repair.
+        restore: Option<String> = default,
     }
 
     /// The changes in a repaired copy, compared with its source. Absent counts are 0.

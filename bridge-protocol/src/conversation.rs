@@ -88,6 +88,8 @@ objects! {
         at: Timestamp as time,
         /// How many times it has been tried.
         attempts: u32,
+        /// The beginning of the text that is sent, up to 200 characters; absent if none was given.
+        text: Option<String> = default,
     }
 }
 

@@ -121,6 +121,11 @@ export interface CheckAnswer {
   repaired?: UpstreamId;
   /** What was changed in the copy; absent without one. */
   repairs?: Repairs;
+  /**
+   * The shell command that restores the kept copy, if that has what the transcript has lost and every acknowledged
+   * turn. A repair would keep less. Absent otherwise, and in the answer to a repair.
+   */
+  restore?: string;
 }
 
 /** A checkpoint: the place after a turn. */
@@ -228,6 +233,8 @@ export interface Continuation {
   at: string;
   /** How many times it has been tried. */
   attempts: number;
+  /** The beginning of the text that is sent, up to 200 characters; absent if none was given. */
+  text?: string;
 }
 
 /** The answer of `conversation/continue`. */
@@ -1683,8 +1690,8 @@ export interface ConversationContinueParams {
   /** When: `reset` (the end of the usage limit), `now`, or a time. Needed unless `cancel` is true. */
   at?: ContinueAt;
   /**
-   * What to send if the transcript contains the interrupted prompt, or if none was interrupted. Default: a short text
-   * of the daemon's.
+   * What to send if the transcript contains the interrupted prompt, or if none was interrupted. Default: the text of
+   * the scheduled continuation, otherwise a short text of the daemon's.
    */
   text?: Record<string, any>[] | string;
   /** Whether to cancel the scheduled continuation. Default: false. */

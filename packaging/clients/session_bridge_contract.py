@@ -145,6 +145,10 @@ class CheckAnswer(_CheckAnswer, total=False):
     # What was changed in the copy; absent without one.
     repairs: Repairs
 
+    # The shell command that restores the kept copy, if that has what the transcript has lost and every acknowledged
+    # turn. A repair would keep less. Absent otherwise, and in the answer to a repair.
+    restore: str
+
 
 class _Checkpoint(TypedDict):
     # The size of the turn's messages in the transcript, in bytes.
@@ -260,14 +264,19 @@ class ClosedEvent(TypedDict):
     type: Literal["closed"]
 
 
-class Continuation(TypedDict):
-    """A scheduled continuation: a prompt that is sent automatically at a given time."""
-
+class _Continuation(TypedDict):
     # When it is sent.
     at: str
 
     # How many times it has been tried.
     attempts: int
+
+
+class Continuation(_Continuation, total=False):
+    """A scheduled continuation: a prompt that is sent automatically at a given time."""
+
+    # The beginning of the text that is sent, up to 200 characters; absent if none was given.
+    text: str
 
 
 class ContinueAnswer(TypedDict, total=False):
@@ -2316,8 +2325,8 @@ class ConversationMethods:
 
         `at`: When: `reset` (the end of the usage limit), `now`, or a time. Needed unless `cancel` is true.
 
-        `text`: What to send if the transcript contains the interrupted prompt, or if none was interrupted. Default: a
-        short text of the daemon's.
+        `text`: What to send if the transcript contains the interrupted prompt, or if none was interrupted. Default:
+        the text of the scheduled continuation, otherwise a short text of the daemon's.
 
         `cancel`: Whether to cancel the scheduled continuation. Default: false.
 

@@ -1,6 +1,7 @@
 //! Restores sessions from their copies to where their agents look for them. Restored files are always copies and never replace
 //! a file that differs. The transcript is restored last, after the files that belong to it.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::{self, BufReader, Write};
 use std::path::{Component, Path, PathBuf};
@@ -19,6 +20,7 @@ use crate::transcript::blank::is_blank;
 use crate::transcript::codex::rollouts::LINEAGE_LIMIT;
 use crate::transcript::copy::{fill_temporary, make_folder, rename_to_final};
 use crate::transcript::dialect::Dialect;
+use crate::transcript::lines::{Lines, trimmed};
 use crate::transcript::meter::Metered;
 use crate::transcript::moving::comparison::begins_with_lines_of;
 use crate::transcript::parts::{is_lines, open_text};
@@ -109,6 +111,42 @@ impl Archive {
             })?;
         }
         Ok(restored)
+    }
+
+    /// Whether a transcript has lost lines that the copy to restore has, and that copy lacks no acknowledged turn.
+    ///
+    /// # Errors
+    /// As [`Archive::pack_links`].
+    pub fn has_lost_lines(
+        &self,
+        key: &SessionKey,
+        transcript: &Path,
+        acknowledged: u64,
+    ) -> Result<bool, TranscriptError> {
+        if self.missing_turns(key, acknowledged)? != Some(MissingTurns::Known(0)) {
+            return Ok(false);
+        }
+        let folder = self.archived_folder(key)?;
+        let compared = has_all_of_copy(&folder, &[transcript.to_owned()]);
+        let (Err(TranscriptError::AlreadyExists { .. }), Some((copy, bytes))) =
+            (&compared, folder.best_transcript()?)
+        else {
+            return compared.map(|_| false);
+        };
+        let failed = |error| TranscriptError::io("read", transcript)(error);
+        let mut text = BufReader::new(open_text(transcript).map_err(failed)?);
+        let (mut lines, mut present) = (Lines::new(&mut text, 0), HashSet::new());
+        while let Some(line) = lines.next_line().map_err(failed)? {
+            present.insert(sha256(trimmed(line.bytes)));
+        }
+        let mut text = folder.text(copy, bytes)?;
+        let mut lines = Lines::new(&mut text, 0);
+        while let Some(line) = lines.next_line().map_err(failed)? {
+            if !present.contains(&sha256(trimmed(line.bytes))) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Opens the folder of a session whose transcript has a copy.

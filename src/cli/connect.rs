@@ -161,10 +161,32 @@ impl DaemonConnector {
                 Err(ConnectError::NotRunning { .. } | ConnectError::Closed { .. }) => {}
                 // No socket can exist below a file. Starting a daemon there reports the problem.
                 Err(ConnectError::Io { source, .. }) if source.kind() == io::ErrorKind::NotADirectory => {}
-                Err(error) => return Err(connect_problem(error, self.lock_holder_pid(&socket))),
+                Err(error) => {
+                    let is_foreign = matches!(error, ConnectError::OtherProtocol { .. });
+                    let problem = connect_problem(error, self.lock_holder_pid(&socket));
+                    return Err(match self.running_elsewhere().filter(|_| is_foreign) {
+                        Some(running) => problem.hint(use_running_hint(&running)),
+                        None => problem,
+                    });
+                }
             }
         }
-        Ok(None)
+        match self.running_elsewhere() {
+            None => Ok(None),
+            Some(running) => {
+                let named = self.paths.bridge_socket.display();
+                let what = format!(
+                    "no daemon answers at {named}: the daemon of this data folder has another socket"
+                );
+                Err(Problem::no_daemon(what).hint(use_running_hint(&running)))
+            }
+        }
+    }
+
+    /// The socket of the daemon that has the data folder, if the user named another socket. No other daemon can be started then.
+    fn running_elsewhere(&self) -> Option<PathBuf> {
+        let lock = self.read_held_lock().filter(|_| self.is_socket_explicit)?;
+        (lock.socket != self.paths.bridge_socket).then_some(lock.socket)
     }
 
     /// Connects to a daemon that answers. A service manager may listen on behalf of a daemon that is still starting. That
@@ -360,6 +382,11 @@ fn connect_problem(error: ConnectError, holder: Option<u32>) -> Problem {
         ConnectError::Io { path, source, .. } => unusable_socket(&path, &source),
         _ => problem,
     }
+}
+
+fn use_running_hint(socket: &Path) -> String {
+    let socket = shell_word(&socket.to_string_lossy());
+    format!("use the running daemon: sessionctl --socket {socket} ls")
 }
 
 /// Another socket path in the same folder, for a socket that another program uses.

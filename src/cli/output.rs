@@ -134,9 +134,16 @@ impl Output {
         }
     }
 
+    /// Reads the width of the terminal again, which the user may have changed.
+    pub(super) fn update_width(&mut self) {
+        let measure = |columns: &mut Option<usize>, now| *columns = columns.and(now);
+        measure(&mut self.look.columns, columns_of(io::stdout()));
+        measure(&mut self.note_look.columns, columns_of(io::stderr()));
+    }
+
     /// Whether notes and progress go to a terminal, where a user sees them.
     pub(super) fn is_interactive(&self) -> bool {
-        self.note_look.columns.is_some() && !self.json && !self.quiet
+        self.note_look.columns.is_some() && !self.json && !self.quiet && !is_dumb_terminal()
     }
 
     /// Writes text unchanged to standard output, without buffering.
@@ -454,6 +461,11 @@ fn shows_unicode(variables: [Option<String>; 3]) -> bool {
             let value = value.to_ascii_lowercase();
             value.contains("utf-8") || value.contains("utf8")
         })
+}
+
+/// Whether the terminal would show control sequences as text.
+pub(super) fn is_dumb_terminal() -> bool {
+    std::env::var("TERM").is_ok_and(|term| term == "dumb")
 }
 
 /// The width of a terminal in columns, or `None` if the stream is not a terminal.

@@ -24,7 +24,7 @@ use super::history_text::HistoryRenderer;
 use super::humanize;
 use super::keyboard;
 use super::log_error;
-use super::output::{ATTENTION, DIM, Look, Output, STRONG, truncate};
+use super::output::{ATTENTION, DIM, Look, Output, STRONG, is_dumb_terminal, truncate};
 use super::problem::{CommandResult, Exit, Problem};
 use super::prompt_text::readable_prompt;
 use super::select;
@@ -42,8 +42,7 @@ const PREVIEW_LINES: u16 = 200;
 
 /// Whether a user can be asked: keys are read from standard input, and the list is printed to standard error.
 pub(super) fn is_possible(output: &Output) -> bool {
-    let is_dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb");
-    !output.json && !is_dumb && output.note_look.columns.is_some() && io::stdin().is_terminal()
+    !output.json && !is_dumb_terminal() && output.note_look.columns.is_some() && io::stdin().is_terminal()
 }
 
 /// Lets the user pick a conversation, or start one if `may_create`.
@@ -332,10 +331,17 @@ impl<'a> Picker<'a> {
             (KeyCode::Char('x'), Some(_)) if control => self.input = Input::Delete,
             (KeyCode::Up, _) => self.selected = self.selected.saturating_sub(1),
             (KeyCode::Down, _) => self.selected += 1,
+            (KeyCode::PageUp, _) => self.selected = self.selected.saturating_sub(shown_rows()),
+            (KeyCode::PageDown, _) => self.selected += shown_rows(),
+            (KeyCode::Home, _) => self.selected = 0,
+            (KeyCode::End, _) => self.selected = self.matches.len(),
             (code, _) => {
+                let before = self.query.clone();
                 edit(&mut self.query, code, control);
-                self.selected = usize::MAX;
-                self.filter();
+                if self.query != before {
+                    self.selected = usize::MAX;
+                    self.filter();
+                }
             }
         }
         self.selected = self.selected.min(self.matches.len().saturating_sub(1));
@@ -413,7 +419,7 @@ impl<'a> Picker<'a> {
             };
             listed.push(format!("no match for {}{how}", self.query));
         }
-        let shown = (rows.saturating_sub(5) / 2).max(1);
+        let shown = shown_rows();
         let first = self.selected.saturating_sub(shown - 1);
         let mut listed = listed.into_iter();
         lines.extend(listed.next().map(|header| format!("  {header}")));
@@ -463,6 +469,12 @@ impl<'a> Picker<'a> {
         write!(screen, "{}{text}{end}{cursor}", MoveTo(0, 0))?;
         screen.flush()
     }
+}
+
+/// How many conversations are shown at once.
+fn shown_rows() -> usize {
+    let (_, rows) = terminal::size().unwrap_or_default();
+    (usize::from(rows).saturating_sub(5) / 2).max(1)
 }
 
 /// Edits a line according to a key.

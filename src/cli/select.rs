@@ -18,6 +18,9 @@ use super::problem::{CommandResult, Exit, Problem};
 use super::talk::chat;
 use crate::paths::shell_word;
 
+/// How many candidates the daemon's error for an ambiguous name lists at most.
+const CANDIDATES_LIMIT: usize = 16;
+
 /// The name that means this folder's conversation.
 pub(super) const HERE: &str = ".";
 
@@ -183,6 +186,12 @@ async fn with_candidates(daemon: &Daemon, mut problem: Problem, word: &str) -> P
         return problem;
     }
     let count = problem.candidates.len();
+    if count >= CANDIDATES_LIMIT {
+        let all = format!("list all of them: sessionctl ls --all {}", shell_word(word));
+        return problem
+            .with_message(format!("{word:?} matches at least {count} conversations"))
+            .hint(all);
+    }
     let problem = problem.with_message(format!("{word:?} matches {count} conversations"));
     // If the word is an id, more characters make it unique.
     match is_id(word) {

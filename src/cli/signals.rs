@@ -15,9 +15,9 @@ use std::time::Duration;
 use crossterm::cursor::Show;
 use crossterm::event::DisableBracketedPaste;
 use crossterm::execute;
-use crossterm::terminal::LeaveAlternateScreen;
+use crossterm::terminal::{LeaveAlternateScreen, is_raw_mode_enabled};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::getpgrp;
+use rustix::process::{Signal as Sig, getpgrp};
 use rustix::termios::{InputModes, LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
@@ -31,6 +31,14 @@ pub(super) static IS_FULL_SCREEN: AtomicBool = AtomicBool::new(false);
 
 /// Listeners for Ctrl-C; the newest receives it.
 static CTRL_C_LISTENERS: Mutex<Vec<Arc<Notify>>> = Mutex::new(Vec::new());
+
+/// Wakes the command when this process continues after Ctrl-Z.
+static CONTINUED: Notify = Notify::const_new();
+
+/// Waits until this process continues after Ctrl-Z. None is lost if the future is dropped.
+pub(super) async fn continued() {
+    CONTINUED.notified().await;
+}
 
 /// Numbers of signals.
 const HANG_UP: u8 = 1;
@@ -65,6 +73,31 @@ impl Drop for CtrlCListener {
 pub(super) struct TerminalModes {
     terminal: OwnedFd,
     before: Termios,
+    /// What [`CHANGED_MODES`] was before.
+    outer: Option<Termios>,
+}
+
+/// The modes that this process needs, which a shell changes while the process is stopped.
+static CHANGED_MODES: Mutex<Option<Termios>> = Mutex::new(None);
+
+/// Sets the modes again that a shell changed while this process was stopped. In the background they belong to another program.
+fn set_modes_again() -> io::Result<()> {
+    let terminal = open_terminal()?;
+    let changed = match is_raw_mode_enabled()? {
+        // A line editor or the picker reads keys; `crossterm` has set the modes.
+        true => {
+            let mut raw = tcgetattr(&terminal)?;
+            raw.make_raw();
+            Some(raw)
+        }
+        false => lock(&CHANGED_MODES).clone(),
+    };
+    match changed {
+        Some(modes) if tcgetpgrp(&terminal)? == getpgrp() => {
+            Ok(tcsetattr(&terminal, OptionalActions::Now, &modes)?)
+        }
+        _ => Ok(()),
+    }
 }
 
 impl TerminalModes {
@@ -78,59 +111,54 @@ impl TerminalModes {
         let mut modes = before.clone();
         change(&mut modes);
         tcsetattr(&terminal, OptionalActions::Now, &modes)?;
-        Ok(Self { terminal, before })
+        let outer = lock(&CHANGED_MODES).replace(modes);
+        Ok(Self {
+            terminal,
+            before,
+            outer,
+        })
     }
 }
 
 impl Drop for TerminalModes {
     fn drop(&mut self) {
+        *lock(&CHANGED_MODES) = self.outer.take();
         let restored = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
         log_error("the mode of the terminal cannot be set back", restored);
     }
 }
 
-/// A guard that turns off the terminal's echo and line buffering. Typed text is passed on character by character, because a
-/// line editor reads only the first of several lines that it gets at once. Ctrl-C stays a signal, and discards nothing.
-pub(super) struct NoEchoMode {
-    _modes: TerminalModes,
+/// Turns off the terminal's echo and line buffering. Typed text is passed on character by character, because a line editor reads
+/// only the first of several lines that it gets at once. Ctrl-C stays a signal, and discards nothing.
+pub(super) fn turn_echo_off() -> io::Result<TerminalModes> {
+    TerminalModes::change(|modes| {
+        modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+        modes.local_modes.insert(LocalModes::NOFLSH);
+        modes.input_modes.remove(InputModes::ICRNL);
+    })
 }
 
-/// The modes of the terminal before [`NoEchoMode`], for other programs that use it meanwhile.
-static MODES_BEFORE_NO_ECHO: Mutex<Option<Termios>> = Mutex::new(None);
-
-impl NoEchoMode {
-    /// Turns the echo off.
-    pub(super) fn enter() -> io::Result<Self> {
-        let modes = TerminalModes::change(|modes| {
-            modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
-            modes.local_modes.insert(LocalModes::NOFLSH);
-            modes.input_modes.remove(InputModes::ICRNL);
-        })?;
-        *lock(&MODES_BEFORE_NO_ECHO) = Some(modes.before.clone());
-        Ok(Self { _modes: modes })
-    }
-}
-
-impl Drop for NoEchoMode {
-    fn drop(&mut self) {
-        *lock(&MODES_BEFORE_NO_ECHO) = None;
-    }
-}
+/// The modes of the terminal before this process changed them, for other programs that use it meanwhile.
+static ORIGINAL_MODES: OnceLock<Termios> = OnceLock::new();
 
 /// A guard that hands the terminal to another program: Ctrl-C is for that program, and must not end this process.
 pub(super) struct TerminalHandover {
     _interrupts: CtrlCListener,
-    /// The modes for other programs, if they differ from those of this process.
+    /// The modes for other programs; `None` without a terminal.
     modes: Option<TerminalModes>,
 }
 
 impl TerminalHandover {
     /// Begins the handover.
     pub(super) fn begin() -> Self {
-        let for_others = lock(&MODES_BEFORE_NO_ECHO).clone();
+        let interrupts = CtrlCListener::listen();
+        let modes = ORIGINAL_MODES.get();
+        let modes = modes.and_then(|modes| TerminalModes::change(|own| own.clone_from(modes)).ok());
+        // The other program sets its own modes again.
+        lock(&CHANGED_MODES).take();
         Self {
-            _interrupts: CtrlCListener::listen(),
-            modes: for_others.and_then(|modes| TerminalModes::change(|own| *own = modes).ok()),
+            _interrupts: interrupts,
+            modes,
         }
     }
 }
@@ -212,6 +240,7 @@ async fn handle_signals(
     let mut hang_up = catch_unless_ignored(HANG_UP, ignored)?;
     let mut interrupt = catch_unless_ignored(INTERRUPT, ignored)?;
     let mut terminate = catch_unless_ignored(TERMINATE, ignored)?;
+    let mut continues = signal(SignalKind::from_raw(Sig::CONT.as_raw()))?;
     // A process that does not read keys may continue after its terminal has hung up.
     let outlives = contains_signal(ignored, HANG_UP) && !io::stderr().is_terminal();
     let terminal = saved.as_ref().filter(|_| !outlives);
@@ -228,6 +257,10 @@ async fn handle_signals(
                 Some(last) => last.notify_one(),
                 None => exit_on_signal(INTERRUPT, saved.as_ref()),
             },
+            Some(()) = continues.recv() => {
+                log_error("the mode of the terminal cannot be set again", set_modes_again());
+                CONTINUED.notify_one();
+            }
             Some(request) = requests.recv() => drop(request),
             () = &mut hung_up => exit_on_signal(HANG_UP, saved.as_ref()),
         }
@@ -299,6 +332,7 @@ impl SavedTerminal {
     fn save() -> Option<Self> {
         let terminal = open_terminal().ok()?;
         let modes = tcgetattr(&terminal).ok()?;
+        let modes = ORIGINAL_MODES.get_or_init(|| modes).clone();
         Some(Self { terminal, modes })
     }
 

@@ -159,7 +159,7 @@ impl TreeDrawing<'_> {
         children.extend(forks(None));
         let title = match one_line(&conversation.title) {
             title if title.is_empty() => title,
-            title => format!(" {title:?}"),
+            title => format!(" \"{title}\""),
         };
         let agent = format!("{}, ", one_line(conversation.agent.as_str()));
         let state = humanize::wire_name(conversation.state);

@@ -32,7 +32,7 @@ use crate::transcript::relocate::Relocation;
 use crate::transcript::transcript_list::Format;
 
 pub(super) use unpacked_backup::unpack_backup_of_missing;
-pub(super) use unreadable_transcript::advice_on_unreadable;
+pub(super) use unreadable_transcript::{advice_on_unreadable, command_to_restore};
 
 /// The limit on waiting requests: more than the number of turns that end during one round.
 const MAX_REQUESTED: usize = 1_024;

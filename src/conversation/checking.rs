@@ -39,6 +39,9 @@ pub(super) fn check_session(
     let dialect = format.dialect();
     let mut answer = check_answer(dialect.check(session, path))?;
     let Some(at) = backup::backup_time_of_lost_part(services, format, session, path) else {
+        if !answer.findings.is_empty() {
+            answer.restore = backup::command_to_restore(services, session, path);
+        }
         return Ok(answer);
     };
     let present = dialect.turn_counts(session, None)?.map_or(0, |found| found.turns);

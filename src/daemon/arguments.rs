@@ -12,14 +12,14 @@ Exit codes: 0 stopped on request, 1 failed, 2 usage.
 
 Signals:
   SIGTERM, SIGINT
-    Stop the daemon: cancel the running turns, wait cancel_grace_ms for them to end, stop the agents and answer
-    open requests. A second signal skips the wait. SIGKILL loses nothing that was acknowledged
+    Stop the daemon: cancel the running turns, wait cancel_grace_ms for them to end, stop the agents and answer \
+open requests. A second signal skips the wait. SIGKILL loses nothing that was acknowledged
 
 Socket activation:
-  A service manager such as systemd can own the socket and start the daemon on the first connection. The daemon takes the
-  first descriptor of LISTEN_FDS if LISTEN_PID is its process id. The socket must have the path that the daemon would use;
-  any other path is refused. The daemon reports to NOTIFY_SOCKET when it is ready (READY=1). systemctl --user enable
-  sessiond.service starts the daemon at login; enabling sessiond.socket starts it on the first connection.
+  A service manager such as systemd can own the socket and start the daemon on the first connection. The daemon takes the \
+first descriptor of LISTEN_FDS if LISTEN_PID is its process id. The socket must have the path that the daemon would use; \
+any other path is refused. The daemon reports to NOTIFY_SOCKET when it is ready (READY=1). systemctl --user enable \
+sessiond.service starts the daemon at login; enabling sessiond.socket starts it on the first connection.
 
 Environment:
   SESSIOND_LOG

@@ -81,6 +81,16 @@ impl StartError {
             Self::Lock(LockError::AlreadyRunning { .. }) => {
                 Some("use the running daemon, or give this one another folder with --home".to_owned())
             }
+            Self::ReadConfig { path, source } if source.kind() == io::ErrorKind::InvalidData => {
+                let path = shell_word(&path.to_string_lossy());
+                Some(format!(
+                    "save the file as UTF-8 and start again: \"${{EDITOR:-vi}}\" {path}"
+                ))
+            }
+            Self::ReadConfig { path, source } if source.kind() == io::ErrorKind::InvalidInput => {
+                let path = shell_word(&path.to_string_lossy());
+                Some(format!("name a file, for example: ls -ld {path}/*.toml"))
+            }
             Self::Config { path, .. } => {
                 let path = shell_word(&path.to_string_lossy());
                 Some(format!(

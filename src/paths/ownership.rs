@@ -209,8 +209,11 @@ fn checks(paths: &Paths) -> impl Iterator<Item = Result<(), Untrusted>> {
         (Role::Log, &paths.log),
     ];
     let user = User::of_this_process();
+    // A folder in place of the configuration is never read, and its permissions are no fault.
+    let is_used = |(role, path): &(Role, &Path)| *role != Role::Configuration || !path.is_dir();
     home.into_iter()
         .chain(rest)
+        .filter(is_used)
         .map(move |(role, path)| check_path(user, role, path))
 }
 
@@ -260,18 +263,22 @@ pub fn open_configuration(path: &Path) -> Result<io::Result<File>, Untrusted> {
 /// it would not cover a file that appeared in between.
 fn check_opened(path: &Path, opened: io::Result<File>) -> Result<io::Result<File>, Untrusted> {
     let (user, role) = (User::of_this_process(), Role::Configuration);
+    let opened = opened.and_then(|file| Ok((file.metadata()?, file)));
+    if let Ok((metadata, _)) = &opened
+        && !metadata.is_file()
+        && !is_null_device(metadata)
+    {
+        let error = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
+        return Ok(Err(error));
+    }
     check_path(user, role, path)?;
-    let (file, metadata) = match opened.and_then(|file| Ok((file.metadata()?, file))) {
-        Ok((metadata, file)) => (file, metadata),
+    let (metadata, file) = match opened {
+        Ok(opened) => opened,
         Err(error) => return Ok(Err(error)),
     };
     // The path may refer to another file by now.
     if let Some(fault) = user.fault(&metadata, true, role.may_be_system_owned()) {
         return Err(PathFault::new(path, &metadata, fault).into_untrusted(user, role, path));
-    }
-    if !metadata.is_file() && !is_null_device(&metadata) {
-        let error = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
-        return Ok(Err(error));
     }
     Ok(Ok(file))
 }

@@ -111,3 +111,59 @@ fn prune_deletes_all_copies_of_no_conversation_and_no_other() {
     assert_eq!(backups(&home), (1, 0));
     assert_eq!(home.said(&["archive", "prune", "--yes"]), "");
 }
+
+/// A repair would lose what the backup has: the check and the repair name the command that brings it back instead.
+#[test]
+fn the_backup_of_a_damaged_transcript_is_named() {
+    let home = Home::new();
+    fs::create_dir_all(home.path().join("config")).unwrap();
+    // Only what is copied here, so that no copy of the damaged file comes later.
+    let config = home.path().join("config/config.toml");
+    fs::write(config, "[keep]\nenabled = false\n").unwrap();
+    let (id, _) = conversation(&home);
+    home.said(&["send", &id, "and the grey one"]);
+    home.said(&["archive", "add", &id]);
+    let listed: Value = serde_json::from_str(&home.said(&["--json", "transcripts"])).unwrap();
+    let path = listed["transcripts"][0]["path"].as_str().unwrap().to_owned();
+    let whole = fs::read_to_string(&path).unwrap();
+    let damaged = whole.replacen("echo: the blue heron", "\0\n", 1);
+    assert_ne!(damaged, whole);
+    fs::write(&path, &damaged).unwrap();
+    // It is open.
+    let told = home.printed(&["archive", "restore", &id], 5);
+    assert!(commands(&told)[0].starts_with("sessionctl close "), "{told}");
+    home.said(&["close", &id]);
+    let checked = home.run(&["check", &id]);
+    assert_eq!(checked.status.code(), Some(1), "{checked:?}");
+    let found = String::from_utf8(checked.stdout).unwrap();
+    let told = home.printed(&["check", &id, "--repair"], 5);
+    let command = commands(&told)[0];
+    assert_eq!(commands(&found)[0], command);
+    assert_eq!(fs::read_to_string(&path).unwrap(), damaged);
+    home.said_pasted(command);
+    assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+    assert_eq!(home.said(&["check", &id]), "no damage found");
+    assert!(home.said(&["history", &id]).contains("echo: the blue heron"));
+    home.said(&["check", &id, "--repair"]);
+}
+
+/// The backup lacks the last turn, so the repair keeps more.
+#[test]
+fn a_backup_without_the_last_turn_is_no_reason_against_a_repair() {
+    let home = Home::new();
+    fs::create_dir_all(home.path().join("config")).unwrap();
+    let config = home.path().join("config/config.toml");
+    fs::write(config, "[keep]\nenabled = false\n").unwrap();
+    let (id, _) = conversation(&home);
+    home.said(&["send", &id, "and the grey one"]);
+    home.said(&["archive", "add", &id]);
+    home.said(&["send", &id, "and the last one"]);
+    home.said(&["close", &id]);
+    let listed: Value = serde_json::from_str(&home.said(&["--json", "transcripts"])).unwrap();
+    let path = listed["transcripts"][0]["path"].as_str().unwrap().to_owned();
+    let whole = fs::read_to_string(&path).unwrap();
+    fs::write(&path, whole.replacen("echo: the blue heron", "\0\n", 1)).unwrap();
+    let repaired = home.said(&["check", &id, "--repair"]);
+    assert!(repaired.contains("repaired as "), "{repaired}");
+    assert!(home.said(&["history", &id]).contains("echo: and the last one"));
+}

@@ -9,7 +9,7 @@ use super::home::Home;
 use super::printed::{check_seen, commands};
 use super::sessionctl;
 use super::stub::{ID, Stub};
-use super::terminal::{ASKED, MARK, Terminal};
+use super::terminal::{ASKED, MARK, Terminal, in_shell};
 use crate::screen::Screen;
 
 /// An empty line stands between messages, unless a line about a tool does.
@@ -734,4 +734,37 @@ fn a_chat_that_opens_on_a_question_shows_its_turn_once() {
     terminal.until(MARK);
     terminal.leave();
     asking.wait().unwrap();
+}
+
+/// Nothing but text goes to a terminal that knows no control sequences.
+#[test]
+fn a_dumb_terminal_gets_no_control_sequences() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let command = home.command(&["chat", &id]);
+    let mut terminal = Terminal::of(80, &in_shell("TERM=dumb \"$0\" \"$@\"", &command));
+    let mut shown = terminal.until(MARK);
+    terminal.type_in("[[ask Really?]] [[say Done it]]\r");
+    shown += &terminal.until(ASKED);
+    terminal.type_in("y");
+    shown += &terminal.until("Done it\r\n");
+    shown += &terminal.until(MARK);
+    terminal.type_in("\x04");
+    shown += &terminal.exits(0);
+    assert!(!shown.contains('\x1b'), "{shown:?}");
+}
+
+#[test]
+fn a_chat_notices_a_new_width() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut terminal = Terminal::run_plain(&home, 80, &["chat", &id]).waiting();
+    let words = "word ".repeat(12);
+    terminal.says("[[say first]]", "first");
+    terminal.resize(40);
+    let shown = terminal.says(&format!("[[say {words}end]]"), "end\r\n");
+    let lines = shown.split(['\r', '\n']);
+    let longest = lines.map(|line| line.matches("word").count()).max();
+    assert!(longest < Some(12), "{shown:?}");
+    terminal.leave();
 }

@@ -1,5 +1,6 @@
 //! `continue`, `send --wait-limit` and `recover` with a real daemon and the built-in agent.
 
+use std::io::Read;
 use std::process::{Child, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -73,6 +74,45 @@ fn what_makes_no_sense_is_told_with_what_does() {
     home.said(&["send", &id, "two"]);
     hinted(&["continue", &id, "--at", "+1h"], 5);
     assert!(home.shown(&id)["continuation"].is_object());
+}
+
+/// What is scheduled keeps its text when only the time changes, and is shown.
+#[test]
+fn a_schedule_is_moved_with_its_text() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "one"]);
+    home.said(&["continue", &id, "--at", "+1h", "--text", "Count the herons"]);
+    let before = home.shown(&id)["continuation"]["at"].clone();
+    home.said(&["continue", &id, "--at", "+2h"]);
+    let after = home.shown(&id)["continuation"].clone();
+    assert_ne!(after["at"], before);
+    assert_eq!(after["text"], "Count the herons");
+    let shown = home.said(&["show", &id]);
+    assert!(shown.contains("Count the herons"), "{shown}");
+    home.said(&["continue", &id]);
+    assert_eq!(prompts(&home, &id), ["one", "Count the herons"]);
+    home.printed(&["continue", &id, "--at", "+1h", "--text", " "], 2);
+}
+
+/// Nobody has cancelled it.
+#[test]
+fn a_stop_during_a_turn_is_told_with_what_continues_it() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut sent = home
+        .command(&["send", &id, "[[say Be]][[say gun]] [[hang]]"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It stays open, since a closed one ends the command.
+    let mut answer = sent.stdout.take().unwrap();
+    answer.read_exact(&mut [0; 5]).unwrap();
+    home.said(&["stop"]);
+    let told = check_printed(&["send, stopped"], &sent.wait_with_output().unwrap(), 1);
+    home.said_pasted(commands(&told).last().unwrap());
+    assert!(has_continued(&home, &id));
 }
 
 #[test]

@@ -305,3 +305,22 @@ fn bash_completes_commands_options_values_conversations_and_checkpoints() {
         assert!(text(&output.stdout).contains(described), "{output:?}");
     }
 }
+
+/// A line that ends early is followed by a word that would not fit.
+#[test]
+fn the_daemons_help_is_filled() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sessiond"));
+    let output = command.arg("--help").env_clear().output().unwrap();
+    let help = text(&output.stdout);
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    for pair in help.lines().collect::<Vec<_>>().windows(2) {
+        let word = pair[1].split_whitespace().next().unwrap_or_default();
+        // A sentence goes on.
+        let continues = word.starts_with(|letter: char| letter.is_ascii_lowercase());
+        let is_same = indent(pair[0]) == indent(pair[1]) && !pair[0].is_empty();
+        assert!(
+            !(continues && is_same) || pair[0].len() + 1 + word.len() > 100,
+            "{pair:?}"
+        );
+    }
+}

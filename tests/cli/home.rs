@@ -96,10 +96,11 @@ impl Home {
 
     /// Runs a command as a person pastes it into a shell.
     pub(crate) fn pasted(&self, command: &str) -> Output {
-        let exe = env!("CARGO_BIN_EXE_sessionctl");
+        let programs = Path::new(env!("CARGO_BIN_EXE_sessionctl")).parent().unwrap();
         let mut shell = Command::new("sh");
-        shell.args(["-c", &command.replacen("sessionctl", exe, 1)]);
+        shell.args(["-c", command]);
         shell.env_clear().env("LC_ALL", "C.UTF-8");
+        shell.env("PATH", format!("{}:/usr/bin:/bin", programs.display()));
         shell.env("SESSIOND_HOME", self.path()).current_dir(self.path());
         shell.output().unwrap()
     }

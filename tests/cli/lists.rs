@@ -8,7 +8,7 @@ use serde_json::json;
 use super::continuing::begin;
 use super::finding::shown;
 use super::home::Home;
-use super::printed::{check_printed, check_seen};
+use super::printed::{check_printed, check_seen, commands};
 use super::terminal::Terminal;
 use super::text;
 
@@ -235,4 +235,36 @@ fn a_long_list_is_cut_and_says_how_to_see_all() {
     super::check(&whole, 0, &text(&whole.stdout));
     assert_eq!(text(&whole.stdout).lines().count(), 51);
     assert_eq!(text(&whole.stderr), "");
+}
+
+/// The rest of a filtered list has the same filter.
+#[test]
+fn a_list_that_is_cut_names_the_command_with_its_filters() {
+    let home = Home::new();
+    for title in ["heron one", "heron two", "fox"] {
+        home.said(&["new", "--title", title]);
+    }
+    let filters = [
+        "ls", "-n", "1", "heron", "--agent", "loopback", "--state", "idle", ".",
+    ];
+    let told = home.printed(&filters, 0);
+    assert_eq!(home.said_pasted(commands(&told)[0]).lines().count(), 2, "{told}");
+    home.said(&["send", "fox", "one"]);
+    home.said(&["send", "heron one", "two"]);
+    let told = home.printed(&["transcripts", "-n", "1", "--agent", "loopback"], 0);
+    assert_eq!(home.said_pasted(commands(&told)[0]).lines().count(), 2, "{told}");
+}
+
+/// The error lists so many at most.
+#[test]
+fn many_conversations_that_match_a_name_are_not_counted() {
+    let home = Home::new();
+    for number in 1..=18 {
+        home.said(&["new", "--title", &format!("heron {number}")]);
+    }
+    let output = home.run(&["show", "heron"]);
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    let told = text(&output.stderr);
+    assert!(told.contains("at least 16"), "{told}");
+    assert_eq!(home.said_pasted(commands(&told)[0]).lines().count(), 18, "{told}");
 }

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::home::Home;
-use super::printed::{check_printed, check_shown};
+use super::printed::{check_printed, check_shown, commands};
 use super::terminal::Terminal;
 use super::text;
 
@@ -42,6 +42,15 @@ fn a_conversation_that_could_not_be_opened_at_once_is_named() {
     let (id, _) = id.split_once(' ').unwrap();
     assert!(home.said(&["show", id]).contains("gone"), "{told}");
     home.said(&["rm", id]);
+}
+
+/// As it is, and not as a program would quote it.
+#[test]
+fn the_tree_shows_a_title_as_it_is() {
+    let home = Home::new();
+    let id = home.said(&["new", "--title", r#"The "blue" C:\heron"#]);
+    let tree = home.said(&["tree", &id]);
+    assert!(tree.contains(r#"The "blue" C:\heron"#), "{tree}");
 }
 
 #[test]
@@ -310,4 +319,24 @@ fn transcripts_are_listed_with_the_conversations_that_hold_them() {
     let told: Value =
         serde_json::from_str(&home.said(&["--json", "transcripts", "--agent", "loopback"])).unwrap();
     assert_eq!(told["transcripts"][0]["upstreamId"], json!(head));
+}
+
+/// A turn that ran while there was no connection.
+#[test]
+fn attach_names_what_shows_the_turns_that_it_missed() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "Before"]);
+    let mut attached = Terminal::run_plain(&home, 80, &["attach", &id]);
+    attached.until("echo: Before");
+    attached.signal(Signal::STOP);
+    home.kill_daemon();
+    home.said(&["send", &id, "Meanwhile"]);
+    attached.signal(Signal::CONT);
+    attached.until("the daemon answers again");
+    let told = attached.until(" -n 2");
+    let shown = home.said_pasted(commands(&told)[0]);
+    assert!(shown.contains("echo: Meanwhile"), "{shown}");
+    attached.type_in("\x03");
+    attached.exits(0);
 }

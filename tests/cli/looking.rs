@@ -13,6 +13,7 @@ use super::printed::{check_printed, check_seen, commands};
 use super::sessionctl;
 use super::stub::{ID, Stub};
 use super::terminal::{ASKED, Terminal};
+use super::text;
 
 /// Two sessions that begin alike, each with a transcript of this many bytes.
 fn two_alike(home: &Home, bytes: usize) -> [String; 2] {
@@ -202,4 +203,43 @@ fn status_is_of_the_running_daemon() {
     let shown = home.shows(&["status"]);
     let status: Value = serde_json::from_str(&home.said(&["--json", "status"])).unwrap();
     assert!(shown.contains(&status["pid"].to_string()), "{shown}");
+}
+
+/// What `show` names can be done: a turn with an open question is continued by the answer, and a copy has no turn to continue.
+#[test]
+fn continue_is_named_only_where_it_works() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    assert_eq!(home.run(&["send", &id, "[[ask May I?]]"]).status.code(), Some(8));
+    home.kill_daemon();
+    let told = home.run(&["show", &id]);
+    assert!(!text(&told.stderr).contains("sessionctl continue"), "{told:?}");
+    assert!(text(&told.stdout).contains("sessionctl answer"), "{told:?}");
+    // The edit discards the question.
+    let edited = home.run(&["edit", &id, "--at", "1", "Hello"]);
+    assert_eq!(edited.status.code(), Some(0), "{edited:?}");
+    assert!(!text(&edited.stderr).contains("sessionctl answer"), "{edited:?}");
+
+    let limited = home.said(&["new"]);
+    assert_eq!(
+        home.run(&["send", &limited, "[[limit 3600]]"]).status.code(),
+        Some(7)
+    );
+    let told = home.run(&["show", &limited]);
+    assert!(text(&told.stderr).contains("--at-reset"), "{told:?}");
+    let file = home.said(&["export", &limited]);
+    let copy = home.said(&["import", &file, "--new-ids", "--same-folders"]);
+    let told = home.run(&["show", &copy]);
+    assert!(!text(&told.stderr).contains("--at-reset"), "{told:?}");
+}
+
+/// Without a turn there is no transcript yet, and nothing is missing.
+#[test]
+fn a_check_before_the_first_turn_names_the_first_prompt() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["resume", &id]);
+    let told = home.printed(&["check", &id], 4);
+    assert!(told.contains("no turns yet"), "{told}");
+    home.said_pasted(commands(&told)[0]);
 }

@@ -165,3 +165,18 @@ fn what_cannot_be_meant_says_what_to_do() {
         home.printed(arguments, code);
     }
 }
+
+/// An undo of the folder's move needs the old folder.
+#[test]
+fn the_undo_of_a_moved_folder_is_named_with_the_rename() {
+    let home = Home::new();
+    let (id, old, new) = begun(&home);
+    fs::rename(&old, &new).unwrap();
+    home.said(&["mv", old.to_str().unwrap(), new.to_str().unwrap()]);
+    let told = home.printed(&["undo", &id], 5);
+    let command = told.split("undo the move of the folder: ").nth(1).unwrap();
+    let again = home.printed(&["mv", "--undo", command.trim().rsplit(' ').next().unwrap()], 1);
+    assert!(again.contains(command.trim()), "{again}");
+    home.said_pasted(command.trim());
+    assert_eq!(home.shown(&id)["cwd"], old.to_str().unwrap());
+}

@@ -296,3 +296,29 @@ fn the_preview_fills_the_screen_below_the_list() {
     terminal.type_in(ESCAPE);
     terminal.exits(0);
 }
+
+/// A key that the list does not know moves nothing.
+#[test]
+fn the_list_is_paged_and_other_keys_move_nothing() {
+    let home = Home::new();
+    for number in 1..=13 {
+        home.said(&["new", "--title", &format!("number {number}")]);
+    }
+    let listed = home.said(&["ls"]);
+    let ids: Vec<&str> = listed.lines().map(|line| &line[..8]).collect();
+    let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
+    let mut selects = |key: &str, at: usize| {
+        terminal.type_in(key);
+        until(&mut terminal, &format!("❯ {}", ids[at]));
+    };
+    selects("", 0);
+    let (page_down, page_up, home_key, end) = ("\x1b[6~", "\x1b[5~", "\x1b[H", "\x1b[F");
+    selects(end, 12);
+    selects(home_key, 0);
+    selects(page_down, 9);
+    // An insert key, a function key, and one that deletes nothing.
+    selects(&format!("\x1b[2~\x1bOP{BACKSPACE}{DOWN}"), 10);
+    selects(page_up, 1);
+    terminal.type_in(ESCAPE);
+    terminal.exits(0);
+}

@@ -467,3 +467,37 @@ fn a_chat_leaves_the_agents_words_as_they_are() {
     terminal.until(MARK);
     terminal.leave();
 }
+
+/// A shell sets its own modes of the terminal while the command is stopped.
+#[test]
+fn a_question_is_asked_again_after_ctrl_z() {
+    let home = Home::new();
+    for chats in [false, true] {
+        let id = home.said(&["new"]);
+        let prompt = "[[ask Really?]] [[say Done it]]";
+        let command = match chats {
+            true => home.command(&["chat", &id]),
+            false => home.command(&["send", &id, prompt]),
+        };
+        // With job control.
+        let mut shell = in_shell("set -m; \"$0\" \"$@\"; stty sane; echo stopped; fg", &command);
+        let mut terminal = Terminal::of(80, shell.env("NO_COLOR", "1"));
+        if chats {
+            terminal = terminal.waiting();
+            terminal.enter(prompt);
+        }
+        terminal.until(ASKED);
+        terminal.type_in("\x1a");
+        terminal.until("stopped\r\n");
+        let again = terminal.until(ASKED);
+        assert!(again.contains("? Really?"), "{again:?}");
+        terminal.type_in("y");
+        terminal.until("Done it");
+        if chats {
+            terminal.until("context ");
+            terminal.until(MARK);
+            terminal.type_in("\x04");
+        }
+        terminal.exits(0);
+    }
+}

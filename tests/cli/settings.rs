@@ -198,3 +198,20 @@ fn an_option_of_the_agents_own_is_set() {
         "{set:?}"
     );
 }
+
+/// `null` removes an option of the agent. It is no title, model or mode.
+#[test]
+fn null_is_no_value_and_an_equal_value_is_no_change() {
+    let home = Home::new();
+    let id = home.said(&["new", "--title", "Heron"]);
+    for key in ["title", "model", "mode"] {
+        let told = home.printed(&["set", &id, &format!("{key}=null")], 2);
+        assert!(told.contains("hint: "), "{told}");
+    }
+    assert_eq!(shown(&home, &id)["title"], "Heron");
+    home.said(&["set", &id, "mode=plan"]);
+    let told = home.printed(&["set", &id, "mode=plan"], 0);
+    assert_eq!(told.matches("plan").count(), 1, "{told}");
+    let told = home.printed(&["stop", "--grace-ms", "abc"], 2);
+    assert!(told.contains("sessionctl stop --grace-ms "), "{told}");
+}

@@ -1,8 +1,12 @@
 //! Files and folders that a command cannot use: what is wrong, and a command that helps.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 
 use super::home::Home;
+use super::printed::{check_printed, commands};
+use super::text;
 
 #[test]
 fn a_file_that_cannot_be_sent_is_named_with_what_helps() {
@@ -21,4 +25,84 @@ fn a_file_that_cannot_be_sent_is_named_with_what_helps() {
         assert!(printed.contains("hint: "), "{printed}");
     }
     assert_eq!(home.said(&["history", &id]), "");
+}
+
+/// A device that never ends.
+#[test]
+fn an_endless_file_is_refused_after_the_longest_prompt() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let printed = home.printed(&["send", &id, "--file", "/dev/zero"], 2);
+    assert!(printed.contains("12.00 MiB"), "{printed}");
+}
+
+#[test]
+fn an_export_to_a_folder_names_a_file_in_it() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "one"]);
+    let folder = home.path().join("exports here");
+    fs::create_dir(&folder).unwrap();
+    let printed = home.printed(&["export", &id, "-o", folder.to_str().unwrap()], 5);
+    let path = home.said_pasted(commands(&printed)[0]);
+    assert!(path.starts_with(folder.to_str().unwrap()) && fs::exists(path).unwrap());
+}
+
+#[test]
+fn text_that_is_not_utf_8_is_refused_with_what_converts_it() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let file = home.path().join("latin");
+    fs::write(&file, b"caf\xe9").unwrap();
+    let send = ["send", id.as_str(), "-"];
+    let input = fs::File::open(&file).unwrap();
+    let output = home.command(&send).stdin(input).output().unwrap();
+    let printed = check_printed(&["send, not UTF-8"], &output, 2);
+    assert!(printed.contains("iconv "), "{printed}");
+    // Nor is a configuration read that is not.
+    let other = Home::new();
+    let output = other.run(&["--config", file.to_str().unwrap(), "ls"]);
+    let printed = check_printed(&["ls, with a configuration that is not UTF-8"], &output, 3);
+    assert!(printed.contains("EDITOR"), "{printed}");
+}
+
+/// Its permissions are not at fault, and other programs need them.
+#[test]
+fn a_folder_in_place_of_the_configuration_keeps_its_permissions() {
+    let home = Home::new();
+    let folder = home.path().join("shared");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
+    let output = home.run(&["--config", folder.to_str().unwrap(), "ls"]);
+    let printed = check_printed(&["ls, with a folder as configuration"], &output, 3);
+    assert!(!printed.contains("chmod"), "{printed}");
+}
+
+/// Only one daemon can use a data folder.
+#[test]
+fn another_socket_of_a_running_daemon_is_named() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let other = home.path().join("other.sock");
+    let output = home.run(&["--socket", other.to_str().unwrap(), "ls"]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let printed = text(&output.stderr);
+    assert!(
+        home.said_pasted(commands(&printed)[0]).contains(&id[..8]),
+        "{printed}"
+    );
+    // Also if another program listens there.
+    let listener = UnixListener::bind(&other).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            std::io::Write::write_all(&mut stream.unwrap(), b"HTTP/1.1 400 No\r\n\r\n").unwrap();
+        }
+    });
+    let output = home.run(&["--socket", other.to_str().unwrap(), "ls"]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let printed = text(&output.stderr);
+    assert!(
+        home.said_pasted(commands(&printed)[0]).contains(&id[..8]),
+        "{printed}"
+    );
 }

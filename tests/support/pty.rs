@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
+use rustix::termios::{Termios, Winsize, tcgetattr, tcgetwinsize, tcsetwinsize};
 
 use crate::screen::{ROWS, Screen};
 
@@ -107,6 +107,13 @@ impl Terminal {
 
     pub(crate) fn type_in(&mut self, text: &str) {
         self.screen.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Changes how many columns wide it is.
+    pub(crate) fn resize(&self, columns: u16) {
+        let size = tcgetwinsize(&self.screen).unwrap();
+        let ws_col = columns;
+        tcsetwinsize(&self.screen, Winsize { ws_col, ..size }).unwrap();
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

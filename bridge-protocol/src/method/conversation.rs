@@ -103,8 +103,8 @@ methods! {
     [Busy] {
         /// When: `reset` (the end of the usage limit), `now`, or a time. Needed unless `cancel` is true.
         at: Option<ContinueAt>,
-        /// What to send if the transcript contains the interrupted prompt, or if none was interrupted. Default: a short
-        /// text of the daemon's.
+        /// What to send if the transcript contains the interrupted prompt, or if none was interrupted. Default: the text
+        /// of the scheduled continuation, otherwise a short text of the daemon's.
         text: Option<PromptContent>,
         /// Whether to cancel the scheduled continuation. Default: false.
         cancel: bool = default,

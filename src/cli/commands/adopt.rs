@@ -46,7 +46,7 @@ pub(in crate::cli) struct Adopt {
 /// --repair writes a copy without the lines that are not valid records. In the copy, a record with a missing parent is
 /// attached to the record before it, and a last tool call without a result gets the result that the agent would fill
 /// in. A conversation that uses the session continues with the copy. If no conversation uses it, adopt the copy with
-/// sessionctl adopt.
+/// sessionctl adopt. If the backup has what a copy would lose, no copy is made; the backup can be restored instead.
 ///
 /// Exits with 0 if the transcript is sound or was repaired, and with 1 if it is damaged.
 #[derive(Debug, Args)]
@@ -168,6 +168,11 @@ pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> 
         let more = humanize::count(answer.more, "more finding", "more findings");
         context.output.line(&look.paint(DIM, &format!("and {more}")))?;
     }
+    if let Some(restore) = &answer.restore {
+        let restore = context.output.with_daemon_options(restore);
+        let line = format!("the backup has what is lost; restore it: {restore}");
+        context.output.line(&line)?;
+    }
     if let Some(repaired) = &answer.repaired {
         print_repaired(context, &daemon, repaired, &answer).await?;
     } else if !is_damaged {
@@ -266,14 +271,34 @@ async fn check_target(
         repair: options.repair,
         ..Default::default()
     };
+    if options.repair {
+        let check = method::Check {
+            repair: false,
+            ..call.clone()
+        };
+        // Otherwise the repair fails too.
+        let restore = daemon.call(check).await.ok().and_then(|answer| answer.restore);
+        if let Some(restore) = restore {
+            let what = "not repaired: the backup has what a repaired copy would lose";
+            return Err(Problem::new(Exit::Busy, what).hint(format!("restore the backup: {restore}")));
+        }
+    }
     let checked = context.call_and_print(daemon, call).await;
+    // A session without turns has no transcript yet.
+    let is_written = match (&checked, &conversation) {
+        (Err(_), Some(found)) => {
+            let links = daemon.call(method::Chain::of(found.id)).await?.links;
+            links.last().is_some_and(|link| link.written)
+        }
+        _ => true,
+    };
     checked.map_err(|problem| match (problem, conversation) {
         // The conversation was found, so its transcript is missing.
         (problem, Some(found)) if problem.exit == Exit::NotFound => {
             let advice = context.output.advice(found.id);
-            match found.head {
-                None => problem.without_turns(&advice),
-                Some(_) => problem.hint(format!(
+            match is_written {
+                false => problem.without_turns(&advice),
+                true => problem.hint(format!(
                     "restore what can be restored: sessionctl resume {}",
                     advice.conversation
                 )),

@@ -1,7 +1,7 @@
 //! `archive`: the daemon's backups of transcripts.
 
 use bridge_protocol::keep::UnclaimedSession;
-use bridge_protocol::{AgentName, ErrorKind, UpstreamId, method};
+use bridge_protocol::{AgentName, ConversationId, ErrorKind, UpstreamId, method};
 use clap::{Args, Subcommand};
 
 use super::Context;
@@ -195,6 +195,10 @@ async fn restore(context: &mut Context<'_>, subject: ArchiveArgs) -> CommandResu
     let session = upstream_id.as_ref().map(ToString::to_string);
     let word = session.or_else(|| conversation.as_ref().map(|found| found.id.to_string()));
     let agent = subject.agent.clone();
+    let open = conversation
+        .as_ref()
+        .filter(|found| found.live)
+        .map(|found| found.id);
     let restore = method::Restore {
         upstream_id,
         conversation_id: conversation.map(|found| found.id.into()),
@@ -204,7 +208,9 @@ async fn restore(context: &mut Context<'_>, subject: ArchiveArgs) -> CommandResu
     let answer = context.call_and_print(&daemon, restore).await;
     let answer = answer.map_err(|problem| match problem.kind() {
         Some(ErrorKind::NotFound) => problem.hint(LIST_HINT),
-        Some(ErrorKind::Conflict) => with_restore_hint(problem, &word.unwrap_or_default(), agent.as_deref()),
+        Some(ErrorKind::Conflict | ErrorKind::Busy) => {
+            with_restore_hint(problem, &word.unwrap_or_default(), agent.as_deref(), open)
+        }
         _ => problem,
     })?;
     for path in &answer.restored {
@@ -221,15 +227,26 @@ async fn restore(context: &mut Context<'_>, subject: ArchiveArgs) -> CommandResu
     Ok(())
 }
 
-/// Adds the commands that restore the backup to a problem with a file that the backup would replace.
-fn with_restore_hint(problem: Problem, word: &str, agent: Option<&str>) -> Problem {
-    let Some(path) = problem.detail("path") else {
+/// Adds the commands that restore the backup to a problem with a file that the backup would replace, or with a session that is
+/// open in this conversation.
+fn with_restore_hint(
+    problem: Problem,
+    word: &str,
+    agent: Option<&str>,
+    open: Option<ConversationId>,
+) -> Problem {
+    let close = open.map(|id| format!("sessionctl close {id} && "));
+    let aside = problem.detail("path").map(|path| {
+        let (old, new) = (shell_word(&path), shell_word(&format!("{path}.old")));
+        format!("mv {old} {new} && ")
+    });
+    if close.is_none() && aside.is_none() {
         return problem;
-    };
-    let (old, new) = (shell_word(&path), shell_word(&format!("{path}.old")));
+    }
+    let before = [close, aside].into_iter().flatten().collect::<String>();
     let agent = agent.map_or_else(String::new, |agent| format!(" --agent {}", shell_word(agent)));
     problem.hint(format!(
-        "mv {old} {new} && sessionctl archive restore {}{agent}",
+        "{before}sessionctl archive restore {}{agent}",
         shell_word(word)
     ))
 }

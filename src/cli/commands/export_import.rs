@@ -112,12 +112,26 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
                     shell_word(&unused_name(file).to_string_lossy())
                 ),
             ),
-            _ => problem,
+            Some(folder) => {
+                let ending = match format {
+                    ExportFormat::Json => "json",
+                    ExportFormat::Bundle => "session-bundle.tar.zst",
+                };
+                let file = folder.join(format!("{id}.{ending}"));
+                let file = shell_word(&file.to_string_lossy());
+                problem.hint_if(
+                    ErrorKind::Conflict,
+                    format!("sessionctl export {id}{secrets} -o {file}"),
+                )
+            }
+            None => problem,
         },
     })?;
     match answer {
         ExportAnswer::File(file) if !context.output.json => {
-            context.output.verbatim(&file.path)?;
+            context
+                .output
+                .verbatim(&context.output.look.sanitize(&file.path))?;
             note_backups(context, &file.kept)?;
             warn_missing(context, &file.missing)?;
             for gap in &file.gaps {

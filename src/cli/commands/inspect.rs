@@ -8,12 +8,15 @@ use super::{Context, PAGE_ENTRIES, collect_pages, has_real_agent, turns};
 use crate::cli::connect::Daemon;
 use crate::cli::event_stream::snapshot;
 use crate::cli::humanize::{self, Clock};
-use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, STRONG, one_line};
+use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, STRONG, one_line, truncate};
 use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::select::ConversationArgs;
 use crate::cli::table::{Table, dim, left, plain, right, wrapped};
 use crate::cli::talk::question;
 use crate::cli::tree::{TreeConversation, draw};
+
+/// How many columns are shown of a scheduled text: enough to recognize it.
+const SHOWN_TEXT_COLUMNS: usize = 60;
 
 /// Prints names and values, one pair per line. Empty values are omitted.
 fn print_facts<const N: usize>(context: &mut Context<'_>, facts: [(&str, String); N]) -> CommandResult {
@@ -35,6 +38,8 @@ pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Conversation
     show_facts(context, &conversation, parent)?;
     let look = context.output.look;
     let continuing = match conversation.state {
+        // An imported copy has the limit, but nothing to continue.
+        _ if !conversation.cut_short || !conversation.interrupts.is_empty() => None,
         ConversationState::Limited if conversation.continuation.is_none() => Some("--at-reset"),
         ConversationState::Interrupted => Some(""),
         _ => None,
@@ -104,13 +109,16 @@ fn show_facts(context: &mut Context<'_>, conversation: &Conversation, parent: St
             .map(|at| format!(", resets at {}", clock.time_and_distance(at)));
         format!("{}{}", humanize::failure(limit.kind), resets.unwrap_or_default())
     });
-    let continues = conversation
-        .continuation
-        .as_ref()
-        .map(|next| match next.attempts {
-            0 => clock.time_and_distance(next.at),
-            tries => format!("{}, attempts so far: {tries}", clock.time_and_distance(next.at)),
+    let continues = conversation.continuation.as_ref().map(|next| {
+        let text = next.text.as_deref().map(|text| {
+            let text = truncate(&one_line(text), SHOWN_TEXT_COLUMNS, context.output.look);
+            format!(", with: {text}")
         });
+        let tries = Some(next.attempts).filter(|tries| *tries > 0);
+        let tries = tries.map(|tries| format!(", attempts so far: {tries}"));
+        let at = clock.time_and_distance(next.at);
+        [at, tries.unwrap_or_default(), text.unwrap_or_default()].concat()
+    });
     let queue = conversation.queue.iter().map(|waiting| {
         let held = if waiting.held { ", held" } else { "" };
         let turn = humanize::short(waiting.turn_id.as_str());

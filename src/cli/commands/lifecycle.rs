@@ -48,8 +48,14 @@ pub(in crate::cli) struct Start {
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Stop {
     /// Time for running turns to end, in milliseconds (default: cancel_grace_ms in the configuration)
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = milliseconds)]
     grace_ms: Option<u64>,
+}
+
+/// Parses a number of milliseconds.
+fn milliseconds(word: &str) -> Result<u64, &'static str> {
+    let hint = "give a number of milliseconds: sessionctl stop --grace-ms 5000";
+    word.parse().map_err(|_| hint)
 }
 
 /// Closes the session.

@@ -6,6 +6,7 @@ use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::method;
 use bridge_protocol::transcript::Transcript;
 use clap::Args;
+use serde_json::{Value, json};
 
 use super::{Context, Filter, check_folder, collect_pages, this_folder, wire_words};
 use crate::cli::connect::Daemon;
@@ -60,6 +61,10 @@ pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Co
     let mut options = options;
     options.filter.expand_dot()?;
     let (most, query) = (options.filter.max_entries(), options.filter.query());
+    let state = options.state.map(|state| json!(state));
+    let state = state.as_ref().and_then(Value::as_str);
+    let state = state.map_or_else(String::new, |state| format!("--state {state} "));
+    let all = format!("sessionctl ls {state}{}", options.filter.for_all());
     let wanted = method::ListConversations {
         query,
         agent: options.filter.agent.map(Into::into),
@@ -93,7 +98,7 @@ pub(in crate::cli) async fn list(context: &mut Context<'_>, options: List) -> Co
     output.table(&table(&listed, output.look), if_empty)?;
     if has_more {
         let shown = listed.len();
-        output.note(&format!("{shown} shown; list all: sessionctl ls --all"))?;
+        output.note(&format!("{shown} shown; list all: {all}"))?;
     }
     Ok(())
 }
@@ -249,7 +254,7 @@ fn state_cell(one: &Conversation, clock: &Clock) -> Cell {
 
 /// Lists transcripts, newest first.
 pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, filter: Filter) -> CommandResult {
-    let (most, query) = (filter.max_entries(), filter.query());
+    let (most, query, all) = (filter.max_entries(), filter.query(), filter.for_all());
     let wanted = method::ListTranscripts {
         query,
         agent: filter.agent.map(Into::into),
@@ -294,7 +299,7 @@ pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, filter: Filte
     notes.iter().try_for_each(|note| output.note(note))?;
     if has_more {
         let shown = listed.len();
-        output.note(&format!("{shown} shown; list all: sessionctl transcripts --all"))?;
+        output.note(&format!("{shown} shown; list all: sessionctl transcripts {all}"))?;
     }
     Ok(())
 }

@@ -266,6 +266,16 @@ impl Filter {
         (!self.words.is_empty()).then(|| self.words.join(" "))
     }
 
+    /// The words that list all entries with the same filters.
+    fn for_all(&self) -> String {
+        let options = [("--agent", &self.agent), ("--cwd", &self.cwd)];
+        let options = options
+            .into_iter()
+            .filter_map(|(name, value)| Some(format!("{name} {} ", shell_word(value.as_ref()?))));
+        let words = self.words.iter().map(|word| shell_word(word) + " ");
+        words.chain(options).collect::<String>() + "--all"
+    }
+
     fn max_entries(&self) -> usize {
         match self.all {
             true => usize::MAX,

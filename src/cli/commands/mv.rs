@@ -162,16 +162,26 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) ->
         note_trust(context, &daemon, None).await?;
     }
     if let Some(id) = &answer.undo_id {
-        // An undo requires that the old folder exists.
-        let back = match Path::new(&old).exists() {
-            true => String::new(),
-            false => format!("mv {} {} && ", shell_word(new), shell_word(&old)),
-        };
-        context
-            .output
-            .note_dim(&format!("Undo with: {back}sessionctl mv --undo {id}"))?;
+        let undo = undo_command(&old, new, id);
+        context.output.note_dim(&format!("Undo with: {undo}"))?;
     }
     report_exceptions(context, &answer.kept, &answer.left_out)
+}
+
+/// The command that undoes the move of a folder, which requires that the old folder exists.
+fn undo_command(old: &str, new: &str, id: &str) -> String {
+    let back = match Path::new(old).exists() {
+        true => String::new(),
+        false => format!("mv {} {} && ", shell_word(new), shell_word(old)),
+    };
+    format!("{back}sessionctl mv --undo {id}")
+}
+
+/// As [`undo_command`], for a move of which only the id is known. `None` if it cannot be undone any more.
+pub(in crate::cli) async fn undo_command_of(daemon: &Daemon, id: &str) -> Option<String> {
+    let moves = daemon.call(method::TreeMoves::default()).await.ok()?.moves;
+    let one = moves.iter().find(|one| one.undo_id == id)?;
+    Some(undo_command(&one.from, &one.to, id))
 }
 
 async fn undo(context: &mut Context<'_>, id: &str) -> CommandResult {
@@ -180,14 +190,20 @@ async fn undo(context: &mut Context<'_>, id: &str) -> CommandResult {
         undo_id: id.to_owned(),
         ..Default::default()
     };
-    let answer = context.call_and_print(&daemon, call).await.map_err(|problem| {
-        let hint = "list the moves that can be undone: sessionctl mv --list";
-        let problem = problem
-            .hint_if(ErrorKind::NotFound, hint)
-            .hint_if(ErrorKind::Conflict, hint);
-        let hint = "move the folder back first, then repeat this; list where it went: sessionctl mv --list";
-        problem.hint_if(ErrorKind::InvalidCwd, hint)
-    })?;
+    let answer = match context.call_and_print(&daemon, call).await {
+        Ok(answer) => answer,
+        Err(problem) => {
+            let list = "list the moves that can be undone: sessionctl mv --list";
+            let back = match undo_command_of(&daemon, id).await {
+                Some(undo) => format!("move the folder back first: {undo}"),
+                None => list.to_owned(),
+            };
+            return Err(problem
+                .hint_if(ErrorKind::NotFound, list)
+                .hint_if(ErrorKind::Conflict, list)
+                .hint_if(ErrorKind::InvalidCwd, back));
+        }
+    };
     report_move(context, &answer.plan, answer.moved, " back")?;
     report_exceptions(context, &answer.kept, &answer.left_out)
 }

@@ -119,6 +119,14 @@ fn pairs(conversation: &str, words: &[String]) -> CommandResult<Vec<(String, Str
         return Err(problem.hint(hint("title", "New title")));
     }
     let pair = |(at, word): (usize, &String)| match word.split_once('=') {
+        // JSON's null removes an option of the agent; it is no text.
+        Some((key, "null")) if KEYS.contains(&key) => {
+            let problem = Problem::usage(format!("null is no value of {key}"));
+            Err(problem.hint(match key {
+                "title" => hint(key, "New title"),
+                _ => hint(key, "default"),
+            }))
+        }
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => {
             let problem = Problem::usage(format!("invalid setting: {}", one_line(word)));
@@ -179,7 +187,10 @@ async fn change(
     let arrow = context.output.note_look.sign("→", "->");
     let done = changes.iter().map(|(key, _)| {
         let [old, new] = [&conversation, &changed].map(|one| value_of(one, key));
-        format!("{} {old} {arrow} {new}", one_line(key))
+        match old == new {
+            true => format!("{} stays {new}", one_line(key)),
+            false => format!("{} {old} {arrow} {new}", one_line(key)),
+        }
     });
     let done = done.collect::<Vec<String>>().join(", ");
     let name = humanize::name_in_sentence(&changed);

@@ -13,6 +13,7 @@ use rustix::termios::{LocalModes, Termios};
 use tokio::time::Instant;
 use unicode_width::UnicodeWidthChar as _;
 
+use crate::cli::output::is_dumb_terminal;
 use crate::cli::signals::{self, TerminalModes};
 use crate::cli::{keyboard, log_error};
 
@@ -63,7 +64,9 @@ impl AnswerReader {
             let keys = |modes: &mut Termios| modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
             self.modes = Some(TerminalModes::change(keys)?);
             // Pasted text must not be read as keys.
-            execute!(io::stderr(), EnableBracketedPaste)?;
+            if !is_dumb_terminal() {
+                execute!(io::stderr(), EnableBracketedPaste)?;
+            }
         }
         keyboard::buffer_typed_events()?;
         self.word.clear();
@@ -72,7 +75,7 @@ impl AnswerReader {
 
     /// Restores the mode of the terminal for its next reader.
     pub(super) fn release(&mut self) {
-        if self.modes.take().is_some() {
+        if self.modes.take().is_some() && !is_dumb_terminal() {
             let written = execute!(io::stderr(), DisableBracketedPaste);
             log_error("the terminal cannot be written to", written);
         }

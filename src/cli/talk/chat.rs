@@ -164,7 +164,9 @@ impl ChatLoop {
             );
             let mut begun = None;
             let begins = async { begun = Some(next_change_by_other_client(&daemon, id, after).await) };
-            let text = match lines.next_line(context.output, begins).await? {
+            let typed = lines.next_line(context.output, begins).await?;
+            context.output.update_width();
+            let text = match typed {
                 LineInput::Text(text) => text,
                 LineInput::Interrupted => {
                     match begun {

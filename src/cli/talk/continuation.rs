@@ -67,7 +67,7 @@ pub(in crate::cli) struct Continue {
     /// Cancel the scheduled continuation
     #[arg(long)]
     cancel: bool,
-    /// Prompt to send (default: ask the agent to continue); required if no turn was interrupted
+    /// Prompt to send (default: the scheduled one, or a request to continue); required if no turn was interrupted
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["cancel", "all"])]
     text: Option<String>,
 }
@@ -78,14 +78,23 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
         return continue_all(context).await;
     }
     let clock = Clock::here();
+    let advice = Advice::new(
+        shell_word(options.target.name().unwrap_or(HERE)),
+        context.output.in_chat,
+    );
+    if options.text.as_ref().is_some_and(|text| text.trim().is_empty()) {
+        let at = options
+            .at
+            .as_deref()
+            .map(|at| format!("--at {} ", shell_word(at)));
+        let at = at.or(options.at_reset.then(|| "--at-reset ".to_owned()));
+        let again = advice.continue_turn(&format!("{}--text 'Continue'", at.unwrap_or_default()));
+        return Err(
+            Problem::usage("the text is empty").hint(format!("give some text, or omit --text: {again}"))
+        );
+    }
     let at = match &options.at {
-        Some(text) => {
-            let advice = Advice::new(
-                shell_word(options.target.name().unwrap_or(HERE)),
-                context.output.in_chat,
-            );
-            ContinueAt::Time(parse_future_time(text, clock.now, &clock.zone, &advice)?)
-        }
+        Some(text) => ContinueAt::Time(parse_future_time(text, clock.now, &clock.zone, &advice)?),
         None if options.at_reset => ContinueAt::Reset,
         None => ContinueAt::Now,
     };

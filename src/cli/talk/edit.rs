@@ -19,7 +19,7 @@ use crate::cli::advice::Advice;
 use crate::cli::commands::create::FIDELITIES;
 use crate::cli::commands::history::lost_hint;
 use crate::cli::commands::lifecycle::with_cancel_hint;
-use crate::cli::commands::{Context, inspect, turns, unusable_folder, wire_words};
+use crate::cli::commands::{Context, inspect, mv, turns, unusable_folder, wire_words};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::humanize;
@@ -200,21 +200,26 @@ pub(in crate::cli) async fn undo(context: &mut Context<'_>, target: Conversation
                 folders.find(|folder| *folder != conversation.cwd),
             ));
         }
-        answer => answer,
-    };
-    let answer = answer.map_err(|problem| {
-        let hint = "the conversation is unchanged; put the transcript back where its agent looks for it, then undo again";
-        let problem = problem.hint_if(ErrorKind::NotResumable, hint);
-        // The error of a change that belongs to a tree move contains a command already.
-        match problem.detail("undoId") {
-            Some(_) => problem,
-            None => {
-                let id = humanize::short_id(conversation.id);
-                let changes = format!("list its changes: sessionctl lineage {id}");
-                problem.hint_if(ErrorKind::Conflict, changes)
-            }
+        Err(problem) => {
+            let id = humanize::short_id(conversation.id);
+            let changes = format!("list its changes: sessionctl lineage {id}");
+            let hint = "the conversation is unchanged; put the transcript back where its agent looks for it, then undo again";
+            let problem = problem
+                .hint_if(ErrorKind::Conflict, changes)
+                .hint_if(ErrorKind::NotResumable, hint);
+            let undo = match problem.detail("undoId") {
+                Some(id) => mv::undo_command_of(&daemon, &id).await,
+                None => None,
+            };
+            return Err(match undo {
+                Some(undo) => problem
+                    .with_message("the conversation was moved together with its folder".to_owned())
+                    .hint(format!("undo the move of the folder: {undo}")),
+                None => problem,
+            });
         }
-    })?;
+        Ok(answer) => answer,
+    };
     let done = match &answer.moved {
         Some(moved) => format!("Undid the move. The folder is {} again.", one_line(&moved.to)),
         None => {

@@ -110,9 +110,14 @@ fn file_block(path: &Path, embeds: bool) -> CommandResult<RawJson> {
     let mut bytes = Vec::new();
     if embeds && size <= PROMPT_LIMIT_BYTES {
         file.by_ref()
-            .take(PROMPT_LIMIT_BYTES)
+            .take(PROMPT_LIMIT_BYTES + 1)
             .read_to_end(&mut bytes)
             .map_err(|error| unreadable(&path, &error))?;
+        // A device or a pipe has no size.
+        if bytes.len() as u64 > PROMPT_LIMIT_BYTES {
+            return Err(too_long_problem(&path.to_string_lossy())
+                .hint("name it in the text of the prompt, so that the agent reads it"));
+        }
         if let Ok(text) = String::from_utf8(bytes) {
             return Ok(RawJson::from(
                 json!({"type": "resource", "resource": {"uri": uri, "text": text}}),
@@ -150,15 +155,28 @@ fn file_uri(path: &Path) -> String {
 fn read_text(source: impl Read, name: &str) -> CommandResult<String> {
     let mut text = String::new();
     let read = source.take(PROMPT_LIMIT_BYTES + 1).read_to_string(&mut text);
-    let read = read.map_err(|error| Problem::usage(format!("could not read {name} as text: {error}")))?;
-    if u64::try_from(read).unwrap_or(u64::MAX) > PROMPT_LIMIT_BYTES {
-        let problem = Problem::usage(format!(
-            "the prompt is longer than {}",
-            humanize::size(PROMPT_LIMIT_BYTES)
-        ));
-        return Err(problem.hint("write the text to a file and attach that with --file PATH"));
+    let read = read.map_err(|error| {
+        let problem = Problem::usage(format!("could not read {name} as text: {error}"));
+        match error.kind() {
+            io::ErrorKind::InvalidData => problem.hint(
+                "convert it to UTF-8: iconv -f ISO-8859-1 -t UTF-8 FILE | sessionctl send . -; or attach a file that is no \
+                 text: --file PATH",
+            ),
+            _ => problem,
+        }
+    })?;
+    match read as u64 > PROMPT_LIMIT_BYTES {
+        true => {
+            Err(too_long_problem("the prompt")
+                .hint("write the text to a file and attach that with --file PATH"))
+        }
+        false => Ok(text),
     }
-    Ok(text)
+}
+
+fn too_long_problem(what: &str) -> Problem {
+    let limit = humanize::size(PROMPT_LIMIT_BYTES);
+    Problem::usage(format!("{what} is longer than {limit}"))
 }
 
 /// Attaches files of an earlier prompt again, in the form that the agent received.

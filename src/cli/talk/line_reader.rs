@@ -24,9 +24,9 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::cli::commands::Context;
 use crate::cli::keyboard;
-use crate::cli::output::{DIM, Look, Output, one_line};
+use crate::cli::output::{DIM, Look, Output, columns_of, is_dumb_terminal, one_line};
 use crate::cli::problem::{CommandResult, Problem};
-use crate::cli::signals::{CtrlCListener, NoEchoMode};
+use crate::cli::signals::{CtrlCListener, TerminalModes, turn_echo_off};
 use crate::cli::{lock, log_error};
 use crate::paths::ownership::NO_LINK;
 
@@ -55,7 +55,7 @@ pub(super) struct LineReader {
     is_typed: Arc<AtomicBool>,
     mark: PromptMark,
     /// Hides keys that are typed while no line is read; they begin the next line. `None` if the terminal itself edits lines.
-    no_echo: Option<NoEchoMode>,
+    no_echo: Option<TerminalModes>,
 }
 
 /// The texts, each ending with a backslash, after which Enter began a new line.
@@ -84,7 +84,7 @@ impl LineReader {
             editor: None,
             file: context.connector.paths.data.join(HISTORY_FILE),
             look,
-            reports_cursor: true,
+            reports_cursor: !is_dumb_terminal(),
             continued: ContinuedTexts::default(),
             commands,
             stop_requested: Arc::default(),
@@ -94,7 +94,7 @@ impl LineReader {
             no_echo: None,
         };
         lines.editor = Some(lines.editor(context.output)?);
-        lines.no_echo = Some(NoEchoMode::enter().map_err(|error| unreadable(&error))?);
+        lines.no_echo = Some(turn_echo_off().map_err(|error| unreadable(&error))?);
         Ok(lines)
     }
 
@@ -177,7 +177,8 @@ impl LineReader {
             if let Ok(LineInput::Interrupted) = typed {
                 self.unfinished = editor.current_buffer_contents().to_owned();
                 let before = &self.unfinished[..editor.current_insertion_point()];
-                erase_line(before, self.look.columns.unwrap_or(80)).map_err(|error| unreadable(&error))?;
+                let columns = columns_of(io::stderr()).unwrap_or(80);
+                erase_line(before, columns).map_err(|error| unreadable(&error))?;
                 // Use a new editor: the old one would draw at its old position, over text that is shown meanwhile.
                 self.editor = Some(self.editor(output)?);
                 return Ok(LineInput::Interrupted);
@@ -206,7 +207,7 @@ impl LineReader {
         // If the terminal was only slow to report its cursor, use the line editor again.
         self.reports_cursor = has_reported;
         if has_reported {
-            self.no_echo = NoEchoMode::enter().ok();
+            self.no_echo = turn_echo_off().ok();
         }
         Ok(typed)
     }

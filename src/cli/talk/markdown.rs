@@ -8,7 +8,7 @@ use std::mem;
 use std::ops::Range;
 
 use anstyle::{AnsiColor, Style};
-use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd, TextMergeWithOffset};
+use pulldown_cmark::{Alignment, CodeBlockKind, Event, Options, Parser, Tag, TagEnd, TextMergeWithOffset};
 use unicode_width::UnicodeWidthStr;
 
 use crate::cli::output::{DIM, Look, STRONG, width_of, wrap_line};
@@ -112,8 +112,8 @@ impl Markdown {
     /// Renders a line, or several lines that may be a table.
     fn block(&mut self, lines: &str) -> String {
         // Remove the indent: the parser takes lines indented by more than three spaces as code, also those of nested lists.
-        let source = lines.trim_start();
-        let indent = lines[..lines.len() - source.len()].replace('\t', "    ");
+        let source = without_break_mark(lines.trim_start());
+        let indent = lines[..lines.len() - lines.trim_start().len()].replace('\t', "    ");
         let mut block = Block::new(self.look, source, &indent);
         for (event, range) in TextMergeWithOffset::new(Parser::new_ext(source, EXTENSIONS).into_offset_iter())
         {
@@ -135,11 +135,12 @@ impl Markdown {
             prefix: mut lead,
             text,
             rows,
+            alignments,
             ..
         } = block;
         if lines.ends_with('\n') {
             return match text.is_empty() {
-                true => self.table(&indent, &rows),
+                true => self.table(&indent, &rows, &alignments),
                 false => lines.lines().map(|line| self.block(line)).collect(),
             };
         }
@@ -168,7 +169,7 @@ impl Markdown {
 
     /// Renders the rows of a table with aligned columns. If the table is too wide, the widest columns are narrowed, down to
     /// their longest words. If that is not enough, each row becomes a line of text.
-    fn table(&self, indent: &str, rows: &[Vec<String>]) -> String {
+    fn table(&self, indent: &str, rows: &[Vec<String>], alignments: &[Alignment]) -> String {
         let columns = self.look.columns.unwrap_or(MAX_COLUMNS);
         let bar = self.look.sign(" │ ", " | ");
         let (mut widths, mut words) = (Vec::new(), Vec::new());
@@ -193,10 +194,20 @@ impl Markdown {
             let cells: Vec<_> = cells.map(|(cell, width)| styled_lines(cell, *width)).collect();
             let height = cells.iter().map(Vec::len).max().unwrap_or(0);
             let lines = (0..height).map(|at| {
-                let cells = cells.iter().zip(&widths).map(|(lines, width)| {
-                    let line = lines.get(at).map_or("", String::as_str);
-                    format!("{line}{}", " ".repeat(width.saturating_sub(width_of(line))))
-                });
+                let cells = cells
+                    .iter()
+                    .zip(&widths)
+                    .enumerate()
+                    .map(|(column, (lines, width))| {
+                        let line = lines.get(at).map_or("", String::as_str);
+                        let room = width.saturating_sub(width_of(line));
+                        let before = match alignments.get(column) {
+                            Some(Alignment::Right) => room,
+                            Some(Alignment::Center) => room / 2,
+                            _ => 0,
+                        };
+                        format!("{}{line}{}", " ".repeat(before), " ".repeat(room - before))
+                    });
                 format!("{indent}{}\n", cells.collect::<Vec<_>>().join(bar).trim_end())
             });
             lines.collect::<String>()
@@ -229,6 +240,8 @@ struct Block<'source> {
     styles: Vec<Style>,
     /// The position in the text where each open link begins, and its address.
     links: Vec<(usize, String)>,
+    /// How the columns of the table are aligned.
+    alignments: Vec<Alignment>,
     rows: Vec<Vec<String>>,
     row: Vec<String>,
     /// The position in the source where the last cell of the row ends.
@@ -256,6 +269,9 @@ impl<'source> Block<'source> {
 
     fn start(&mut self, tag: &Tag<'_>, range: Range<usize>) {
         let style = self.style();
+        if let Tag::Table(alignments) = tag {
+            self.alignments.clone_from(alignments);
+        }
         self.styles.push(match tag {
             Tag::Heading { .. } => STRONG.underline(),
             Tag::BlockQuote(_) => {
@@ -334,6 +350,13 @@ impl<'source> Block<'source> {
             _ => self.text.push(' '),
         }
     }
+}
+
+/// The line without the backslash that marks a line break at its end. A path with several backslashes is not changed.
+fn without_break_mark(line: &str) -> &str {
+    let last = line.rsplit(' ').next().unwrap_or_default();
+    let is_mark = last.matches('\\').count() == 1 && !last.ends_with(":\\") && last.len() < line.len();
+    line.strip_suffix('\\').filter(|_| is_mark).unwrap_or(line)
 }
 
 /// The marks that end the block of code that begins at `start`, after the marks of the quotes that contain it.

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bridge_protocol::conversation::{ContinueAt, Conversation, ConversationState, EditAnswer, OnBusy};
+use bridge_protocol::event::Event;
 use bridge_protocol::method::{self, Method as _};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{FailureKind, Interrupt, StopReason, TurnResult};
@@ -33,7 +34,7 @@ use crate::cli::humanize::{self, Clock};
 use crate::cli::output::ATTENTION;
 use crate::cli::problem::{self, CommandResult, Exit, Problem};
 use crate::cli::progress::ProgressPoller;
-use crate::cli::signals::CtrlCListener;
+use crate::cli::signals::{self, CtrlCListener};
 
 /// How long to wait for the next event of a turn after its answer has arrived. Events arrive before the answer, unless the
 /// subscription was cut off and has to fetch them again.
@@ -102,6 +103,8 @@ pub(super) struct ConversationFollower<'a> {
     was_question_refused: bool,
     /// Whether another prompt was sent before this command could continue the interrupted turn.
     was_overtaken: bool,
+    /// Whether the daemon was stopped during the last turn.
+    was_stopped: bool,
     has_reported_resume: bool,
     /// Whether the user left before the end.
     pub(super) has_user_left: bool,
@@ -226,6 +229,7 @@ impl<'a> ConversationFollower<'a> {
             reported_questions: BTreeSet::new(),
             was_question_refused: false,
             was_overtaken: false,
+            was_stopped: false,
             has_reported_resume: false,
             has_user_left: false,
             edit_answer: None,
@@ -397,6 +401,13 @@ impl<'a> ConversationFollower<'a> {
             .await?;
         let ended = self.event_loop(&daemon, &mut events, start, own).await;
         self.last_cursor = events.cursor();
+        let is_cancelled = |turn: &TurnResult| turn.stop_reason == StopReason::Cancelled;
+        // The state after the turn shows whether a client cancelled it or the stop of the daemon.
+        self.was_stopped = matches!(&ended, Ok(Some(turn)) if is_cancelled(turn))
+            && matches!(
+                tokio::time::timeout(LAST_EVENTS_LIMIT, events.next()).await,
+                Ok(Ok(next)) if matches!(next.envelope.event, Event::StateChanged { state: ConversationState::Interrupted })
+            );
         ended
     }
 
@@ -438,6 +449,12 @@ impl<'a> ConversationFollower<'a> {
                         turn_id: own.id.clone(),
                         ..Default::default()
                     })));
+                }
+                () = signals::continued() => {
+                    if self.is_asking() {
+                        self.release_keys();
+                        self.show_question()?;
+                    }
                 }
                 // The answer arrives after the last event, and a stopping daemon then closes the connection. The turn that has ended
                 // may be another client's with the same prompt, if this one is queued.
@@ -586,6 +603,8 @@ impl<'a> ConversationFollower<'a> {
         let problem = problem::of_turn(turn, &advice, is_said, &Clock::here())?;
         let interrupted = |how: &str| Problem::new(problem.exit, format!("the turn was interrupted, {how}"));
         Some(match (self.was_question_refused, self.was_overtaken) {
+            _ if self.was_stopped => Problem::new(problem.exit, "the daemon was stopped during the turn")
+                .hint(format!("continue with: {}", advice.continue_turn(""))),
             (true, _) => interrupted("and its question was refused")
                 .hint(format!("send the next prompt: {}", advice.send("Continue"))),
             (false, true) => interrupted("and another prompt was sent before it could be continued")

@@ -131,19 +131,14 @@ impl<R> Model<R> {
                 "a question of the agent is open; answer it first, or give a later time".to_owned(),
             ));
         }
-        // A repeated request for the same time, or for one that is due anyway, keeps the continuation; held prompts follow it.
-        let same = |existing: &&PendingContinuation| existing.at == at || existing.at.max(at) <= self.now;
-        let existing = self.record.continuation.as_ref().filter(same);
-        let existing = existing.filter(|_| text.is_none()).cloned();
+        let scheduled = self.record.continuation.as_ref();
         let new = PendingContinuation {
             at,
             attempts: 0,
             sent: false,
             line: self.has_held_prompts(),
-            ..existing.unwrap_or_else(|| PendingContinuation {
-                text,
-                ..PendingContinuation::at_once(self.now)
-            })
+            // Without a text, the request moves what is scheduled.
+            text: text.or_else(|| scheduled?.text.clone()),
         };
         if self.record.cut.is_none() && new.text.is_none() && !new.line {
             return Err(ConversationError::Conflict(

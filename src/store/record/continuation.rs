@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::is_false;
 
+/// How many characters of the text clients get to see: enough to recognize it.
+const SHOWN_TEXT_CHARS: usize = 200;
+
 /// A scheduled continuation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -64,6 +67,10 @@ impl From<&PendingContinuation> for Continuation {
         Self {
             at: pending.at,
             attempts: pending.attempts,
+            text: pending
+                .text
+                .as_ref()
+                .map(|text| text.to_text().chars().take(SHOWN_TEXT_CHARS).collect()),
         }
     }
 }

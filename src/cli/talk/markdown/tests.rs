@@ -144,8 +144,8 @@ fn code_is_shown_as_it_is() {
 #[test]
 fn a_table_is_aligned() {
     check(
-        "| a | long head |\n|--|:-:|\n| more | b |\nafter",
-        "a    │ long head\n─────┼──────────\nmore │ b\nafter\n",
+        "| a | long head |\n|--:|:-:|\n| more | b |\nafter",
+        "   a │ long head\n─────┼──────────\nmore │     b\nafter\n",
     );
     check(
         "  | `a` | b |\n  |-|-|\n  | c \\| d | 表 | e | f |\n  | g |",
@@ -300,4 +300,11 @@ proptest! {
         }
         prop_assert_eq!(seen, written, "{:?} became {:?}", text, shown);
     }
+}
+
+#[test]
+fn a_backslash_at_the_end_of_a_line_breaks_it() {
+    check("one\\\ntwo\n", "one\\\ntwo\n");
+    check("first line\\\nthe next\n", "first line\nthe next\n");
+    check("in C:\\dir\\\nand D:\\\n", "in C:\\dir\\\nand D:\\\n");
 }

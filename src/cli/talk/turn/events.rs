@@ -249,7 +249,12 @@ impl ConversationFollower<'_> {
             // If a turn is running, it may be the one that was waiting.
             self.waiting_before = Some(conversation.clone()).filter(|_| waits && running.is_none());
         }
-        if *gap && is_own {
+        if watches && self.last_turn_pending.is_some() {
+            let history = self.advice().history();
+            self.screen.note_dim(&format!(
+                "turns may be missing here; read them with: {history} -n 2"
+            ))?;
+        } else if *gap && is_own {
             self.screen.note_dim("some of the output was missed")?;
         }
         if watches {
@@ -288,7 +293,12 @@ impl ConversationFollower<'_> {
             true => self.questions.extend(open.iter().cloned()),
             // Questions of this command's turn are asked again once it is known how the turn ended.
             false if own.id.is_some() => {}
-            false => self.report_unrelated_questions(open)?,
+            false => {
+                // An accepted edit withdraws the questions of earlier turns.
+                let is_edit = matches!(start, FollowTarget::Edit(_));
+                let stays = |question: &&Interrupt| !(is_edit && question.orphaned);
+                self.report_unrelated_questions(open.iter().filter(stays))?;
+            }
         }
         let place = |question: &Interrupt| self.priority_question.as_ref() != Some(&question.id);
         self.questions.make_contiguous().sort_by_key(place);

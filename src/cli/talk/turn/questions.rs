@@ -64,7 +64,7 @@ impl ConversationFollower<'_> {
     }
 
     /// Shows the question and starts reading the answer.
-    fn show_question(&mut self) -> CommandResult {
+    pub(super) fn show_question(&mut self) -> CommandResult {
         let (Some(interrupt), Some(asked)) = (self.questions.front(), &self.shown_question) else {
             self.release_keys();
             return Ok(());
