@@ -33,3 +33,7 @@ pub(crate) const REFUSE_NEW: &str = "refuse-new";
 /// A file in the home of the test with the id, as JSON, that the agent gives to each new session while it is
 /// there.
 pub(crate) const NEXT_SESSION: &str = "next-session";
+
+/// A file in the home of the test with a script that the agent plays before it answers `session/new`, `session/load` or
+/// `session/resume`, while it is there.
+pub(crate) const BEFORE_OPENING: &str = "before-opening";
