@@ -170,7 +170,7 @@ impl World {
         assert_eq!(self.seen(), lines);
     }
 
-    fn seen(&mut self) -> Vec<String> {
+    pub(super) fn seen(&mut self) -> Vec<String> {
         let mut seen = self.log();
         seen.retain(|line| SEEN.iter().any(|start| line.starts_with(start)));
         seen
