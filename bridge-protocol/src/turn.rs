@@ -75,6 +75,8 @@ objects! {
         resets_at: Option<Timestamp> as time = default,
         /// Whether the same prompt may succeed later with nothing changed; false if a continuation is scheduled.
         retryable: bool,
+        /// The agent's JSON-RPC error, as the agent sent it; absent if the agent did not answer with one.
+        upstream: Option<RawJson> = default,
     }
 
     /// The result of a turn.

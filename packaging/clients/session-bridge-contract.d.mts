@@ -503,6 +503,8 @@ export interface Failure {
   resetsAt?: string;
   /** Whether the same prompt may succeed later with nothing changed; false if a continuation is scheduled. */
   retryable: boolean;
+  /** The agent's JSON-RPC error, as the agent sent it; absent if the agent did not answer with one. */
+  upstream?: any;
 }
 
 /** The kind of a failure. */

@@ -608,6 +608,9 @@ class Failure(_Failure, total=False):
     # When the limit ends; absent if unknown, or if there is no limit.
     resetsAt: str
 
+    # The agent's JSON-RPC error, as the agent sent it; absent if the agent did not answer with one.
+    upstream: Any
+
 # The kind of a failure.
 FailureKind = Literal["rateLimited", "overloaded", "authRequired", "contextOverflow", "network", "invalidRequest", "agentDied", "daemonRestarted", "unknown"]
 

@@ -363,7 +363,8 @@ impl Connection {
             // Refused because the prompt was already sent. Its turn is then known, unless it has ended.
             Err(error) if error.kind != ErrorKind::Busy => Err(error),
             _ => {
-                self.cancel_turns(id, session.continuation_turn(prompt).into_iter().collect(), None)
+                let turn = session.continuation_turn(prompt);
+                self.cancel_turns(id, turn.into_iter().map(Some).collect(), None)
                     .await
             }
         }

@@ -145,7 +145,8 @@ impl Dialogue for Editor {
                 return;
             }
         };
-        let params = envelope.params().unwrap_or("{}");
+        let params = envelope.params().filter(|params| *params != "null");
+        let params = params.unwrap_or("{}");
         match (envelope.kind(), envelope.method(), envelope.id()) {
             (EnvelopeKind::Request, Some(method), Some(id)) => self.take_request(&method, id, params),
             (EnvelopeKind::Notification, Some(method), _) => self.take_notification(&method, params),
@@ -497,16 +498,19 @@ impl Connection {
             }
             return;
         };
-        let respond = |outcome| Respond {
-            conversation_id: question.conversation.into(),
-            interrupt_id: question.id.clone(),
-            outcome,
-            by: Some("editor".to_owned()),
-            ..Respond::default()
+        let respond = |(outcome, params)| {
+            let respond = Respond {
+                conversation_id: question.conversation.into(),
+                interrupt_id: question.id.clone(),
+                outcome,
+                by: Some("editor".to_owned()),
+                ..Respond::default()
+            };
+            self.bridge.respond(params, respond)
         };
-        let refusal = match self.run_app_call(respond(question.outcome(result))).await {
+        let refusal = match respond(question.outcome(result)).await {
             Err(error) if error.kind == ErrorKind::InvalidParams => {
-                self.run_app_call(respond(question.cancelled())).await.err()
+                respond((question.cancelled(), None)).await.err()
             }
             other => other.err(),
         };

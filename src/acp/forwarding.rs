@@ -115,14 +115,18 @@ impl Session {
     }
 
     /// Notifies the editor that the answer to one of the agent's requests is no longer wanted. The editor may still answer it.
-    /// `None` withdraws all requests, because the session has ended.
+    /// `None` withdraws all requests and questions, because the session has ended.
     pub(super) fn withdraw(&self, request_id: Option<&RawId>) {
         let ids = match request_id {
             Some(id) => {
                 let open = self.forwarding.lock().requests.get(id).copied();
                 open.into_iter().map(|(id, _)| id).collect()
             }
-            None => self.fail_forwarded(|_| true),
+            None => {
+                let mut ids = self.fail_forwarded(|_| true);
+                ids.extend(self.forget_questions());
+                ids
+            }
         };
         for id in ids {
             // A failure is ignored: an editor that accepts no messages has disconnected.

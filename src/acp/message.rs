@@ -4,6 +4,7 @@ use std::fmt;
 
 use bridge_protocol::link::{Fidelity, Resumed};
 use bridge_protocol::raw::RawJson;
+use bridge_protocol::turn::{self, FailureKind};
 use bridge_protocol::{BridgeError, ErrorKind};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -57,9 +58,26 @@ impl Failure {
         Self::new(CANCELLED, "the request was cancelled".to_owned(), Value::Null)
     }
 
-    /// A turn that failed for this reason.
-    pub(super) fn of_turn(message: &str, data: Value) -> Self {
-        Self::new(code(ErrorKind::InternalError), message.to_owned(), data)
+    /// A turn that failed. An error of the agent keeps its code, its message and its data, but for a code that would say that
+    /// the editor's session does not exist, and for the code of a missing sign-in, on which editors act.
+    pub(super) fn of_turn(failure: &turn::Failure) -> Self {
+        let data = json!({ "kind": failure.kind, "retryable": failure.retryable });
+        let own_code = match failure.kind {
+            FailureKind::AuthRequired => AUTH_REQUIRED,
+            _ => code(ErrorKind::InternalError),
+        };
+        let Some(mut agents) = failure.upstream.as_ref().and_then(Self::of_agent) else {
+            return Self::new(own_code, failure.message.clone(), data);
+        };
+        let has_data = member(agents.error.get(), "data").is_some_and(|data| data.get() != "null");
+        let keeps_code = own_code != AUTH_REQUIRED && !agents.is_not_found();
+        let code = (!keeps_code).then(|| ("code", own_code.into()));
+        let changed = code.into_iter().chain((!has_data).then_some(("data", data)));
+        for (name, value) in changed {
+            agents.error =
+                members::with_member(agents.error.get(), name, value.into()).unwrap_or(agents.error);
+        }
+        agents
     }
 
     /// An error of the agent, as the agent wrote it.

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::{Interrupt, InterruptKind};
 use bridge_protocol::{ConversationId, InterruptId};
-use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::editor_capabilities::EditorCapabilities;
 use super::forwarding::ForwardedRequest;
+use super::message;
 use super::session::Session;
 use crate::agent::message::MethodName;
 use crate::server::Outbox;
@@ -160,20 +160,16 @@ impl ForwardedQuestion {
         }
     }
 
-    /// The outcome in the editor's result. An unreadable result counts as cancelled.
-    pub(super) fn outcome(&self, result: &str) -> RawJson {
-        #[derive(Deserialize)]
-        struct Permission {
-            outcome: RawJson,
-        }
-        let given = match self.kind {
-            InterruptKind::Permission => {
-                let read = serde_json::from_str(result).ok();
-                read.map(|Permission { outcome }| outcome)
-            }
-            _ => RawJson::from_text(result.to_owned()).ok(),
+    /// The outcome in the editor's result, and what a permission contains beside it. An unreadable result counts as cancelled.
+    pub(super) fn outcome(&self, result: &str) -> (RawJson, Option<RawJson>) {
+        let (outcome, beside) = match self.kind {
+            InterruptKind::Permission => (
+                message::member(result, "outcome"),
+                message::other_params(result, &["outcome"]),
+            ),
+            _ => (RawJson::from_text(result.to_owned()).ok(), None),
         };
-        given.unwrap_or_else(|| self.cancelled())
+        (outcome.unwrap_or_else(|| self.cancelled()), beside)
     }
 
     /// The outcome of a question that is cancelled.

@@ -92,29 +92,34 @@ impl Connection {
                 .ok(),
             false => None,
         };
+        // The updates of the turn come first, even those that an open request holds back.
+        session.wait_until_held_are_sent().await;
         answer(session, turn, saved)
     }
 
-    /// Cancels the prompt of this turn, or all prompts of the editor and the running turn that it sees. Does not wait for other
-    /// requests. `params`: further parameters for the agent.
+    /// Cancels the prompt of this turn, or all prompts of the editor and the running turn. Does not wait for other requests.
+    /// `params`: further parameters for the agent.
     pub(super) async fn cancel(&self, session: &Session, only: Option<&TurnId>, params: Option<RawJson>) {
         let turns = session.cancel(only);
         let Some(id) = session.conversation() else { return };
         if let Err(error) = self.cancel_turns(id, turns, params).await {
             tracing::debug!(%error, conversation = %id, "an editor's turn could not be cancelled");
         }
+        if only.is_none() {
+            session.cancel_ended();
+        }
     }
 
-    /// Cancels these turns. Returns when they have ended.
+    /// Cancels these turns; `None` is the running one. Returns when they have ended.
     pub(super) async fn cancel_turns(
         &self,
         id: ConversationId,
-        turns: Vec<TurnId>,
+        turns: Vec<Option<TurnId>>,
         params: Option<RawJson>,
     ) -> Result<(), BridgeError> {
         let cancels = turns.into_iter().map(|turn| {
             let cancel = Cancel {
-                turn_id: Some(turn),
+                turn_id: turn,
                 ..Cancel::of(id)
             };
             self.bridge.cancel(params.clone(), cancel)
@@ -157,11 +162,7 @@ fn answer(session: &Session, turn: &TurnResult, checkpoint: Option<CheckpointId>
                 ));
                 &StopReason::EndTurn
             }
-            FailureKind::AuthRequired => return Err(Failure::of(ErrorKind::AuthRequired, &failure.message)),
-            kind => {
-                let data = json!({ "kind": kind, "retryable": failure.retryable });
-                return Err(Failure::of_turn(&failure.message, data));
-            }
+            _ => return Err(Failure::of_turn(failure)),
         },
         (StopReason::Failed, None) => return Err(Failure::of(ErrorKind::InternalError, "the turn failed")),
         (reason, _) => reason,

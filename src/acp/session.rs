@@ -42,6 +42,8 @@ pub(super) struct Session {
     checkpoint_saved: Notify,
     /// Notified when prompts were cancelled or the session was closed.
     prompts_cancelled: Notify,
+    /// Notified when the held messages were sent or the session was closed.
+    held_sent: Notify,
     /// The beginning of each update, encoded once.
     update_prefix: String,
     pub(super) peer: Arc<Peer>,
@@ -70,8 +72,10 @@ struct State {
     prompts: Vec<EditorPrompt>,
     /// How many prompts were accepted since the snapshot.
     accepted_prompts: usize,
-    /// The running turn, of any client, and whether the editor has cancelled it.
-    running_turn: Option<(TurnId, bool)>,
+    /// The running turn, of any client, once its prompt was accepted.
+    running_turn: Option<TurnId>,
+    /// Whether a cancellation of the running turn is on its way.
+    is_cancelling: bool,
     /// Whether the user was notified that updates of this turn are missing.
     has_reported_loss: bool,
     /// The commands, as the agent reported them.
@@ -114,6 +118,7 @@ impl Session {
             commands_reported: Notify::new(),
             checkpoint_saved: Notify::new(),
             prompts_cancelled: Notify::new(),
+            held_sent: Notify::new(),
             update_prefix: format!(
                 r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":{quoted},"update":"#
             ),
@@ -201,7 +206,8 @@ impl Session {
             self.hold(&mut state);
         }
         let held = state.held.as_mut();
-        held.map_or_else(Vec::new, |held| held.remove(|line| line.starts_with(UPDATE)))
+        let is_shown = |line: &str| line.starts_with(UPDATE) && !is_commands_update(line);
+        held.map_or_else(Vec::new, |held| held.remove(is_shown))
     }
 
     /// Detaches if the session was being opened, because the request failed or was cancelled.
@@ -236,6 +242,7 @@ impl Session {
             ..State::default()
         };
         self.prompts_cancelled.notify_waiters();
+        self.held_sent.notify_waiters();
     }
 
     /// The agent's commands, if they are known.
@@ -248,12 +255,20 @@ impl Session {
         self.lock().accepted_prompts
     }
 
-    /// Stores the commands of a snapshot, unless newer ones were reported. The first held message announces all commands.
+    /// Whether a turn runs, or has run since the snapshot.
+    pub(super) fn has_seen_turn(&self) -> bool {
+        let state = self.lock();
+        state.running_turn.is_some() || state.accepted_prompts > 0
+    }
+
+    /// Stores the commands of a snapshot, unless newer ones were reported. The first held message announces all commands, and no
+    /// other does.
     pub(super) fn hold_commands(&self, commands: Option<RawJson>) {
         let mut state = self.lock();
         state.commands = state.commands.take().or(commands);
         let line = self.update_line(&self.announcement(&state));
         if let Some(held) = &mut state.held {
+            held.remove(is_commands_update);
             held.push_first(&line);
         }
     }
@@ -314,8 +329,8 @@ impl Session {
     fn report_missing_updates(&self) {
         let mut state = self.lock();
         if !std::mem::replace(&mut state.has_reported_loss, true) {
-            let text =
-                "\n\nUpdates are missing here: the agent sent them faster than they could be shown.\n\n";
+            let text = "\n\nUpdates are missing here: the agent sent them faster than they could be shown, or they were too long or \
+                        too deeply nested.\n\n";
             drop(state);
             self.send_note(text);
         }
@@ -370,6 +385,15 @@ impl Session {
             true => self.peer.outbox.try_push(&[line]).is_ok(),
             false => self.send(&mut state, line) == Delivery::Delivered,
         }
+    }
+
+    /// Forgets all questions, because no agent waits for the answers. Returns the requests that the editor has not answered.
+    pub(super) fn forget_questions(&self) -> Vec<u64> {
+        let questions = std::mem::take(&mut self.lock().questions);
+        let requests = questions.into_values();
+        requests
+            .filter(|request| self.peer.take_pending(*request).is_some())
+            .collect()
     }
 
     /// Forgets a question that the editor has answered or cannot answer.

@@ -150,6 +150,7 @@ impl Connection {
         let opened = async {
             let session = self.session(&id.to_string());
             session.set_open_params(opening.other);
+            session.attach(&self.bridge, id).await?;
             self.open_at_agent(&session, id, ClientSwitchReason::Opening)
                 .await?;
             self.open(session, id).await
@@ -194,15 +195,24 @@ impl Connection {
         let order = Arc::clone(&session.order).lock_owned().await;
         let mut opening = OpenParams::read(params)?;
         let id = self.find_conversation(&session.id, Some(&opening.cwd)).await?;
-        let held = session.begin_load();
+        let was_open = session.conversation().is_some();
+        let mut held = session.begin_load();
         let reopened = self.reopen(&session, id, &mut opening).await?;
+        // Without a turn, what the agent has sent since then is not part of the history.
+        let is_beside_history = !was_open && !session.has_seen_turn();
+        if !was_open {
+            held = session.begin_load();
+        }
         let snapshot = session.attach(&self.bridge, id).await?;
-        if !self.replay(&session, &snapshot).await? {
+        if !self.replay(&session, &snapshot).await? || is_beside_history {
             for line in held {
                 session.replay_line(&line).await;
             }
         }
-        for text in reopened.into_iter().chain(orphaned_questions(&snapshot)) {
+        let reopened = reopened
+            .into_iter()
+            .filter(|text| !is_beside_history || text == SETTINGS_DEFERRED_TEXT);
+        for text in reopened.chain(orphaned_questions(&snapshot)) {
             session.replay(&session.note(&text)).await;
         }
         if self.peer.capabilities().wants_replay_end() {
@@ -226,14 +236,10 @@ impl Connection {
         let order = Arc::clone(&session.order).lock_owned().await;
         let mut opening = OpenParams::read(params)?;
         let id = self.find_conversation(&session.id, Some(&opening.cwd)).await?;
-        let was_open = session.conversation().is_some();
         let reopened = self.reopen(&session, id, &mut opening).await?;
         let answered = self.open_in_order(Arc::clone(&session), order, id).await?;
-        // An open session has already reported the loss in its events.
-        for text in reopened
-            .iter()
-            .filter(|text| !was_open || *text == SETTINGS_DEFERRED_TEXT)
-        {
+        // The session has already reported the loss in its events.
+        for text in reopened.iter().filter(|text| *text == SETTINGS_DEFERRED_TEXT) {
             session.send_note(text);
         }
         Ok(answered)
@@ -309,9 +315,10 @@ impl Connection {
                 page => Some(page?),
             };
             // Transcripts of conversations are listed as conversations. Those of deleted conversations are not listed, nor those
-            // without a folder or without a title, which have no prompt to show.
+            // without a folder or without a title, which have no prompt to show. Claude makes one that holds only its command
+            // at each `/clear`.
             let is_other = |transcript: &Transcript| {
-                if transcript.cwd.is_empty() || transcript.title.is_empty() {
+                if transcript.cwd.is_empty() || ["", "/clear"].contains(&transcript.title.as_str()) {
                     return false;
                 }
                 let owner = self.bridge.conversation(&transcript.upstream_id.as_str().into());
@@ -373,18 +380,22 @@ impl Connection {
     }
 
     /// Opens the conversation's session in its agent with these settings. If it is open there with other settings, it is
-    /// reopened, unless a turn runs. Returns messages for the user: what was lost, and that the settings do not apply yet.
+    /// reopened, unless a turn runs. Returns messages for the user: what was lost, and that the settings do not apply yet. What
+    /// the agent sends meanwhile is held back.
     ///
     /// # Errors
     /// If a sign-in is required or the session is not found. Any other failure is logged: the user can still read the session,
     /// and its next prompt tries again.
     async fn reopen(
         &self,
-        session: &Session,
+        session: &Arc<Session>,
         id: ConversationId,
         opening: &mut OpenParams,
     ) -> Result<Vec<String>, Failure> {
         session.set_open_params(opening.other.take());
+        if session.conversation().is_none() {
+            session.attach(&self.bridge, id).await?;
+        }
         let reopened = async {
             let conversation = self.run_app_call(GetConversation::of(id)).await?.conversation;
             let settings = opening.settings(&conversation.settings);

@@ -2,7 +2,7 @@
 
 use bridge_protocol::conversation::{
     CancelAnswer, ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, DeleteAnswer,
-    EditAnswer, LineagePage, Settings, TranscriptsOnDelete,
+    EditAnswer, LineagePage, RespondAnswer, Settings, TranscriptsOnDelete,
 };
 use bridge_protocol::method::{
     Adopt, Cancel, Chain, Checkpoints, Close, Continue, Delete, Edit, Export, Fork, GetConversation, History,
@@ -163,13 +163,7 @@ handlers! {
     }
 
     Respond(self, params, request) {
-        let call = Call::Respond {
-            interrupt_id: params.interrupt_id,
-            outcome: params.outcome,
-            by: answerer(params.by)?,
-            turn_id: TurnId::mint(),
-        };
-        self.call(&params.conversation_id, call, request).await
+        self.send_respond(None, params, request).await
     }
 
     Close(self, params, request) {
@@ -269,6 +263,37 @@ impl Bridge {
             title: params.title,
             settings: (params.settings != Settings::default()).then_some(params.settings),
             expected_revision: params.expected_revision,
+            params: of_agent,
+        };
+        self.call(&params.conversation_id, call, request).await
+    }
+
+    /// Like [`Respond`], with further members of the answer, for the agent.
+    ///
+    /// # Errors
+    /// Those of the method.
+    pub async fn respond(
+        &self,
+        of_agent: Option<RawJson>,
+        params: Respond,
+    ) -> Result<RespondAnswer, BridgeError> {
+        self.carry_out(params, |params, request| {
+            self.send_respond(of_agent, params, request)
+        })
+        .await
+    }
+
+    async fn send_respond(
+        &self,
+        of_agent: Option<RawJson>,
+        params: Respond,
+        request: Option<CallKey>,
+    ) -> Outcome<Respond> {
+        let call = Call::Respond {
+            interrupt_id: params.interrupt_id,
+            outcome: params.outcome,
+            by: answerer(params.by)?,
+            turn_id: TurnId::mint(),
             params: of_agent,
         };
         self.call(&params.conversation_id, call, request).await

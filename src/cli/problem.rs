@@ -566,6 +566,7 @@ mod tests {
                 message: message.to_owned(),
                 resets_at: None,
                 retryable: true,
+                upstream: None,
             };
             let problem = problem(StopReason::Failed, Some(failure)).unwrap();
             assert_eq!(problem.message.as_deref(), Some(expected));

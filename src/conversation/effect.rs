@@ -14,7 +14,7 @@ use bridge_protocol::event::Event;
 use bridge_protocol::id::{CheckpointId, ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, LineageEntry, LinkReason, Relation, Resumed, Via};
 use bridge_protocol::raw::{PromptContent, RawJson};
-use bridge_protocol::turn::{InterruptKind, TurnResult};
+use bridge_protocol::turn::{Interrupt, InterruptKind, TurnResult};
 use jiff::Timestamp;
 
 use crate::chain::{NewLink, UndoEffect};
@@ -353,7 +353,7 @@ pub enum Milestone<R> {
         cancels: Vec<Caller<R>>,
     },
     /// The question may be shown.
-    QuestionRaised(InterruptId),
+    QuestionRaised(Box<Interrupt>),
     /// The question is settled. This is reported first, then the agent gets its answer, then the caller. The agent gets it even
     /// if the write failed, because it waits.
     QuestionSettled(Box<SettledQuestion<R>>),
@@ -426,6 +426,8 @@ pub struct AgentAnswer {
     pub kind: InterruptKind,
     /// ACP's outcome.
     pub outcome: RawJson,
+    /// What the client's answer contains beside it.
+    pub params: Option<RawJson>,
 }
 
 /// A deadline that the state machine set.
@@ -482,8 +484,8 @@ pub enum Effect<R> {
     SendPrompt(PromptContent, Option<RawJson>),
     /// Send the cancellation, with these further parameters.
     SendCancel(Option<RawJson>),
-    /// Answer the agent's question.
-    AnswerAgent(InterruptId, RawJson),
+    /// Answer the agent's question with this outcome. The last one is what a client's answer contains beside it.
+    AnswerAgent(InterruptId, RawJson, Option<RawJson>),
     /// Set a deadline this many milliseconds from now.
     Arm(Deadline, u64),
     /// Cancel a deadline.

@@ -100,6 +100,8 @@ pub struct Turn<R> {
     pub deaths: Vec<String>,
     /// Whether it was cut short because the daemon stopped.
     pub was_cut_by_daemon_stop: bool,
+    /// The questions that were open when the prompt was sent. They are not part of this turn.
+    pub earlier_questions: Vec<InterruptId>,
     /// Questions that the agent withdrew, until its next update.
     pub withdrawn_questions: Vec<Interrupt>,
     /// Whether the daemon ended its agent because of another conversation.

@@ -12,8 +12,8 @@ use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::Resumed;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -25,7 +25,7 @@ use crate::agent::members::{Members, to_object};
 use crate::agent::message::{AgentError, AgentRequestId, CallError, MethodName, method};
 use crate::agent::pool::Lease;
 use crate::agent::session::{AgentCalls, SETTING_DEADLINE, SessionOptions};
-use crate::agent::wire::{Attachment, SessionHandle};
+use crate::agent::wire::{Attachment, Connection, SessionHandle};
 use crate::store::{ConversationRecord, ReportedSettings};
 
 use super::closed_sessions::ClosedSessions;
@@ -277,7 +277,12 @@ async fn open_attached(
     };
     let mut early = Vec::new();
     let deadline = services.session_deadline;
-    let answer = timeout(deadline, await_answer(&mut receiver, request, &mut early)).await;
+    let connection = lease.connection();
+    let answer = timeout(
+        deadline,
+        await_answer(&mut receiver, connection, request, &mut early),
+    )
+    .await;
     let answer = answer.unwrap_or(Err(CallError::TimedOut { after: deadline }));
     let (raw, attached) = answer.inspect_err(|error| {
         if wants_sign_in(entry, error) {
@@ -378,7 +383,8 @@ async fn apply_settings(
         let target = (&calls, &session.attachment.handle, &session.sender);
         let accepted = match send_setting(entry.kind, target, &change, None, known) {
             Ok(request) => {
-                let answer = await_answer(&mut session.inbox, request, &mut session.early_lines);
+                let connection = session.lease.connection();
+                let answer = await_answer(&mut session.inbox, connection, request, &mut session.early_lines);
                 let answer = timeout(SETTING_DEADLINE, answer).await;
                 let after = SETTING_DEADLINE;
                 answer.unwrap_or(Err(CallError::TimedOut { after }))
@@ -578,9 +584,11 @@ fn session_options(entry: &AgentEntry, cwd: &str, settings: &Settings) -> Sessio
     }
 }
 
-/// Waits for one answer. Everything else that arrives is kept, in order.
+/// Waits for one answer. Everything else that arrives is kept, in order, but for a question about the request itself: it is
+/// cancelled, because the session does not exist yet, nobody can be asked, and the agent may wait for the answer.
 async fn await_answer(
     inbox: &mut InboxReceiver,
+    connection: &Connection,
     request: AgentRequestId,
     early: &mut Vec<Incoming>,
 ) -> Result<(Box<RawValue>, Option<Attachment>), CallError> {
@@ -599,6 +607,17 @@ async fn await_answer(
                     return outcome.map(|raw| (raw, attachment));
                 }
                 Incoming::Died(death) => return Err(CallError::Died(death)),
+                Incoming::Request {
+                    id,
+                    method: name,
+                    line,
+                } if name.as_str() == method::ELICITATION_CREATE
+                    && line.envelope().session_id().is_none() =>
+                {
+                    let cancelled = RawJson::from(json!({"action": "cancel"}));
+                    // An agent that has ended needs no answer.
+                    let _ended = connection.respond(&id, Ok(cancelled.as_raw()));
+                }
                 other => early.push(other),
             }
         }
@@ -609,19 +628,24 @@ async fn await_answer(
 /// Reports of the session's present state do not belong to it.
 fn is_replay(incoming: &Incoming) -> bool {
     match incoming {
-        Incoming::Notification { line, .. } => !line.update_kind().is_some_and(|kind| {
-            matches!(
-                kind.as_ref(),
-                "available_commands_update"
-                    | "current_mode_update"
-                    | "config_option_update"
-                    | "usage_update"
-                    | "plan"
-                    | "session_info_update"
-            )
-        }),
+        Incoming::Notification { method: name, line } if name.as_str() == method::SESSION_UPDATE => {
+            !line.update_kind().is_some_and(|kind| {
+                matches!(
+                    kind.as_ref(),
+                    "available_commands_update"
+                        | "current_mode_update"
+                        | "config_option_update"
+                        | "usage_update"
+                        | "plan"
+                        | "session_info_update"
+                )
+            })
+        }
         Incoming::Overflow { .. } => true,
-        Incoming::Request { .. } | Incoming::Response { .. } | Incoming::Died(_) => false,
+        Incoming::Notification { .. }
+        | Incoming::Request { .. }
+        | Incoming::Response { .. }
+        | Incoming::Died(_) => false,
     }
 }
 

@@ -132,4 +132,19 @@ impl<R> RecordWriter<R> {
             .flat_map(|ledger| &ledger.events);
         !self.has_failed && events.any(|event| matches!(event, Event::Edited { .. }))
     }
+
+    /// Whether a question of the agent that is not on disk yet waits to be reported. False while a failed write waits to be
+    /// repeated.
+    #[must_use]
+    pub fn has_unwritten_question(&self) -> bool {
+        let running = self.in_progress.iter().flat_map(|write| &write.parts);
+        let mut parts = running.chain(&self.next);
+        let is_raised = |event: &Event| matches!(event, Event::InterruptRaised { .. });
+        !self.has_failed
+            && parts.any(|part| match &part.milestone {
+                Milestone::QuestionRaised(_) => true,
+                Milestone::QuestionSettled(settled) => settled.events.iter().any(is_raised),
+                _ => false,
+            })
+    }
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::editor::{Editor, eventually};
+use super::editor::{Editor, eventually, run};
 use super::recorder::Recorder;
 use crate::gate::Gate;
 use crate::home::Home;
@@ -127,6 +127,54 @@ fn a_cancel_ends_the_turn_that_the_editor_sees() {
     late.on("session/resume", &session, &home).result();
     late.cancel(&session);
     assert_eq!(other.finish(of_other).result()["stopReason"], "cancelled");
+}
+
+#[test]
+fn a_cancel_of_another_editor_ends_a_turn_that_no_agent_has_shown() {
+    let (home, gate) = Gate::home();
+    let _daemon = home.start();
+    let (mut one, mut other, session) = shared(&home);
+    one.prompt(&session, "first").result();
+    // The agent says nothing about it.
+    let silent = one.begin_prompt(&session, "[[hang]]");
+    one.call("session/list", json!({})).result();
+    other.cancel(&session);
+    assert_eq!(one.finish(silent).result()["stopReason"], "cancelled");
+    // Its session is being opened.
+    run(&home, &["close", &session]);
+    gate.hold("session/resume");
+    let opening = one.begin_prompt(&session, "[[say ran]]");
+    gate.wait_until_held();
+    other.cancel(&session);
+    other.call("session/list", json!({})).result();
+    gate.open();
+    let ended = one.finish(opening);
+    assert_eq!(ended.result()["stopReason"], "cancelled");
+    assert_eq!(one.prompt(&session, "next").said(), "echo: next");
+}
+
+/// As the protocol requires, whatever the agent answers.
+#[test]
+fn a_cancelled_prompt_that_the_agent_answers_with_an_error_was_cancelled() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session_of("scripted", &home);
+    for error in [
+        json!({"code": -32603, "message": "the request was aborted"}),
+        json!({"code": -32000, "message": "sign in first"}),
+    ] {
+        let refusal = format!(r#"{{"jsonrpc":"2.0","id":$P,"error":{error}}}"#);
+        let script = format!("{}\nhold\ninstead {refusal}", scripted::chunk("begun"));
+        let prompt = editor.begin_prompt(&session, &script);
+        editor.until_said("begun");
+        editor.cancel(&session);
+        assert_eq!(
+            editor.finish(prompt).result()["stopReason"],
+            "cancelled",
+            "{error}"
+        );
+    }
 }
 
 #[test]

@@ -155,3 +155,14 @@ fn an_id_that_is_used_again_in_flight_loses_no_request() {
     editor.notify("$/cancel_request", json!({"requestId": 7}));
     assert_eq!(editor.finish(7).result()["stopReason"], "cancelled");
 }
+
+#[test]
+fn parameters_that_are_null_are_none() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    editor.line(r#"{"jsonrpc":"2.0","id":1,"method":"session/list","params":null}"#);
+    assert_eq!(editor.finish(1).result(), &json!({"sessions": []}));
+    editor.line(r#"{"jsonrpc":"2.0","id":2,"method":"session/list"}"#);
+    assert_eq!(editor.finish(2).result(), &json!({"sessions": []}));
+}

@@ -9,6 +9,7 @@ use super::editor::{Answered, Editor, eventually, run, show};
 use super::recorder::Recorder;
 use crate::gate::Gate;
 use crate::home::Home;
+use crate::scripted;
 
 /// The kind of updates with which commands are announced.
 const COMMANDS: &str = "available_commands_update";
@@ -178,6 +179,13 @@ fn home_with_foreign_transcript(made: &Home) -> (Home, String) {
         "{\"type\":\"summary\",\"summary\":\"x\",\"leafUuid\":\"u\"}\n",
     )
     .unwrap();
+    // In this one, only the agent's own command was given.
+    let cleared = json!({
+        "type": "user", "uuid": "u", "cwd": home.project(),
+        "message": {"role": "user", "content": "<command-name>/clear</command-name>"},
+    });
+    let name = "ef6ad6ec-6a4f-42ae-94a7-4b8b4a8ab1f2.jsonl";
+    std::fs::write(folder.join(name), format!("{cleared}\n")).unwrap();
     (home, id)
 }
 
@@ -436,4 +444,64 @@ fn the_servers_and_folders_of_a_load_apply_to_an_open_session() {
     assert!(told.contains("apply when the agent next opens it"), "{told}");
     editor.allow(&asked);
     editor.finish(turn).result();
+}
+
+/// What an agent sends about a session before its answer to the request that opens it belongs to that session.
+#[test]
+fn what_comes_before_the_agents_answer_follows_the_answer_to_the_editor() {
+    let able = r#"{"loadSession":false,"sessionCapabilities":{"close":{},"resume":{}}}"#;
+    let home = Home::with_config(&scripted::configured("scripted", Some(able)));
+    let update = |update: Value| {
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":$S,"update":{update}}}}}"#
+        )
+    };
+    let script = [
+        scripted::chunk("early"),
+        update(json!({"sessionUpdate": "usage_update", "used": 1, "size": 2})),
+        update(json!({"sessionUpdate": "plan", "entries": []})),
+        r#"{"jsonrpc":"2.0","method":"_early","params":{"sessionId":$S}}"#.to_owned(),
+    ];
+    std::fs::write(home.path().join(scripted::BEFORE_OPENING), script.join("\n")).unwrap();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let meta = json!({"sessiond": {"agent": "scripted"}});
+    let params = json!({"cwd": home.project(), "mcpServers": [], "_meta": meta});
+    let made = editor.call("session/new", params);
+    assert_eq!(made.before, [] as [Value; 0]);
+    let session = made.session_id();
+    let follows = |messages: Vec<Value>| {
+        let mut kinds = Vec::new();
+        for message in messages {
+            assert_eq!(message["params"]["sessionId"], session.as_str(), "{message}");
+            let kind = match message["method"].as_str().unwrap() {
+                "session/update" => message["params"]["update"]["sessionUpdate"].clone(),
+                method => json!(method),
+            };
+            if kind != COMMANDS {
+                kinds.push(kind);
+            }
+        }
+        assert_eq!(kinds, ["agent_message_chunk", "usage_update", "plan", "_early"]);
+    };
+    follows(editor.until(|message| message["method"] == "_early"));
+    editor.prompt(&session, &scripted::chunk("said")).result();
+    for method in ["session/resume", "session/load"] {
+        run(&home, &["close", &session]);
+        let mut other = Editor::start(&home);
+        let opened = other.on(method, &session, &home);
+        opened.result();
+        let replayed = |message: &Value| {
+            let update = &message["params"]["update"];
+            // The agent keeps no transcript.
+            let text = update["content"]["text"].as_str().unwrap_or_default();
+            text.starts_with("The history cannot be shown")
+        };
+        let mut seen = opened.before;
+        if !seen.iter().any(|message| message["method"] == "_early") {
+            seen.extend(other.until(|message| message["method"] == "_early"));
+        }
+        seen.retain(|message| !replayed(message));
+        follows(seen);
+    }
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::editor::{Editor, run, show};
 use crate::home::Home;
+use crate::scripted;
 
 #[test]
 fn the_updates_of_a_turn_come_before_its_answer() {
@@ -239,4 +240,49 @@ fn what_a_reopening_lost_is_a_notice_where_the_editor_shows_them() {
             assert_eq!((said, notices), (format!("{lost}\n\necho: three"), Vec::new()));
         }
     }
+}
+
+#[test]
+fn an_error_of_the_agent_keeps_its_code_and_data() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session_of("scripted", &home);
+    for error in [
+        r#"{"code":-32042,"message":"a page has to be opened","data":{"elicitations":[{"id":9007199254740993}]}}"#,
+        r#"{"code":-32602,"message":"the picture is too large","data":"picture"}"#,
+        r#"{"code":-32000,"message":"sign in first","data":{"methods":["key"]}}"#,
+    ] {
+        let refusal = format!(r#"{{"jsonrpc":"2.0","id":$P,"error":{error}}}"#);
+        let prompt = editor.begin_prompt(&session, &refusal);
+        editor.finish(prompt);
+        let line = editor.received.last().unwrap();
+        assert!(line.contains(&format!(r#""error":{error}"#)), "{line}");
+    }
+    // What has no data says what kind of failure it was.
+    let error = json!({"code": -32603, "message": "it broke"});
+    let refusal = format!(r#"{{"jsonrpc":"2.0","id":$P,"error":{error}}}"#);
+    let ended = editor.prompt(&session, &refusal);
+    assert_eq!(ended.code(), -32603);
+    assert_eq!(ended.answer["error"]["data"]["kind"], "unknown");
+}
+
+/// Its text says what may have happened, and not that the agent was too fast.
+#[test]
+fn an_update_that_is_nested_too_deeply_is_reported_as_missing() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session_of("scripted", &home);
+    let deep = format!("{}{}", "[".repeat(1_000), "]".repeat(1_000));
+    let update = format!(
+        r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":$S,"update":{{"sessionUpdate":"plan","entries":{deep}}}}}}}"#
+    );
+    let answered = editor.prompt(
+        &session,
+        &[scripted::chunk("one"), update, scripted::chunk("two")].join("\n"),
+    );
+    let said = answered.said();
+    assert!(said.starts_with("one") && said.ends_with("two"), "{said}");
+    assert!(said.contains("too long or too deeply nested"), "{said}");
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::editor::{Editor, run};
-use crate::home::Home;
+use super::editor::{Editor, run, show};
+use crate::home::{Home, kill_now};
 use crate::scripted;
 
 const CREATE: &str = "elicitation/create";
@@ -262,4 +262,141 @@ fn a_question_that_outlives_its_agent_is_shown_with_the_command_that_answers_it(
     run(&home, &["answer", &session, "allow"]);
     let loaded = editor.on("session/load", &session, &home);
     assert!(!loaded.said().contains(&command), "{loaded:?}");
+}
+
+/// The line of an agent that asks for permission under this id.
+fn permission(id: &str) -> String {
+    let option = json!({"optionId": "yes", "name": "Yes", "kind": "allow_once"});
+    format!(
+        r#"{{"jsonrpc":"2.0","id":"{id}","method":"session/request_permission","params":{{"sessionId":$S,"toolCall":{{"toolCallId":"t"}},"options":[{option}]}}}}"#
+    )
+}
+
+fn granted() -> Value {
+    json!({"outcome": {"outcome": "selected", "optionId": "yes"}})
+}
+
+/// What the agent was sent in answer to its request with this id.
+fn answers_to(home: &Home, id: &str) -> Vec<Value> {
+    let heard = scripted::heard(home, "scripted").into_iter();
+    let answers = heard.filter(|line| line["id"] == id && line["method"].is_null());
+    answers.map(|mut line| line["result"].take()).collect()
+}
+
+#[test]
+fn what_stands_beside_the_outcome_reaches_the_agent() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session_of("scripted", &home);
+    let prompt = editor.begin_prompt(&session, &[permission("p"), r#"await "p""#.to_owned()].join("\n"));
+    let asked = editor.until_permission_asked();
+    let mut answer = granted();
+    answer["_meta"] = json!({"reason": "trusted"});
+    answer["content"] = json!({"note": 1});
+    editor.answer(&asked, answer.clone());
+    editor.finish(prompt).result();
+    assert_eq!(answers_to(&home, "p"), [answer]);
+}
+
+#[test]
+fn a_question_is_not_overtaken_by_what_the_agent_sends_after_it() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let mut able = able();
+    able["fs"] = json!({"readTextFile": true});
+    let mut editor = Editor::with(&home, able);
+    let session = editor.new_session_of("scripted", &home);
+    let read =
+        r#"{"jsonrpc":"2.0","id":"f","method":"fs/read_text_file","params":{"sessionId":$S,"path":"/a"}}"#;
+    let form = question(&json!({"mode": "form", "message": "Which?", "requestedSchema": {}}));
+    let (form, _) = form.split_once('\n').unwrap();
+    let table = [
+        (permission("q"), "session/request_permission", "q", granted()),
+        (form.to_owned(), CREATE, "e", json!({"action": "decline"})),
+    ];
+    for (line, method, id, answer) in table {
+        let script = [
+            line,
+            scripted::chunk("after"),
+            read.to_owned(),
+            format!("await \"{id}\""),
+            scripted::chunk("answered"),
+            r#"await "f""#.to_owned(),
+        ];
+        let prompt = editor.begin_prompt(&session, &script.join("\n"));
+        let mut messages =
+            editor.until(|message| message["id"].is_number() && message["method"] == "fs/read_text_file");
+        messages
+            .retain(|message| message["params"]["update"]["sessionUpdate"] != "available_commands_update");
+        let methods: Vec<_> = messages
+            .iter()
+            .map(|message| message["method"].as_str().unwrap())
+            .collect();
+        assert_eq!(methods, [method, "session/update", "fs/read_text_file"]);
+        editor.answer(&messages[0], answer);
+        editor.until_said("answered");
+        editor.answer(&messages[2], json!({"content": ""}));
+        editor.finish(prompt).result();
+    }
+}
+
+#[test]
+fn a_question_is_withdrawn_when_its_agent_dies() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session_of("scripted", &home);
+    let prompt = editor.begin_prompt(&session, &[permission("p"), r#"await "p""#.to_owned()].join("\n"));
+    let asked = editor.until_permission_asked();
+    // Its sessions are named by its process.
+    let head = show(&home, &session)["head"].clone();
+    let (pid, _) = head.as_str().unwrap()[1..].split_once('-').unwrap();
+    kill_now(pid.parse().unwrap());
+    let ended = editor.finish(prompt);
+    let withdrawn =
+        json!({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": asked["id"]}});
+    assert!(ended.before.contains(&withdrawn), "{ended:?}");
+}
+
+#[test]
+fn a_question_after_the_end_of_a_turn_stays_open_until_it_is_answered() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session_of("scripted", &home);
+    let script = [
+        r#"{"jsonrpc":"2.0","id":$P,"result":{"stopReason":"end_turn"}}"#.to_owned(),
+        permission("p"),
+        r#"await "p""#.to_owned(),
+        scripted::chunk("answered"),
+    ];
+    let prompt = editor.begin_prompt(&session, &script.join("\n"));
+    editor.finish(prompt).result();
+    let asked = editor.until_permission_asked();
+    let next = editor.prompt(&session, &scripted::chunk("next"));
+    assert_eq!(next.result()["stopReason"], "end_turn");
+    assert!(
+        next.before
+            .iter()
+            .all(|message| message["method"] == "session/update"),
+        "{next:?}"
+    );
+    editor.answer(&asked, granted());
+    editor.until_said("answered");
+    assert_eq!(answers_to(&home, "p"), [granted()]);
+}
+
+/// The agent waits for the answer before it opens the session.
+#[test]
+fn a_question_about_the_request_that_opens_a_session_does_not_block_it() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let request = json!({"mode": "form", "message": "Which?", "requestedSchema": {}, "requestId": "$P"});
+    let request = json!({"jsonrpc": "2.0", "id": "e", "method": CREATE, "params": request});
+    let script = format!("{}\nawait \"e\"", request.to_string().replace("\"$P\"", "$P"));
+    std::fs::write(home.path().join(scripted::BEFORE_OPENING), script).unwrap();
+    let _daemon = home.start();
+    let mut editor = Editor::with(&home, able());
+    editor.new_session_of("scripted", &home);
+    assert_eq!(answers_to(&home, "e"), [json!({"action": "cancel"})]);
 }

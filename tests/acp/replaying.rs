@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::editor::{Editor, eventually, run, sessionctl, show};
 use crate::gate::Gate;
 use crate::home::Home;
+use crate::scripted;
 
 /// A load shows its first page before it reads the last one, which it reads again while the newest turn is missing.
 #[test]
@@ -118,4 +119,36 @@ fn what_the_agent_asks_of_the_editor_during_a_load_waits_for_its_end() {
         Some(&r#"{"content":"text"}"#)
     );
     assert!(setting.wait().unwrap().success());
+}
+
+/// The agent reports no commands, so the load waits for them while the turn ends.
+#[test]
+fn the_updates_of_a_turn_that_ends_during_a_load_come_before_its_answer() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session_of("scripted", &home);
+    let script = [
+        scripted::chunk("begun"),
+        r#"{"jsonrpc":"2.0","id":"a","method":"session/request_permission","params":{"sessionId":$S,"toolCall":{"toolCallId":"t"},"options":[]}}"#
+            .to_owned(),
+        r#"await "a""#.to_owned(),
+        scripted::chunk("late"),
+    ];
+    let turn = editor.begin_prompt(&session, &script.join("\n"));
+    editor.until_said("begun");
+    let asked = editor.until_permission_asked();
+    let load = editor.begin_on("session/load", &session, &home);
+    editor.until_said("begun");
+    editor.answer(&asked, json!({"outcome": {"outcome": "cancelled"}}));
+    let mut open = vec![load, turn];
+    let messages = editor.until(|message| {
+        open.retain(|request| message["id"] != *request || message["method"].is_string());
+        open.is_empty()
+    });
+    let position = |matches: &dyn Fn(&Value) -> bool| messages.iter().position(matches).unwrap();
+    let late = position(&|message| message["params"]["update"]["content"]["text"] == "late");
+    let answer = position(&|message| message["id"] == turn && message["result"].is_object());
+    assert!(late < answer, "{messages:?}");
+    assert_eq!(messages[answer]["result"]["stopReason"], "end_turn");
 }

@@ -82,6 +82,18 @@ impl HeldMessages {
 }
 
 impl Session {
+    /// Waits until the messages that are held for the answer of an open request were sent.
+    pub(in crate::acp) async fn wait_until_held_are_sent(&self) {
+        loop {
+            let sent = self.held_sent.notified();
+            let holds = |until: HoldUntil| self.lock().is_held_until(until);
+            if !holds(HoldUntil::Answer) && !holds(HoldUntil::Sent) {
+                return;
+            }
+            sent.await;
+        }
+    }
+
     /// Sends the held messages. Later messages are sent immediately.
     pub(in crate::acp) async fn release(&self) {
         let _unless_sent = RestoreHoldUnlessSent(self);
@@ -123,5 +135,6 @@ impl Drop for RestoreHoldUnlessSent<'_> {
         {
             held.until = HoldUntil::NextTurn;
         }
+        self.0.held_sent.notify_waiters();
     }
 }

@@ -49,8 +49,9 @@ impl Session {
     }
 
     /// The turns of the editor's prompts.
-    pub(in crate::acp) fn prompt_turns(&self) -> Vec<TurnId> {
-        self.lock().prompts.iter().map(|own| own.turn().clone()).collect()
+    pub(in crate::acp) fn prompt_turns(&self) -> Vec<Option<TurnId>> {
+        let state = self.lock();
+        state.prompts.iter().map(|own| Some(own.turn().clone())).collect()
     }
 
     /// From now on, the turn that this prompt continues counts as its own. The receiver gets the end of that turn, or is closed
@@ -75,25 +76,26 @@ impl Session {
     }
 
     /// Marks the editor's prompts as cancelled: the prompt of this turn, or all. Returns the turns to cancel, without those
-    /// already cancelled; for all, also another client's running turn. Waiting turns come before the running one.
-    pub(in crate::acp) fn cancel(&self, only: Option<&TurnId>) -> Vec<TurnId> {
+    /// already cancelled; for all, also the running turn (`None`), of any client. It comes first: once it has ended, a turn of
+    /// another client may begin. It has no id here, because its prompt is reported only when the agent has accepted it.
+    pub(in crate::acp) fn cancel(&self, only: Option<&TurnId>) -> Vec<Option<TurnId>> {
         let mut state = self.lock();
-        let State {
-            prompts,
-            running_turn: running,
-            ..
-        } = &mut *state;
-        let matches = |turn: &TurnId| only.is_none_or(|only| only == turn);
-        let own = prompts.iter_mut().rev().filter(|own| matches(&own.turn_id));
-        let own = own.map(|own| (own.turn().clone(), &mut own.is_cancelled));
-        let running = running.iter_mut().filter(|(turn, _)| matches(turn));
-        let running = running.map(|(turn, is_cancelled)| (turn.clone(), is_cancelled));
-        let turns = own
-            .chain(running)
-            .filter_map(|(turn, is_cancelled)| (!std::mem::replace(is_cancelled, true)).then_some(turn))
-            .collect();
+        let cancels_running = only.is_none() && !std::mem::replace(&mut state.is_cancelling, true);
+        let running = cancels_running.then_some(None);
+        let own = state.prompts.iter_mut().rev();
+        let own = own.filter(|own| only.is_none_or(|only| *only == own.turn_id));
+        let own = own.filter_map(|own| {
+            let was_cancelled = std::mem::replace(&mut own.is_cancelled, true);
+            (!was_cancelled).then(|| Some(own.turn().clone()))
+        });
+        let turns = running.into_iter().chain(own).collect();
         self.prompts_cancelled.notify_waiters();
         turns
+    }
+
+    /// The running turn that was cancelled has ended.
+    pub(in crate::acp) fn cancel_ended(&self) {
+        self.lock().is_cancelling = false;
     }
 
     /// Waits until the prompt of this turn is cancelled.
@@ -121,17 +123,15 @@ impl Session {
     /// Whether the running turn is one of the editor's.
     pub(in crate::acp) fn is_own_turn_running(&self) -> bool {
         let state = self.lock();
-        state
-            .running_turn
-            .as_ref()
-            .is_some_and(|(running, _)| state.is_own_turn(running))
+        let running = state.running_turn.as_ref();
+        running.is_some_and(|running| state.is_own_turn(running))
     }
 }
 
 impl State {
     /// Ends the wait for continuations whose turn no longer runs, because its end was missed.
     pub(super) fn drop_missed_continuations(&mut self) {
-        let running = self.running_turn.as_ref().map(|(turn, _)| turn);
+        let running = self.running_turn.as_ref();
         for own in &mut self.prompts {
             (own.continuation).take_if(|awaited| awaited.turn.is_some() && awaited.turn.as_ref() != running);
         }

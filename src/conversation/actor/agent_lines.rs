@@ -85,7 +85,7 @@ impl Actor {
             }
             Incoming::Response { request, outcome, .. } => self.handle_response(request, outcome, at),
             Incoming::Overflow { dropped } => {
-                tracing::warn!(conversation = %self.model.id(), dropped, "updates of the agent were dropped: they arrived faster than they were processed");
+                tracing::warn!(conversation = %self.model.id(), dropped, "updates of the agent were dropped: they arrived faster than they were processed, or were too long or too deeply nested");
                 self.stream.mark_all_lagged(at_text);
             }
             Incoming::Died(death) => self.handle_death(&death, at),

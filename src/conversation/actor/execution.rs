@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::agent::members::with_member;
 use crate::agent::message::CallError;
 use crate::agent::pool::Urgency;
 use crate::agent::session::SETTING_DEADLINE;
@@ -107,7 +108,7 @@ impl Actor {
                     tracing::warn!(%error, "the cancellation could not be sent");
                 }
             }
-            Effect::AnswerAgent(id, outcome) => self.answer_agent(&id, &outcome),
+            Effect::AnswerAgent(id, outcome, params) => self.answer_agent(&id, outcome, params.as_ref()),
             Effect::Arm(deadline, after_ms) => {
                 self.deadlines.retain(|(armed, _)| *armed != deadline);
                 self.deadlines
@@ -488,19 +489,17 @@ impl Actor {
         }
     }
 
-    fn answer_agent(&mut self, id: &InterruptId, outcome: &RawJson) {
+    fn answer_agent(&mut self, id: &InterruptId, outcome: RawJson, params: Option<&RawJson>) {
         let Some(index) = self.questions.iter().position(|question| question.id == *id) else {
             return;
         };
         let question = self.questions.swap_remove(index);
         let Some(session) = &self.session else { return };
-        let answer = if question.is_permission {
-            // Built as text around the outcome, which is sent to the agent byte for byte.
-            RawJson::from_text(format!("{{\"outcome\":{}}}", outcome.get()))
-        } else {
-            Ok(outcome.clone())
+        let answer = match question.is_permission {
+            true => with_member(params.map_or("{}", RawJson::get), "outcome", outcome),
+            false => Some(outcome),
         };
-        let Ok(answer) = answer else { return };
+        let Some(answer) = answer else { return };
         if let Err(error) = session
             .lease
             .connection()

@@ -144,6 +144,8 @@ pub enum Call {
         by: String,
         /// The id of the turn that an orphan's answer starts.
         turn_id: TurnId,
+        /// Further members of the answer, for the agent: an object.
+        params: Option<RawJson>,
     },
     /// Close the session.
     Close,

@@ -101,8 +101,9 @@ impl<R> Model<R> {
                 outcome,
                 by,
                 turn_id,
+                params,
             } => {
-                self.respond(&interrupt_id, outcome, by, turn_id, caller);
+                self.respond(&interrupt_id, (outcome, params), by, turn_id, caller);
             }
             Call::PauseForMove | Call::ResumeAfterMove => {
                 self.is_paused = matches!(call, Call::PauseForMove);
@@ -226,6 +227,7 @@ impl<R> Model<R> {
             refused: Vec::new(),
             orphan_answer: None,
             sent_again: false,
+            earlier_questions: Vec::new(),
             withdrawn_questions: Vec::new(),
             deaths: Vec::new(),
             was_cut_by_daemon_stop: false,

@@ -309,6 +309,7 @@ fn failed_turn(turn: PendingTurn, kind: FailureKind, why: &str, retryable: bool)
             message: why.to_owned(),
             resets_at: None,
             retryable,
+            upstream: None,
         }),
         upstream_id: turn.upstream_id.unwrap_or_else(|| "".into()),
         resumed: None,

@@ -158,7 +158,7 @@ impl<R> Model<R> {
     /// Whether the agent's lines must wait: an edit that the agent has accepted is being written, and is reported first.
     #[must_use]
     pub fn must_delay_agent_lines(&self) -> bool {
-        self.writer.has_unwritten_edit()
+        self.writer.has_unwritten_edit() || self.writer.has_unwritten_question()
     }
 
     /// Gives up a branch on which the prompt was not accepted: the head stays as it was. A copy that no record names is deleted

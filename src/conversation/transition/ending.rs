@@ -52,6 +52,11 @@ impl<R> Model<R> {
 
     /// The turn failed.
     pub(super) fn end_turn_with_failure(&mut self, failure: Failure) {
+        self.end_turn_with_error(failure, None);
+    }
+
+    /// The turn failed. `upstream`: the agent's error, as the agent wrote it.
+    pub(super) fn end_turn_with_error(&mut self, failure: Failure, upstream: Option<RawJson>) {
         let kind = wire_failure_kind(failure.kind);
         let failure = turn::Failure {
             kind,
@@ -59,6 +64,7 @@ impl<R> Model<R> {
             resets_at: failure.resets_at,
             // A retry would run a tool twice.
             retryable: failure.retryable && !self.has_started_a_tool(),
+            upstream,
         };
         match kind {
             FailureKind::RateLimited => {
@@ -138,7 +144,7 @@ impl<R> Model<R> {
             .map_or_else(|| "".into(), |link| link.upstream_id.clone());
         // A live agent must be notified that there is no answer. Without a session, the questions are orphans.
         if self.session.is_some() {
-            self.cancel_questions();
+            self.cancel_questions_of_turn();
         }
         self.remove_from_queue_record();
         if failure.is_some() {
@@ -174,10 +180,14 @@ impl<R> Model<R> {
         let edit = turn.and_then(|turn| turn.edit.as_ref());
         let request = turn.and_then(|turn| turn.request.caller.key.clone());
         let json_of = |result: TurnResult| self.turn_answer(edit, result).to_json().ok();
-        // An agent may add any amount of data to its answer.
+        // An agent may add any amount of data to its answer or its error.
         let short = |result: TurnResult| TurnResult {
             usage: None,
             other: None,
+            failure: result.failure.map(|failure| turn::Failure {
+                upstream: None,
+                ..failure
+            }),
             ..result
         };
         let request = request.and_then(|request| {

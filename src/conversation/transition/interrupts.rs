@@ -35,7 +35,7 @@ impl<R> Model<R> {
         if self.turn.as_ref().is_some_and(|turn| turn.cancelled) || self.stopping {
             // ACP requires a client that cancels to answer every question in this way.
             self.effects
-                .push(Effect::AnswerAgent(id, cancelled_outcome(kind)));
+                .push(Effect::AnswerAgent(id, cancelled_outcome(kind), None));
             return;
         }
         self.prompt_confirmed();
@@ -61,9 +61,9 @@ impl<R> Model<R> {
             self.answered_by_policy(interrupt, outcome);
             return;
         }
-        self.record.interrupts.push(interrupt);
+        self.record.interrupts.push(interrupt.clone());
         self.bump_revision();
-        self.write(Ledger::default(), Milestone::QuestionRaised(id));
+        self.write(Ledger::default(), Milestone::QuestionRaised(Box::new(interrupt)));
     }
 
     /// Answers a question by policy. The user is not asked, but all clients see the question and the answer.
@@ -72,9 +72,15 @@ impl<R> Model<R> {
         self.settle_question(&id, BY_POLICY);
         self.bump_revision();
         let resolved = resolved_event(id.clone(), BY_POLICY, outcome.clone());
+        let answer = AgentAnswer {
+            id,
+            kind,
+            outcome,
+            params: None,
+        };
         let settled = SettledQuestion {
             events: vec![Event::InterruptRaised { interrupt }, resolved],
-            answer: Some(AgentAnswer { id, kind, outcome }),
+            answer: Some(answer),
             caller: None,
         };
         let milestone = Milestone::QuestionSettled(Box::new(settled));
@@ -82,10 +88,10 @@ impl<R> Model<R> {
     }
 
     /// The question is on disk, or could not be written. It is shown in either case, because the agent waits for an answer.
-    pub(super) fn question_recorded(&mut self, id: &InterruptId) {
-        if let Some(interrupt) = self.open_question(id) {
-            self.emit(Event::InterruptRaised { interrupt });
-        }
+    /// If it was settled meanwhile, that is reported next.
+    pub(super) fn question_recorded(&mut self, asked: Interrupt) {
+        let interrupt = self.open_question(&asked.id).unwrap_or(asked);
+        self.emit(Event::InterruptRaised { interrupt });
     }
 
     fn open_question(&self, id: &InterruptId) -> Option<Interrupt> {
@@ -105,11 +111,11 @@ impl<R> Model<R> {
         self.remove_and_report_question(id, "agent", outcome, None);
     }
 
-    /// A client answers a question.
+    /// A client answers a question. `params`: further members of its answer, for the agent.
     pub(super) fn respond(
         &mut self,
         id: &InterruptId,
-        outcome: RawJson,
+        (outcome, params): (RawJson, Option<RawJson>),
         by: String,
         turn_id: TurnId,
         caller: Caller<R>,
@@ -135,7 +141,13 @@ impl<R> Model<R> {
             }
         };
         if !interrupt.orphaned {
-            self.remove_and_report_question(id, &by, outcome, Some((interrupt.kind, caller)));
+            let answer = AgentAnswer {
+                id: id.clone(),
+                kind: interrupt.kind,
+                outcome: outcome.clone(),
+                params,
+            };
+            self.remove_and_report_question(id, &by, outcome, Some((answer, caller)));
             return;
         }
         if decision == Decision::Refused {
@@ -267,19 +279,34 @@ impl<R> Model<R> {
 
     /// Settles every question that is open at the agent with ACP's `cancelled`, as ACP requires of a client that cancels.
     pub(super) fn cancel_questions(&mut self) {
-        for (id, outcome) in self.cancel_open_questions() {
+        self.cancel_questions_except(&[]);
+    }
+
+    /// Settles the questions of the turn that ends. Those that the agent asked before it are still open there.
+    pub(super) fn cancel_questions_of_turn(&mut self) {
+        let earlier = self
+            .turn
+            .as_mut()
+            .map(|turn| std::mem::take(&mut turn.earlier_questions));
+        self.cancel_questions_except(&earlier.unwrap_or_default());
+    }
+
+    fn cancel_questions_except(&mut self, kept: &[InterruptId]) {
+        for (id, outcome) in self.cancel_open_questions(kept) {
             self.remove_and_report_question(&id, "cancel", outcome, None);
         }
     }
 
-    /// Answers every question that is open at the agent with `cancelled`, without changing the record. Returns the questions.
-    fn cancel_open_questions(&mut self) -> Vec<(InterruptId, RawJson)> {
-        let open = self.record.interrupts.iter().filter(|open| !open.orphaned);
+    /// Answers every question that is open at the agent with `cancelled`, except these, without changing the record. Returns
+    /// the questions.
+    fn cancel_open_questions(&mut self, kept: &[InterruptId]) -> Vec<(InterruptId, RawJson)> {
+        let open = self.record.interrupts.iter();
+        let open = open.filter(|open| !open.orphaned && !kept.contains(&open.id));
         let open: Vec<_> = open
             .map(|open| (open.id.clone(), cancelled_outcome(open.kind)))
             .collect();
         for (id, outcome) in open.clone() {
-            self.effects.push(Effect::AnswerAgent(id, outcome));
+            self.effects.push(Effect::AnswerAgent(id, outcome, None));
         }
         open
     }
@@ -300,7 +327,7 @@ impl<R> Model<R> {
     /// The agent reports that whatever asked the questions is dead. The questions are kept for the next agent; this agent gets
     /// `cancelled`, so that it does not wait for answers.
     pub(super) fn orphan_questions_of_dead_agent(&mut self) {
-        self.cancel_open_questions();
+        self.cancel_open_questions(&[]);
         self.orphan_questions();
     }
 
@@ -325,26 +352,25 @@ impl<R> Model<R> {
         }
     }
 
-    /// Removes a question from the record. This is reported once it is on disk. Only then does the agent get the `caller`'s
-    /// answer, so that the agent's reaction is reported later.
+    /// Removes a question from the record. This is reported once it is on disk. Only then does the agent get the answer, if it
+    /// still waits for one, so that the agent's reaction is reported later.
     fn remove_and_report_question(
         &mut self,
         id: &InterruptId,
         by: &str,
         outcome: RawJson,
-        caller: Option<(InterruptKind, Caller<R>)>,
+        answer: Option<(AgentAnswer, Caller<R>)>,
     ) {
         self.settle_question(id, by);
         self.record.revision += 1;
-        let events = vec![resolved_event(id.clone(), by, outcome.clone())];
-        let (kind, caller) = caller.unzip();
+        let events = vec![resolved_event(id.clone(), by, outcome)];
+        let (answer, caller) = answer.unzip();
         // Written together: otherwise a caller that retries after a crash in between would learn that another client was first.
         let request = caller.as_ref().and_then(|caller| caller.key.as_ref());
         let record = self.answered_request_record(request, &Answer::Responded(None));
-        let id = id.clone();
         let settled = SettledQuestion {
             events,
-            answer: kind.map(|kind| AgentAnswer { id, kind, outcome }),
+            answer,
             caller,
         };
         let milestone = Milestone::QuestionSettled(Box::new(settled));
@@ -359,16 +385,14 @@ impl<R> Model<R> {
             caller,
         } = settled;
         events.into_iter().for_each(|event| self.emit(event));
-        if let Some(AgentAnswer { id, kind, outcome }) = answer {
+        if let Some(answer) = answer {
             let is_cancelled = self.stopping || self.turn.as_ref().is_some_and(|turn| turn.cancelled);
             // ACP requires a client that cancels to answer every question in this way.
-            self.effects.push(Effect::AnswerAgent(
-                id,
-                match is_cancelled {
-                    true => cancelled_outcome(kind),
-                    false => outcome,
-                },
-            ));
+            let (outcome, params) = match is_cancelled {
+                true => (cancelled_outcome(answer.kind), None),
+                false => (answer.outcome, answer.params),
+            };
+            self.effects.push(Effect::AnswerAgent(answer.id, outcome, params));
         }
         if let Some(caller) = caller {
             self.answer(caller, Ok(Answer::Responded(None)));

@@ -6,7 +6,7 @@ use bridge_protocol::link::Via;
 use serde_json::Value;
 
 use crate::agent::failure::{self, Evidence};
-use crate::agent::message::{INVALID_REQUEST, PARSE_ERROR, REQUEST_CANCELLED};
+use crate::agent::message::{INVALID_REQUEST, PARSE_ERROR};
 use crate::conversation::effect::{Deadline, Effect, Ledger, Milestone};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{Model, Turn, TurnPhase};
@@ -112,6 +112,8 @@ impl<R> Model<R> {
             return;
         };
         turn.phase = TurnPhase::Sent;
+        let open = self.record.interrupts.iter();
+        turn.earlier_questions = open.map(|question| question.id.clone()).collect();
         // Only the end of the process that now has the prompt counts.
         turn.is_bystander = false;
         let content = with_preamble(live.preamble.as_deref(), &turn.request.prompt);
@@ -244,14 +246,14 @@ impl<R> Model<R> {
                     self.revert_edit(&error);
                     return;
                 }
-                let code = error.get("code").and_then(Value::as_i64);
-                let has_ended = failure.session_unknown || failure.kind == failure::FailureKind::AgentDied;
-                if turn.cancelled && (code == Some(REQUEST_CANCELLED) || has_ended) {
+                if turn.cancelled {
+                    // ACP calls such a turn cancelled, whatever the error. It is unknown whether the prompt is in the transcript.
                     self.accept_prompt();
                     self.end_turn_cancelled();
                     return;
                 }
                 // Without a sign-in, the agent may not have written the prompt; if it could not read the request, it has not.
+                let code = error.get("code").and_then(Value::as_i64);
                 let is_unread = matches!(code, Some(PARSE_ERROR | INVALID_REQUEST));
                 let may_be_unwritten = is_unread
                     || failure.session_unknown
@@ -261,7 +263,7 @@ impl<R> Model<R> {
                 } else {
                     self.prompt_confirmed();
                 }
-                self.end_turn_with_failure(failure);
+                self.end_turn_with_error(failure, Some(raw));
             }
         }
     }

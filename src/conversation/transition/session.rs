@@ -447,5 +447,6 @@ fn lost_session_failure(error: &ConversationError, by_death: bool) -> Failure {
         resets_at: None,
         // The agent never took the prompt.
         retryable: true,
+        upstream: None,
     }
 }

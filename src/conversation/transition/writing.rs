@@ -119,7 +119,7 @@ impl<R> Model<R> {
                 Milestone::PromptsDropped { prompts, cancels } => {
                     self.prompts_dropped(prompts, cancels, result);
                 }
-                Milestone::QuestionRaised(id) => self.question_recorded(&id),
+                Milestone::QuestionRaised(asked) => self.question_recorded(*asked),
                 Milestone::QuestionSettled(settled) => self.question_settled(*settled),
                 Milestone::DeletionBegun => self.deletion_begun(result),
                 Milestone::Changed(change) => self.change_written(*change, result),

@@ -10,8 +10,8 @@ use rustix::process::{Pid, test_kill_process};
 use serde_json::{Value, json};
 
 use super::scripted_names::{
-    ANSWERS, CAPABILITIES, CRASH_ON_LOAD, HELD, HELD_BY, LOAD_NEEDS, LOG, NEXT_SESSION, REFUSE_LOAD,
-    REFUSE_NEW, SILENT_ON_LOAD,
+    ANSWERS, BEFORE_OPENING, CAPABILITIES, CRASH_ON_LOAD, HELD, HELD_BY, LOAD_NEEDS, LOG, NEXT_SESSION,
+    REFUSE_LOAD, REFUSE_NEW, SILENT_ON_LOAD,
 };
 
 /// How a retelling of the history begins, which the daemon puts before the user's own text.
@@ -39,12 +39,13 @@ struct Agent {
     waiting: Vec<Prompt>,
 }
 
-/// A prompt that is not answered yet.
+/// A prompt that is not answered yet, or a request that opens a session.
 struct Prompt {
     id: Value,
     session: Value,
     script: VecDeque<String>,
     awaited: Option<Value>,
+    result: Value,
 }
 
 impl Agent {
@@ -66,6 +67,7 @@ impl Agent {
                     session: params["sessionId"].clone(),
                     script: text.lines().map(str::to_owned).collect(),
                     awaited: None,
+                    result: json!({"stopReason": "end_turn"}),
                 });
             }
             Some(_) if id.is_null() => {}
@@ -89,7 +91,7 @@ impl Agent {
                 };
                 let mut scripted = scripted_answer("session/new", params).unwrap_or_else(|| json!({}));
                 scripted["result"]["sessionId"] = session.clone();
-                self.answer_as_scripted(&id, &session, &scripted);
+                self.open(id, session, scripted["result"].take());
             }
             Some(method) if scripted_answer(method, params).is_some() => {
                 let scripted = scripted_answer(method, params).unwrap();
@@ -116,9 +118,10 @@ impl Agent {
                         &json!({"jsonrpc": "2.0", "method": "session/update", "params": params}).to_string(),
                     );
                 }
-                self.answer(&id, &json!({}));
+                self.open(id, session.clone(), json!({}));
             }
-            Some("session/close" | "session/resume" | "session/set_config_option") => {
+            Some("session/resume") => self.open(id, params["sessionId"].clone(), json!({})),
+            Some("session/close" | "session/set_config_option") => {
                 self.answer(&id, &json!({}));
             }
             Some("_echo") => {
@@ -133,6 +136,18 @@ impl Agent {
         }
     }
 
+    /// Answers a request that opens a session, after the script for it.
+    fn open(&mut self, id: Value, session: Value, result: Value) {
+        let script = fs::read_to_string(BEFORE_OPENING).unwrap_or_default();
+        self.play(Prompt {
+            id,
+            session,
+            script: script.lines().map(str::to_owned).collect(),
+            awaited: None,
+            result,
+        });
+    }
+
     fn play(&mut self, mut prompt: Prompt) {
         while let Some(line) = prompt.script.pop_front() {
             if line == "hold" {
@@ -144,7 +159,7 @@ impl Agent {
             }
             self.send_filled_in(&line, &prompt);
         }
-        self.answer(&prompt.id, &json!({"stopReason": "end_turn"}));
+        self.answer(&prompt.id, &prompt.result);
     }
 
     fn go_on(&mut self, answered: &Value) {
@@ -160,7 +175,17 @@ impl Agent {
         let of_session = |prompt: &mut Prompt| prompt.session == *session;
         let cancelled: Vec<Prompt> = self.waiting.extract_if(.., of_session).collect();
         for mut prompt in cancelled {
-            self.answer(&prompt.id, &json!({"stopReason": "cancelled"}));
+            let instead = prompt
+                .script
+                .front()
+                .and_then(|line| line.strip_prefix("instead "));
+            match instead.map(str::to_owned) {
+                Some(instead) => {
+                    self.send_filled_in(&instead, &prompt);
+                    prompt.script.pop_front();
+                }
+                None => self.answer(&prompt.id, &json!({"stopReason": "cancelled"})),
+            }
             while let Some(line) = prompt.script.pop_front() {
                 match line.strip_prefix("until ") {
                     Some(pipe) => drop(fs::read(pipe).unwrap()),

@@ -38,3 +38,7 @@ pub(crate) const ANSWERS: &str = "answers.json";
 /// A file in the home of the test with the id, as JSON, that the agent gives to each new session while it is
 /// there.
 pub(crate) const NEXT_SESSION: &str = "next-session";
+
+/// A file in the home of the test with a script that the agent plays before it answers `session/new`, `session/load` or
+/// `session/resume`, while it is there.
+pub(crate) const BEFORE_OPENING: &str = "before-opening";

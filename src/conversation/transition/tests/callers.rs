@@ -253,6 +253,7 @@ impl World {
             outcome: RawJson::from(outcome),
             by: "client".to_owned(),
             turn_id,
+            params: None,
         };
         self.call(call, key)
     }

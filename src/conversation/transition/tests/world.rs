@@ -170,7 +170,7 @@ impl World {
         assert_eq!(self.seen(), lines);
     }
 
-    fn seen(&mut self) -> Vec<String> {
+    pub(super) fn seen(&mut self) -> Vec<String> {
         let mut seen = self.log();
         seen.retain(|line| SEEN.iter().any(|start| line.starts_with(start)));
         seen
@@ -405,7 +405,7 @@ impl World {
             Effect::RetireAgent => "retire agent".to_owned(),
             Effect::SendPrompt(prompt, _) => format!("send {}", prompt.to_text()),
             Effect::SendCancel(_) => "send cancel".to_owned(),
-            Effect::AnswerAgent(id, outcome) => {
+            Effect::AnswerAgent(id, outcome, _) => {
                 let outcome: Value = outcome.read().unwrap();
                 let chosen = outcome.get("optionId").or(outcome.get("outcome")).unwrap();
                 format!("tell agent {id} {}", chosen.as_str().unwrap())
