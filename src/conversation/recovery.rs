@@ -303,7 +303,6 @@ impl Climb {
             steps.push(head.open(Via::Located));
         } else if inspection.has_backup == Some(true)
             && !holds_turns
-            && head.written
             && may_restore
             && self.may_try(Via::Archive)
         {

@@ -135,3 +135,58 @@ async fn a_lost_fork_of_a_fork_leads_to_what_the_forks_kept() {
         assert_eq!(remembered, ["u0", "u1", "x"], "{lost:?}");
     }
 }
+
+/// A conversation that was forked off another one, never prompted, and whose source is deleted. Only a backup of it is left.
+async fn kept_fork(home: &Home, app: &App) -> (ConversationId, String) {
+    let source = app.begun(&home.project(), &PROMPTS[..2]).await;
+    let at = places(app, source).await[0][0].clone();
+    let fork = app.call("conversation/fork", json!({"conversationId": source, "at": at}));
+    let id = serde_json::from_value(fork.await.unwrap()["conversation"]["id"].clone()).unwrap();
+    app.ask("transcript/keep", id).await;
+    let delete = json!({"conversationId": source, "transcripts": "delete"});
+    app.call("conversation/delete", delete).await.unwrap();
+    app.close(id).await;
+    let head = app.get(id).await.head.unwrap().to_string();
+    remove(home, std::slice::from_ref(&head));
+    (id, head)
+}
+
+#[tokio::test]
+async fn a_fork_that_was_never_prompted_is_restored_from_its_backup() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let (id, head) = kept_fork(&home, &app).await;
+    let resumed = app.resumed(id).await;
+    check(&resumed, (Via::Archive, Fidelity::Full, 0));
+    assert_eq!(resumed.upstream_id.as_str(), head);
+    app.send(id, "x").await;
+    assert_eq!(app.remembered(id).await, ["u0", "x"]);
+}
+
+#[tokio::test]
+async fn a_fork_that_was_never_prompted_is_forked_from_its_backup() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let (id, _) = kept_fork(&home, &app).await;
+    let forked = app.fork(id, false).await.unwrap();
+    assert_eq!(forked.fidelity, Fidelity::Full);
+    assert_eq!(app.remembered(forked.conversation.id).await, ["u0"]);
+    assert_eq!(app.remembered(id).await, ["u0"]);
+}
+
+/// What a resume would make again from the source can also be forked.
+#[tokio::test]
+async fn a_lost_fork_that_was_never_prompted_is_forked_from_its_source() {
+    for in_place in [false, true] {
+        let home = Home::keeping_nothing();
+        let (_daemon, app) = home.opened().await;
+        let id = app.begun(&home.project(), &PROMPTS).await;
+        fork(&app, id, 1).await;
+        app.close(id).await;
+        let head = app.get(id).await.head.unwrap().to_string();
+        remove(&home, &[head]);
+        let forked = app.fork(id, in_place).await.unwrap();
+        assert_eq!(forked.fidelity, Fidelity::Full);
+        assert_eq!(app.remembered(forked.conversation.id).await, PROMPTS[..2]);
+    }
+}
