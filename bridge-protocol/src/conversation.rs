@@ -229,6 +229,9 @@ objects! {
         /// With `transcripts: keep`, the sessions that `conversation/adopt` accepts, newest first, without those whose history a
         /// later one contains.
         adoptable: Vec<UpstreamId> = default,
+        /// The same for the sessions whose transcript is missing, or has lost turns that the kept copy has: `conversation/adopt`
+        /// accepts all of it after `transcript/restore`.
+        restorable: Vec<UpstreamId> = default,
     }
 
     /// A transcript that should have been deleted with its conversation, and remains.

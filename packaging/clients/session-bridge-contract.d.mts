@@ -379,6 +379,11 @@ export interface DeleteAnswer {
    * conversation is deleted all the same, so this is the only report of them.
    */
   remaining?: RemainingTranscript[];
+  /**
+   * The same for the sessions whose transcript is missing, or has lost turns that the kept copy has:
+   * `conversation/adopt` accepts all of it after `transcript/restore`.
+   */
+  restorable?: UpstreamId[];
 }
 
 /** The conversation was deleted. */

@@ -452,6 +452,10 @@ class DeleteAnswer(TypedDict, total=False):
     # conversation is deleted all the same, so this is the only report of them.
     remaining: List[RemainingTranscript]
 
+    # The same for the sessions whose transcript is missing, or has lost turns that the kept copy has:
+    # `conversation/adopt` accepts all of it after `transcript/restore`.
+    restorable: List[UpstreamId]
+
 
 class DeletedEvent(TypedDict):
     """The conversation was deleted."""

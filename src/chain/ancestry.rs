@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use bridge_protocol::link::{LineageEntry, LineageReason, Link, Relation};
+use bridge_protocol::link::{LineageEntry, LineageReason, Link, LinkReason, Relation};
 use bridge_protocol::{AgentName, CheckpointId, UpstreamId};
 
 /// The known facts of an upstream id, and where its history came from.
@@ -24,6 +24,20 @@ pub struct LinkOrigin {
     pub from_checkpoint_id: Option<CheckpointId>,
     /// How many turns were acknowledged in the session, as last recorded.
     pub turns: u64,
+    /// How many of the turns in its transcript it carried over; 0 if they could not be counted.
+    pub carried_turns: u64,
+    /// Whether it was made by an edit.
+    pub edited: bool,
+}
+
+/// Where the part of a session ends that belongs to a history.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionCut {
+    /// The last checkpoint that belongs to it; absent if all of the session does.
+    pub at: Option<CheckpointId>,
+    /// The most turns of the session that belong to it, if a later branch left some of those out that the session's child
+    /// carried over.
+    pub max_turns: Option<u64>,
 }
 
 /// A session that the head's history came from.
@@ -35,10 +49,9 @@ pub struct Ancestor {
     pub agent: AgentName,
     /// The session's absolute folder.
     pub cwd: String,
-    /// Where to cut the session before it is resumed. Absent only if the reference named no checkpoint, so that the
-    /// whole session was taken.
-    pub cut_at: Option<CheckpointId>,
-    /// How many turns were acknowledged in the session.
+    /// Where to cut the session before it is resumed.
+    pub cut: SessionCut,
+    /// How many turns of the head's history were acknowledged in the session.
     pub turns: u64,
     /// The relation of the session that refers to it.
     pub relation_of_child: Relation,
@@ -49,8 +62,37 @@ pub struct Ancestor {
 pub struct HistorySource {
     /// The session.
     pub upstream_id: UpstreamId,
-    /// The last checkpoint that belongs to the history; absent if the whole session does.
-    pub until: Option<CheckpointId>,
+    /// Where its part of the history ends.
+    pub until: SessionCut,
+}
+
+impl SessionCut {
+    /// Ends at a checkpoint, or with the session.
+    #[must_use]
+    pub fn at(checkpoint: Option<CheckpointId>) -> Self {
+        Self {
+            at: checkpoint,
+            max_turns: None,
+        }
+    }
+
+    /// Whether the whole session belongs to the history.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl LinkOrigin {
+    /// How many turns of the session that it came from are in this one's history: absent if all are, 0 if unknown.
+    fn referred_turns(&self) -> Option<u64> {
+        self.from_checkpoint_id.as_ref()?;
+        match self.relation {
+            Relation::Carries => Some(self.carried_turns),
+            // The text of an edit ends before the edited turn, that of any other roll at the end of its source.
+            _ => self.edited.then_some(0),
+        }
+    }
 }
 
 /// The origin of every upstream id that a conversation ever had, from its lineage and its chain.
@@ -75,6 +117,7 @@ impl Origins {
                 known.agent.clone_from(&link.agent);
                 known.cwd.clone_from(&link.cwd);
                 known.turns = link.turns;
+                known.carried_turns = link.carried_turns;
             } else {
                 origins
                     .by_id
@@ -102,9 +145,13 @@ impl Origins {
             known.agent.clone_from(&entry.agent);
             known.cwd.clone_from(&entry.cwd);
             known.turns = known.turns.max(entry.turns);
+            known.carried_turns = known.carried_turns.max(entry.carried_turns);
             return;
         }
-        let known_turns = self.get(&entry.upstream_id).map_or(0, |known| known.turns);
+        let known = self.by_id.get(&entry.upstream_id);
+        let known_turns = known.map_or(0, |known| known.turns);
+        // The entry of an undo names the same origin again.
+        let edited = entry.reason == LineageReason::Edited || known.is_some_and(|known| known.edited);
         self.by_id.insert(
             entry.upstream_id.clone(),
             LinkOrigin {
@@ -114,6 +161,8 @@ impl Origins {
                 from_upstream_id: entry.from_upstream_id.clone(),
                 from_checkpoint_id: entry.from_checkpoint_id.clone(),
                 turns: entry.turns.max(known_turns),
+                carried_turns: entry.carried_turns,
+                edited,
             },
         );
     }
@@ -128,6 +177,8 @@ impl From<&Link> for LinkOrigin {
             from_upstream_id: link.from_upstream_id.clone(),
             from_checkpoint_id: link.from_checkpoint_id.clone(),
             turns: link.turns,
+            carried_turns: link.carried_turns,
+            edited: link.reason == LinkReason::Edited,
         }
     }
 }
@@ -143,6 +194,8 @@ impl From<&Ancestor> for LinkOrigin {
             from_upstream_id: None,
             from_checkpoint_id: None,
             turns: ancestor.turns,
+            carried_turns: 0,
+            edited: false,
         }
     }
 }
@@ -150,26 +203,43 @@ impl From<&Ancestor> for LinkOrigin {
 /// Returns the sessions that the head's history came from, nearest first, without the head.
 ///
 /// Each must be cut at the checkpoint that its child referred to, so that turns which the user edited away do not come
-/// back. For that to hold over several generations, a reference must name the session in which its turn was first
-/// acknowledged. So a fork at a turn that was carried over refers to the session that it was carried over from. The
-/// checkpoint's recorded origin names that session. The caller that creates the link can read it; this module cannot.
+/// back. A later branch may have left its source within the turns that the source had carried over. These are the first turns
+/// of both transcripts, so the older session is also cut after as many turns as the branch kept. If that number is unknown,
+/// the older session is left out.
 ///
 /// A session that `lookup` does not know is included, with the agent and folder of its child, and ends the climb.
 pub fn ancestors(head: &UpstreamId, lookup: impl Fn(&UpstreamId) -> Option<LinkOrigin>) -> Vec<Ancestor> {
     let mut ancestors = Vec::new();
     let mut seen = HashSet::from([head.clone()]);
     let mut child = lookup(head);
+    // The most turns in the child's transcript that belong to the head's history, if not all do; 0 if unknown.
+    let mut limit = None;
     while let Some(origin) = child.take() {
         let Some(from) = parent(&origin, &mut seen) else {
             break;
         };
+        // What the child follows is complete before its own first turn.
+        let max_turns = limit.filter(|_| origin.relation == Relation::Carries);
+        if max_turns == Some(0) {
+            break;
+        }
+        limit = [max_turns, origin.referred_turns()].into_iter().flatten().min();
         let known = lookup(&from);
+        let (turns, carried) = known
+            .as_ref()
+            .map_or((0, 0), |known| (known.turns, known.carried_turns));
+        let own = limit
+            .filter(|most| *most > 0)
+            .map(|most| most.saturating_sub(carried));
         ancestors.push(Ancestor {
             agent: known.as_ref().map_or(origin.agent, |known| known.agent.clone()),
             cwd: known.as_ref().map_or(origin.cwd, |known| known.cwd.clone()),
-            turns: known.as_ref().map_or(0, |known| known.turns),
+            turns: own.map_or(turns, |own| turns.min(own)),
             upstream_id: from,
-            cut_at: origin.from_checkpoint_id,
+            cut: SessionCut {
+                at: origin.from_checkpoint_id,
+                max_turns,
+            },
             relation_of_child: origin.relation,
         });
         child = known;
@@ -188,7 +258,7 @@ pub fn history_sources(
 ) -> Vec<HistorySource> {
     let mut sources = vec![HistorySource {
         upstream_id: head.clone(),
-        until: None,
+        until: SessionCut::default(),
     }];
     let mut seen = HashSet::from([head.clone()]);
     let mut child = lookup(head);
@@ -202,7 +272,7 @@ pub fn history_sources(
         }
         sources.push(HistorySource {
             upstream_id: from,
-            until: origin.from_checkpoint_id,
+            until: SessionCut::at(origin.from_checkpoint_id),
         });
     }
     sources.reverse();

@@ -10,7 +10,7 @@ mod ancestry;
 mod restoring;
 mod undo;
 
-pub use ancestry::{Ancestor, HistorySource, LinkOrigin, Origins, ancestors, history_sources};
+pub use ancestry::{Ancestor, HistorySource, LinkOrigin, Origins, SessionCut, ancestors, history_sources};
 pub use restoring::ChainFault;
 pub use undo::{EarlierHead, UndoEffect, has_moved_from, next_undo, undo_to};
 
@@ -47,8 +47,7 @@ pub struct NewLink {
     pub reason: LinkReason,
     /// The session's relation to the session that it came from.
     pub relation: Relation,
-    /// The session that it came from: the one in which the turn of the checkpoint was first acknowledged, not a
-    /// session that only carried that turn over. See [`ancestors`].
+    /// The session that it came from.
     pub from_upstream_id: Option<UpstreamId>,
     /// The checkpoint in that session.
     pub from_checkpoint_id: Option<CheckpointId>,

@@ -320,12 +320,14 @@ fn sessions(member: &TreeConversation) -> Vec<DrawnSession> {
     let mut sessions: Vec<DrawnSession> = Vec::new();
     for entry in &member.member.entries {
         let id = &entry.upstream_id;
-        if id.is_empty() || matches!(entry.reason, LineageReason::Reset | LineageReason::Deleted) {
-            continue;
-        }
         let place = sessions
             .iter()
             .position(|session| session.entry.upstream_id == *id);
+        // The end of a chain makes no session, but has the last count of its head.
+        let ends_chain = matches!(entry.reason, LineageReason::Reset | LineageReason::Deleted);
+        if id.is_empty() || ends_chain && place.is_none() {
+            continue;
+        }
         let place = place.unwrap_or_else(|| {
             sessions.push(DrawnSession {
                 entry: entry.clone(),
@@ -338,7 +340,7 @@ fn sessions(member: &TreeConversation) -> Vec<DrawnSession> {
         let most = |of: fn(&LineageEntry) -> u64| of(&session.entry).max(of(entry));
         let (turns, carried) = (most(|entry| entry.turns), most(|entry| entry.carried_turns));
         match entry.reason {
-            LineageReason::Updated => {}
+            LineageReason::Updated | LineageReason::Reset | LineageReason::Deleted => {}
             LineageReason::Abandoned => session.is_abandoned = true,
             // Keep the entry that created the session: later changes, such as a move, do not replace it.
             _ => {

@@ -19,7 +19,7 @@ use crate::agent::kinds::ForkPointSupport;
 use crate::agent::message::CallError;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
-use crate::transcript::checkpoint::PlaceRef;
+use crate::transcript::checkpoint::{CheckpointRef, PlaceRef};
 use crate::transcript::meter::{Meter, with_meter};
 use crate::transcript::turn_counts::TurnCounts;
 
@@ -93,15 +93,20 @@ impl BranchJob {
                 Ok(made) => return Ok(made),
                 Err(error) => error,
             };
-            return match self.copy_whole().await {
-                Ok(made) => Ok(made),
-                Err(copy_error) => Err(match native_error {
-                    ConversationError::Unsupported(_) => copy_error,
-                    // A full disk makes the agent's fork fail too, and only our own error says so.
-                    _ if copy_error.is_transient_failure() => copy_error,
-                    error => error,
-                }),
+            let copy_error = match self.copy_whole().await {
+                Ok(made) => return Ok(made),
+                Err(error) => error,
             };
+            if let Some(point) = self.source_of_lost_branch().await? {
+                self.restore_missing(vec![point.session.clone()]).await?;
+                return self.branch_at(&point).await;
+            }
+            return Err(match native_error {
+                ConversationError::Unsupported(_) => copy_error,
+                // A full disk makes the agent's fork fail too, and only our own error says so.
+                _ if copy_error.is_transient_failure() => copy_error,
+                error => error,
+            });
         };
         self.branch_at(&point).await
     }
@@ -124,6 +129,38 @@ impl BranchJob {
             point?.map(Some).ok_or_else(no_finished_turn_error)
         })
         .await
+    }
+
+    /// Where the head left its source, if it is a branch that was never prompted and whose transcript is missing. The branch is
+    /// made again from there, as a resume does.
+    async fn source_of_lost_branch(&mut self) -> Result<Option<BranchPoint>, ConversationError> {
+        let head = self.record.chain.head();
+        let unprompted = head.filter(|head| head.upstream_id == self.source && !head.written);
+        let origin = unprompted.and_then(|head| {
+            let checkpoint = head.from_checkpoint_id.clone()?;
+            let at: CheckpointRef = checkpoint.as_str().parse().ok()?;
+            let point = BranchPoint {
+                session: head.from_upstream_id.clone()?,
+                checkpoint,
+                turns: Some(head.carried_turns),
+            };
+            Some((PlaceRef::Checkpoint(at), point))
+        });
+        let Some((at, point)) = origin else {
+            return Ok(None);
+        };
+        let (record, branch) = (self.record.clone(), self.source.clone());
+        let is_lost = self.blocking(move |services, entry| {
+            let listed = entry.listed_transcripts();
+            Ok(listed.is_some_and(|(root, format)| {
+                backup::is_missing(services, root, format, &record.cwd, &branch)
+            }))
+        });
+        if !is_lost.await? {
+            return Ok(None);
+        }
+        self.at = Some(at);
+        Ok(Some(point))
     }
 
     /// Makes a branch that ends at a place. A cut transcript is preferred to the agent's own fork: its file shows what it

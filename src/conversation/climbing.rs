@@ -525,9 +525,7 @@ impl Climber {
                     (*via == Via::OlderLink).then(|| self.link_to_older(climb, upstream_id, upstream_id));
                 self.open(process, &opening, link, None).await
             }
-            Step::Copy { source, until, via } => {
-                self.open_copy(climb, process, source, until.as_ref(), *via).await
-            }
+            Step::Copy { source, until, via } => self.open_copy(climb, process, source, until, *via).await,
             Step::Text => self.open_with_text(climb, process).await,
             Step::Fresh => {
                 let link = self.fresh_link(climb);

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bridge_protocol::conversation::{ConversationAnswer, RemainingReason, RemainingTranscript};
+use bridge_protocol::conversation::{ConversationAnswer, DeleteAnswer, RemainingReason, RemainingTranscript};
 use bridge_protocol::id::{ConversationId, UpstreamId};
 use bridge_protocol::link::{LineageEntry, Link, Relation};
 use bridge_protocol::raw::RawJson;
@@ -12,10 +12,12 @@ use tokio::task::JoinError;
 
 use crate::agent::catalog::AgentEntry;
 use crate::agent::wire::SessionHandle;
+use crate::archive::MissingTurns;
 use crate::files::is_absence;
 use crate::store::{Change, ConversationRecord, RequestRecord, Store, StoreError};
 use crate::transcript::TranscriptError;
-use crate::transcript::dialect::Dialect;
+use crate::transcript::blank::is_blank;
+use crate::transcript::dialect::{Dialect, Session};
 use crate::transcript::locate::file_name;
 use crate::transcript::side_file_removal::{ForkLookup, SideFilesRemoval, remove_side_files};
 
@@ -24,6 +26,7 @@ use super::backup;
 use super::climbing::acquire_process;
 use super::error::ConversationError;
 use super::services::{Services, SessionRef, chain_text};
+use super::transcript_facts;
 
 /// Deletes the transcripts of the conversation's sessions, with their side files: first by the agent's own method, then what
 /// that leaves. A session that another conversation also has stays, and so do side files that another conversation's fork may
@@ -125,57 +128,107 @@ fn own_and_shared_sessions(
     Ok((own, shared))
 }
 
-/// The sessions that can be adopted when a conversation is deleted without its transcripts, newest first: those with a
-/// transcript whose history no later one of them carries. Those of other conversations are left out. Empty, and logged, if
-/// the store or the transcripts cannot be read now.
-pub(super) async fn adoptable_sessions(services: &Arc<Services>, id: ConversationId) -> Vec<UpstreamId> {
-    let reader = Arc::clone(services);
+/// The sessions that can be adopted when a conversation is deleted without its transcripts, at once or after their backup was
+/// restored, newest first: those whose history no later one of them carries. Those of other conversations are left out. Empty,
+/// and logged, if the store or the transcripts cannot be read now.
+pub(super) async fn kept_sessions(services: &Arc<Services>, record: &ConversationRecord) -> DeleteAnswer {
+    let (reader, id) = (Arc::clone(services), record.id);
     let found = async {
         let entries = services.store.lineage_all(id)?;
         let Some(last) = entries.last() else {
-            return Ok(Vec::new());
+            return Ok(DeleteAnswer::default());
         };
         let agent = services.agent(&last.agent)?;
         let Some((root, _)) = agent.listed_transcripts() else {
-            return Ok(Vec::new());
+            return Ok(DeleteAnswer::default());
         };
         let (root, cwd) = (root.to_owned(), last.cwd.clone());
-        let look = move || adoptable_of(&reader, id, entries);
+        let look = move || kept_sessions_of(&reader, id, entries);
         services.look_at_project(&root, &cwd, look).await
     };
     found.await.unwrap_or_else(|error: ConversationError| {
         tracing::warn!(conversation = %id, error = chain_text(&error), "the sessions that can be adopted are not known");
-        Vec::new()
+        DeleteAnswer::default()
     })
 }
 
-fn adoptable_of(
+/// Where the most of a session's history is.
+#[derive(PartialEq, Eq)]
+enum HistoryPlace {
+    Transcript,
+    Backup,
+}
+
+/// Where the most of a session's history is; `None` if it has none.
+fn history_place(
+    services: &Services,
+    (dialect, session): (&'static dyn Dialect, Session<'_>),
+    acknowledged: u64,
+) -> Option<HistoryPlace> {
+    let path = dialect.find(session).ok();
+    let file = path
+        .as_ref()
+        .and_then(|_| transcript_facts::log_unreadable(dialect.turn_counts(session, None)));
+    let file = file.filter(|file| file.turns > 0);
+    let lost = file.map(|file| file.missing_turns(acknowledged));
+    if lost == Some(0) {
+        return Some(HistoryPlace::Transcript);
+    }
+    let (archive, key) = (
+        &services.backups.archive,
+        backup::session_key(session.home.root, &session.id.into()),
+    );
+    // A backup that is a link to the transcript has lost the same.
+    let has_own = match path.filter(|path| !is_blank(path).unwrap_or(false)) {
+        Some(path) => archive.is_backed_up_apart(&key, &path),
+        None => archive.has_transcript(&key),
+    };
+    let lost_by_backup = match has_own {
+        Ok(true) => archive.missing_turns(&key, acknowledged).ok().flatten(),
+        _ => None,
+    };
+    match (lost, lost_by_backup) {
+        (None, None) => None,
+        (None, Some(_)) => Some(HistoryPlace::Backup),
+        (Some(by_file), Some(by_backup)) if by_backup < MissingTurns::Known(by_file) => {
+            Some(HistoryPlace::Backup)
+        }
+        (Some(_), _) => Some(HistoryPlace::Transcript),
+    }
+}
+
+fn kept_sessions_of(
     services: &Services,
     conversation: ConversationId,
     entries: Vec<LineageEntry>,
-) -> Result<Vec<UpstreamId>, ConversationError> {
-    let (mut adoptable, mut carried) = (Vec::new(), HashSet::new());
+) -> Result<DeleteAnswer, ConversationError> {
+    let (mut kept, mut carried) = (DeleteAnswer::default(), HashSet::new());
     for entry in entries
         .into_iter()
         .rev()
         .filter(|entry| !entry.upstream_id.is_empty())
     {
         let id = entry.upstream_id;
+        let root = services.agent(&entry.agent)?.transcript_root();
+        let acknowledged = backup::acknowledged_turns(services, &root, &id)?.unwrap_or_default();
         let transcript = services.transcript(&entry.agent, &entry.cwd, &id);
-        if transcript.is_none_or(|(dialect, session)| dialect.find(session).is_err()) {
+        let Some(place) = transcript.and_then(|found| history_place(services, found, acknowledged)) else {
             continue;
-        }
+        };
         if entry.relation == Relation::Carries {
             carried.extend(entry.from_upstream_id);
         }
-        let root = services.agent(&entry.agent)?.transcript_root();
         let holders = services.store.holders(&id, Some(&root))?;
         let is_own = holders.iter().all(|holder| holder.id == conversation);
-        if is_own && !carried.contains(&id) && !adoptable.contains(&id) {
-            adoptable.push(id);
+        let sessions = match place {
+            HistoryPlace::Transcript => &mut kept.adoptable,
+            HistoryPlace::Backup => &mut kept.restorable,
+        };
+        if is_own && !carried.contains(&id) && !sessions.contains(&id) {
+            sessions.push(id);
         }
     }
-    Ok(adoptable)
+    Ok(kept)
 }
 
 /// Extends the change that deletes a conversation: removes the stored answers to calls about it, and replaces the answers of

@@ -25,7 +25,7 @@ use super::page::{PageRoom, newest_first};
 use super::services::{Services, chain_text};
 use super::transcript_facts;
 use crate::archive::Unpacked;
-use crate::chain::{HistorySource, LinkOrigin, Origins, ancestors, history_sources};
+use crate::chain::{HistorySource, LinkOrigin, Origins, SessionCut, ancestors, history_sources};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::{CheckpointRef, MessageRef};
@@ -205,14 +205,15 @@ impl History {
         };
         let candidates = ancestors
             .iter()
-            .map(|ancestor| (ancestor.upstream_id.clone(), ancestor.cut_at.clone()));
-        for (id, cut_at) in std::iter::once((head.upstream_id.clone(), until)).chain(candidates) {
+            .map(|ancestor| (ancestor.upstream_id.clone(), ancestor.cut.clone()));
+        let own = (head.upstream_id.clone(), SessionCut::at(until));
+        for (id, cut) in std::iter::once(own).chain(candidates) {
             let mut sources = history_sources(&id, |id| origins.get(id));
-            // The session itself is the last source; it belongs to this history up to `cut_at`.
+            // The session itself is the last source; it belongs to this history up to `cut`.
             if let Some(own) = sources.last_mut() {
                 *own = HistorySource {
                     upstream_id: id.clone(),
-                    until: cut_at.or(own.until.take()),
+                    until: cut,
                 };
             }
             let own = sources.pop();

@@ -303,7 +303,6 @@ impl Climb {
             steps.push(head.open(Via::Located));
         } else if inspection.has_backup == Some(true)
             && !holds_turns
-            && head.written
             && may_restore
             && self.may_try(Via::Archive)
         {
@@ -346,7 +345,7 @@ impl Climb {
                     via: Via::OlderLink,
                 };
                 steps.push((kept, 0, step));
-            } else if !self.goal.can_read_transcripts && !source.shared && source.until.is_none() {
+            } else if !self.goal.can_read_transcripts && !source.shared && source.until.is_whole() {
                 // Its length is unknown, but opening it is better than losing everything.
                 let step = Step::Open {
                     upstream_id: source.upstream_id.clone(),

@@ -3,9 +3,11 @@
 
 use bridge_protocol::id::{AgentName, CheckpointId, UpstreamId};
 
+use crate::chain::SessionCut;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::dialect::{AgentHome, Dialect};
+use crate::transcript::open_transcript::OpenTranscript;
 use crate::transcript::turn_counts::TurnCounts;
 
 use super::recovery::Head;
@@ -74,11 +76,38 @@ pub(super) fn last_checkpoint(
     id: &UpstreamId,
 ) -> Result<Option<CheckpointId>, TranscriptError> {
     let opened = dialect.open(home.session(Some(cwd), id.as_str()), None)?;
-    Ok(opened.turns().checked_sub(1).map(|last| {
-        let (name, owner) = opened.turn_end_id(last);
-        let owner = owner.map_or_else(|| id.clone(), UpstreamId::from);
-        make_checkpoint_id(agent, &owner, &name)
-    }))
+    let last = opened.turns().checked_sub(1);
+    Ok(last.map(|last| turn_end(&*opened, agent, id, last)))
+}
+
+/// The last checkpoint of the part of a session that ends at `cut`; `None` if that is the whole session.
+///
+/// # Errors
+/// As [`Dialect::open`], if the turns must be counted.
+pub(super) fn cut_point(
+    (dialect, home): AgentTranscripts<'_>,
+    cwd: &str,
+    agent: &AgentName,
+    id: &UpstreamId,
+    cut: &SessionCut,
+) -> Result<Option<CheckpointId>, TranscriptError> {
+    let Some(most) = cut.max_turns else {
+        return Ok(cut.at.clone());
+    };
+    let until: Option<CheckpointRef> = cut.at.as_ref().and_then(|at| at.as_str().parse().ok());
+    let opened = dialect.open(home.session(Some(cwd), id.as_str()), until.as_ref())?;
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    if opened.turns() <= most {
+        return Ok(cut.at.clone());
+    }
+    Ok(Some(turn_end(&*opened, agent, id, most.saturating_sub(1))))
+}
+
+/// The checkpoint after a turn of an open transcript.
+fn turn_end(opened: &dyn OpenTranscript, agent: &AgentName, id: &UpstreamId, turn: usize) -> CheckpointId {
+    let (name, owner) = opened.turn_end_id(turn);
+    let owner = owner.map_or_else(|| id.clone(), UpstreamId::from);
+    make_checkpoint_id(agent, &owner, &name)
 }
 
 /// Makes the id of a checkpoint in a transcript.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bridge_protocol::UpstreamId;
-use bridge_protocol::link::{Attempt, Fidelity, Via};
+use bridge_protocol::link::{Attempt, Fidelity, LineageEntry, Via};
 use uuid::Uuid;
 
 use super::closed_sessions::ClosedSessions;
@@ -12,7 +12,7 @@ use super::resource::UnrecordedResource;
 use super::running_work::Progress;
 use super::services::Services;
 use super::{backup, folder, moving, tree_moves};
-use crate::chain::{EarlierHead, UndoEffect, next_undo, undo_to};
+use crate::chain::{EarlierHead, NewLink, Origins, UndoEffect, next_undo, undo_to};
 use crate::store::ConversationRecord;
 
 /// Finds the change that the next undo reverts, or the session that it restores to an empty chain. `None` if there is
@@ -110,13 +110,37 @@ fn find_undo_target(
         }
         Some(UndoEffect::Branch(earlier)) => {
             check_session_exists(services, earlier)?;
-            if let Some(folder) = moving::folder_of_moved_session(services, &earlier.link) {
+            let source_folder = folder_of_source(services, record, &lineage, &earlier.link)?;
+            // The agent may write a fork next to its source, also if the fork is for another folder.
+            if source_folder.is_none_or(|folder| folder == earlier.link.cwd)
+                && let Some(folder) = moving::folder_of_moved_session(services, &earlier.link)
+            {
                 earlier.link.cwd = folder;
             }
         }
         None => {}
     }
     Ok(effect)
+}
+
+/// The folder of the session that a branch came from, as recorded in this conversation or the one that it was forked off.
+fn folder_of_source(
+    services: &Services,
+    record: &ConversationRecord,
+    lineage: &[LineageEntry],
+    link: &NewLink,
+) -> Result<Option<String>, ConversationError> {
+    let Some(source) = &link.from_upstream_id else {
+        return Ok(None);
+    };
+    if let Some(known) = Origins::collect(lineage, record.chain.links()).get(source) {
+        return Ok(Some(known.cwd));
+    }
+    let Some(parent) = &record.parent else {
+        return Ok(None);
+    };
+    let lineage = services.store.lineage_all(parent.conversation_id)?;
+    Ok(Origins::collect(&lineage, &[]).get(source).map(|known| known.cwd))
 }
 
 /// Refuses to go back to a session without a transcript or backup. Otherwise the next prompt would find out, and by then the

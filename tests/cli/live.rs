@@ -75,6 +75,19 @@ fn the_tree_of_a_fork_begins_with_what_it_came_from() {
     );
 }
 
+/// A reset removes no turns from the sessions before it.
+#[test]
+fn the_tree_counts_the_turns_before_a_reset() {
+    let home = Home::new();
+    let id = home.said(&["new", "--title", "Root"]);
+    home.said(&["send", &id, "one"]);
+    home.said(&["send", &id, "two"]);
+    home.said(&["reset", &id]);
+    home.said(&["send", &id, "three"]);
+    let tree = home.said(&["tree", &id]);
+    assert!(tree.contains("2 turns") && tree.contains("1 turn"), "{tree}");
+}
+
 #[test]
 fn with_json_an_error_is_json_too() {
     let home = Home::new();

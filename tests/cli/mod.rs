@@ -22,6 +22,7 @@ mod export_secrets;
 #[cfg(target_os = "linux")]
 mod finding;
 mod foreign_home;
+mod forking;
 mod help;
 #[cfg(target_os = "linux")]
 mod here;

@@ -1,5 +1,8 @@
 //! `reset` and `rm` say what they did, and which command takes it back.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use serde_json::Value;
 
 use super::home::Home;
@@ -143,4 +146,75 @@ fn a_fork_that_was_never_prompted_comes_back_as_far_as_it_can() {
         "of a fork without a transcript and without a source",
     );
     assert_eq!(commands(&deleted), [""; 0]);
+}
+
+/// Where the transcript is missing, blank or cut off, the backup is named if it has more, and never what cannot be adopted.
+#[test]
+fn what_only_a_backup_has_is_restored_and_adopted_by_the_command_that_is_printed() {
+    let lost = |home: &Home, keeps: bool, damage: fn(&Path)| {
+        let id = home.said(&["new", "--title", "Blue heron"]);
+        home.said(&["send", &id, "one"]);
+        home.said(&["send", &id, "two"]);
+        home.said(&["close", &id]);
+        let session = home.shown(&id)["head"].as_str().unwrap().to_owned();
+        let listed: Value = serde_json::from_str(&home.said(&["transcripts", &session, "--json"])).unwrap();
+        let path = PathBuf::from(listed["transcripts"][0]["path"].as_str().unwrap());
+        // Compressed, so that the damage is not the backup's too.
+        if keeps {
+            home.said(&["archive", "add", &id]);
+        }
+        damage(&path);
+        (id, path)
+    };
+    let remove: fn(&Path) = |path| fs::remove_file(path).unwrap();
+    let blank: fn(&Path) = |path| fs::write(path, "\0\0\0\0").unwrap();
+    let cut: fn(&Path) = |path| {
+        let text = fs::read_to_string(path).unwrap();
+        let second = text.find("two").unwrap();
+        let line = text[..second].rfind('\n').unwrap();
+        fs::write(path, &text[..=line]).unwrap();
+    };
+    let home = Home::new();
+    for (damage, what) in [
+        (remove, "with a backup of its transcript"),
+        (blank, "with a backup of its blank transcript"),
+        (cut, "with a backup of its cut-off transcript"),
+    ] {
+        let (id, path) = lost(&home, true, damage);
+        let deleted = printed(&home, &["rm", &id], what);
+        let [both, adopt] = commands(&deleted)[..] else {
+            panic!("{deleted}")
+        };
+        let (restore, _) = both.split_once(" && ").unwrap();
+        // It is in the way of the backup, and a refusal to restore says so.
+        if what.contains("cut-off") {
+            home.printed(
+                &["archive", "restore", path.file_stem().unwrap().to_str().unwrap()],
+                5,
+            );
+            fs::remove_file(&path).unwrap();
+        }
+        home.said_pasted(restore);
+        let adopted = home.said_pasted(adopt);
+        let recalled = home.said(&["send", &adopted, "[[recall]]"]);
+        assert!(
+            recalled.contains("\"one\"") && recalled.contains("\"two\""),
+            "{recalled}"
+        );
+    }
+    let home = Home::new();
+    fs::create_dir(home.path().join("config")).unwrap();
+    fs::write(
+        home.path().join("config/config.toml"),
+        "[keep]\nenabled = false\n",
+    )
+    .unwrap();
+    for (damage, what) in [
+        (remove, "without its transcript and backup"),
+        (blank, "with a blank transcript and no backup"),
+    ] {
+        let (id, _) = lost(&home, false, damage);
+        let deleted = printed(&home, &["rm", &id], what);
+        assert_eq!(commands(&deleted), [""; 0]);
+    }
 }

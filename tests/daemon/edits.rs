@@ -293,6 +293,23 @@ async fn an_undo_brings_back_the_turn_that_was_cut_short() {
     }
 }
 
+/// The turn that was replaced is brought back in place of the one that was cut short.
+#[tokio::test]
+async fn an_undo_counts_the_turn_that_was_cut_short() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    for (text, dropped) in [
+        ("[[say so far]][[crash]]", 1),
+        ("[[limit 3600]]", 1),
+        ("better", 1),
+    ] {
+        let id = app.begun(&home.project(), &PROMPTS).await;
+        let at = places(&app, id).await[2][0].clone();
+        edit(&app, id, &at, text).await.unwrap();
+        assert_eq!(undo(&app, id).await.unwrap().dropped, dropped, "{text}");
+    }
+}
+
 /// A continuation that the user cancelled is not scheduled again.
 #[tokio::test]
 async fn a_continuation_that_was_cancelled_stays_so_after_an_undo() {

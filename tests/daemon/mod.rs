@@ -114,6 +114,7 @@ pub(crate) mod moved_trees;
 pub(crate) mod moving;
 #[cfg(target_os = "linux")]
 mod nested_daemons;
+mod older_links;
 mod pass_through;
 mod portable;
 mod prompts;

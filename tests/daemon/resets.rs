@@ -290,3 +290,30 @@ async fn an_undo_that_is_sent_behind_a_reset_takes_back_the_reset() {
         );
     }
 }
+
+/// The agent writes a fork next to its source, also if the fork is for another folder.
+#[tokio::test]
+async fn a_fork_into_another_folder_comes_back_there() {
+    for in_place in [false, true] {
+        for prompts in [0, 1] {
+            let home = Home::new();
+            let (_daemon, app) = home.opened().await;
+            let other = home.folder_named("other");
+            let id = app.begun(&home.project(), &["one"]).await;
+            let fork = json!({"conversationId": id, "cwd": other, "inPlace": in_place});
+            let forked = app.call("conversation/fork", fork).await.unwrap();
+            let id = serde_json::from_value(forked["conversation"]["id"].clone()).unwrap();
+            for _ in 0..prompts {
+                app.send(id, "two").await;
+            }
+            app.ask("conversation/reset", id).await;
+            undo(&app, id).await.unwrap();
+            assert_eq!(
+                app.get(id).await.cwd,
+                other,
+                "in place: {in_place}, prompts: {prompts}"
+            );
+            assert_eq!(app.remembered(id).await, ["one", "two"][..=prompts]);
+        }
+    }
+}

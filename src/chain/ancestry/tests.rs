@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::chain::{Chain, ClearReason, NewLink};
 
-/// Parses lines `child relation parent@checkpoint`. Without a checkpoint, all of the parent was taken.
+/// Parses lines `child relation parent@checkpoint carried`. Without a checkpoint, all of the parent was taken; without a number,
+/// three turns were carried over.
 fn family(references: &[&str]) -> HashMap<UpstreamId, LinkOrigin> {
     references
         .iter()
@@ -15,7 +16,7 @@ fn family(references: &[&str]) -> HashMap<UpstreamId, LinkOrigin> {
             let words: Vec<&str> = line.split(' ').collect();
             let (relation, reference) = match words[1] {
                 "carries" => (Relation::Carries, words.get(2)),
-                "follows" => (Relation::Follows, words.get(2)),
+                "follows" | "retells" => (Relation::Follows, words.get(2)),
                 _ => (Relation::Fresh, words.get(2)),
             };
             let (from, place) = match reference.map(|text| text.split_once('@').unwrap_or((text, ""))) {
@@ -29,6 +30,8 @@ fn family(references: &[&str]) -> HashMap<UpstreamId, LinkOrigin> {
                 from_upstream_id: from,
                 from_checkpoint_id: place.map(CheckpointId::new),
                 turns: 3,
+                carried_turns: words.get(3).map_or(3, |carried| carried.parse().unwrap()),
+                edited: words[1] == "retells",
             };
             (UpstreamId::new(words[0]), origin)
         })
@@ -40,9 +43,14 @@ fn climb(head: &str, references: &[&str]) -> Vec<String> {
     ancestors(&head.into(), |id| family.get(id).cloned())
         .into_iter()
         .map(|ancestor| {
-            let place = ancestor
-                .cut_at
+            let cut = ancestor.cut;
+            let place = cut
+                .at
                 .map_or_else(|| "whole".to_owned(), |place| place.to_string());
+            let place = match cut.max_turns {
+                Some(most) => format!("{place} up to {most}"),
+                None => place,
+            };
             format!(
                 "{}@{place} {:?} {}",
                 ancestor.upstream_id, ancestor.relation_of_child, ancestor.cwd
@@ -58,6 +66,7 @@ fn read(head: &str, references: &[&str]) -> Vec<String> {
         .map(|source| {
             let until = source
                 .until
+                .at
                 .map_or_else(|| "end".to_owned(), |place| place.to_string());
             format!("{}..{until}", source.upstream_id)
         })
@@ -86,6 +95,51 @@ fn a_reference_without_a_checkpoint_means_all_of_it() {
         climb("b", &["a fresh", "b carries a"]),
         ["a@whole Carries /home/u/a"]
     );
+}
+
+/// A branch of what a branch had carried over keeps less of the older session than the first branch did.
+#[test]
+fn a_nearer_reference_limits_what_is_taken_of_older_sessions() {
+    let tree = [
+        "a fresh",
+        "b carries a@a4 4",
+        "within carries b@b1 1",
+        "after carries b@b6 6",
+        "again carries within@w1 2",
+        "unknown carries b@b1 0",
+        "text retells b@b1",
+        "rolled follows b@b6",
+        "all carries b",
+        "own follows a@a4",
+        "cut carries own@o1 1",
+    ];
+    let cases: [(&str, &[&str]); 8] = [
+        (
+            "within",
+            &["b@b1 Carries /home/u/b", "a@a4 up to 1 Carries /home/u/a"],
+        ),
+        (
+            "after",
+            &["b@b6 Carries /home/u/b", "a@a4 up to 6 Carries /home/u/a"],
+        ),
+        (
+            "again",
+            &[
+                "within@w1 Carries /home/u/within",
+                "b@b1 up to 2 Carries /home/u/b",
+                "a@a4 up to 1 Carries /home/u/a",
+            ],
+        ),
+        ("unknown", &["b@b1 Carries /home/u/b"]),
+        ("text", &["b@b1 Follows /home/u/b"]),
+        ("rolled", &["b@b6 Follows /home/u/b", "a@a4 Carries /home/u/a"]),
+        ("all", &["b@whole Carries /home/u/b", "a@a4 Carries /home/u/a"]),
+        // What a session follows is not in its transcript, so a branch of that keeps all of it.
+        ("cut", &["own@o1 Carries /home/u/own", "a@a4 Follows /home/u/a"]),
+    ];
+    for (head, expected) in cases {
+        assert_eq!(climb(head, &tree), expected, "from {head}");
+    }
 }
 
 #[test]
@@ -306,7 +360,7 @@ proptest! {
         let followed = climbed.iter().filter(|ancestor| ancestor.relation_of_child == Relation::Follows);
         for (source, ancestor) in sources.iter().rev().skip(1).zip(followed) {
             prop_assert_eq!(&source.upstream_id, &ancestor.upstream_id);
-            prop_assert_eq!(&source.until, &ancestor.cut_at);
+            prop_assert_eq!(&source.until, &ancestor.cut);
         }
     }
 }

@@ -11,7 +11,7 @@ use super::set::suggest_setting;
 use super::{Context, real_folder, this_folder, unusable_folder, wire_words};
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
-use crate::cli::humanize;
+use crate::cli::humanize::{self, Clock};
 use crate::cli::output::one_line;
 use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::select::{self, ConversationArgs};
@@ -259,7 +259,10 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Co
     context.output.line(&answer.conversation.id.to_string())?;
     let branch = answer.link.map(|link| {
         let branch = humanize::branch_session(&link.upstream_id, answer.via);
-        let kept = match (options.at.is_some(), answer.fidelity, link.carried_turns) {
+        // A last turn without an answer, or those of an earlier session, are not counted in the link.
+        let number = options.at.as_ref().and_then(|at| at.parse().ok());
+        let turns = number.filter(|turns| *turns > 0).unwrap_or(link.carried_turns);
+        let kept = match (options.at.is_some(), answer.fidelity, turns) {
             (true, Fidelity::Full, 0) => "with the history up to there".to_owned(),
             (true, Fidelity::Full, 1) => "with turn 1".to_owned(),
             (true, Fidelity::Full, turns) => format!("with turns 1 to {turns}"),
@@ -276,6 +279,12 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Co
         None => "The conversation has no turn yet: the branch starts with its first prompt".to_owned(),
     };
     context.output.note_dim(&note)?;
+    if let Some(continuation) = answer.conversation.continuation.filter(|_| options.in_place) {
+        let at = Clock::here().time_and_distance(continuation.at);
+        let cancel = context.output.advice(source.id).continue_turn("--cancel");
+        let scheduled = format!("The scheduled text is still sent at {at}. Cancel with: {cancel}");
+        context.output.note_dim(&scheduled)?;
+    }
     // Make `.` name the branch.
     if !options.in_place && this_folder().ok() == Some(answer.conversation.cwd) {
         let source = format!("In this folder, . now means the branch; the source is {id}");

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use bridge_protocol::ErrorKind;
 use bridge_protocol::conversation::{Conversation, DeleteAnswer, RemainingReason, TranscriptsOnDelete};
 use bridge_protocol::method;
 use bridge_protocol::raw::RawJson;
+use bridge_protocol::{ErrorKind, UpstreamId};
 use clap::Args;
 use serde_json::json;
 
@@ -164,11 +164,26 @@ pub(in crate::cli) async fn way_back(
     conversation: &Conversation,
     answer: &DeleteAnswer,
 ) -> String {
-    let mut sessions = answer.adoptable.iter().map(|id| shell_word(id.as_str()));
-    if let Some(newest) = sessions.next() {
-        let kept = "; its transcripts are kept. Continue from them under a new id";
-        let others = sessions.map(|other| format!("; an earlier session: sessionctl adopt {other}"));
-        return format!("{kept}: sessionctl adopt {newest}{}", others.collect::<String>());
+    let adopt = |id: &UpstreamId| format!("sessionctl adopt {}", shell_word(id.as_str()));
+    let restore = |id: &UpstreamId| {
+        let id = shell_word(id.as_str());
+        format!("sessionctl archive restore {id} && sessionctl adopt {id}")
+    };
+    let adopts = answer.adoptable.iter().map(adopt);
+    let mut ways = answer.restorable.iter().map(restore).chain(adopts);
+    if let Some(first) = ways.next() {
+        let (kept, other) = match answer.restorable.is_empty() {
+            true => (
+                "its transcripts are kept. Continue from them under a new id",
+                "an earlier session",
+            ),
+            false => (
+                "its backup is kept. Continue from it under a new id",
+                "another session",
+            ),
+        };
+        let others = ways.map(|way| format!("; {other}: {way}"));
+        return format!("; {kept}: {first}{}", others.collect::<String>());
     }
     let Some(parent) = &conversation.parent else {
         return ".".to_owned();

@@ -533,7 +533,7 @@ impl Actor {
                     .request(SessionRef::from(head), BackupMode::Compressed);
             }
             if deletion == Some(TranscriptsOnDelete::Keep) {
-                transcripts.adoptable = deleting::adoptable_sessions(&services, record.id).await;
+                transcripts = deleting::kept_sessions(&services, &record).await;
             }
             Ok(WorkResult::Closed(transcripts))
         }));

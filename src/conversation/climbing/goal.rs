@@ -47,7 +47,7 @@ pub(super) fn climb_goal(
                 shared,
                 upstream_id: ancestor.upstream_id,
                 agent: ancestor.agent,
-                until: ancestor.cut_at,
+                until: ancestor.cut,
                 turns_after,
             });
         }

@@ -59,8 +59,13 @@ pub(super) fn inspect(
         ),
     };
     let ancestors = goal.ancestors.iter().map(|source| {
-        let (id, until) = (&source.upstream_id, source.until.as_ref());
-        match transcript_facts::turn_counts(transcripts, &record.cwd, id, until) {
+        let id = &source.upstream_id;
+        let cut = transcript_facts::cut_point(transcripts, &record.cwd, &record.agent, id, &source.until);
+        let counts = |until: Option<CheckpointId>| {
+            transcript_facts::turn_counts(transcripts, &record.cwd, id, until.as_ref())
+        };
+        match cut.and_then(counts) {
+            Err(error) if error.is_absence() => Ok(None),
             Err(error) if is_strict && error.is_passing() => Err(error.into()),
             counts => Ok(transcript_facts::log_unreadable(counts)),
         }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bridge_protocol::CheckpointId;
 use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation, Via};
 use tokio::task::JoinHandle;
@@ -11,6 +10,7 @@ use super::{Climber, StepOutcome, UnclaimedSession, inspection};
 use crate::agent::catalog::AgentEntry;
 use crate::agent::pool::Lease;
 use crate::archive::MissingTurns;
+use crate::chain::SessionCut;
 use crate::conversation::backup;
 use crate::conversation::error::ConversationError;
 use crate::conversation::recovery::{Climb, Goal, Inspection, StepFailure};
@@ -204,7 +204,7 @@ impl Climber {
         climb: &Climb,
         lease: Lease,
         source: &UpstreamId,
-        until: Option<&CheckpointId>,
+        until: &SessionCut,
         via: Via,
     ) -> StepOutcome {
         let Some((root, format)) = self.entry.copyable_transcripts() else {
@@ -212,7 +212,7 @@ impl Climber {
                 "this agent's transcripts cannot be copied".to_owned(),
             ));
         };
-        let (root, id, cut) = (root.to_path_buf(), source.clone(), until.cloned());
+        let (root, id, cut) = (root.to_path_buf(), source.clone(), until.clone());
         let copied = self.blocking(move |services, entry, record| {
             let (agent, cwd) = (&entry.name, record.cwd.as_str());
             let transcripts = (format.dialect(), services.home(&root));
@@ -231,6 +231,7 @@ impl Climber {
                     )
                 }
                 _ => {
+                    let cut = transcript_facts::cut_point(transcripts, cwd, agent, &id, &cut)?;
                     let copy =
                         transcript_facts::copy_session(services, transcripts, (cwd, cwd), &id, cut.as_ref())?;
                     let end = || {

@@ -116,11 +116,12 @@ pub(super) fn open_source(
     else {
         return Err(gap(GapKind::Unreadable, unreadable(&origin.agent).to_string()));
     };
-    let until = source.until.as_ref();
-    let until: Option<CheckpointRef> = until.and_then(|until| until.as_str().parse().ok());
     let open_in = |root: &Path| {
-        let dialect = format.dialect();
-        dialect.open(services.session(root, &origin.cwd, id), until.as_ref())
+        let (dialect, home) = (format.dialect(), services.home(root));
+        let until =
+            transcript_facts::cut_point((dialect, home), &origin.cwd, &origin.agent, id, &source.until)?;
+        let until: Option<CheckpointRef> = until.and_then(|until| until.as_str().parse().ok());
+        dialect.open(home.session(Some(&origin.cwd), id.as_str()), until.as_ref())
     };
     let mut opened = open_in(root);
     let unpacked = match may_need_backup(&opened) && scope == TranscriptScope::WithBackups {

@@ -1,8 +1,9 @@
 //! The types of a climb: its goal, what was found on disk, the steps, and how a step fails.
 
-use bridge_protocol::id::{AgentName, CheckpointId, UpstreamId};
+use bridge_protocol::id::{AgentName, UpstreamId};
 use bridge_protocol::link::{Fidelity, Relation, Via};
 
+use crate::chain::SessionCut;
 use crate::transcript::turn_counts::TurnCounts;
 
 /// A session that the conversation may be resumed from.
@@ -12,8 +13,8 @@ pub struct Source {
     pub upstream_id: UpstreamId,
     /// The agent that has the session.
     pub agent: AgentName,
-    /// The checkpoint after which its history does not belong to this conversation; `None` if all of it does.
-    pub until: Option<CheckpointId>,
+    /// Where the part of its history ends that belongs to this conversation.
+    pub until: SessionCut,
     /// Turns acknowledged on later links, which are lost if the conversation is resumed from this session.
     pub turns_after: u64,
     /// Whether another conversation also owns the session, so that it may be copied but never written to.
@@ -50,7 +51,7 @@ impl Head {
     pub(super) fn copy(&self, via: Via) -> Step {
         Step::Copy {
             source: self.upstream_id.clone(),
-            until: None,
+            until: SessionCut::default(),
             via,
         }
     }
@@ -117,8 +118,8 @@ pub enum Step {
     Copy {
         /// The session to copy.
         source: UpstreamId,
-        /// The checkpoint at which the copy ends; `None` to copy all of it.
-        until: Option<CheckpointId>,
+        /// Where the copy ends.
+        until: SessionCut,
         /// `Copied`, `Rebuilt` or `OlderLink`.
         via: Via,
     },

@@ -13,6 +13,7 @@ mod unread;
 use bridge_protocol::link::{Fidelity, Relation, RollCause, Via};
 
 use super::*;
+use crate::chain::SessionCut;
 use ladder::*;
 
 /// It may have been ended by what another conversation did in it.
@@ -192,7 +193,7 @@ fn an_agent_without_transcripts_opens_the_nearest_ancestor_itself() {
         can_read_transcripts: false,
         ..goal_with_ancestor()
     };
-    goal.ancestors[0].until = None;
+    goal.ancestors[0].until = SessionCut::default();
     let met = facts(Inspection::default(), &[("resume h", unknown())]);
     let climbed = check(
         goal,
@@ -205,13 +206,13 @@ fn an_agent_without_transcripts_opens_the_nearest_ancestor_itself() {
 
 #[test]
 fn an_ancestor_that_is_cut_or_shared_is_never_written_to() {
-    for (until, shared) in [(Some("cp".into()), false), (None, true)] {
+    for (at, shared) in [(Some("cp".into()), false), (None, true)] {
         let mut goal = Goal {
             can_read_transcripts: false,
             ..goal_with_ancestor()
         };
         goal.ancestors = vec![Source {
-            until,
+            until: SessionCut::at(at),
             shared,
             ..source("a", 4)
         }];

@@ -269,6 +269,8 @@ impl<R> Model<R> {
             dropped_turns: dropped,
             ..
         } = earlier;
+        // A turn that was cut short was not acknowledged.
+        let dropped = dropped + u64::from(self.record.cut.is_some());
         let mut chain = self.record.chain.clone();
         let cwd = link.cwd.clone();
         let appended = chain.append(link, Fidelity::Full, self.now);

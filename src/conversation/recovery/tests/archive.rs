@@ -126,10 +126,21 @@ fn nothing_is_put_back_where_a_transcript_is_or_never_was() {
         has_backup: Some(true),
         ..Inspection::default()
     };
-    let unknown = facts(never, &[("resume h", unknown())]);
+    let lost = facts(never.clone(), &[("resume h", unknown())]);
+    // What was copied of a branch or of an unacknowledged turn, too.
+    check(
+        new.clone(),
+        &lost,
+        &["resume h", "inspect", "archive h"],
+        Some((Via::Archive, Fidelity::Full, 0)),
+    );
+    let nothing = Inspection {
+        has_backup: Some(false),
+        ..never
+    };
     check(
         new,
-        &unknown,
+        &facts(nothing, &[("resume h", unknown())]),
         &["resume h", "inspect", "fresh"],
         Some((Via::Fresh, Fidelity::Full, 0)),
     );

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use bridge_protocol::link::{Attempt, Fidelity, Relation, Resumed, RollCause, Via};
 
+use crate::chain::SessionCut;
 use crate::conversation::recovery::*;
 
 /// What a climb meets: the disk, and the steps that fail. Every other step works.
@@ -82,7 +83,7 @@ pub(super) fn source(id: &str, turns_after: u64) -> Source {
     Source {
         upstream_id: id.into(),
         agent: "claude".into(),
-        until: Some("cp".into()),
+        until: SessionCut::at(Some("cp".into())),
         turns_after,
         shared: false,
     }

@@ -10,6 +10,7 @@ use proptest::test_runner::TestRunner;
 use bridge_protocol::link::{Fidelity, Relation, Via};
 
 use super::ladder::*;
+use crate::chain::SessionCut;
 use crate::conversation::recovery::*;
 
 /// Every step that can fail.
@@ -77,7 +78,7 @@ prop_compose! {
         let mut after = turns;
         let ancestors = if relation == Relation::Fresh || !has_head { Vec::new() } else {
             older.iter().zip(NAMES).map(|((turns, cut, shared), name)| {
-                let until = cut.then(|| "cp".into());
+                let until = SessionCut::at(cut.then(|| "cp".into()));
                 let source = Source { until, shared: *shared, ..source(name, after) };
                 after += turns;
                 source
