@@ -252,8 +252,13 @@ impl Editor {
                 .outbox
                 .push(&[&message::answer(Some(&id), &reply)])
                 .await;
-            if let (Some((session, _order)), Ok(())) = (opened, sent) {
-                session.release().await;
+            match opened {
+                Some((session, _order)) if sent.is_ok() => session.release().await,
+                // The editor has gone and never learned its id.
+                Some((session, _order)) if creates_session => {
+                    connection.delete_unwanted_session(&session).await;
+                }
+                _ => {}
             }
             if let Some(session) = target {
                 session.remove_prompt(&turn);

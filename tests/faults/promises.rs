@@ -22,8 +22,6 @@ pub(crate) struct Promise {
     turn: Option<String>,
     /// The mark of the text that is to be sent.
     mark: Option<String>,
-    /// The time at which it is to be.
-    mark_at: Option<String>,
     /// Whether it went away with nothing that would explain it so far.
     is_unexplained: bool,
     /// Whether the turn that ended last would explain it, as long as nothing else has happened.
@@ -62,7 +60,6 @@ impl Promise {
             gone_out: BTreeSet::new(),
             turn: None,
             mark: None,
-            mark_at: None,
             is_unexplained: false,
             is_taken_over: false,
             state: String::new(),
@@ -177,18 +174,13 @@ impl Promise {
 
     /// A call has it go on by itself, with a text of this mark.
     pub(crate) fn is_promised(&mut self, mark: Option<String>) -> Follows {
-        let at = self.at().map(ToOwned::to_owned);
-        if mark.is_none() && self.mark.is_some() && at == self.mark_at {
-            // The same once more keeps the text.
-            return Follows::Nothing;
-        }
-        let follows = self.never();
-        self.mark_at = at;
+        // Without a text, what is to go out moves and keeps its own.
+        let follows = mark.as_ref().map_or(Follows::Nothing, |_| self.never());
         // It may have gone out already.
         if self.told.is_some() && self.turn.is_none() {
             self.is_durable = true;
             self.is_taken_over = false;
-            self.mark = mark;
+            self.mark = mark.or_else(|| self.mark.take());
         }
         follows
     }
