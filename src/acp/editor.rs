@@ -256,7 +256,9 @@ impl Editor {
                 Some((session, _order)) if sent.is_ok() => session.release().await,
                 // The editor has gone and never learned its id.
                 Some((session, _order)) if creates_session => {
-                    connection.delete_unwanted_session(&session).await;
+                    // A task of its own: this one ends with the connection.
+                    tokio::spawn(async move { connection.delete_unwanted_session(&session).await });
+                    return;
                 }
                 _ => {}
             }

@@ -58,8 +58,8 @@ impl Failure {
         Self::new(CANCELLED, "the request was cancelled".to_owned(), Value::Null)
     }
 
-    /// A turn that failed. An error of the agent keeps its code, its message and its data, but for a code that would say that
-    /// the editor's session does not exist, and for the code of a missing sign-in, on which editors act.
+    /// A turn that failed. An error of the agent keeps its code, its message and its data, but for the codes on which
+    /// editors act: that of a missing sign-in means just that, and none says that the editor's session does not exist.
     pub(super) fn of_turn(failure: &turn::Failure) -> Self {
         let data = json!({ "kind": failure.kind, "retryable": failure.retryable });
         let own_code = match failure.kind {
@@ -70,7 +70,7 @@ impl Failure {
             return Self::new(own_code, failure.message.clone(), data);
         };
         let has_data = member(agents.error.get(), "data").is_some_and(|data| data.get() != "null");
-        let keeps_code = own_code != AUTH_REQUIRED && !agents.is_not_found();
+        let keeps_code = own_code != AUTH_REQUIRED && !agents.is_not_found() && !agents.is_auth_required();
         let code = (!keeps_code).then(|| ("code", own_code.into()));
         let changed = code.into_iter().chain((!has_data).then_some(("data", data)));
         for (name, value) in changed {

@@ -199,19 +199,19 @@ impl Connection {
         let mut held = session.begin_load();
         let reopened = self.reopen(&session, id, &mut opening).await?;
         // Without a turn, what the agent has sent since then is not part of the history.
-        let is_beside_history = !was_open && !session.has_seen_turn();
+        let is_missing_from_history = !was_open && !session.has_seen_turn();
         if !was_open {
             held = session.begin_load();
         }
         let snapshot = session.attach(&self.bridge, id).await?;
-        if !self.replay(&session, &snapshot).await? || is_beside_history {
+        if !self.replay(&session, &snapshot).await? || is_missing_from_history {
             for line in held {
                 session.replay_line(&line).await;
             }
         }
         let reopened = reopened
             .into_iter()
-            .filter(|text| !is_beside_history || text == SETTINGS_DEFERRED_TEXT);
+            .filter(|text| !is_missing_from_history || text == SETTINGS_DEFERRED_TEXT);
         for text in reopened.chain(orphaned_questions(&snapshot)) {
             session.replay(&session.note(&text)).await;
         }

@@ -127,18 +127,11 @@ impl DaemonConnector {
         let began = Instant::now();
         loop {
             let found = self.find_once().await?;
-            if found.is_some() || began.elapsed() >= LISTEN_LIMIT || !self.is_daemon_expected() {
+            if found.is_some() || began.elapsed() >= LISTEN_LIMIT || self.read_held_lock().is_none() {
                 return Ok(found);
             }
             tokio::time::sleep(LISTEN_RETRY_PAUSE).await;
         }
-    }
-
-    /// Whether a running daemon should be listening on one of the sockets that are tried.
-    fn is_daemon_expected(&self) -> bool {
-        let is_looked_for =
-            |lock: &LockFile| !self.is_socket_explicit || lock.socket == self.paths.bridge_socket;
-        self.read_held_lock().as_ref().is_some_and(is_looked_for)
     }
 
     async fn find_once(&self) -> CommandResult<Option<Daemon>> {

@@ -143,7 +143,7 @@ impl Output {
 
     /// Whether notes and progress go to a terminal, where a user sees them.
     pub(super) fn is_interactive(&self) -> bool {
-        self.note_look.columns.is_some() && !self.json && !self.quiet && !is_dumb_terminal()
+        self.note_look.columns.is_some() && !self.json && !self.quiet
     }
 
     /// Writes text unchanged to standard output, without buffering.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::connect::Daemon;
 use super::lock;
-use super::output::{Look, Output, columns_of, truncate};
+use super::output::{Look, Output, columns_of, is_dumb_terminal, truncate};
 
 /// How long to wait before progress is shown. A shorter call needs none.
 const SHOW_DELAY: Duration = Duration::from_millis(500);
@@ -41,7 +41,7 @@ pub(super) async fn with_progress<T>(
     method: &str,
     call: impl Future<Output = T>,
 ) -> T {
-    if !output.is_interactive() {
+    if !output.is_interactive() || is_dumb_terminal() {
         return call.await;
     }
     let (mut call, mut figures, mut bar) = (pin!(call), ProgressPoller::new(daemon, method), None);

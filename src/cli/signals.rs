@@ -17,7 +17,7 @@ use crossterm::event::DisableBracketedPaste;
 use crossterm::execute;
 use crossterm::terminal::{LeaveAlternateScreen, is_raw_mode_enabled};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Signal as Sig, getpgrp};
+use rustix::process::getpgrp;
 use rustix::termios::{InputModes, LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
@@ -83,16 +83,18 @@ static CHANGED_MODES: Mutex<Option<Termios>> = Mutex::new(None);
 /// Sets the modes again that a shell changed while this process was stopped. In the background they belong to another program.
 fn set_modes_again() -> io::Result<()> {
     let terminal = open_terminal()?;
-    let changed = match is_raw_mode_enabled()? {
+    // Locked until the modes are set, so that they cannot replace the ones that a guard restores meanwhile.
+    let changed = lock(&CHANGED_MODES);
+    let modes = match is_raw_mode_enabled()? {
         // A line editor or the picker reads keys; `crossterm` has set the modes.
         true => {
             let mut raw = tcgetattr(&terminal)?;
             raw.make_raw();
             Some(raw)
         }
-        false => lock(&CHANGED_MODES).clone(),
+        false => changed.clone(),
     };
-    match changed {
+    match modes {
         Some(modes) if tcgetpgrp(&terminal)? == getpgrp() => {
             Ok(tcsetattr(&terminal, OptionalActions::Now, &modes)?)
         }
@@ -122,7 +124,8 @@ impl TerminalModes {
 
 impl Drop for TerminalModes {
     fn drop(&mut self) {
-        *lock(&CHANGED_MODES) = self.outer.take();
+        let mut changed = lock(&CHANGED_MODES);
+        *changed = self.outer.take();
         let restored = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
         log_error("the mode of the terminal cannot be set back", restored);
     }
@@ -240,7 +243,7 @@ async fn handle_signals(
     let mut hang_up = catch_unless_ignored(HANG_UP, ignored)?;
     let mut interrupt = catch_unless_ignored(INTERRUPT, ignored)?;
     let mut terminate = catch_unless_ignored(TERMINATE, ignored)?;
-    let mut continues = signal(SignalKind::from_raw(Sig::CONT.as_raw()))?;
+    let mut continues = signal(SignalKind::from_raw(rustix::process::Signal::CONT.as_raw()))?;
     // A process that does not read keys may continue after its terminal has hung up.
     let outlives = contains_signal(ignored, HANG_UP) && !io::stderr().is_terminal();
     let terminal = saved.as_ref().filter(|_| !outlives);

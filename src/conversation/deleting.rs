@@ -1,6 +1,6 @@
 //! Deletes the transcripts of a deleted conversation, if the caller requests it.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -152,14 +152,14 @@ pub(super) async fn kept_sessions(services: &Arc<Services>, record: &Conversatio
     })
 }
 
-/// Where the most of a session's history is.
-#[derive(PartialEq, Eq)]
+/// Where most of a session's history is.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum HistoryPlace {
     Transcript,
     Backup,
 }
 
-/// Where the most of a session's history is; `None` if it has none.
+/// Returns `None` for a session without a history.
 fn history_place(
     services: &Services,
     (dialect, session): (&'static dyn Dialect, Session<'_>),
@@ -203,6 +203,7 @@ fn kept_sessions_of(
     entries: Vec<LineageEntry>,
 ) -> Result<DeleteAnswer, ConversationError> {
     let (mut kept, mut carried) = (DeleteAnswer::default(), HashSet::new());
+    let mut places = HashMap::new();
     for entry in entries
         .into_iter()
         .rev()
@@ -210,11 +211,17 @@ fn kept_sessions_of(
     {
         let id = entry.upstream_id;
         let root = services.agent(&entry.agent)?.transcript_root();
-        let acknowledged = backup::acknowledged_turns(services, &root, &id)?.unwrap_or_default();
-        let transcript = services.transcript(&entry.agent, &entry.cwd, &id);
-        let Some(place) = transcript.and_then(|found| history_place(services, found, acknowledged)) else {
-            continue;
+        // Undos and moves repeat an id.
+        let place = match places.get(&id) {
+            Some(place) => *place,
+            None => {
+                let acknowledged = backup::acknowledged_turns(services, &root, &id)?.unwrap_or_default();
+                let transcript = services.transcript(&entry.agent, &entry.cwd, &id);
+                transcript.and_then(|found| history_place(services, found, acknowledged))
+            }
         };
+        places.insert(id.clone(), place);
+        let Some(place) = place else { continue };
         if entry.relation == Relation::Carries {
             carried.extend(entry.from_upstream_id);
         }

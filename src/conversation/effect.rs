@@ -484,7 +484,7 @@ pub enum Effect<R> {
     SendPrompt(PromptContent, Option<RawJson>),
     /// Send the cancellation, with these further parameters.
     SendCancel(Option<RawJson>),
-    /// Answer the agent's question with this outcome. The last one is what a client's answer contains beside it.
+    /// Answer the agent's question with this outcome. The last are further members of the answer to a permission request.
     AnswerAgent(InterruptId, RawJson, Option<RawJson>),
     /// Set a deadline this many milliseconds from now.
     Arm(Deadline, u64),

@@ -103,9 +103,13 @@ pub fn is_current(session: &SessionInfo, change: &SettingChange) -> bool {
     }
 }
 
-/// Whether an option is gone: the agent offered it earlier, and no longer lists it. Every request for it would fail.
+/// Whether the agent offered an option earlier and no longer lists it. Every request for it would fail.
 #[must_use]
-pub fn is_gone(reported: &ReportedSettings, session: &SessionInfo, change: &SettingChange) -> bool {
+pub fn is_no_longer_offered(
+    reported: &ReportedSettings,
+    session: &SessionInfo,
+    change: &SettingChange,
+) -> bool {
     let SettingChange::Option(id, _) = change else {
         return false;
     };
@@ -177,8 +181,8 @@ pub fn note_accepted(known: &mut SessionInfo, change: &SettingChange, answer: &R
     let options = known.config_options.as_ref();
     let changed = match change {
         SettingChange::Option(id, value) => options_with(options, id, value),
-        SettingChange::Model(model) | SettingChange::Mode(model) => {
-            let value = RawJson::from(Value::from(model.as_str()));
+        SettingChange::Model(value) | SettingChange::Mode(value) => {
+            let value = RawJson::from(Value::from(value.as_str()));
             options_with(options, &option_of(options, "model"), &value)
         }
     };
@@ -196,8 +200,8 @@ pub fn mode_reported(record: &mut ConversationRecord, known: &mut SessionInfo, m
     record_mode(&mut record.reported, Some(mode));
 }
 
-/// The agent reported its options. A value that it changed is the stored one from now on, and is applied again after the next
-/// resume. An option that it no longer offers is forgotten, because every later request for it would fail.
+/// The agent reported its options. A value that it changed replaces a stored one, and is applied again after the next resume.
+/// An option that it no longer offers is forgotten, because every later request for it would fail.
 pub fn options_reported(record: &mut ConversationRecord, known: &mut SessionInfo, options: RawJson) {
     let was = values_by_id(known.config_options.as_ref());
     note_options(known, options);
@@ -212,10 +216,8 @@ pub fn options_reported(record: &mut ConversationRecord, known: &mut SessionInfo
         let is_changed = was.get(&id).is_some_and(|was| *was != value);
         let settings = &mut record.settings;
         let stored = settings.config.as_mut().and_then(|config| config.get_mut(&id));
-        let is_stored = stored.is_some();
-        let raw = RawJson::from(value.clone());
         if let Some(stored) = stored.filter(|stored| stored.read::<Value>().ok().as_ref() != Some(&value)) {
-            *stored = raw.clone();
+            *stored = RawJson::from(value.clone());
         }
         if id == model_option {
             if let Some(model) = value.as_str().filter(|_| is_changed || settings.model.is_some()) {
@@ -227,8 +229,6 @@ pub fn options_reported(record: &mut ConversationRecord, known: &mut SessionInfo
                 settings.mode = Some(mode.to_owned());
             }
             record_mode(&mut record.reported, Some(mode));
-        } else if is_changed && !is_stored && is_short(&id) && is_short(raw.get()) {
-            settings.config.get_or_insert_default().insert(id, raw);
         }
     }
     record.settings.config = record.settings.config.take().filter(|config| !config.is_empty());

@@ -32,8 +32,8 @@ use super::closed_sessions::ClosedSessions;
 use super::effect::OpenedSession;
 use super::error::ConversationError;
 use super::reported_settings::{
-    SettingChange, contradicts, has_category, is_current, is_gone, note_accepted, note_update, offers_mode,
-    setting_changes,
+    SettingChange, contradicts, has_category, is_current, is_no_longer_offered, note_accepted, note_update,
+    offers_mode, setting_changes,
 };
 use super::services::{Services, chain_text, now};
 use super::transcript_growth::PromptTally;
@@ -173,9 +173,9 @@ impl OpenError {
     }
 }
 
-/// Opens a session in a running process and applies the settings of the record to it. If the opening is given up half-way, the process
-/// gets no new sessions: it hangs, or already has the session open that a later call would open. A session that is not
-/// returned, but to which the agent may still write, is added to `closed`.
+/// Opens a session in a running process and applies the settings of the record to it. If the opening is given up half-way,
+/// the process gets no new sessions: it hangs, or already has the session open that a later call would open. A session that
+/// is not returned, but to which the agent may still write, is added to `closed`.
 ///
 /// # Errors
 /// The agent's error, with the setting if the agent refused one.
@@ -357,8 +357,8 @@ pub fn send_setting(
     }
 }
 
-/// Applies the settings of a conversation to a session that was just opened, unless they are current. `answer` contains
-/// afterwards what is known of the session. Lines of the agent that this makes obsolete are removed.
+/// Applies the settings of a conversation to a session that was just opened, unless they are current. Afterwards `known` is
+/// what is known of the session. Lines of the agent that this makes obsolete are removed.
 ///
 /// # Errors
 /// The first setting that the agent refused, or the end of the agent.
@@ -369,10 +369,10 @@ async fn apply_settings(
     reported: &ReportedSettings,
     known: &mut SessionInfo,
 ) -> Result<(), OpenError> {
-    let calls = session.lease.calls();
+    let (calls, handle) = (session.lease.calls(), session.attachment.handle.clone());
     let mut handled = session.early_lines.len();
     for change in setting_changes(settings, known.config_options.as_ref()) {
-        if is_gone(reported, known, &change) {
+        if is_no_longer_offered(reported, known, &change) {
             let (setting, value) = (change.name(), change.value());
             tracing::warn!(agent = %entry.name, setting, value, "the agent no longer offers an option, which is forgotten");
             continue;
@@ -380,7 +380,7 @@ async fn apply_settings(
         if is_current(known, &change) {
             continue;
         }
-        let target = (&calls, &session.attachment.handle, &session.sender);
+        let target = (&calls, &handle, &session.sender);
         let accepted = match send_setting(entry.kind, target, &change, None, known) {
             Ok(request) => {
                 let connection = session.lease.connection();
@@ -392,7 +392,8 @@ async fn apply_settings(
             Err(error) => Err(error),
         };
         // What the agent reported before its answer.
-        for (kind, update) in session.early_lines.iter().skip(handled).filter_map(update_of) {
+        let reported = session.early_lines.iter().skip(handled);
+        for (kind, update) in reported.filter_map(|line| update_of(&handle, line)) {
             note_update(known, &kind, update);
         }
         handled = session.early_lines.len();
@@ -400,8 +401,9 @@ async fn apply_settings(
         note_accepted(known, &change, &RawJson::new(answer));
     }
     // All of them came before the last answer.
-    let is_outdated =
-        |line: &Incoming| update_of(line).is_some_and(|(kind, update)| contradicts(known, &kind, update));
+    let is_outdated = |line: &Incoming| {
+        update_of(&handle, line).is_some_and(|(kind, update)| contradicts(known, &kind, update))
+    };
     session.early_lines.retain(|line| !is_outdated(line));
     Ok(())
 }
@@ -413,10 +415,14 @@ fn model_option(known: &SessionInfo) -> Option<String> {
     Some(option.get("id")?.as_str()?.to_owned())
 }
 
-/// The kind of an update and the update itself, if the line is one.
-fn update_of(line: &Incoming) -> Option<(Cow<'_, str>, &str)> {
+/// The kind of an update and the update itself, if the line is one about this session, not about that of a subagent.
+fn update_of<'a>(session: &SessionHandle, line: &'a Incoming) -> Option<(Cow<'a, str>, &'a str)> {
     match line {
-        Incoming::Notification { line, .. } => line.update_kind().zip(line.update()),
+        Incoming::Notification { line, .. } => {
+            let id = line.envelope().session_id();
+            let is_own = id.is_none_or(|id| id == session.as_str());
+            line.update_kind().zip(line.update()).filter(|_| is_own)
+        }
         _ => None,
     }
 }

@@ -88,8 +88,11 @@ impl StartError {
                 ))
             }
             Self::ReadConfig { path, source } if source.kind() == io::ErrorKind::InvalidInput => {
+                if !path.is_dir() {
+                    return Some("name a regular file with --config".to_owned());
+                }
                 let path = shell_word(&path.to_string_lossy());
-                Some(format!("name a file, for example: ls -ld {path}/*.toml"))
+                Some(format!("name a file in it: ls -la {path}"))
             }
             Self::Config { path, .. } => {
                 let path = shell_word(&path.to_string_lossy());

@@ -1,11 +1,12 @@
 //! What is replayed while the conversation continues.
 
 use std::fs;
-use std::process::{Child, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::editor::{Editor, eventually, run, sessionctl, show};
+use super::editor::{Editor, run, sessionctl, show};
 use crate::gate::Gate;
 use crate::home::Home;
 use crate::scripted;
@@ -99,15 +100,16 @@ fn what_the_agent_asks_of_the_editor_during_a_load_waits_for_its_end() {
     let (home, gate) = Gate::home();
     let _daemon = home.start();
     let (mut editor, session) = with_files(&home);
-    // The call comes when the load is held: until then, the agent streams.
+    // The call comes when the load is held: until then, the agent waits for a reader of the pipe.
+    let pipe = Path::new(&home.project()).join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let turn = editor.begin_prompt(
         &session,
-        r#"[[say begun]] [[stream 40 50]] [[write marker x]] [[call fs/read_text_file {"path":"/a"}]]"#,
+        r#"[[say begun]] [[write pipe x]] [[call fs/read_text_file {"path":"/a"}]]"#,
     );
     editor.until_said("begun");
     let (load, mut setting) = begin_held_load(&mut editor, &session, &home, &gate);
-    let marker = std::path::Path::new(&home.project()).join("marker");
-    eventually(|| marker.exists());
+    assert_eq!(fs::read(&pipe).unwrap(), b"x");
     gate.open();
     let loaded = editor.finish(load);
     loaded.result();

@@ -261,7 +261,7 @@ fn a_setting_is_one_request_and_its_answer_is_the_agents() {
 /// An option that only one model has. The agent refuses it with the others.
 #[test]
 fn an_option_that_the_agent_no_longer_offers_is_forgotten() {
-    let model = option("model", "model", &["opus", "fable"]);
+    let model = option("model", "model", &["a", "b"]);
     let fast = option("fast", "other", &["off", "on"]);
     let effort = option("effort", "thought_level", &["low", "high"]);
     let all = json!([model, fast, effort]);
@@ -270,22 +270,19 @@ fn an_option_that_the_agent_no_longer_offers_is_forgotten() {
     let of = |options: Value| json!({"result": {"configOptions": options}});
     let on = of(json!([model, with(&fast, "on"), effort]));
     stage.answer("session/set_config_option fast=on", on.clone());
-    let fable = with(&model, "fable");
-    stage.answer(
-        "session/set_config_option model=fable",
-        of(json!([fable, effort])),
-    );
-    let high = of(json!([fable, with(&effort, "high")]));
+    let other = with(&model, "b");
+    stage.answer("session/set_config_option model=b", of(json!([other, effort])));
+    let high = of(json!([other, with(&effort, "high")]));
     stage.answer("session/set_config_option effort=high", high);
     stage.set("fast", json!("on")).result();
-    stage.set("model", json!("fable")).result();
+    stage.set("model", json!("b")).result();
     let unknown = json!({"error": {"code": -32602, "message": "Unknown config option: fast"}});
     stage.answer("session/set_config_option fast=on", unknown);
     stage.set("effort", json!("high")).result();
-    assert_eq!(stage.asked(), ["fast=on", "model=fable", "effort=high"]);
+    assert_eq!(stage.asked(), ["fast=on", "model=b", "effort=high"]);
     assert_eq!(stage.stored()["config"].get("fast"), None);
     stage.reopen();
-    assert_eq!(stage.asked(), ["model=fable", "effort=high"]);
+    assert_eq!(stage.asked(), ["model=b", "effort=high"]);
 
     // A new version of the agent no longer has it.
     stage.answer("session/set_config_option fast=on", on);
@@ -293,11 +290,7 @@ fn an_option_that_the_agent_no_longer_offers_is_forgotten() {
     stage.answer("session/resume", of(json!([model])));
     stage.asked();
     stage.reopen();
-    assert_eq!(
-        stage.asked(),
-        ["model=fable"].map(String::from)[..0].to_vec(),
-        "the model is current"
-    );
+    assert_eq!(stage.asked(), [] as [String; 0], "the model is current");
     assert_eq!(stage.stored()["config"].get("fast"), None);
     // One that it never had is refused.
     let unknown = json!({"error": {"code": -32602, "message": "Unknown config option: colour"}});

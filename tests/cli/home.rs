@@ -94,13 +94,15 @@ impl Home {
         check_shown(arguments, &self.run(arguments), 0)
     }
 
-    /// Runs a command as a person pastes it into a shell.
+    /// Runs a command as a person pastes it into a shell. Only the shell finds programs on a path: a daemon that the command
+    /// starts finds no agents there.
     pub(crate) fn pasted(&self, command: &str) -> Output {
         let programs = Path::new(env!("CARGO_BIN_EXE_sessionctl")).parent().unwrap();
-        let mut shell = Command::new("sh");
-        shell.args(["-c", command]);
+        let mut shell = Command::new("/bin/sh");
+        // A variable that was not in the environment is not exported.
+        shell.args(["-c", r#"PATH=$0:/usr/bin:/bin; eval "$1""#]);
+        shell.arg(programs).arg(command);
         shell.env_clear().env("LC_ALL", "C.UTF-8");
-        shell.env("PATH", format!("{}:/usr/bin:/bin", programs.display()));
         shell.env("SESSIOND_HOME", self.path()).current_dir(self.path());
         shell.output().unwrap()
     }

@@ -1,6 +1,7 @@
 //! Files and folders that a command cannot use: what is wrong, and a command that helps.
 
 use std::fs::{self, Permissions};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 
@@ -49,7 +50,7 @@ fn an_export_to_a_folder_names_a_file_in_it() {
 }
 
 #[test]
-fn text_that_is_not_utf_8_is_refused_with_what_converts_it() {
+fn text_that_is_not_utf_8_is_refused() {
     let home = Home::new();
     let id = home.said(&["new"]);
     let file = home.path().join("latin");
@@ -57,8 +58,7 @@ fn text_that_is_not_utf_8_is_refused_with_what_converts_it() {
     let send = ["send", id.as_str(), "-"];
     let input = fs::File::open(&file).unwrap();
     let output = home.command(&send).stdin(input).output().unwrap();
-    let printed = check_printed(&["send, not UTF-8"], &output, 2);
-    assert!(printed.contains("iconv "), "{printed}");
+    check_printed(&["send, not UTF-8"], &output, 2);
     // Nor is a configuration read that is not.
     let other = Home::new();
     let output = other.run(&["--config", file.to_str().unwrap(), "ls"]);
@@ -93,12 +93,13 @@ fn another_socket_of_a_running_daemon_is_named() {
     );
     // Also if another program listens there.
     let listener = UnixListener::bind(&other).unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            std::io::Write::write_all(&mut stream.unwrap(), b"HTTP/1.1 400 No\r\n\r\n").unwrap();
-        }
+    let serving = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        // Whoever connected may have left.
+        drop(stream.write_all(b"HTTP/1.1 400 No\r\n\r\n"));
     });
     let output = home.run(&["--socket", other.to_str().unwrap(), "ls"]);
+    serving.join().unwrap();
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let printed = text(&output.stderr);
     assert!(

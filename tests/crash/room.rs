@@ -316,7 +316,7 @@ fn allow(client: &mut Client, asked: &Asked) -> Value {
 }
 
 /// The answer to the same prompt after a kill is what its caller was told, but for what the agent added to it: without room,
-/// that is not kept.
+/// that is not kept. The agent's error is either the same or absent.
 fn assert_ended_alike(again: &Value, told: &Value) {
     let end = |answer: &Value| {
         let mut failure = answer["failure"].clone();
@@ -326,6 +326,11 @@ fn assert_ended_alike(again: &Value, told: &Value) {
         (answer["stopReason"].clone(), answer["turnId"].clone(), failure)
     };
     assert_eq!(end(again), end(told), "{again}");
+    let upstream = |answer: &Value| answer["failure"].get("upstream").cloned();
+    assert!(
+        upstream(again).is_none() || upstream(again) == upstream(told),
+        "{again}, {told}"
+    );
 }
 
 /// Room for the end of a turn is kept free from its beginning, so that it ends after a kill as its caller was told, also if no

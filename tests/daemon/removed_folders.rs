@@ -87,7 +87,6 @@ async fn a_change_is_refused_once_the_data_folder_is_gone_and_the_daemon_ends() 
 async fn a_daemon_whose_folders_are_all_removed_ends_and_makes_none_of_them_again() {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
-    // Without a turn, whose copies may be written while the folder is being emptied.
     app.make(&home.project()).await;
     remove_data(&home);
     fs::remove_dir_all(home.socket().parent().unwrap()).unwrap();

@@ -1,12 +1,11 @@
 //! An ACP agent that says exactly what its prompt tells it to say, byte for byte.
 //!
-//! The program is `tests/support/programs/scripted_agent.rs`. A prompt's first own text is its script, one
-//! line each: `await ID` waits for the client's answer to the agent's own request with that id, `hold` waits
-//! for a cancel and sends what follows it after the cancelled answer, where `until FIFO` waits for a pipe (`instead LINE`
-//! right after it is sent in place of that answer), every other line is sent as it stands, with `$S` for the session's id (as JSON), `$P` for the id of the
-//! prompt's request and `$LONG` for 20 KB of words. Then the prompt is answered with `end_turn`. What the
-//! client sends is logged, one line each, before it is acted on. A request `_echo` is answered with its
-//! parameters, `_silence` is not answered.
+//! The program is `tests/support/programs/scripted_agent.rs`. A prompt's first own text is its script, one line each:
+//! `await ID` waits for the client's answer to the agent's own request with that id, `hold` waits for a cancel and sends what
+//! follows it after the cancelled answer (`instead LINE` right after it is sent in place of that answer), where `until FIFO`
+//! waits for a pipe, every other line is sent as it stands, with `$S` for the session's id (as JSON), `$P` for the id of the
+//! prompt's request and `$LONG` for 20 KB of words. Then the prompt is answered with `end_turn`. What the client sends is
+//! logged, one line each, before it is acted on. A request `_echo` is answered with its parameters, `_silence` is not answered.
 
 use std::fs;
 

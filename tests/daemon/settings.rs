@@ -96,7 +96,7 @@ async fn f36_of_two_ways_to_choose_a_model_the_newest_counts() {
                 app.close(id).await;
             }
             set(then.clone()).await;
-            // Every change applies all settings again, and so does every resume.
+            // A change is one request. A resume applies all settings.
             for mode in ["plan", "default"] {
                 set(json!({"mode": mode})).await;
                 let used = app.say(id, "[[settings]]").await.words;

@@ -304,11 +304,13 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_kept_by_the_same_time_once_more_and_by_no_other() {
+    fn a_text_is_kept_when_it_moves_and_replaced_by_another() {
         let mut promise = promised();
         assert_eq!(promise.is_promised(None), Follows::Nothing);
         promise.hear(&updated(Some("u")));
-        assert_eq!(promise.is_promised(None), Follows::Never("mark".to_owned()));
+        assert_eq!(promise.is_promised(None), Follows::Nothing);
+        let other = Some("other".to_owned());
+        assert_eq!(promise.is_promised(other), Follows::Never("mark".to_owned()));
     }
 
     #[test]

@@ -276,7 +276,7 @@ async fn check_target(
             repair: false,
             ..call.clone()
         };
-        // Otherwise the repair fails too.
+        // An error is ignored here: the repair reports it.
         let restore = daemon.call(check).await.ok().and_then(|answer| answer.restore);
         if let Some(restore) = restore {
             let what = "not repaired: the backup has what a repaired copy would lose";

@@ -179,9 +179,15 @@ fn undo_command(old: &str, new: &str, id: &str) -> String {
 
 /// As [`undo_command`], for a move of which only the id is known. `None` if it cannot be undone any more.
 pub(in crate::cli) async fn undo_command_of(daemon: &Daemon, id: &str) -> Option<String> {
+    let (old, new) = folders_of(daemon, id).await?;
+    Some(undo_command(&old, &new, id))
+}
+
+/// The old and the new folder of a move. `None` if it cannot be undone any more.
+async fn folders_of(daemon: &Daemon, id: &str) -> Option<(String, String)> {
     let moves = daemon.call(method::TreeMoves::default()).await.ok()?.moves;
-    let one = moves.iter().find(|one| one.undo_id == id)?;
-    Some(undo_command(&one.from, &one.to, id))
+    let one = moves.into_iter().find(|one| one.undo_id == id)?;
+    Some((one.from, one.to))
 }
 
 async fn undo(context: &mut Context<'_>, id: &str) -> CommandResult {
@@ -194,9 +200,11 @@ async fn undo(context: &mut Context<'_>, id: &str) -> CommandResult {
         Ok(answer) => answer,
         Err(problem) => {
             let list = "list the moves that can be undone: sessionctl mv --list";
-            let back = match undo_command_of(&daemon, id).await {
-                Some(undo) => format!("move the folder back first: {undo}"),
-                None => list.to_owned(),
+            let back = match folders_of(&daemon, id).await {
+                Some((old, new)) if !Path::new(&old).exists() && Path::new(&new).exists() => {
+                    format!("move the folder back first: {}", undo_command(&old, &new, id))
+                }
+                _ => list.to_owned(),
             };
             return Err(problem
                 .hint_if(ErrorKind::NotFound, list)

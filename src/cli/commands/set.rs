@@ -12,6 +12,7 @@ use super::Context;
 use crate::cli::advice::Advice;
 use crate::cli::complete;
 use crate::cli::connect::Daemon;
+use crate::cli::event_stream::snapshot;
 use crate::cli::humanize;
 use crate::cli::output::one_line;
 use crate::cli::problem::{CommandResult, Problem};
@@ -119,13 +120,9 @@ fn pairs(conversation: &str, words: &[String]) -> CommandResult<Vec<(String, Str
         return Err(problem.hint(hint("title", "New title")));
     }
     let pair = |(at, word): (usize, &String)| match word.split_once('=') {
-        // JSON's null removes an option of the agent; it is no text.
-        Some((key, "null")) if KEYS.contains(&key) => {
-            let problem = Problem::usage(format!("null is no value of {key}"));
-            Err(problem.hint(match key {
-                "title" => hint(key, "New title"),
-                _ => hint(key, "default"),
-            }))
+        // JSON's null removes an option of the agent; a title cannot be removed.
+        Some(("title", "null")) => {
+            Err(Problem::usage("invalid title: null").hint(hint("title", "New title")))
         }
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => {
@@ -169,6 +166,27 @@ async fn change(
         true => open(&daemon, &conversation).await.err(),
         false => None,
     };
+    // JSON's null removes an option of the agent; a model or a mode cannot be removed.
+    if let Some((key, _)) = changes
+        .iter()
+        .find(|(key, value)| value == "null" && ["model", "mode"].contains(&key.as_str()))
+    {
+        let problem = Problem::usage(format!("invalid {key}: null"));
+        let (session, _) = snapshot(&daemon, conversation.id).await?;
+        let values = setting_values(key, &session).into_iter();
+        let values: Vec<String> = values.map(|one| one_line(&one.value)).collect();
+        return Err(match values.first() {
+            Some(first) => {
+                let set = context
+                    .output
+                    .advice(conversation.id)
+                    .set(key, &shell_word(first));
+                problem.hint(format!("valid {key}s: {}; set one: {set}", values.join(", ")))
+            }
+            // The session could not be opened, or offers none.
+            None => unchecked.unwrap_or(problem),
+        });
+    }
     let update = method::Update {
         title,
         settings,

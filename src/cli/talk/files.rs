@@ -3,6 +3,7 @@
 //! It owns how a file is sent to the agent: as text if the agent accepts embedded text, otherwise as a link that the agent
 //! opens. It must not know what the prompt is for.
 
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -153,25 +154,20 @@ fn file_uri(path: &Path) -> String {
 }
 
 fn read_text(source: impl Read, name: &str) -> CommandResult<String> {
-    let mut text = String::new();
-    let read = source.take(PROMPT_LIMIT_BYTES + 1).read_to_string(&mut text);
-    let read = read.map_err(|error| {
-        let problem = Problem::usage(format!("could not read {name} as text: {error}"));
-        match error.kind() {
-            io::ErrorKind::InvalidData => problem.hint(
-                "convert it to UTF-8: iconv -f ISO-8859-1 -t UTF-8 FILE | sessionctl send . -; or attach a file that is no \
-                 text: --file PATH",
-            ),
-            _ => problem,
-        }
-    })?;
-    match read as u64 > PROMPT_LIMIT_BYTES {
-        true => {
-            Err(too_long_problem("the prompt")
-                .hint("write the text to a file and attach that with --file PATH"))
-        }
-        false => Ok(text),
+    let not_text = |error: &dyn Display| Problem::usage(format!("could not read {name} as text: {error}"));
+    let mut bytes = Vec::new();
+    source
+        .take(PROMPT_LIMIT_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| not_text(&error))?;
+    // Checked first, because the limit may cut a character in two.
+    if bytes.len() as u64 > PROMPT_LIMIT_BYTES {
+        return Err(
+            too_long_problem("the prompt").hint("write the text to a file and attach that with --file PATH")
+        );
     }
+    String::from_utf8(bytes)
+        .map_err(|error| not_text(&error).hint("convert the input to UTF-8, or attach it with --file"))
 }
 
 fn too_long_problem(what: &str) -> Problem {

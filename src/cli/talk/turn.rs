@@ -401,13 +401,20 @@ impl<'a> ConversationFollower<'a> {
             .await?;
         let ended = self.event_loop(&daemon, &mut events, start, own).await;
         self.last_cursor = events.cursor();
-        let is_cancelled = |turn: &TurnResult| turn.stop_reason == StopReason::Cancelled;
+        // A prompt that was cancelled before it was accepted has no events.
+        let seen = own.result.as_ref().map(|turn| &turn.turn_id);
+        let is_cancelled =
+            |turn: &TurnResult| turn.stop_reason == StopReason::Cancelled && seen == Some(&turn.turn_id);
         // The state after the turn shows whether a client cancelled it or the stop of the daemon.
         self.was_stopped = matches!(&ended, Ok(Some(turn)) if is_cancelled(turn))
-            && matches!(
-                tokio::time::timeout(LAST_EVENTS_LIMIT, events.next()).await,
-                Ok(Ok(next)) if matches!(next.envelope.event, Event::StateChanged { state: ConversationState::Interrupted })
-            );
+            && tokio::select! {
+                biased;
+                () = self.ctrl_c.next_signal() => false,
+                next = tokio::time::timeout(LAST_EVENTS_LIMIT, events.next()) => matches!(
+                    next,
+                    Ok(Ok(next)) if matches!(next.envelope.event, Event::StateChanged { state: ConversationState::Interrupted })
+                ),
+            };
         ended
     }
 
@@ -496,7 +503,7 @@ impl<'a> ConversationFollower<'a> {
                 }
             }
         }
-        let mut ended = own.result.take();
+        let mut ended = own.result.clone();
         if let Some((turn, edited, raw)) = answer {
             ended = turn.or(ended);
             self.edit_answer = edited.or(self.edit_answer.take());

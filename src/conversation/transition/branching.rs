@@ -108,6 +108,8 @@ impl<R> Model<R> {
             record.reported.title.clone_from(&self.record.reported.title);
         }
         record.settings = self.record.settings.clone();
+        // What the agent offers, so that an option which it no longer does is forgotten here too.
+        record.reported.config.clone_from(&self.record.reported.config);
         record.parent = Some(Parent {
             conversation_id: self.record.id,
             checkpoint_id,

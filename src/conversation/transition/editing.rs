@@ -17,7 +17,9 @@ use crate::conversation::error::ConversationError;
 use crate::conversation::prompt_request::PromptRequest;
 use crate::conversation::running_work::Progress;
 use crate::conversation::state::{LiveSession, Model, OperationKind, Turn, TurnPhase};
-use crate::store::{AnsweredInterrupt, ConversationRecord, PendingContinuation, PendingEdit, RestingState};
+use crate::store::{
+    AnsweredInterrupt, ConversationRecord, CutShortPrompt, PendingContinuation, PendingEdit, RestingState,
+};
 use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::moving::SharedRemainingForks;
 
@@ -269,8 +271,6 @@ impl<R> Model<R> {
             dropped_turns: dropped,
             ..
         } = earlier;
-        // A turn that was cut short was not acknowledged.
-        let dropped = dropped + u64::from(self.record.cut.is_some());
         let mut chain = self.record.chain.clone();
         let cwd = link.cwd.clone();
         let appended = chain.append(link, Fidelity::Full, self.now);
@@ -288,6 +288,12 @@ impl<R> Model<R> {
         self.set_resting_state(RestingState::Idle);
         self.record.failure = None;
         self.record.restore_unfinished_head(self.now);
+        // A turn that was cut short was not acknowledged. The earlier head may have the same one.
+        let cut = before
+            .cut
+            .clone()
+            .map(|cut| CutShortPrompt { asks: false, ..cut });
+        let dropped = dropped + u64::from(cut.is_some() && cut != self.record.cut);
         self.bump_revision();
         events.push(Event::Undone {
             link: link.clone(),

@@ -6,7 +6,7 @@ use bridge_protocol::link::Via;
 use serde_json::Value;
 
 use crate::agent::failure::{self, Evidence};
-use crate::agent::message::{INVALID_REQUEST, PARSE_ERROR};
+use crate::agent::message::{INVALID_REQUEST, PARSE_ERROR, REQUEST_CANCELLED};
 use crate::conversation::effect::{Deadline, Effect, Ledger, Milestone};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{Model, Turn, TurnPhase};
@@ -246,14 +246,17 @@ impl<R> Model<R> {
                     self.revert_edit(&error);
                     return;
                 }
-                if turn.cancelled {
-                    // ACP calls such a turn cancelled, whatever the error. It is unknown whether the prompt is in the transcript.
+                let code = error.get("code").and_then(Value::as_i64);
+                let has_ended = failure.session_unknown || failure.kind == failure::FailureKind::AgentDied;
+                // ACP calls a turn that a client cancelled so, whatever the error. If the daemon stops, a limit still counts.
+                let is_of_client = turn.cancelled && !turn.was_cut_by_daemon_stop;
+                if is_of_client || turn.cancelled && (code == Some(REQUEST_CANCELLED) || has_ended) {
+                    // It is unknown whether the prompt is in the transcript.
                     self.accept_prompt();
                     self.end_turn_cancelled();
                     return;
                 }
                 // Without a sign-in, the agent may not have written the prompt; if it could not read the request, it has not.
-                let code = error.get("code").and_then(Value::as_i64);
                 let is_unread = matches!(code, Some(PARSE_ERROR | INVALID_REQUEST));
                 let may_be_unwritten = is_unread
                     || failure.session_unknown

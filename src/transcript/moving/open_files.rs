@@ -32,7 +32,7 @@ mod linux {
     use std::path::PathBuf;
     use std::time::Duration;
 
-    /// How many times a file is looked at before it counts as in use: for two seconds.
+    /// How many looks, over two seconds, must find a file open before it counts as in use.
     pub(super) const LOOKS: u32 = 40;
 
     /// How long after one look the next one comes.

@@ -317,6 +317,17 @@ fn a_stop_on_the_second_way_to_the_agent_leaves_it_for_the_next_life() {
 }
 
 #[test]
+fn a_limit_that_is_answered_while_the_daemon_stops_is_waited_for() {
+    let mut world = World::live();
+    world.anchor = anchor();
+    world.prompt_and_wait("second");
+    world.stop();
+    world.refuses(limit());
+    assert_eq!(world.view().state, ConversationState::Limited);
+    assert!(due_at(&world).is_some());
+}
+
+#[test]
 fn an_open_question_goes_first() {
     for is_of_that_turn in [false, true] {
         let mut world = waiting();
