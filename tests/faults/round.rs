@@ -69,6 +69,8 @@ pub(crate) struct Round {
     pub(crate) sent: BTreeMap<String, Sent>,
     /// Texts that must not have gone out, by their marks, with their conversations.
     pub(crate) never: Vec<(usize, String)>,
+    /// The questions that were heard of.
+    questions: BTreeSet<String>,
     pub(crate) figures: Figures,
     /// None once it has been stopped.
     daemon: Option<Daemon>,
@@ -172,6 +174,7 @@ impl Round {
             talks: Vec::new(),
             promises: Vec::new(),
             never: Vec::new(),
+            questions: BTreeSet::new(),
             effects,
             sent: BTreeMap::new(),
             figures: Figures::default(),
@@ -362,9 +365,20 @@ impl Round {
         self.follow(talk, follows);
         self.figures.limits += usize::from(event["type"] == "limited");
         self.figures.rolls += usize::from(event["type"] == "rolled");
-        if event["type"] == "interruptRaised" {
+        // A daemon that was started again may have gone on, and its agent asked, before anybody listened.
+        let questions = match event["type"].as_str() {
+            Some("interruptRaised") => std::slice::from_ref(&event["interrupt"]),
+            Some("snapshot") => event["conversation"]["interrupts"].as_array().unwrap(),
+            _ => &[],
+        };
+        for question in questions {
+            let is_orphaned = question["orphaned"] == true;
+            let question = text(question, "id");
+            let is_new = self.questions.insert(question.clone());
+            if is_orphaned && event["type"] == "snapshot" || !is_orphaned && !is_new {
+                continue;
+            }
             if self.random.chance(80) {
-                let question = text(&event["interrupt"], "id");
                 let choice = self.random.pick(&["allow_once", "allow_once", "reject_once"]);
                 self.respond(talk, question, choice);
             } else {
