@@ -39,7 +39,12 @@ impl Misplaced {
     #[must_use]
     pub fn hint(&self, then: &str) -> String {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let aside = self.suggested_folder.join(format!("{name}.moved-away"));
+        // `mv -n` would move nothing to a name that is taken.
+        let endings = std::iter::once(String::new()).chain((2..).map(|number: u64| format!("-{number}")));
+        let aside = endings
+            .map(|ending| self.suggested_folder.join(format!("{name}.moved-away{ending}")))
+            .find(|aside| aside.symlink_metadata().is_err())
+            .unwrap_or_default();
         format!(
             "nothing was changed; replace a link with its target, or move it away{then}: mv -n {} {}",
             shell_word(&self.path.to_string_lossy()),

@@ -96,7 +96,7 @@ impl<'a> Stage<'a> {
         show(self.home, &self.session)["settings"].clone()
     }
 
-    /// What an editor is told that opens the session now.
+    /// The answer to an editor that opens the session now.
     fn opened(&mut self) -> Value {
         let session = self.session.clone();
         let opened = self.editor.on("session/resume", &session, self.home);
@@ -206,7 +206,7 @@ fn reports_and_answers_count_in_their_order() {
     assert_eq!(stage.asked(), ["mode=full"]);
     assert_eq!(stage.stored()["mode"], "full");
     assert_eq!(stage.opened()["modes"], modes("full"));
-    // An agent that returns to its mode by itself.
+    // This agent reports its old mode again after its answer.
     let after = json!({"result": {}, "after": [mode_update("default")]});
     stage.answer("session/set_mode", after);
     stage.set_mode("full").result();
@@ -244,7 +244,7 @@ fn a_setting_is_one_request_and_its_answer_is_the_agents() {
         assert_eq!(stage.asked(), [format!("{id}={value}")]);
         assert_eq!(stage.opened()["configOptions"], *options);
     }
-    // The agent lowers it by itself. It is asked for it again.
+    // The agent has lowered the effort. A request for the same value as before is still sent.
     stage.report_options(&json!([with(&model, "b"), effort, tone]));
     assert_eq!(stage.stored()["config"]["effort"], "low");
     stage.set("effort", json!("high")).result();

@@ -56,7 +56,7 @@ fn the_latest_title_of_the_agent_counts_unless_a_client_gave_one() {
     for title in ["first", "second"] {
         let answered = editor.prompt(&session, &titled(title));
         assert_eq!(titles(&answered.before), [title]);
-        // A change of which editors are told.
+        // A change that editors hear of.
         run(&home, &["set", &session, &format!("mode={title}")]);
         let answered = editor.prompt(&session, &scripted::chunk("hello"));
         assert_eq!(titles(&answered.before), [] as [Value; 0]);

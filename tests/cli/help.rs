@@ -315,7 +315,7 @@ fn the_daemons_help_is_filled() {
     let indent = |line: &str| line.len() - line.trim_start().len();
     for pair in help.lines().collect::<Vec<_>>().windows(2) {
         let word = pair[1].split_whitespace().next().unwrap_or_default();
-        // A sentence goes on.
+        // A line that continues the sentence of the line before.
         let continues = word.starts_with(|letter: char| letter.is_ascii_lowercase());
         let is_same = indent(pair[0]) == indent(pair[1]) && !pair[0].is_empty();
         assert!(

@@ -95,7 +95,7 @@ fn another_socket_of_a_running_daemon_is_named() {
     let listener = UnixListener::bind(&other).unwrap();
     let serving = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        // Whoever connected may have left.
+        // An error is ignored: the client may have disconnected.
         drop(stream.write_all(b"HTTP/1.1 400 No\r\n\r\n"));
     });
     let output = home.run(&["--socket", other.to_str().unwrap(), "ls"]);

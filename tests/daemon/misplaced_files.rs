@@ -136,6 +136,25 @@ fn a_file_in_place_of_a_folder_and_the_other_way_round_stay() {
     }
 }
 
+#[test]
+fn what_is_moved_away_twice_has_two_names() {
+    let home = Home::new();
+    let path = home.data().join("store.next");
+    fs::create_dir_all(home.data()).unwrap();
+    for text in ["first", "second"] {
+        if path.exists() {
+            fs::remove_dir_all(&path).unwrap();
+        }
+        fs::write(&path, text).unwrap();
+        check_refused(&home, "store.next");
+    }
+    let read = |name| fs::read_to_string(home.data().join(name)).unwrap();
+    assert_eq!(
+        [read("store.next.moved-away"), read("store.next.moved-away-2")],
+        ["first", "second"]
+    );
+}
+
 /// Files are written under these names before they are renamed.
 #[tokio::test]
 async fn a_folder_in_place_of_a_temporary_file_stays_and_hinders_nothing() {
