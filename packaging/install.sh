@@ -182,7 +182,8 @@ if [ -n "$service" ]; then
             esac
             # Started with the session and not by the first client, because scheduled continuations need no client. Each linked unit
             # must be named.
-            systemctl --user enable --now sessiond.socket sessiond.service ||
+            # Restarted, because systemd may not yet have seen that the daemon it ran has ended, and would not start it again.
+            { systemctl --user enable sessiond.socket sessiond.service && systemctl --user restart sessiond.socket sessiond.service; } ||
                 fail "installed in $prefix, but the service does not start. To see why: systemctl --user status sessiond. When it is fixed: systemctl --user restart sessiond.socket sessiond"
             ;;
         Darwin)

@@ -319,7 +319,10 @@ fn the_service_of_the_script_is_enabled_serves_and_leaves_the_data_alone() {
         let called = run("install.sh", &["--from", built().to_str().unwrap(), "--service"]);
         assert_eq!(
             called,
-            format!("{asked}--user daemon-reload\n--user enable --now sessiond.socket sessiond.service\n")
+            format!(
+                "{asked}--user daemon-reload\n--user enable sessiond.socket sessiond.service\n\
+                 --user restart sessiond.socket sessiond.service\n"
+            )
         );
         check_installed(&prefix, false);
     }
